@@ -1,0 +1,28 @@
+"""Ask of any neural network: where does the time go, is that true, and how few bits would do?
+
+The names below load what they need when they are first used, so that `import tracer` is instant.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tracer.api import count, profile
+    from tracer.store import load
+
+__version__ = "0.1.0"
+__all__ = ["count", "load", "profile"]
+
+_HOMES = {"profile": "tracer.api", "count": "tracer.api", "load": "tracer.store"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'tracer' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

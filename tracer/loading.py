@@ -1,0 +1,213 @@
+"""From a path to a checked Model: every way a file can be wrong ends in one clear line."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracer.errors import ModelError
+from tracer.model import Model, expanded_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import onnx
+
+_NOT_ONNX = (
+    # first bytes, and what a file that begins so is
+    (b"\x1f\x8b", "gzip-compressed", "Unpack it first."),
+    (b"PK\x03\x04", "a zip archive", "Unpack it first; a .pt2 or .pt file is exported first."),
+    (b"ORTM", "an ORT-format model", "Give the .onnx file it was converted from."),
+    (b"\x80\x02", "a pickle", "Give a file written by onnx.save or an exporter."),
+    (b"ir_version", "a text protobuf", "Write it as binary: onnx.save(onnx.load(...), ...)."),
+    (b"\x89HDF", "an HDF5 file", "Export the model to ONNX first."),
+)
+
+
+def load(path: str | Path) -> Model:
+    """Read and check the model at `path`: an .onnx file, or a folder that holds `model.onnx`.
+
+    External data are neither read nor copied, so a model of any size loads in the size of its
+    graph. Raises ModelError for whatever is not a valid ONNX model.
+    """
+    file = find(Path(path))
+    _refuse_foreign(file)
+    proto = _parse(file)
+    _check(proto, file)
+    return _model(proto, file, _sha256(file))
+
+
+def from_proto(proto: onnx.ModelProto) -> Model:
+    """Check a model built in memory. Raises ModelError as `load` does."""
+    import onnx
+
+    try:
+        onnx.checker.check_model(proto)
+    except (onnx.checker.ValidationError, ValueError) as error:
+        raise _invalid("<model in memory>", proto, error) from error
+    digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
+    return _model(proto, None, digest)
+
+
+def find(path: Path) -> Path:
+    """The .onnx file that `path` means. Raises ModelError where there is none."""
+    if not path.exists():
+        raise ModelError(f"{path}: no such file", "Give an .onnx file or a folder with model.onnx.")
+    if not path.is_dir():
+        return path
+    if (path / "model.onnx").is_file():
+        return path / "model.onnx"
+    found = sorted(path.glob("*.onnx"))
+    if len(found) == 1:
+        return found[0]
+    what = "holds no .onnx file" if not found else f"holds {len(found)} .onnx files"
+    raise ModelError(f"{path}: the folder {what}", "Name the model, or call it model.onnx.")
+
+
+def _refuse_foreign(file: Path) -> None:
+    """Say what a file is by its first bytes, before a parser is let near it."""
+    status = file.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ModelError(f"{file}: not a regular file", "Give an .onnx file.")
+    if status.st_size == 0:
+        raise ModelError(f"{file}: the file is empty", "Export or download the model again.")
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(16)
+    except OSError as error:
+        raise ModelError(f"{file}: cannot be read ({error.strerror})") from error
+    for magic, kind, remedy in _NOT_ONNX:
+        if head.startswith(magic):
+            raise ModelError(f"{file}: not an ONNX model but {kind}", remedy)
+    if head[8:10] == b'{"':
+        raise ModelError(f"{file}: not an ONNX model but safetensors weights", "Give the .onnx.")
+
+
+def _parse(file: Path) -> onnx.ModelProto:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        proto = onnx.load(file, load_external_data=False, format="protobuf")
+    except DecodeError as error:
+        raise ModelError(
+            f"{file}: not an ONNX model, or a truncated one (the protobuf does not parse)",
+            "Export or download it again; nesting beyond 50 subgraphs is not supported either.",
+        ) from error
+    if not proto.HasField("graph") or not proto.ir_version:
+        raise ModelError(
+            f"{file}: not an ONNX model (it has no graph)", "Give a file written by onnx.save."
+        )
+    return proto
+
+
+def _check(proto: onnx.ModelProto, file: Path) -> None:
+    """The checker reads the file itself, so that models beyond protobuf's 2 GB pass."""
+    import onnx
+
+    try:
+        onnx.checker.check_model(str(file))
+    except (onnx.checker.ValidationError, ValueError) as error:
+        raise _invalid(str(file), proto, error) from error
+
+
+def _invalid(name: str, proto: onnx.ModelProto, error: Exception) -> ModelError:
+    order = _order_fault(proto.graph.node, _given_names(proto.graph), proto.graph.name)
+    if order:
+        return ModelError(f"{name}: {order}", "Export the model again, or repair the graph.")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    context = [line for line in lines[1:] if line.startswith("==> Context")]
+    what = lines[0].rstrip(".") if lines else type(error).__name__
+    if context:
+        what += f" ({context[-1].removeprefix('==> Context: ')})"
+    return ModelError(f"{name}: not a valid ONNX model: {what}", _remedy(what))
+
+
+def _remedy(what: str) -> str:
+    if "symbolic link" in what or "hardlink" in what or "hard link" in what:
+        return "A model hub's cache stores links: download real files, or copy with cp -L."
+    if "external" in what.lower() or "Data of TensorProto" in what:
+        return "Put the external data file next to the model, under the name it is stored with."
+    return "Export the model again, or repair the graph."
+
+
+def _given_names(graph: onnx.GraphProto) -> set[str]:
+    names = {v.name for v in graph.input} | {i.name for i in graph.initializer}
+    return names | {s.values.name for s in graph.sparse_initializer}
+
+
+def _order_fault(nodes: Sequence[onnx.NodeProto], given: set[str], graph: str) -> str:
+    """Which of three the checker's one message about sorting means; '' for none of them.
+
+    The three: an input that nothing makes, nodes in the wrong order, or a cycle. A fourth is told
+    as well: a tensor written twice (not SSA).
+    """
+    makers: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        for output in filter(None, node.output):
+            if output in makers or output in given:
+                return f"tensor '{output}' is written twice, again by {_label(node, index)}"
+            makers[output] = index
+    for index, node in enumerate(nodes):
+        for name in filter(None, node.input):
+            if name not in given and name not in makers:
+                return f"{_label(node, index)} reads '{name}', which nothing in '{graph}' makes"
+    late = _late_reads(nodes, makers)
+    if not late:
+        return ""
+    cycle = _in_cycle(nodes, makers)
+    if cycle is not None:
+        return f"the graph has a cycle through {_label(nodes[cycle], cycle)}"
+    index, name = late[0]
+    return (
+        f"the nodes are not sorted: {_label(nodes[index], index)} reads '{name}' before it is made"
+    )
+
+
+def _late_reads(nodes: Sequence[onnx.NodeProto], makers: dict[str, int]) -> list[tuple[int, str]]:
+    return [
+        (index, name)
+        for index, node in enumerate(nodes)
+        for name in node.input
+        if makers.get(name, -1) >= index
+    ]
+
+
+def _in_cycle(nodes: Sequence[onnx.NodeProto], makers: dict[str, int]) -> int | None:
+    """Index of a node on a cycle, by taking away nodes that wait for nothing (Kahn)."""
+    waits = [{makers[name] for name in node.input if name in makers} for node in nodes]
+    readers: list[list[int]] = [[] for _ in nodes]
+    for index, needed in enumerate(waits):
+        for maker in needed:
+            readers[maker].append(index)
+    ready = [index for index, needed in enumerate(waits) if not needed]
+    while ready:
+        done = ready.pop()
+        for reader in readers[done]:
+            waits[reader].discard(done)
+            if not waits[reader]:
+                ready.append(reader)
+    return next((index for index, needed in enumerate(waits) if needed), None)
+
+
+def _label(node: onnx.NodeProto, index: int) -> str:
+    return f"node '{node.name}' ({node.op_type})" if node.name else f"node {node.op_type}_{index}"
+
+
+def _model(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
+    if not proto.functions:
+        return Model(proto, path, sha256, expanded_keys(proto, ()))
+    import onnx.inliner
+
+    inlined = onnx.inliner.inline_local_functions(proto)
+    # A function of another opset than the model's cannot be inlined and stays a call.
+    left = {(f.domain, f.name, f.overload) for f in inlined.functions}
+    gone = [f for f in proto.functions if (f.domain, f.name, f.overload) not in left]
+    return Model(inlined, path, sha256, expanded_keys(proto, gone))
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,75 @@
+"""Which framework module and source line an ONNX node came from, read from its metadata."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
+
+MODULE_KEY = "io.github.tracer-onnx.module"
+SOURCE_KEY = "io.github.tracer-onnx.source"
+"""Our exporters write these; keys are reverse-DNS as onnx's docs/IR.md asks."""
+
+_TORCH_SCOPES = "pkg.torch.onnx.name_scopes"
+_TORCH_STACK = "pkg.torch.onnx.stack_trace"
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+
+
+def metadata(proto: onnx.NodeProto | onnx.ModelProto) -> dict[str, str]:
+    """The `metadata_props` of a node or model."""
+    return {entry.key: entry.value for entry in proto.metadata_props}
+
+
+def module_of(node: onnx.NodeProto) -> str | None:
+    """Dotted module path (`res3.0.conv1`); '' is the root module, None is not known."""
+    props = metadata(node)
+    if MODULE_KEY in props:
+        return props[MODULE_KEY]
+    if _TORCH_SCOPES in props:
+        return _last_module(props[_TORCH_SCOPES])
+    return _module_in_name(node.name)
+
+
+def source_of(node: onnx.NodeProto) -> str | None:
+    """`file.py:line` that made the node: relative to the working directory, never absolute."""
+    props = metadata(node)
+    if SOURCE_KEY in props:
+        return props[SOURCE_KEY]
+    frames = _FRAME.findall(props.get(_TORCH_STACK, ""))
+    if not frames:
+        return None
+    file, line = frames[-1]
+    return f"{_relative(Path(file))}:{line}"
+
+
+def _last_module(scopes: str) -> str | None:
+    """Torch writes the repr of a list: the cumulative module paths, then the fx node's name."""
+    try:
+        paths = ast.literal_eval(scopes)
+    except (ValueError, SyntaxError):
+        return None
+    if not isinstance(paths, list) or len(paths) < 2:
+        return None
+    return str(paths[-2])
+
+
+def _module_in_name(name: str) -> str | None:
+    """The TorchScript exporter writes `/layer1/layer1.0/conv1/Conv`: scopes, then the operator.
+
+    A scope that repeats its parent's path as a prefix replaces it; another one extends it.
+    """
+    if not name.startswith("/") or name.count("/") < 2:
+        return None
+    path = ""
+    for scope in name[1:].split("/")[:-1]:
+        path = scope if not path or scope.startswith(f"{path}.") else f"{path}.{scope}"
+    return path
+
+
+def _relative(file: Path) -> str:
+    cwd = Path.cwd()
+    return file.relative_to(cwd).as_posix() if file.is_relative_to(cwd) else file.name
