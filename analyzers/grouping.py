@@ -24,7 +24,7 @@ def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
 
     `node` and the statistics are those of the first node; `op_type` names all, `nodes` counts.
     """
-    timed = nodes["time_us"].notna().any()
+    timed = bool(nodes["time_us"].notna().any())
     fused = nodes["kernels"].notna() & timed
     label = nodes["node"].where(~fused, "kernel " + nodes["kernels"].astype("string"))
     rows = nodes.assign(label=label)
@@ -32,7 +32,7 @@ def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
         {
             **dict.fromkeys([c for c in nodes.columns if c not in SUMMED], "first"),
             **dict.fromkeys(SUMMED, _total),
-            "op_type": lambda ops: "+".join(ops),
+            "op_type": "+".join,
         }
     )
     folded["nodes"] = rows.groupby("label", sort=False).size()

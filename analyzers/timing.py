@@ -21,17 +21,19 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
 
     `groups` gives the nodes of each kernel of the run. The time of a kernel that stands for
     several is told once, at the first of them; the others name the kernel and have no time.
-    A kernel of the runtime's own has a row called `runtime:<name>`.
+    A kernel of the runtime's own has a row called `runtime:<name>`. Runs that something outside
+    disturbed (see `statistics.outliers`) are left out; `notes` says how many.
     """
     import numpy as np
     import pandas as pd
 
     rows = _rows(run, groups)
-    samples = np.zeros((len(run.samples), len(rows)))
+    settled = run.samples[~outliers(run.instrumented_us)]
+    samples = np.zeros((len(settled), len(rows)))
     bias, calls = np.zeros(len(rows)), np.zeros(len(rows))
     names: list[str] = []
     for column, members in enumerate(rows.values()):
-        samples[:, column] = run.samples[:, members].sum(axis=1)
+        samples[:, column] = settled[:, members].sum(axis=1)
         calls[column] = sum(run.kernels[m].calls for m in members)
         bias[column] = sum(run.kernels[m].calls * run.bias_us[m] for m in members)
         names.append(_joined(run, members))
@@ -64,14 +66,15 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
 
 
 def wall(run: Run) -> Mapping[str, float]:
-    """Statistics of the uninstrumented inferences, µs."""
-    found = summarize(run.wall_us.reshape(-1, 1))
+    """Statistics of the uninstrumented inferences, µs, without those that were disturbed."""
+    settled = run.wall_us[~outliers(run.wall_us)]
+    found = summarize(settled.reshape(-1, 1))
     names = ("mean", "p50", "p95", "min", "std")
     return {name: float(getattr(found, name)[0]) for name in names}
 
 
 def coverage(run: Run, nodes: pd.DataFrame) -> float:
-    """Node time ÷ wall, both medians: a few slow runs then do not decide it.
+    """Node time ÷ wall, both medians, so that a tail of slow runs does not decide it.
 
     Below 1 the rest is the executor's own work between nodes; above 1 the correction is short.
     """
@@ -85,8 +88,9 @@ def notes(run: Run, table: pd.DataFrame) -> tuple[str, ...]:
     slow_profiled = int(outliers(run.instrumented_us).sum())
     if slow or slow_profiled:
         found.append(
-            f"{slow_profiled} of {len(run.instrumented_us)} profiled and {slow} of {count} "
-            "undisturbed runs were far slower than the rest; they are counted"
+            f"{slow_profiled:,} of {len(run.instrumented_us):,} profiled and {slow:,} of {count:,} "
+            "plain runs were far slower than the rest, as when another program takes the CPU; "
+            "they are left out"
         )
     hidden = int(((table["time_us"] == 0) & (table["time_us_raw"] > 0)).sum())
     if hidden:
