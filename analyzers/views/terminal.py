@@ -66,7 +66,7 @@ _COLUMNS = (
     _Column("p95", "time_us_p95", _field("time_us_p95", micros), 12),
     _Column("raw µs", "time_us_raw", _field("time_us_raw", micros), 9),
     _Column("share", "time_share", _field("time_share", percent), 3),
-    _Column("", "bar", lambda row: bar(row["bar"], _BAR_CELLS).ljust(_BAR_CELLS), 6),
+    _Column("", "bar", lambda row: bar(row["bar"], _BAR_CELLS), 6),
     _Column("MACs", "macs", _field("macs", si), 4),
     _Column("flops", "flops", _field("flops", si), 10),
     _Column("params", "params", _field("params", si), 7),
@@ -139,7 +139,7 @@ def _table(rows: pd.DataFrame, width: int) -> Table:
     for column in shown:
         table.add_column(
             column.header,
-            justify="left" if column.is_name else "right",
+            justify="left" if column.is_name or not column.header else "right",
             no_wrap=True,
             overflow="ellipsis",
             width=widths[column.header],

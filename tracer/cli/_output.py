@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracer.errors import InputError, UsageError
+from tracer.errors import UsageError
+from tracer.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
     from analyzers.views import ViewOptions
@@ -73,28 +72,6 @@ def show(trace: Trace, options: ViewOptions) -> None:
     terminal.render(trace, options, Console(highlight=False))
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` holds all of it or what it held before."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    """mkstemp makes files private; a result is as readable as any file of the user's."""
-    current = os.umask(0)
-    os.umask(current)
-    return current
-
-
 def _parse(output: str) -> Target:
     from analyzers.views import formats
 
@@ -121,16 +98,7 @@ def _check(target: Target, force: bool) -> None:
             f"{target.format} needs {package}",
             f"Install it with: pip install 'tracer-onnx[{extra}]'.",
         )
-    path = target.path
-    if path is None:
-        if target.format in _BINARY and sys.stdout.isatty():
-            raise UsageError(f"{target.format} is not text", "Redirect it, or name a file with -o.")
-        return
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder", "Name a file.")
-    if path.exists() and not force:
-        raise InputError(f"{path}: exists", "Add --force to overwrite it.")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder {path.parent} does not exist", "Make it first.")
-    if not os.access(path.parent, os.W_OK):
-        raise InputError(f"{path}: the folder {path.parent} cannot be written to")
+    if target.path is not None:
+        check_writable(target.path, force)
+    elif target.format in _BINARY and sys.stdout.isatty():
+        raise UsageError(f"{target.format} is not text", "Redirect it, or name a file with -o.")

@@ -31,6 +31,8 @@ def _read_npz(path: Path) -> Feeds:
 
     import numpy as np
 
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"{path}: not an .npz file", "Write it with numpy.savez.")
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
