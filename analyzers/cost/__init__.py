@@ -90,8 +90,10 @@ def _row(op: Operation, repeats: float) -> _Row:
     rule = registry.find(node.domain, node.op_type)
     if rule is None:
         return _Row(None, f"there is no counting rule for {node.qualified_type}", None, None)
-    read, written = rule.traffic(op)
+    read: Bytes = None
+    written: Bytes = None
     try:
+        read, written = rule.traffic(op)
         count = rule.work(op)
     except UnknownWorkError as error:
         return _Row(None, f"{node.op_type}: {error}", read, written)

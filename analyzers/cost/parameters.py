@@ -7,11 +7,12 @@ was made from. It belongs to the node where it meets an activation.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from analyzers.cost import registry
+from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Facts, Operand, Operation
 
 if TYPE_CHECKING:
@@ -129,13 +130,18 @@ def _parameters(
         if source is None or index in settings:
             continue
         if rule is not None and index in rule.packed:
-            operand = facts.operand(node.proto.input[index], node.scope)
-            count = rule.packed[index](Operation(node, facts))
-            for address, weight in source.items():
-                found[address] = Weight(count, operand.nbytes, weight.dtype, weight.rank)
+            count = _unpacked(rule.packed[index], Operation(node, facts))
+            found |= {address: replace(weight, size=count) for address, weight in source.items()}
             continue
         found |= {a: w for a, w in source.items() if _is_parameter(w, multiplies)}
     return found
+
+
+def _unpacked(number: Callable[[Operation], int], op: Operation) -> int | None:
+    try:
+        return number(op)
+    except UnknownWorkError:
+        return None
 
 
 def _settings(node: Node) -> frozenset[int]:

@@ -12,9 +12,7 @@ from analyzers.cost.activations import per_element
 from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts
-
-REQUANTISE = Count(adds=1, muls=1, other=3)
-"""Per output of a quantised operator: scale, round, add the zero point, clamp to both ends."""
+from analyzers.cost.rules.quantization import REQUANTISE, zero_points
 
 
 @counts("Conv")
@@ -37,10 +35,28 @@ def bias(op: Operation, index: int) -> Count:
 
 @counts("ConvTranspose")
 def _conv_transpose(op: Operation) -> Count:
+    return transposed(op) + bias(op, 2)
+
+
+@counts("ConvTransposeWithDynamicPads", domain="com.microsoft", settings=(2,))
+def _dynamic_pads(op: Operation) -> Count:
+    return transposed(op) + bias(op, 3)
+
+
+def transposed(op: Operation) -> Count:
+    """MACs of a transposed convolution, weights [C, M/group, window]; what is cropped counts."""
     inputs = op.input(0).size
     channels, *rest = op.input(1).shape
     sums = op.output().size * (channels // op.integer("group", 1))
-    return Count(macs=inputs * math.prod(rest), channel_sums=sums) + bias(op, 2)
+    return Count(macs=inputs * math.prod(rest), channel_sums=sums)
+
+
+@counts("FusedConv", "NhwcFusedConv", domain="com.microsoft")
+@counts("Conv", domain="com.microsoft.nchwc")
+def _fused_conv(op: Operation) -> Count:
+    """A convolution, a bias, a tensor to add, an activation."""
+    activation = per_element(op.text("activation", "")) * op.output().size
+    return convolution(op, weight=1) + bias(op, 2) + bias(op, 3) + activation
 
 
 @counts("ConvInteger", settings=(2, 3))
@@ -49,14 +65,10 @@ def _conv_integer(op: Operation) -> Count:
 
 
 @counts("QLinearConv", settings=(1, 2, 4, 5, 6, 7))
+@counts("QLinearConv", domain="com.microsoft", settings=(1, 2, 4, 5, 6, 7))
 def _qlinear_conv(op: Operation) -> Count:
     offsets = zero_points(op, ((0, 2), (3, 5)))
     return convolution(op, weight=3) + bias(op, 8) + offsets + REQUANTISE * op.output().size
-
-
-def zero_points(op: Operation, pairs: tuple[tuple[int, int], ...]) -> Count:
-    """One subtraction per element of each operand whose zero point is given."""
-    return Count(adds=sum(op.input(data).size for data, zero in pairs if op.has(zero)))
 
 
 @counts("DeformConv")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from analyzers.cost.count import Count
+from analyzers.cost.activations import PER_ELEMENT, per_element
+from analyzers.cost.count import Count, UnknownWorkError
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts
-from analyzers.cost.rules.convolution import REQUANTISE, zero_points
+from analyzers.cost.rules.quantization import REQUANTISE, zero_points
 
 
 @counts("MatMul")
@@ -45,3 +46,25 @@ def gemm(op: Operation) -> Count:
     if op.has(2) and beta != 0.0:
         count += Count(adds=outputs, muls=op.input(2).size if beta != 1.0 else 0)
     return count
+
+
+@counts("FusedGemm", domain="com.microsoft")
+def _fused_gemm(op: Operation) -> Count:
+    return gemm(op) + per_element(op.text("activation", "")) * op.output().size
+
+
+@counts("GemmFastGelu", domain="com.microsoft")
+def _gemm_fast_gelu(op: Operation) -> Count:
+    outputs = op.output().size
+    return product(op) + Count(adds=outputs if op.has(2) else 0) + PER_ELEMENT["FastGelu"] * outputs
+
+
+@counts("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft")
+def _fused_matmul(op: Operation) -> Count:
+    """alpha A B, either transposed, then an activation."""
+    if op.integer("transBatchA", 0):
+        raise UnknownWorkError("which axis transBatchA makes the inner one is not documented")
+    shape, outputs = op.input(0).shape, op.output().size
+    inner = shape[-2] if op.integer("transA", 0) and len(shape) > 1 else shape[-1]
+    scale = Count(muls=outputs if op.number("alpha", 1.0) != 1.0 else 0)
+    return Count(macs=outputs * inner) + scale + per_element(op.text("activation", "")) * outputs

@@ -41,13 +41,13 @@ def _group(op: Operation) -> Count:
 @counts("LayerNormalization")
 def _layer(op: Operation) -> Count:
     affine = SCALE + SHIFT if op.has(2) else SCALE
-    return normalise(op.input(0).size, _rows(op)) + affine * op.input(0).size
+    return normalise(op.input(0).size, rows(op)) + affine * op.input(0).size
 
 
 @counts("RMSNormalization", "SimplifiedLayerNormalization")
 @counts("SimplifiedLayerNormalization", domain="com.microsoft")
 def _rms(op: Operation) -> Count:
-    return root_mean_square(op.input(0).size, _rows(op)) + SCALE * op.input(0).size
+    return root_mean_square(op.input(0).size, rows(op)) + SCALE * op.input(0).size
 
 
 @counts("MeanVarianceNormalization")
@@ -83,6 +83,7 @@ def root_mean_square(elements: int, groups: int) -> Count:
     return (Count(adds=1, muls=1) + SCALE) * elements + Count(adds=1, other=3) * groups
 
 
-def _rows(op: Operation) -> int:
+def rows(op: Operation) -> int:
+    """Groups normalised by themselves: the axes before `axis`."""
     shape = op.input(0).shape
     return math.prod(shape[: op.integer("axis", -1) % len(shape)])
