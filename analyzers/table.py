@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from tracer.shapes import Types
     from tracer.trace import Run
 
+_TEXTS = (
+    "node", "op_type", "domain", "module", "source", "executor", "input_shapes", "output_shapes",
+    "kernels",
+)  # fmt: skip
 _INTEGERS = ("index", "batch", "macs", "adds", "muls", "flops", "params", "param_bytes")
 _BYTES = ("bytes_read", "bytes_written")
 
@@ -41,7 +45,7 @@ def node_table(
     table = table.reindex(columns=list(COLUMNS)).reset_index(drop=True)
     for column in (*_INTEGERS, *_BYTES):
         table[column] = pd.to_numeric(table[column]).astype("Int64")
-    return table
+    return table.astype(dict.fromkeys(_TEXTS, "string"))
 
 
 def _identity(model: Model, types: Types) -> pd.DataFrame:

@@ -146,11 +146,10 @@ def _read_nodes(database: sqlite3.Connection, dtypes: dict[str, str]) -> pd.Data
 
 
 def _pack(values: np.ndarray[Any, Any]) -> bytes:
-    """Times as float32: whole µs are exact up to 16 s, and a clock has no more digits anyway."""
-    return zlib.compress(values.astype("<f4").tobytes(), level=1)
+    return zlib.compress(values.astype("<f8").tobytes(), level=1)
 
 
 def _unpack(blob: bytes) -> np.ndarray[Any, Any]:
     import numpy as np
 
-    return np.frombuffer(zlib.decompress(blob), "<f4").astype(np.float64)
+    return np.frombuffer(zlib.decompress(blob), "<f8").astype(np.float64)

@@ -31,6 +31,7 @@ def draw(trace: Trace, options: ViewOptions, kind: str) -> bytes:
     import io
 
     try:
+        from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise UsageError(
@@ -47,7 +48,8 @@ def draw(trace: Trace, options: ViewOptions, kind: str) -> bytes:
         _panel(axes[index][0], rows, options, _title(trace, run, parts[index]))
     buffer = io.BytesIO()
     # A fixed salt and no date: the same trace gives the same file.
-    figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    with rc_context({"svg.hashsalt": "tracer"}):
+        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return buffer.getvalue()
 
 
