@@ -18,6 +18,7 @@ class Graph:
         ]
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
+        self.declared: list[onnx.ValueInfoProto] = []
 
     def weight(self, *shape: int, dtype: int = TensorProto.FLOAT) -> str:
         name = f"w{len(self.weights)}"
@@ -33,6 +34,14 @@ class Graph:
         output = f"{op_type}_{len(self.nodes)}"
         node = helper.make_node(op_type, inputs, [output], output, **attributes)
         self.nodes.append(node)
+        return output
+
+    def fused(
+        self, op_type: str, *inputs: str, shape: tuple[int, ...], **attributes: object
+    ) -> str:
+        """An operator of onnxruntime, whose output ONNX cannot infer."""
+        output = self.op(op_type, *inputs, domain="com.microsoft", **attributes)
+        self.declared.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, shape))
         return output
 
     def conv(
@@ -71,7 +80,9 @@ class Graph:
 
     def model(self, opset: int = 17, output: str | None = None) -> Model:
         last = helper.make_empty_tensor_value_info(output or self.nodes[-1].output[0])
-        graph = helper.make_graph(self.nodes, "graph", self.inputs, [last], self.weights)
+        graph = helper.make_graph(
+            self.nodes, "graph", self.inputs, [last], self.weights, value_info=self.declared
+        )
         opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
         proto = helper.make_model(graph, opset_imports=opsets, ir_version=10)
         return Model(proto, None, "", expanded_keys(proto, ()))
