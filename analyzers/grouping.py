@@ -27,16 +27,14 @@ def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
     timed = bool(nodes["time_us"].notna().any())
     fused = nodes["kernels"].notna() & timed
     label = nodes["node"].where(~fused, "kernel " + nodes["kernels"].astype("string"))
-    rows = nodes.assign(label=label)
-    folded = rows.groupby("label", sort=False).agg(
-        {
-            **dict.fromkeys([c for c in nodes.columns if c not in SUMMED], "first"),
-            **dict.fromkeys(SUMMED, _total),
-            "op_type": "+".join,
-        }
-    )
-    folded["nodes"] = rows.groupby("label", sort=False).size()
-    folded["calls"] = rows.groupby("label", sort=False)["calls"].first()
+    groups = nodes.groupby(label, sort=False)
+    folded = groups.first()
+    folded[list(SUMMED)] = groups[list(SUMMED)].sum(min_count=1)
+    folded["calls"] = groups["calls"].first()
+    folded["nodes"] = groups.size()
+    shared = groups["op_type"].transform("size") > 1
+    joined = nodes[shared].groupby(label[shared], sort=False)["op_type"].agg("+".join)
+    folded.loc[joined.index, "op_type"] = joined
     return folded.reset_index(drop=True)
 
 
@@ -67,9 +65,5 @@ def grouped(nodes: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:
-    folded = rows.groupby(key, sort=False).agg(dict.fromkeys([*SUMMED, "nodes"], _total))
-    return folded.reset_index()
-
-
-def _total(values: pd.Series[float]) -> float:
-    return values.sum(min_count=1)
+    columns = [*SUMMED, "nodes"]
+    return rows.groupby(key, sort=False)[columns].sum(min_count=1).reset_index()

@@ -35,9 +35,9 @@ def node_table(
     table = _identity(model, types)
     for part in parts:
         table = table.join(part, how="outer", sort=False)
-    order = [node.key for node in model.nodes]
-    extra = [key for key in table.index if key not in set(order)]
-    table = table.reindex([*order, *extra])
+    known = {node.key: None for node in model.nodes}
+    extra = [key for key in table.index if key not in known]
+    table = table.reindex([*known, *extra])
     table["node"] = table.index
     if run is not None:
         table["executor"], table["batch"] = run.executor, run.batch

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.grouping import grouped
 from analyzers.views import ViewOptions, _headline
-from analyzers.views._format import micros, printable
+from analyzers.views._format import micros, printable, si
 from analyzers.views._tables import split
 from tracer.errors import UsageError
 
@@ -56,27 +56,23 @@ def draw(trace: Trace, options: ViewOptions, kind: str) -> bytes:
 def _bars(nodes: pd.DataFrame, options: ViewOptions) -> pd.DataFrame:
     rows = grouped(nodes, options.by)
     rows["value"] = rows["time_us"] if rows["time_us"].notna().any() else rows["macs"]
-    rows = rows[rows["value"].notna()].astype({"value": "float64"})
-    return rows.nlargest(options.top, "value").sort_index() if options.top else rows
+    return rows[rows["value"].notna()].astype({"value": "float64"})
 
 
 def _panel(axes: Any, rows: pd.DataFrame, options: ViewOptions, title: str) -> None:
     timed = rows["time_us"].notna().any()
     values = rows["value"]
     threshold = options.threshold
-    label = "threshold"
+    label = "red"
     if threshold is None:
         threshold = float(values.quantile(_HIGH_QUANTILE)) if len(values) else 0.0
-        label = "slowest tenth"
+        label = "red, the highest tenth"
     colors = [_HIGH if value >= threshold else _PLAIN for value in values]
     positions = range(len(rows))
     axes.bar(positions, values, color=colors, width=0.8)
     axes.axhline(threshold, color=_HIGH, linewidth=0.8, linestyle="--")
-    text = f"{label}: {micros(threshold)} µs" if timed else label
-    axes.annotate(
-        text, (1, threshold), xycoords=("axes fraction", "data"), xytext=(-2, 2),
-        textcoords="offset points", ha="right", va="bottom", color=_HIGH, fontsize=8,
-    )  # fmt: skip
+    unit = f"{micros(threshold)} µs" if timed else f"{si(threshold)} MACs"
+    axes.set_title(f"{label}: ≥ {unit}", fontsize=8, loc="right", color=_HIGH)
     axes.set_ylabel("time per run [µs]" if timed else "MACs")
     axes.set_title(title, fontsize=10, loc="left")
     axes.margins(x=0.01)
