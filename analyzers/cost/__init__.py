@@ -94,7 +94,7 @@ def _row(op: Operation, repeats: float) -> _Row:
     written: Bytes = None
     try:
         read, written = rule.traffic(op)
-        count = rule.work(op)
+        count = rule.work(op).checked()
     except UnknownWorkError as error:
         return _Row(None, f"{node.op_type}: {error}", read, written)
     except (ValueError, IndexError, ZeroDivisionError):  # a rank or attribute no operator allows
@@ -116,8 +116,8 @@ def _values(
         work = (count.macs, adds_of(count), count.macs + count.muls, count.flops)
     return (
         *(_times(value, repeats) for value in work),
-        parameters.size(weights),
-        parameters.nbytes(weights),
+        _times(parameters.size(weights), 1),
+        _times(parameters.nbytes(weights), 1),
         _times(row.read, repeats),
         _times(row.written, repeats),
     )
@@ -127,7 +127,8 @@ def _times(value: int | None, repeats: float) -> int | None:
     """Per run; a run's average number of calls need not be whole, the result is rounded."""
     if value is None:
         return None
-    product = value * int(repeats) if float(repeats).is_integer() else round(value * repeats)
+    whole = isinstance(repeats, int) or repeats.is_integer()
+    product = value * int(repeats) if whole else round(value * repeats)
     return product if product <= _LARGEST else None
 
 

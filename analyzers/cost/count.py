@@ -30,6 +30,12 @@ class Count:
         """Two per MAC and one per other operation, whatever the convention."""
         return 2 * self.macs + self.adds + self.muls + self.other
 
+    def checked(self) -> Count:
+        """Itself. Raises ValueError where an attribute has led to less than nothing."""
+        if min(self.macs, self.adds, self.muls, self.other, self.channel_sums) < 0:
+            raise ValueError("a count below zero")
+        return self
+
     def __add__(self, more: Count) -> Count:
         return Count(
             self.macs + more.macs,

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 from analyzers.cost import registry
 from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Facts, Operand, Operation
+from tracer import tensor
 
 if TYPE_CHECKING:
+    import onnx
+
     from tracer.model import Model, Node, Scope
 
 _RANDOM = frozenset(
@@ -76,9 +79,15 @@ def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
             made[address] = {address: _weight(facts.operand(weight.name, scope))}
         for sparse in scope.graph.sparse_initializer:
             address = (scope.path, sparse.values.name)
-            full = facts.operand(sparse.values.name, scope)
-            made[address] = {address: _weight(full)}
+            made[address] = {address: _sparse(sparse)}
     return made
+
+
+def _sparse(proto: onnx.SparseTensorProto) -> Weight:
+    """As many weights as are stored; their indices are bytes too."""
+    values, indices = tensor.from_initializer(proto.values), tensor.from_initializer(proto.indices)
+    parts = (values.nbytes, indices.nbytes)
+    return Weight(values.size, _sum(parts), values.dtype, len(proto.dims))
 
 
 def _given(node: Node) -> Iterator[tuple[int, str]]:

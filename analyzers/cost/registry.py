@@ -63,6 +63,11 @@ def find(domain: str, op_type: str) -> Rule | None:
     return _loaded().get((domain, op_type))
 
 
+def operators() -> tuple[tuple[str, str], ...]:
+    """Domain and name of every operator that has a rule."""
+    return tuple(sorted(_loaded()))
+
+
 @cache
 def _loaded() -> dict[tuple[str, str], Rule]:
     rules = importlib.import_module("analyzers.cost.rules")

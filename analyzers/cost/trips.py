@@ -9,7 +9,7 @@ from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Facts, Operation
 
 if TYPE_CHECKING:
-    from tracer.model import Model, Node
+    from tracer.model import Model, Node, Scope
 
 Trips = tuple[int, str]
 """Executions of a body for one of its owner, and the note that says where that comes from."""
@@ -20,25 +20,50 @@ def per_run(
 ) -> tuple[dict[str, float], tuple[str, ...]]:
     """Executions of every node in one run by its key, and what had to be assumed for them.
 
-    `calls` is what a run observed; it goes before what the shapes and constants tell. Bodies of
-    bodies multiply.
+    `calls` is what a run observed; it goes before what the shapes and constants tell. A node it
+    leaves out ran as often as the others of its body, and the main graph once. Bodies of bodies
+    multiply.
     """
+    observed = _observed(model, calls)
     repeats: dict[str, float] = {}
+    bodies: dict[str, float] = {"": 1}
     notes: dict[str, None] = {}
-    trips: dict[str, Trips] = {}
     for node in model.nodes:
-        owner = node.scope.owner
-        if node.key in calls:
-            repeats[node.key] = calls[node.key]
-        elif owner is None:
-            repeats[node.key] = 1
-        else:
-            if owner.key not in trips:
-                trips[owner.key] = _trips(owner, facts)
-            count, note = trips[owner.key]
-            repeats[node.key] = repeats[owner.key] * count
-            notes[f"{owner.key} ({owner.op_type}): {note}"] = None
+        body = node.scope.path
+        if body not in bodies:
+            assert node.scope.owner is not None
+            bodies[body], note = _executions(node.scope, facts, repeats, observed)
+            if note:
+                notes[f"{node.scope.owner.key} ({node.scope.owner.op_type}): {note}"] = None
+        repeats[node.key] = calls.get(node.key, bodies[body])
     return repeats, tuple(notes)
+
+
+def _observed(model: Model, calls: Mapping[str, float]) -> dict[str, float]:
+    """Executions of each body in which a run saw a node, by its path."""
+    seen: dict[str, float] = {}
+    for node in model.nodes:
+        if node.key in calls and node.scope.owner is not None:
+            path = node.scope.path
+            seen[path] = max(seen.get(path, 0), calls[node.key])
+    return seen
+
+
+def _executions(
+    scope: Scope, facts: Facts, repeats: Mapping[str, float], observed: Mapping[str, float]
+) -> tuple[float, str]:
+    """Executions of a body in one run, with a note where they are not an observation."""
+    owner = scope.owner
+    assert owner is not None
+    if scope.path in observed:
+        return observed[scope.path], ""
+    if owner.op_type == "If":  # what one branch did not take, the other one did
+        branches = (f"{owner.key}.{name}" for name in ("then_branch", "else_branch"))
+        taken = [observed[path] for path in branches if path in observed]
+        if taken:
+            return max(0, repeats[owner.key] - sum(taken)), ""
+    count, note = _trips(owner, facts)
+    return repeats[owner.key] * count, note
 
 
 def _trips(owner: Node, facts: Facts) -> Trips:
@@ -47,7 +72,7 @@ def _trips(owner: Node, facts: Facts) -> Trips:
         return 1, "how often it runs its body is not known; the body is counted once"
     try:
         return rule(Operation(owner, facts))
-    except (UnknownWorkError, IndexError) as error:
+    except (UnknownWorkError, IndexError, ValueError) as error:
         return 1, f"the trip count is not known ({error}); the body is counted once"
 
 

@@ -62,8 +62,19 @@ def _mean(op: Operation) -> Count:
     return Count(adds=op.input(0).size) + (Count(other=1) + REQUANTISE) * op.output().size
 
 
-@counts("GatherBlockQuantized", domain=_MICROSOFT, moves=traffic.selects, settings=(1, 2, 3),
-        packed={0: lambda op: _unpacked(op)})  # fmt: skip
+def _unpacked(op: Operation) -> int:
+    """Elements of the table: bytes hold two 4-bit ones, the 4-bit types count by themselves."""
+    table = op.input(0)
+    return table.size * (8 // op.integer("bits", 4)) if table.dtype == "uint8" else table.size
+
+
+@counts(
+    "GatherBlockQuantized",
+    domain=_MICROSOFT,
+    moves=traffic.selects,
+    settings=(1, 2, 3),
+    packed={0: _unpacked},
+)
 def _gather(op: Operation) -> Count:
     return DEQUANTISE * op.output().size
 
@@ -71,9 +82,3 @@ def _gather(op: Operation) -> Count:
 def _binary(op: Operation, one: Count) -> Count:
     operands = op.input(0).size + op.input(3).size
     return DEQUANTISE * operands + (one + REQUANTISE) * op.output().size
-
-
-def _unpacked(op: Operation) -> int:
-    """Elements of the table: bytes hold two 4-bit ones, the 4-bit types count by themselves."""
-    table = op.input(0)
-    return table.size * (8 // op.integer("bits", 4)) if table.dtype == "uint8" else table.size

@@ -62,12 +62,6 @@ def _scatter_reduce(op: Operation) -> Count:
     return one * op.input(2).size
 
 
-@counts("Dropout", moves=lambda op: _dropout_traffic(op), settings=(1, 2))
-def _dropout(op: Operation) -> Count:
-    """Training draws a number, compares it, masks and scales; inference passes its input on."""
-    return Count(muls=2, other=2) * op.input(0).size if _trains(op) else NOTHING
-
-
 def _dropout_traffic(op: Operation) -> tuple[traffic.Bytes, traffic.Bytes]:
     return traffic.everything(op) if _trains(op) else traffic.nothing(op)
 
@@ -77,3 +71,9 @@ def _trains(op: Operation) -> bool:
         return op.integer("is_test", 0) == 0
     mode = op.constant(2)  # a flag that is fed is taken for inference, which is what we count
     return mode is not None and bool(mode.reshape(-1)[0])
+
+
+@counts("Dropout", moves=_dropout_traffic, settings=(1, 2))
+def _dropout(op: Operation) -> Count:
+    """Training draws a number, compares it, masks and scales; inference passes its input on."""
+    return Count(muls=2, other=2) * op.input(0).size if _trains(op) else NOTHING

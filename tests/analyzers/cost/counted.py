@@ -50,7 +50,6 @@ class Number:
 
     __radd__ = __add__
     __rmul__ = __mul__
-    __array_ufunc__ = None
 
 
 def of(function: Callable[[float], float], x: Number) -> Number:

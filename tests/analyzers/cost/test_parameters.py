@@ -93,3 +93,14 @@ def test_an_embedding_is_a_parameter_though_little_of_it_is_read():
     assert row["params"] == 8
     assert row["bytes_written"] == 3 * 2 * 4
     assert row["bytes_read"] == 3 * 2 * 4 + 3 * 8
+
+
+def test_a_sparse_weight_has_the_parameters_it_stores():
+    graph = Graph(x=(2, 8))
+    graph.op("MatMul", "x", "sparse")
+    model = graph.model()
+    stored = model.proto.graph.sparse_initializer.add(dims=[8, 4])
+    stored.values.CopyFrom(TensorProto(name="sparse", data_type=TensorProto.FLOAT, dims=[5]))
+    stored.indices.CopyFrom(TensorProto(name="at", data_type=TensorProto.INT64, dims=[5]))
+    row = cost(model, shapes.infer(model, {})).table.iloc[0]
+    assert (row["params"], row["param_bytes"]) == (5, 5 * 4 + 5 * 8)

@@ -89,10 +89,18 @@ def test_both_branches_count_unless_a_run_tells_which_ran():
     result = counted(BRANCHES)
     assert result.table["flops"].to_list() == [0, 8, 8]
     assert result.notes == ("choice (If): one of its branches runs; both are counted",)
-    calls = {"choice": 1, "choice.then_branch/yes": 1, "choice.else_branch/no": 0}
-    run = counted(BRANCHES, calls)
+    run = counted(BRANCHES, {"choice": 1, "choice.then_branch/yes": 1})
     assert run.table["flops"].to_list() == [0, 8, 0]
     assert run.notes == ()
+    half = counted(BRANCHES, {"choice": 1, "choice.then_branch/yes": 0.25})
+    assert half.table["flops"].to_list() == [0, 2, 6]
+
+
+def test_nodes_that_a_run_did_not_see_ran_as_often_as_the_others_of_their_body():
+    calls = {"loop.body/product": 4}
+    text = LOOP.replace("on_out = Identity (on)", "on_out = Identity (on)  [more] z = Neg (state)")
+    assert counted(text, calls).table.loc["loop.body/more", "flops"] == 4 * 4
+    assert counted(text, calls).notes == ()
 
 
 @pytest.mark.parametrize("batch", [1, 3])
