@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analyzers.cost import Cost
-    from tracer.executors.onnxruntime import Options
+    from tracer.executors.onnxruntime.options import Options
     from tracer.shapes import Types
 
 Source: TypeAlias = "str | Path | onnx.ModelProto | Model"
@@ -43,17 +43,18 @@ def profile(
     """
     import pandas as pd
 
-    from tracer.executors import onnxruntime as executor
+    from tracer.executors.onnxruntime import profiler
+    from tracer.executors.onnxruntime.options import Options
 
     loaded = open_model(model)
-    options = options or executor.Options()
+    options = options or Options()
     path = None if feeds is None else Path(feeds)
     sets = [
         inputs.make(loaded, batch=size, dims=dims, path=path, seed=seed) for size in _batches(batch)
     ]
     runs, tables, notes = [], [], []
     for feedset in sets:
-        run = executor.profile(loaded, feedset, options, progress)
+        run = profiler.profile(loaded, feedset, options, progress)
         types, calls = _observe(loaded, feedset, run, options)
         table, counted, found = _analyze(loaded, run, types, calls, convention)
         runs.append(run)
@@ -118,15 +119,14 @@ def _observe(
     model: Model, feedset: inputs.FeedSet, run: Run, options: Options
 ) -> tuple[Types, Mapping[str, float] | None]:
     """Types of all tensors and calls of all nodes; from a run where shapes do not tell them."""
-    from tracer.executors import onnxruntime as executor
-    from tracer.executors.onnxruntime import observation
+    from tracer.executors.onnxruntime import observation, profiler
 
     types = shapes.infer(model, feedset.shapes)
     if not observation.needed(model, types):
         return types, None
     if options.optimization != "none":
         once = replace(options, runs=1, warmup=0, min_time=None, optimization="none")
-        run = executor.profile(model, feedset, once)
+        run = profiler.profile(model, feedset, once)
     seen = observation.of(model, run.kernels)
     return types.updated(seen.types), seen.calls
 

@@ -7,8 +7,7 @@ import pytest
 from analyzers.attribution import attribute
 from tests.graphs import BRANCHES, parse, residual
 from tracer import inputs, loading
-from tracer.executors import onnxruntime as executor
-from tracer.executors.onnxruntime import calibration
+from tracer.executors.onnxruntime import calibration, profiler
 from tracer.executors.onnxruntime.options import OPTIMIZATIONS, Options
 
 GELU_AND_LAYERNORM = """
@@ -59,7 +58,7 @@ def no_calibration(monkeypatch):
 def kernels_of(proto, optimization, feeds=None):
     model = loading.from_proto(proto)
     feedset = inputs.FeedSet(feeds, None) if feeds else inputs.make(model)
-    run = executor.profile(model, feedset, Options(2, 1, None, 1, optimization))
+    run = profiler.profile(model, feedset, Options(2, 1, None, 1, optimization))
     return run.kernels, attribute(model, run.kernels)
 
 

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import click
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+from analyzers.cost.conventions import CONVENTIONS
+from analyzers.grouping import GROUPINGS
 
-CONVENTIONS = ("plain", "channelwise")
-GROUPINGS = ("node", "op", "module")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Integers(click.ParamType[tuple[int, ...]]):
@@ -67,7 +67,7 @@ def convention(command: Command) -> Command:
     """`--convention`: how additions are counted."""
     return click.option(
         "--convention",
-        type=click.Choice(CONVENTIONS),
+        type=click.Choice(tuple(CONVENTIONS)),
         default="plain",
         show_default=True,
         help="How the additions of a convolution are counted (see docs/counting.md).",
@@ -77,7 +77,7 @@ def convention(command: Command) -> Command:
 def viewing(command: Command) -> Command:
     """What to show and where to write it."""
     options = (
-        click.option("--by", type=click.Choice(GROUPINGS), default="node", show_default=True,
+        click.option("--by", type=click.Choice(tuple(GROUPINGS)), default="node", show_default=True,
                      help="Fold rows by operator or module."),
         click.option("--top", type=click.IntRange(min=0), default=None,
                      help="Rows to show; 0 for all  [default: 20 on a terminal, all in files]"),

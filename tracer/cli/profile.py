@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from tracer.cli import _options
-
-OPTIMIZATIONS = ("none", "basic", "extended", "all")
+from tracer.executors.onnxruntime.options import OPTIMIZATIONS, Options
 
 
 @click.command()
@@ -95,7 +94,6 @@ def command(
     from analyzers.views import ViewOptions
     from tracer import api
     from tracer.cli import _output, _progress
-    from tracer.executors.onnxruntime.options import Options
 
     targets = _output.targets(outputs, as_json, as_csv, force)
     options = Options(runs, warmup, min_time, threads, optimization, provider)
