@@ -37,9 +37,10 @@ def profile(
 ) -> Trace:
     """Profile `model` under onnxruntime, once for each batch size.
 
-    `feeds` names an .npz file or a test_data_set folder; without it inputs are random with
-    `seed`. `dims` sizes symbolic dimensions by name. `convention` says how additions are counted
-    (see `analyzers.cost`). Raises the errors of `tracer.errors`.
+    `feeds` names an .npz file or a test_data_set folder; without it, and where `model` is not a
+    folder with test data of its own, inputs are random with `seed`. `dims` sizes symbolic
+    dimensions by name. `convention` says how additions are counted (see `analyzers.cost`). Raises
+    the errors of `tracer.errors`.
     """
     import pandas as pd
 
@@ -48,7 +49,9 @@ def profile(
 
     loaded = open_model(model)
     options = options or Options()
-    path = None if feeds is None else Path(feeds)
+    path = Path(feeds) if feeds is not None else None
+    if path is None and batch is None and not dims:
+        path = _test_data_beside(model)
     sets = [
         inputs.make(loaded, batch=size, dims=dims, path=path, seed=seed) for size in _batches(batch)
     ]
@@ -109,6 +112,13 @@ def open_model(source: Source) -> Model:
     if isinstance(source, str | Path):
         return loading.load(source)
     return loading.from_proto(source)
+
+
+def _test_data_beside(model: Source) -> Path | None:
+    """The first test_data_set of a model that was given as a folder."""
+    if not isinstance(model, str | Path) or not Path(model).is_dir():
+        return None
+    return next(iter(sorted(Path(model).glob("test_data_set_*"))), None)
 
 
 def _batches(batch: int | Sequence[int] | None) -> Sequence[int | None]:

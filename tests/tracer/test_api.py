@@ -5,6 +5,7 @@ import onnx
 import onnx.parser
 import pandas as pd
 import pytest
+from onnx import numpy_helper
 
 import tracer
 from analyzers.views import ViewOptions, formats, renderer
@@ -74,6 +75,17 @@ def test_sizes_that_depend_on_data_come_from_the_run():
     shapes = trace.nodes.set_index("node")["output_shapes"]
     assert shapes["NonZero_1"] == "int64[2,8]"
     assert not any("not known" in note for note in trace.notes)
+
+
+def test_a_folder_with_test_data_runs_on_them(tmp_path):
+    onnx.save(residual(), tmp_path / "model.onnx")
+    (tmp_path / "test_data_set_0").mkdir()
+    x = numpy_helper.from_array(np.ones((3, 3, 16, 16), np.float32))
+    (tmp_path / "test_data_set_0" / "input_0.pb").write_bytes(x.SerializeToString())
+    trace = tracer.profile(tmp_path, options=Options(runs=2))
+    assert trace.runs[0].batch == 3
+    assert any("test_data_set_0" in note for note in trace.notes)
+    assert tracer.profile(tmp_path, batch=2, options=Options(runs=2)).runs[0].batch == 2
 
 
 def test_count_does_not_run_and_has_no_times():

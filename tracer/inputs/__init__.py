@@ -55,7 +55,8 @@ def make(
             )
         feeds = files.read(model, path)
         check(model, feeds)
-        return FeedSet(feeds, dimensions.batch_of(model, FeedSet(feeds, None).shapes))
+        batch = dimensions.batch_of(model, FeedSet(feeds, None).shapes)
+        return FeedSet(feeds, batch, (f"inputs are those of {path}",))
     shapes, notes = dimensions.choose(model, batch, dims or {})
     feeds = random.generate(model, shapes, seed)
     note = f"inputs are random, seed {seed}" if feeds else "the model has no inputs"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tracer.errors import LimitError
 from tracer.executors.onnxruntime import calibration, events, graph, nesting, prepared, sessions
 from tracer.executors.onnxruntime.options import Options
-from tracer.trace import Run
+from tracer.trace import Kernel, Run
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +36,7 @@ _DEFAULT_SECONDS = 1.0
 _PLAIN_SHARE = 10
 """One undisturbed run for so many profiled ones, once there are many."""
 _PLAIN_LEAST = 20
+_CPU = "CPUExecutionProvider"
 
 
 def profile(
@@ -156,8 +157,17 @@ class _Recording:
             samples=samples.astype(np.float32),
             bias_us=np.array([bias.of(kernel) for kernel in kernels]),
             kernels=kernels,
-            notes=self.feedset.notes,
+            notes=(*self.feedset.notes, *_launch_notes(kernels)),
         )
+
+
+def _launch_notes(kernels: Sequence[Kernel]) -> tuple[str, ...]:
+    """Kernels of an accelerator return before they are done; the wait shows up elsewhere."""
+    providers = sorted({k.provider for k in kernels} - {_CPU, ""})
+    return tuple(
+        f"{provider} runs asynchronously: the times of its kernels are those of their launch"
+        for provider in providers
+    )
 
 
 def _next_chunk(recording: _Recording, options: Options) -> int:
