@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MODEL_RUN, EXECUTE = 0, 1
 """Labels of the two kinds of session events that frame the nodes."""
 
+IGNORED, _UNKNOWN = -1, -2
+
 _BLOCK_BYTES = 1 << 20
 _SUFFIX = "_kernel_time"
 _DTYPES = {"float": "float32", "double": "float64"}
@@ -60,26 +62,41 @@ class Label:
     output_types: tuple[TensorType, ...]
 
 
+def _frames() -> dict[str, int]:
+    return {"model_run": MODEL_RUN, "SequentialExecutor::Execute": EXECUTE}
+
+
 @dataclass(slots=True)
 class Labels:
     """Kernels seen so far, numbered in the order met; 0 and 1 frame runs.
 
-    Names in `repeated` are told apart by node index; reading that costs time, so only they are.
+    Event names in `repeated` are told apart by node index; reading that costs time, so only they
+    are. `known` has the numbers of all others.
     """
 
     repeated: frozenset[str] = frozenset()
     seen: list[Label] = field(default_factory=list)
-    numbers: dict[tuple[str, str], int] = field(default_factory=dict)
+    known: dict[str, int] = field(default_factory=_frames)
+    by_index: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def number(self, event: _Event) -> int:
-        """The label of a node event."""
-        index = ""
-        if event.name in self.repeated:
-            index = msgspec.json.decode(event.args, type=_Args).node_index
-        found = self.numbers.get((event.name, index))
-        if found is not None:
-            return found
+        """The label of an event, which is among the known from then on if its name tells it."""
+        if event.name in self.known:
+            return self.known[event.name]
+        if event.cat != "Node" or not event.name.endswith(_SUFFIX):
+            # Session start, or the fence events of older releases, which were always 0.
+            self.known[event.name] = IGNORED
+            return IGNORED
         args = msgspec.json.decode(event.args, type=_Args)
+        if event.name not in self.repeated:
+            self.known[event.name] = number = self._add(event, args)
+            return number
+        key = (event.name, args.node_index)
+        if key not in self.by_index:
+            self.by_index[key] = self._add(event, args)
+        return self.by_index[key]
+
+    def _add(self, event: _Event, args: _Args) -> int:
         self.seen.append(
             Label(
                 name=event.name.removesuffix(_SUFFIX),
@@ -89,8 +106,7 @@ class Labels:
                 output_types=_types(args.output_type_shape),
             )
         )
-        self.numbers[(event.name, index)] = number = EXECUTE + len(self.seen)
-        return number
+        return EXECUTE + len(self.seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +128,7 @@ def read(path: Path, labels: Labels) -> Events:
 
     columns: list[IntArray] = []
     decoder = msgspec.json.Decoder(list[_Event])
+    known = labels.known
     for block in _blocks(path):
         try:
             events = decoder.decode(block)
@@ -120,35 +137,37 @@ def read(path: Path, labels: Labels) -> Events:
                 f"onnxruntime wrote a profile that is not valid JSON ({error})",
                 "A full disk does this; a newer onnxruntime may help.",
             ) from error
-        rows = [
-            (event.ts, event.dur, event.tid, label)
-            for event in events
-            if (label := _label(event, labels)) is not None
-        ]
+        numbers = [known.get(event.name, _UNKNOWN) for event in events]
+        if _UNKNOWN in numbers:
+            numbers = [
+                labels.number(event) if number == _UNKNOWN else number
+                for event, number in zip(events, numbers, strict=True)
+            ]
+        rows = [(e.ts, e.dur, e.tid, n) for e, n in zip(events, numbers, strict=True)]
         columns.append(np.array(rows, np.int64).reshape(-1, 4))
     table = np.concatenate(columns) if columns else np.empty((0, 4), np.int64)
+    table = table[table[:, 3] != IGNORED]
     return Events(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
-
-
-def _label(event: _Event, labels: Labels) -> int | None:
-    if event.cat == "Node":
-        # Older releases wrote fence events around each kernel; they were always 0.
-        return labels.number(event) if event.name.endswith(_SUFFIX) else None
-    if event.name == "model_run":
-        return MODEL_RUN
-    if event.name == "SequentialExecutor::Execute":
-        return EXECUTE
-    return None
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
     """Whole lines of about a megabyte, each block as a JSON list of its own."""
     with path.open("rb") as stream:
-        while lines := stream.readlines(_BLOCK_BYTES):
-            body = b"".join(lines).strip().removeprefix(b"[").removesuffix(b"]")
-            body = body.strip().removesuffix(b",")
-            if body:
-                yield b"[" + body + b"]"
+        rest = b""
+        while data := stream.read(_BLOCK_BYTES):
+            whole, newline, tail = data.rpartition(b"\n")
+            if not newline:  # a line longer than a block
+                rest += data
+                continue
+            yield from _list(rest + whole)
+            rest = tail
+        yield from _list(rest)
+
+
+def _list(lines: bytes) -> Iterator[bytes]:
+    body = lines.strip().removeprefix(b"[").removesuffix(b"]").strip().removesuffix(b",")
+    if body:
+        yield b"[" + body + b"]"
 
 
 def _types(shapes: list[dict[str, list[int]]]) -> tuple[TensorType, ...]:
