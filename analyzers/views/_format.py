@@ -20,7 +20,7 @@ def si(value: float | None) -> str:
                 if value < 999.5 * scale
                 else f"{value / scale:.0f} {unit}"
             )
-    return f"{value:g}"
+    return f"{value:.3g}"
 
 
 def micros(value: float | None) -> str:

@@ -57,26 +57,31 @@ def _name(value: Any) -> str:
 
 _COLUMNS = (
     _Column("node", "node", _field("node", _name), 0, is_name=True),
-    _Column("module", "module", _field("module", _name), 11, is_name=True),
-    _Column("op", "op_type", _field("op_type", _name), 1, is_name=True),
-    _Column("nodes", "nodes", _field("nodes", lambda n: f"{n:g}"), 8),
+    _Column("module", "module", _field("module", _name), 1, is_name=True),
+    _Column("op", "op_type", _field("op_type", _name), 2, is_name=True),
+    _Column("nodes", "nodes", _field("nodes", lambda n: f"{n:g}"), 10),
     _Column("calls", "calls", _field("calls", lambda n: f"{n:g}"), 15),
-    _Column("time µs", "time_us", _field("time_us", micros), 2),
-    _Column("±", "time_us_ci95_low", _plus_minus, 5),
+    _Column("time µs", "time_us", _field("time_us", micros), 3),
+    _Column("±", "time_us_ci95_low", _plus_minus, 6),
     _Column("p95", "time_us_p95", _field("time_us_p95", micros), 12),
     _Column("raw µs", "time_us_raw", _field("time_us_raw", micros), 9),
-    _Column("share", "time_share", _field("time_share", percent), 3),
-    _Column("", "bar", lambda row: bar(row["bar"], _BAR_CELLS), 6),
-    _Column("MACs", "macs", _field("macs", si), 4),
-    _Column("flops", "flops", _field("flops", si), 10),
-    _Column("params", "params", _field("params", si), 7),
+    _Column("share", "time_share", _field("time_share", percent), 4),
+    _Column("", "bar", lambda row: bar(row["bar"], _BAR_CELLS), 7),
+    _Column("MACs", "macs", _field("macs", si), 5),
+    _Column("flops", "flops", _field("flops", si), 11),
+    _Column("params", "params", _field("params", si), 8),
     _Column("flop/s", "time_us", _rate, 13),
     _Column("bytes", "bytes_read", lambda row: si(row["bytes_read"] + row["bytes_written"]), 14),
     _Column("flop/B", "intensity", _field("intensity", si), 16),
     _Column("output", "output_shapes", _field("output_shapes", _name), 17, is_name=True),
 )
-_NAME_ROOM = 22
-"""Cells a name asks for before it gets a column; what is left over goes to the names."""
+_NAME_ROOM, _NAME_COMFORT = 15, 30
+"""Cells a name asks for to get a column, and those it gets before columns of luxury do."""
+
+_LUXURY = 10
+"""The rank from which a column is worth less than names that are not cut."""
+
+_GAP = 2
 
 
 def render(trace: Trace, options: ViewOptions, console: Console) -> None:
@@ -156,21 +161,34 @@ def _widths(
     from rich.cells import cell_len
 
     full = {c.header: max(map(cell_len, (c.header, *texts[c.header]))) for c in columns}
+    names = [c for c in columns if c.is_name]
     room = width - 1
     widths: dict[str, int] = {}
     for column in sorted(columns, key=lambda c: c.rank):
+        if column.rank >= _LUXURY:
+            room -= _grow(widths, names, full, room, _NAME_COMFORT)
         least = full[column.header]
         least = min(least, _NAME_ROOM) if column.is_name else least
-        if least + 2 > room:
+        if least + _GAP > room:
             break
         widths[column.header] = least
-        room -= least + 2
-    for column in columns:
-        if column.is_name and column.header in widths:
-            more = min(room, full[column.header] - widths[column.header])
-            widths[column.header] += more
-            room -= more
+        room -= least + _GAP
+    _grow(widths, names, full, room, width)
     return widths
+
+
+def _grow(
+    widths: dict[str, int], names: Sequence[_Column], full: Mapping[str, int], room: int, most: int
+) -> int:
+    """Widen the names that are shown, up to `most` cells each; returns the cells it took."""
+    taken = 0
+    for name in names:
+        if name.header in widths:
+            wanted = min(full[name.header], most) - widths[name.header]
+            more = max(0, min(room - taken, wanted))
+            widths[name.header] += more
+            taken += more
+    return taken
 
 
 def _filled(rows: pd.DataFrame, field: str) -> bool:
