@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from exporters import runtime
-from exporters.records import BATCH, Conversion, Exported, Exporter, ExportOptions, InputSpec
+from exporters.records import BATCH, Conversion, Exported, Exporter, ExportOptions, InputSpec, draw
 from exporters.verify import verify
 from tracer.errors import ModelError, UsageError
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     import onnx
 
-_METADATA_IR = 10  # the first IR version in which a node has metadata
 _DTYPES = ("bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
 
 
@@ -32,7 +31,7 @@ def converted(
     _check_request(inputs, options)
     conversion = exporter.convert(model, inputs, options)
     proto = conversion.proto
-    proto.ir_version = max(_METADATA_IR, min(proto.ir_version, runtime.newest_ir()))
+    runtime.fit_ir_version(proto)
     try:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:
@@ -87,14 +86,11 @@ def _batches(conversion: Conversion, dynamic: bool) -> tuple[int, ...]:
 def _compare(
     conversion: Conversion, batches: Sequence[int], options: ExportOptions, framework: str
 ) -> float:
-    import numpy as np
-
-    rng = np.random.default_rng(options.seed)
     errors = []
     for batch in batches:
         specs = conversion.inputs
         if len(batches) > 1:
             specs = tuple(spec.with_batch(batch) for spec in specs)
-        arrays = [spec.draw(rng) for spec in specs]
+        arrays = draw(specs, options.seed)
         errors.append(verify(conversion, arrays, options, framework))
     return max(errors)

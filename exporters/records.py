@@ -44,6 +44,14 @@ class InputSpec:
         return rng.integers(limits.min, limits.max, self.shape, dtype, endpoint=True)
 
 
+def draw(inputs: Sequence[InputSpec], seed: int) -> list[NDArray[Any]]:
+    """Random values for every input."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    return [spec.draw(rng) for spec in inputs]
+
+
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
     """How to export; None leaves the choice to the exporter.

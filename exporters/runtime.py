@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from exporters.records import Arrays
 
+_METADATA_IR = 10
 _OLDEST = (10, 13)  # IR version and opset that every onnxruntime for Python >= 3.11 accepts
 
 
@@ -33,6 +34,14 @@ def newest_opset() -> int:
 
     known = onnx.defs.onnx_opset_version()
     return _newest(known, _OLDEST[1], lambda opset: _accepts(newest_ir(), opset))
+
+
+def fit_ir_version(proto: onnx.ModelProto) -> None:
+    """Set the oldest IR version that its opsets and metadata on nodes allow; in place."""
+    import onnx
+
+    needed = onnx.helper.find_min_ir_version_for(proto.opset_import, ignore_unknown=True)
+    proto.ir_version = min(max(_METADATA_IR, needed), newest_ir())
 
 
 def run(proto: onnx.ModelProto, arrays: Arrays, names: Sequence[str] = ()) -> list[NDArray[Any]]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporters.records import BATCH, Arrays, Conversion, ExportOptions, InputSpec
+from exporters.records import BATCH, Arrays, Conversion, ExportOptions, InputSpec, draw
 from exporters.registry import inherits
 from exporters.torch.annotate import annotate, name_batch
 from exporters.torch.optimize import optimize
@@ -62,7 +62,7 @@ def _convert_module(
     shapes = tuple({0: BATCH} if spec.shape else None for spec in inputs)
     program = _export(
         model,
-        _tensors(model, _draw(traced if batched else inputs, options.seed)),
+        _tensors(model, draw(traced if batched else inputs, options.seed)),
         shapes if batched else None,
         options,
     )
@@ -170,13 +170,6 @@ def _run(module: torch.nn.Module, arrays: Arrays) -> list[NDArray[Any]]:
         outputs = module(*_tensors(module, arrays))
     leaves = torch.utils._pytree.tree_leaves(outputs)
     return [leaf.cpu().numpy() for leaf in leaves if isinstance(leaf, torch.Tensor)]
-
-
-def _draw(inputs: Sequence[InputSpec], seed: int) -> list[NDArray[Any]]:
-    import numpy as np
-
-    rng = np.random.default_rng(seed)
-    return [spec.draw(rng) for spec in inputs]
 
 
 def _tensors(module: torch.nn.Module, arrays: Arrays) -> list[torch.Tensor]:

@@ -1,0 +1,89 @@
+"""Chainer to ONNX by the onnx_chainer inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporters.records import Conversion, ExportOptions, InputSpec, draw
+from exporters.registry import inherits
+from tracer.errors import ModelError, UsageError
+
+if TYPE_CHECKING:
+    import onnx
+
+_OPSET = 11
+
+
+class _Exporter:
+    """See `exporters.records.Exporter`."""
+
+    name = "chainer"
+
+    def claims(self, model: object) -> bool:
+        return inherits(model, "chainer", "Link")
+
+    def convert(
+        self, model: object, inputs: Sequence[InputSpec], options: ExportOptions
+    ) -> Conversion:
+        from exporters.chainer import trace
+
+        if options.keep_batchnorm:
+            raise UsageError(
+                "--keep-batchnorm is for torch", "Chainer's BatchNormalization always stays."
+            )
+        if not inputs:
+            raise UsageError(
+                "the shape of the input is not known", "Give it: --input-shape 1,3,32,32."
+            )
+        written = min(options.opset or _OPSET, max(trace.OPSETS))
+        if written < min(trace.OPSETS):
+            raise UsageError(
+                f"onnx_chainer does not write opset {written}",
+                f"The oldest is {min(trace.OPSETS)}.",
+            )
+        return Conversion(
+            _converted(model, inputs, options, written),
+            lambda arrays: trace.run(model, arrays),
+            lambda arrays: trace.trace(model, arrays, written).values,
+            tuple(inputs),
+        )
+
+    def load_weights(self, model: object, path: Path, *, trust: bool) -> None:
+        from exporters.chainer.weights import load_weights
+
+        load_weights(model, path, trust=trust)
+
+
+exporter = _Exporter()
+
+
+def _converted(
+    model: Any, inputs: Sequence[InputSpec], options: ExportOptions, written: int
+) -> onnx.ModelProto:
+    from exporters.chainer import opset, trace
+    from exporters.chainer.batch import make_dynamic
+    from exporters.chainer.repair import repair
+
+    def traced(specs: Sequence[InputSpec]) -> trace.Trace:
+        found = trace.trace(model, draw(specs, options.seed), written)
+        repair(found.proto)
+        return found
+
+    batches = {spec.shape[0] for spec in inputs if spec.shape}
+    if not options.dynamic_batch or not batches:
+        proto = traced(inputs).proto
+    elif len(batches) > 1:
+        raise ModelError(
+            f"the inputs have different batches: {sorted(batches)}", "Give --static-batch."
+        )
+    else:
+        # 1 is what a dimension also is for other reasons; neither trace uses it.
+        sizes = (max(2, *batches), max(2, *batches) + 1)
+        first, second = (traced([s.with_batch(size) for s in inputs]) for size in sizes)
+        make_dynamic(first, second, sizes)
+        proto = first.proto
+    if options.opset is None or options.opset == written:
+        return proto
+    return opset.convert(proto, options.opset, draw(inputs, options.seed), options)
