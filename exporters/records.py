@@ -108,6 +108,9 @@ class Exporter(Protocol):
 
     name: str
 
+    def prepare(self) -> None:
+        """Make the framework importable, installed or not; called before a user's code is run."""
+
     def claims(self, model: object) -> bool:
         """Whether `model` is this framework's; the framework is not imported to find out."""
 

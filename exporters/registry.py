@@ -20,8 +20,13 @@ def frameworks() -> list[str]:
     return sorted(p for p in packages if importlib.util.find_spec(f"exporters.{p}.exporter"))
 
 
+def exporters_known() -> list[Exporter]:
+    """The exporter of every framework; importing one does not import its framework."""
+    return [_exporter(name) for name in frameworks()]
+
+
 def exporter_of(model: object, framework: str | None = None) -> Exporter:
-    """The exporter named, or the one that claims `model`.
+    """The exporter that claims `model`, which must be the one of `framework` where that is given.
 
     Raises UsageError for a framework that is not known, or an object that is nobody's.
     """
@@ -29,7 +34,7 @@ def exporter_of(model: object, framework: str | None = None) -> Exporter:
     if framework is not None and framework not in known:
         raise UsageError(f"no framework '{framework}'", f"There are {', '.join(known)}.")
     for name in [framework] if framework else known:
-        exporter: Exporter = importlib.import_module(f"exporters.{name}.exporter").exporter
+        exporter = _exporter(name)
         if exporter.claims(model):
             return exporter
     kind = f"{type(model).__module__}.{type(model).__qualname__}"
@@ -38,6 +43,11 @@ def exporter_of(model: object, framework: str | None = None) -> Exporter:
         f"an object of type {kind} is not {wanted}",
         "Name a torch.nn.Module, a torch.export.ExportedProgram or a chainer.Link.",
     )
+
+
+def _exporter(name: str) -> Exporter:
+    exporter: Exporter = importlib.import_module(f"exporters.{name}.exporter").exporter
+    return exporter
 
 
 def inherits(model: object, module: str, name: str) -> bool:

@@ -21,6 +21,11 @@ class _Exporter:
 
     name = "chainer"
 
+    def prepare(self) -> None:
+        from exporters.chainer.compat import chainer_ready
+
+        chainer_ready()
+
     def claims(self, model: object) -> bool:
         return inherits(model, "chainer", "Link")
 

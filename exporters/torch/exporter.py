@@ -26,6 +26,9 @@ class _Exporter:
 
     name = "torch"
 
+    def prepare(self) -> None:
+        """Nothing: torch imports as it is."""
+
     def claims(self, model: object) -> bool:
         return inherits(model, "torch", "Module") or inherits(model, "torch", "ExportedProgram")
 
