@@ -5,12 +5,16 @@ Chainer is unmaintained and asks for names that are gone: `numpy.float`, `numpy.
 imported and again whenever its functions run, so neither patching numpy for a moment nor patching
 it for good would do: the one breaks later, the other shows to every library in the process.
 
-A module finds `import` through its own `__builtins__`. So a finder that sees Chainer's modules
-alone gives each of them builtins whose `__import__` hands out a stand-in where `_STAND_INS` names
-one, and the real module otherwise. No entry of `sys.modules` is added for a stand-in, numpy and
-onnx keep their dictionaries, and once loaded Chainer simply works, from any thread, for good.
-Only the modules that ask for a lost name are given the stand-in for numpy, so that `xp is numpy`
-stays true elsewhere.
+A finder that sees Chainer's modules alone has them loaded with two differences.
+
+- A module finds `import` through its own `__builtins__`. Chainer's have one that hands out a
+  stand-in where `_STAND_INS` names one, and the real module otherwise.
+- In the modules of `_NUMPY_1_USERS` the lost attributes of numpy are compiled as names, which
+  those `__builtins__` define too. A stand-in for numpy itself would not do: `xp is numpy` is how
+  Chainer tells the CPU from a GPU.
+
+No entry of `sys.modules` is added for a stand-in, numpy and onnx keep their dictionaries, and once
+loaded Chainer simply works, from any thread, for good.
 
 Before anything that imports Chainer:
 
@@ -22,22 +26,23 @@ Before anything that imports Chainer:
 
 from __future__ import annotations
 
+import ast
 import builtins
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from tracer.errors import UsageError
 
 PACKAGES = ("chainer", "chainermn", "chainerx", "onnx_chainer")
 _NUMPY_1_USERS = (
-    "chainer._environment_check",
     "chainer.functions.array.as_strided",
     "chainer.functions.array.resize_images",
 )
+_PREFIX = "numpy_1_"
 
 
 def chainer_ready() -> None:
@@ -82,11 +87,48 @@ class _Finder:
 
 
 class _Loader(SourceFileLoader):
-    """Runs a module with an `import` of its own."""
+    """Runs a module with builtins of its own."""
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _import}
+        own: dict[str, object] = {"__import__": _import}
+        if module.__name__ in _NUMPY_1_USERS:
+            own |= {_PREFIX + name: value for name, value in lost_from_numpy().items()}
+        module.__dict__["__builtins__"] = vars(builtins) | own
         super().exec_module(module)
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        if fullname not in _NUMPY_1_USERS:
+            return super().get_code(fullname)
+        # not by way of the cache of compiled files, which others read and write
+        tree = _Renaming(lost_from_numpy()).visit(ast.parse(self.get_data(self.path)))
+        return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
+
+
+class _Renaming(ast.NodeTransformer):
+    """`numpy.float` becomes the name `numpy_1_float`."""
+
+    def __init__(self, names: Container[str]) -> None:
+        self._names = names
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        of_numpy = isinstance(node.value, ast.Name) and node.value.id in ("np", "numpy")
+        if of_numpy and node.attr in self._names:
+            return ast.copy_location(ast.Name(_PREFIX + node.attr, node.ctx), node)
+        return node
+
+
+def lost_from_numpy() -> dict[str, object]:
+    """What NumPy 1.24 and 2.0 removed, as far as Chainer uses it."""
+    import numpy as np
+
+    return {
+        "float": float,
+        "sctypes": {
+            "int": [np.int8, np.int16, np.int32, np.int64],
+            "float": [np.float16, np.float32, np.float64, np.longdouble],
+        },
+    }
 
 
 def _import(
@@ -97,11 +139,8 @@ def _import(
     level: int = 0,
 ) -> ModuleType:
     """What `import` means inside Chainer; the signature is that of the built-in `__import__`."""
-    importer = str(globals["__name__"]) if globals else ""
-    if level == 0:
-        maker = _STAND_INS.get(name)
-        if maker is not None and (name != "numpy" or importer in _NUMPY_1_USERS):
-            return maker()
+    if level == 0 and name in _STAND_INS:
+        return _STAND_INS[name]()
     return builtins.__import__(name, globals, locals, fromlist or (), level)
 
 
@@ -123,23 +162,15 @@ def _module(name: str, **names: object) -> ModuleType:
     return module
 
 
-def _numpy() -> ModuleType:
-    """NumPy with the aliases that NumPy 1.24 and 2.0 removed, as far as Chainer uses them."""
+def _numpy_with_distutils() -> ModuleType:
+    """For `import numpy.distutils.system_info`, which binds numpy.
+
+    Asked on macOS alone, for the BLAS that NumPy was built with.
+    """
     import numpy as np
 
     system_info = _module("numpy.distutils.system_info", get_info=lambda name: {})
-    return _Overlay(
-        np,
-        {
-            "float": float,
-            "sctypes": {
-                "int": [np.int8, np.int16, np.int32, np.int64],
-                "float": [np.float16, np.float32, np.float64, np.longdouble],
-            },
-            # asked on macOS alone, for the BLAS that NumPy was built with
-            "distutils": _module("numpy.distutils", system_info=system_info),
-        },
-    )
+    return _Overlay(np, {"distutils": _module("numpy.distutils", system_info=system_info)})
 
 
 def _onnx() -> ModuleType:
@@ -186,8 +217,7 @@ def _pkg_resources() -> ModuleType:
 
 
 _STAND_INS = {
-    "numpy": _numpy,
-    "numpy.distutils.system_info": _numpy,  # `import a.b.c` binds a
+    "numpy.distutils.system_info": _numpy_with_distutils,
     "onnx": _onnx,
     "onnx.mapping": _onnx_mapping,
     "pkg_resources": _pkg_resources,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporters.records import Conversion, ExportOptions, InputSpec, draw
 from exporters.registry import inherits
-from tracer.errors import ModelError, UsageError
+from tracer.errors import ModelError, TracerError, UsageError
 
 if TYPE_CHECKING:
     import onnx
@@ -48,8 +48,14 @@ class _Exporter:
                 f"onnx_chainer does not write opset {written}",
                 f"The oldest is {min(trace.OPSETS)}.",
             )
+        try:
+            proto = _converted(model, inputs, options, written)
+        except TracerError:
+            raise
+        except Exception as error:  # whatever the model's own code raises
+            raise _failure(model, inputs, error) from error
         return Conversion(
-            _converted(model, inputs, options, written),
+            proto,
             lambda arrays: trace.run(model, arrays),
             lambda arrays: trace.trace(model, arrays, written).values,
             tuple(inputs),
@@ -62,6 +68,16 @@ class _Exporter:
 
 
 exporter = _Exporter()
+
+
+def _failure(model: object, inputs: Sequence[InputSpec], error: Exception) -> ModelError:
+    shapes = " and ".join(str(list(spec.shape)) for spec in inputs)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = "; ".join(lines[:4]) or type(error).__name__
+    return ModelError(
+        f"Chainer cannot export {type(model).__name__} for inputs of {shapes}: {reason}",
+        "Check --input-shape first; --debug shows where.",
+    )
 
 
 def _converted(

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporters.chainer import compat
+from exporters.chainer.corrections import correct
 from exporters.metadata import describe, location
 from tracer.errors import ModelError
 
@@ -164,11 +165,13 @@ class _Converter:
                 f"onnx_chainer does not support Chainer's function {name}, called{where}",
                 "docs/chainer-coverage.md lists what it does.",
             )
+        _name_arrays(params.func, params.context)
         try:
             nodes = self.converters[name](params)
         except (ValueError, RuntimeError, NotImplementedError) as error:
             reason = f"{error}".rstrip(".")
             raise ModelError(f"{name}, called{where}, cannot be converted: {reason}") from error
+        correct(name, params.func, nodes)
         for node in (*params.context.constants, *nodes):
             describe(node, module, call.source)
         return nodes
@@ -178,6 +181,14 @@ class _Converter:
         variables = [node.get_variable_or_none() for node in function.inputs]
         found = {self.owners[id(v)] for v in variables if id(v) in self.owners}
         return found.pop() if len(found) == 1 else None
+
+
+def _name_arrays(function: Any, context: Any) -> None:
+    """Make constants of arrays that a function holds: onnx_chainer takes them for inputs."""
+    for attribute in ("indices", "condition"):  # of Permutate and of Where
+        array = getattr(function, attribute, None)
+        if isinstance(array, chainer.get_array_types()) and id(array) not in context.name_list:
+            context.add_const(array, attribute)
 
 
 def _owners(model: Any, paths: dict[int, str]) -> dict[int, str]:
@@ -205,7 +216,8 @@ def _caller() -> str | None:
         file = frame.f_code.co_filename
         if file == __file__:
             return None
-        if not any(Path(file).is_relative_to(folder) for folder in _CHAINERS):
+        theirs = any(Path(file).is_relative_to(folder) for folder in _CHAINERS)
+        if not theirs and not file.startswith("<"):  # compiled from a string
             return location(file, frame.f_lineno)
         frame = frame.f_back  # type: ignore[assignment]
     return None

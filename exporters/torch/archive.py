@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _TRUST = "Loading it runs code: give --trust if you know who wrote it."
-_SIZE = re.compile(r"[\w\s+*/%(),<>=-]*")
+_SIZE = re.compile(r"[\w\s'+*/%(),<>=-]*")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _SYMBOL = re.compile(r"[suz]\d+|int_oo|oo|True|False")
+_SYMPY = ("Symbol", "Integer", "Rational", "Max", "Min", "Pow", "Add", "Mul")
+_ASSUMED = ("positive", "nonnegative", "integer", "real", "finite")
 
 
 def load_program(path: Path, *, trust: bool) -> torch.export.ExportedProgram:
@@ -72,9 +74,9 @@ def _is_size(expression: str) -> bool:
     """Whether only symbols, numbers and the functions that torch writes sizes with."""
     from torch.utils._sympy import functions as sizes
 
-    functions = {*sizes.__all__, "Max", "Min", "Pow", "Add", "Mul"}
+    allowed = {*sizes.__all__, *_SYMPY, *_ASSUMED}
     words = _WORD.findall(expression)
-    known = all(word in functions or _SYMBOL.fullmatch(word) for word in words)
+    known = all(word in allowed or _SYMBOL.fullmatch(word) for word in words)
     return known and bool(_SIZE.fullmatch(expression))
 
 
