@@ -73,7 +73,7 @@ def trace(model: Any, arrays: Arrays, opset: int) -> Trace:
         warnings.simplefilter("ignore")
         proto, _, outputs = onnx_chainer.export(
             model,
-            list(arrays),
+            [array.copy() for array in arrays],
             opset_version=opset,
             input_names=_input_names(model, len(arrays)),
             external_converters={name: convert.named(name) for name in names},
@@ -88,7 +88,7 @@ def run(model: Any, arrays: Arrays) -> list[NDArray[Any]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with chainer.using_config("train", False), chainer.no_backprop_mode():
-            outputs = model(*arrays)
+            outputs = model(*(array.copy() for array in arrays))
     if isinstance(outputs, dict):
         outputs = list(outputs.values())
     outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _OPSET = 20  # the first with Gelu; older than torch's own 18 nothing is implemented
+_STATIC = "Give --static-batch, or have the model work on any batch."
+_FIXED = re.compile(r"static shape of (?P<size>\d+) for dimension inputs\['?(?P<name>\w+)'?\]")
 
 
 class _Exporter:
@@ -131,10 +134,16 @@ def _failure(model: object, error: Exception) -> ModelError:
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
+    kind = type(model).__name__
+    fixed = _FIXED.search(str(cause))
+    if fixed:
+        return ModelError(
+            f"{kind} fixes the batch of its input '{fixed['name']}' at {fixed['size']}", _STATIC
+        )
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    reason = lines[0].rstrip(".") if lines else type(cause).__name__
+    reason = lines[0].rstrip(".:") if lines else "no reason given"
     return ModelError(
-        f"torch cannot export {type(model).__name__}: {type(cause).__name__}: {reason}",
+        f"torch cannot export {kind}: {type(cause).__name__}: {reason}",
         "Check --input-shape first; --debug shows torch's own report.",
     )
 
@@ -142,9 +151,7 @@ def _failure(model: object, error: Exception) -> ModelError:
 def _check_dynamic(program: torch.onnx.ONNXProgram, inputs: Sequence[InputSpec]) -> None:
     for value, spec in zip(program.model.graph.inputs, inputs, strict=True):
         if spec.shape and (value.shape is None or isinstance(value.shape[0], int)):
-            raise ModelError(
-                f"the model fixes the batch of its input '{value.name}'", "Give --static-batch."
-            )
+            raise ModelError(f"the model fixes the batch of its input '{value.name}'", _STATIC)
 
 
 def _values(program: torch.export.ExportedProgram, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
@@ -176,11 +183,11 @@ def _run(module: torch.nn.Module, arrays: Arrays) -> list[NDArray[Any]]:
 
 
 def _tensors(module: torch.nn.Module, arrays: Arrays) -> list[torch.Tensor]:
-    """The arrays as tensors where the module's parameters are."""
+    """Copies of the arrays, which a module may change in place, where its parameters are."""
     import torch
 
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
-    return [torch.from_numpy(array).to(device) for array in arrays]
+    return [torch.tensor(array, device=device) for array in arrays]
 
 
 @contextmanager

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import onnx_ir
 
 _HIDDEN = "tracer.kept"
+_ROUNDS = 2  # folding makes room for rewriting and the other way round; onnxscript's own number
 _FOLDING = ("Conv", "ConvTranspose", "Gemm")
 
 
@@ -18,16 +19,33 @@ def optimize(model: onnx_ir.Model, *, keep_batchnorm: bool) -> None:
 
     These rules fold BatchNormalization into the layer before it. To keep it as a node of its
     own, and still be rid of the Shape, Expand and CastLike chains of the raw export, it bears a
-    domain that no rule matches while the optimizer runs.
+    domain that no rule matches while they run.
     """
-    import onnxscript.optimizer
+    with _hidden(model) if keep_batchnorm else _credited(model):
+        _simplify(model)
 
-    if keep_batchnorm:
-        with _hidden(model):
-            onnxscript.optimizer.optimize_ir(model)
-    else:
-        with _credited(model):
-            onnxscript.optimizer.optimize_ir(model)
+
+def _simplify(model: onnx_ir.Model) -> None:
+    """The steps of onnxscript's `optimize`, but for the merging of equal initializers.
+
+    That one would have a fresh batch normalization read its mean from the bias of another.
+    """
+    import onnx_ir.passes.common as passes
+    from onnxscript import optimizer, rewriter
+
+    passes.InlinePass()(model)
+    for _ in range(_ROUNDS):
+        optimizer.fold_constants_ir(model)
+        rewriter.rewrite(model)
+    for step in (
+        passes.RemoveUnusedNodesPass(),
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        passes.LiftSubgraphInitializersToMainGraphPass(),
+        passes.CommonSubexpressionEliminationPass(),
+        passes.OutputFixPass(),
+        passes.NameFixPass(),
+    ):
+        step(model)
 
 
 @contextmanager
