@@ -50,14 +50,12 @@ def run(proto: onnx.ModelProto, arrays: Arrays, names: Sequence[str] = ()) -> li
     The graph is run as it is written, without onnxruntime's rewriting. Raises ModelError where
     onnxruntime refuses the model.
     """
-    from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, NotImplemented
-
     wanted = list(names) or [output.name for output in proto.graph.output]
+    inputs = [value.name for value in proto.graph.input]
+    feeds = dict(zip(inputs, arrays, strict=True))
     try:
-        session = _session(_exposing(proto, wanted))
-        feeds = {i.name: array for i, array in zip(session.get_inputs(), arrays, strict=True)}
-        return list(session.run(wanted, feeds))
-    except (Fail, InvalidArgument, NotImplemented, RuntimeError) as error:
+        return list(_session(_exposing(proto, wanted)).run(wanted, feeds))
+    except Exception as error:  # those of onnxruntime have no base class of their own
         reason = str(error).splitlines()[0]
         raise ModelError(f"onnxruntime does not run the exported model: {reason}") from error
 

@@ -7,6 +7,7 @@ batch: a Reshape's target is repaired, anything else is refused by name.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from exporters.records import BATCH
@@ -14,7 +15,9 @@ from tracer import provenance
 from tracer.errors import ModelError
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
+    from numpy.typing import NDArray
 
     from exporters.chainer.trace import Trace
 
@@ -76,18 +79,29 @@ def _free(
     import numpy as np
     from onnx import numpy_helper
 
-    target, theirs = numpy_helper.to_array(weight), numpy_helper.to_array(other)
-    shapes = first.values[node.input[0]].shape, second.values[node.input[0]].shape
-    free = np.array(target)
-    for axis in np.flatnonzero(target != theirs):
-        same = all(
-            axis < len(s) and t[axis] == s[axis]
-            for t, s in zip((target, theirs), shapes, strict=True)
+    shapes = [trace.values[node.input[0]].shape for trace in (first, second)]
+    targets = [
+        _resolved(numpy_helper.to_array(proto), shape)
+        for proto, shape in zip((weight, other), shapes, strict=True)
+    ]
+    free = np.array(targets[0])
+    for axis in np.flatnonzero(targets[0] != targets[1]):
+        kept = all(
+            axis < len(shape) and target[axis] == shape[axis]
+            for target, shape in zip(targets, shapes, strict=True)
         )
-        free[axis] = 0 if same else -1
+        free[axis] = 0 if kept else -1
     if np.count_nonzero(free == -1) > 1:
         raise _baked(node)
     weight.CopyFrom(numpy_helper.from_array(free, weight.name))
+
+
+def _resolved(target: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """The target with the number that its -1 stands for, which the batch may yet need."""
+    import numpy as np
+
+    rest = int(np.prod(target[target != -1]))
+    return np.where(target == -1, math.prod(shape) // max(rest, 1), target)
 
 
 def _baked(node: onnx.NodeProto) -> ModelError:

@@ -6,6 +6,7 @@ Chainer's own output. `python -m exporters.chainer.coverage FILE` writes the tab
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -53,11 +54,11 @@ itself: the exported node has the statistics of the example, so that a dynamic b
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a case came to: the nodes it gave and its largest error, or why it failed."""
+    """What a case came to: the functions and nodes it is made of, or why it failed."""
 
     case: Case
+    functions: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
-    max_abs_error: float | None = None
     failure: str = ""
 
     @property
@@ -70,11 +71,12 @@ def measure(case: Case, opset: int | None = None) -> Outcome:
     """Export the case at a fixed batch and compare; a failure is an outcome, not an error."""
     options = ExportOptions(opset=opset, dynamic_batch=False)
     try:
-        proto, exported = converted(exporter, model(case), _inputs(case), options, Path())
+        proto, _ = converted(exporter, model(case), _inputs(case), options, Path())
     except TracerError as error:
         return Outcome(case, failure=error.what)
-    operators = tuple(node.op_type for node in proto.graph.node)
-    return Outcome(case, operators, exported.max_abs_error)
+    # onnx_chainer names a node after the function it was made of: MatMul_0, MatMul_0_tmp_1
+    functions = tuple(re.sub(r"_\d+(_tmp_\d+)?(_\d+)?$", "", n.name) for n in proto.graph.node)
+    return Outcome(case, functions, tuple(node.op_type for node in proto.graph.node))
 
 
 def model(case: Case) -> Any:

@@ -67,7 +67,7 @@ def trace(model: Any, arrays: Arrays, opset: int) -> Trace:
     links = _Links(paths)
     functions = _Functions(links)
     values: dict[str, NDArray[Any]] = {}
-    convert = _Converter(functions.calls, _owners(model, paths), mapping.converters, values)
+    convert = _Converter(functions.calls, _owners(model), mapping.converters, values)
     names = _seen(model, arrays) | set(mapping.converters)
     with warnings.catch_warnings(), links, functions:
         warnings.simplefilter("ignore")
@@ -157,7 +157,8 @@ class _Converter:
     def _convert(self, name: str, params: Any) -> Sequence[onnx.NodeProto]:
         call = self.calls[id(params.func)]
         self.values.update(zip(params.input_names, call.reads, strict=False))
-        module = self._owner(params.func) or call.module
+        owner = self._owner(params.func)
+        module = call.module if owner is None else owner
         where = f" in link '{module}'" if module else ""
         where += f" at {call.source}" if call.source else ""
         if name not in self.converters:
@@ -191,18 +192,10 @@ def _name_arrays(function: Any, context: Any) -> None:
             context.add_const(array, attribute)
 
 
-def _owners(model: Any, paths: dict[int, str]) -> dict[int, str]:
-    return {
-        id(parameter): paths[id(link)]
-        for link in reversed(list(model.links()))
-        for parameter in link.params(include_uninit=False)
-        if id(parameter) in {id(own) for own in _own_parameters(link)}
-    }
-
-
-def _own_parameters(link: Any) -> list[Any]:
-    """Parameters of the link itself, without those of its children."""
-    return [getattr(link, name) for name in link._params]
+def _owners(model: Any) -> dict[int, str]:
+    """Path of the link that owns each parameter; the first of several that share one."""
+    named = reversed(list(model.namedparams(include_uninit=False)))
+    return {id(parameter): _dotted(name.rpartition("/")[0]) for name, parameter in named}
 
 
 def _dotted(path: str) -> str:

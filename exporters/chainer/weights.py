@@ -24,30 +24,24 @@ def load_weights(model: Any, path: Path, *, trust: bool) -> None:
     check_exists(path)
     chainer = compat.load()
     arrays = _read(path, trust=trust)
-    wanted = _recorded(chainer, model)
-    check_fit(
-        path,
-        {name: array.shape for name, array in arrays.items()},
-        {
-            name: arrays[name].shape if array is None and name in arrays else shape_of(array)
-            for name, array in wanted.items()
-        },
-    )
+    given = {name: array.shape for name, array in arrays.items()}
+    wanted = {
+        # one without a size yet takes the file's; () where the file has none
+        name: given.get(name, ()) if shape is None else shape
+        for name, shape in _recorded(chainer, model).items()
+    }
+    check_fit(path, given, wanted)
     chainer.serializers.NpzDeserializer(arrays).load(model)
 
 
-def shape_of(array: NDArray[Any] | None) -> tuple[int, ...]:
-    """Shape of a recorded value; () for a parameter that has none yet."""
-    import numpy as np
-
-    return () if array is None else np.shape(array)
-
-
-def _recorded(chainer: Any, model: Any) -> dict[str, Any]:
-    """What `save_npz` would write of `model`: persistent values (BN's averages) as well."""
+def _recorded(chainer: Any, model: Any) -> dict[str, tuple[int, ...] | None]:
+    """Shape of all that `save_npz` writes, batch normalization's averages too; None is open."""
     serializer = chainer.serializers.DictionarySerializer()
     serializer.save(model)
-    return dict(serializer.target)
+    return {
+        name: None if array.dtype == object else array.shape  # an array of None
+        for name, array in serializer.target.items()
+    }
 
 
 def _read(path: Path, *, trust: bool) -> dict[str, NDArray[Any]]:
@@ -58,7 +52,7 @@ def _read(path: Path, *, trust: bool) -> dict[str, NDArray[Any]]:
             if not hasattr(archive, "files"):
                 raise InputError(f"{path}: one array, not an .npz file of a model's weights")
             return {name: archive[name] for name in archive.files}
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, EOFError) as error:
         raise InputError(f"{path}: not an .npz file ({error})") from error
     except ValueError as error:
         if trust:
