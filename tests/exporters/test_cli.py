@@ -85,7 +85,7 @@ def test_a_pickle_needs_trust(here, capsys):
         ((*MAKE[:3], "--input-shape", "1,4,8,8"), 3, "torch cannot export Net"),
         (("gone.py:Net",), 3, "gone.py: no such file"),
         ((*MAKE, "--weights", "gone.pt"), 3, "gone.pt: no such file"),
-        ((*MAKE, "--rtol", "-1"), 1, "the exported model differs from torch: output"),
+        ((*MAKE, "--framework", "chainer"), 2, "is not a chainer model"),
     ],
 )
 def test_an_error_is_one_line_with_its_exit_code_and_writes_nothing(
@@ -96,6 +96,25 @@ def test_an_error_is_one_line_with_its_exit_code_and_writes_nothing(
     assert message in said
     assert said.count("\n") == 1
     assert not (here / "net.onnx").exists()
+
+
+SOFT = """
+    import chainer
+
+    class Net(chainer.Chain):
+        def forward(self, x):
+            return -chainer.functions.softplus(x, beta=3.0)
+"""
+
+
+def test_a_model_that_differs_is_exit_1_with_the_first_node_and_no_file(here, capsys):
+    pytest.importorskip("six")
+    pytest.importorskip("filelock")
+    (here / "soft.py").write_text(textwrap.dedent(SOFT))
+    code, said = run(capsys, "soft.py:Net", "--input-shape", "2,3", "-o", "net.onnx")
+    assert code == 1
+    assert "first node that differs is 'Softplus_0' (Softplus) of soft.py:6" in said
+    assert [file.name for file in here.iterdir() if file.suffix == ".onnx"] == []
 
 
 def test_the_help_page_has_an_example(capsys):

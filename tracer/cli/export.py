@@ -13,22 +13,52 @@ from tracer.errors import UsageError
 
 @click.command("export")
 @click.argument("source")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .onnx.")
-@click.option("--arg", "args", multiple=True, metavar="KEY=VALUE", help="Argument of the class.")
-@click.option("--weights", type=click.Path(path_type=Path), help="safetensors, state dict, npz.")
 @click.option(
-    "--input-shape", "shapes", multiple=True, metavar="1,3,32,32", help="Batch first; repeatable."
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The .onnx file to write.",
 )
-@click.option("--input-dtype", "dtypes", multiple=True, help="float32 unless given; one, or each.")
+@click.option(
+    "--arg", "args", multiple=True, metavar="KEY=VALUE", help="An argument of the class or factory."
+)
+@click.option(
+    "--weights",
+    type=click.Path(path_type=Path),
+    help="torch: safetensors or state dict; Chainer: npz.",
+)
+@click.option(
+    "--input-shape",
+    "shapes",
+    multiple=True,
+    metavar="1,3,32,32",
+    help="The batch first; one for each input.",
+)
+@click.option(
+    "--input-dtype", "dtypes", multiple=True, help="One, or one for each; float32 unless given."
+)
 @click.option("--framework", help="torch or chainer; told by the model unless given.")
 @click.option("--opset", type=int, help="torch writes 20 and Chainer 11 unless given.")
 @click.option("--static-batch", is_flag=True, help="Fix the batch at that of --input-shape.")
 @click.option("--keep-batchnorm", is_flag=True, help="torch: leave BatchNormalization unfolded.")
-@click.option("--atol", type=float, default=1e-5, show_default=True, help="Allowed difference.")
-@click.option("--rtol", type=float, default=1e-4, show_default=True, help="Of the largest value.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the inputs compared on.")
+@click.option(
+    "--atol",
+    type=click.FloatRange(min=0),
+    default=1e-8,
+    show_default=True,
+    help="Allowed difference, as a number.",
+)
+@click.option(
+    "--rtol",
+    type=click.FloatRange(min=0),
+    default=1e-4,
+    show_default=True,
+    help="Allowed difference, as a share of the largest value.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--trust", is_flag=True, help="Unpickle what is given: this can run any code.")
-@click.option("--force", is_flag=True, help="Overwrite the output.")
+@click.option("--force", is_flag=True, help="Overwrite the file.")
 def command(
     source: str,
     output: Path,

@@ -8,8 +8,11 @@ import onnxruntime
 import pytest
 
 from exporters import ExportOptions, export
+from exporters.records import InputSpec, draw
+from exporters.torch.exporter import exporter
+from exporters.verify import verify
 from tracer import loading
-from tracer.errors import ModelError
+from tracer.errors import ModelError, ThresholdError
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -206,6 +209,15 @@ def test_several_inputs_outputs_by_name_and_changes_in_place(tmp_path):
 def test_an_error_of_the_models_own_is_passed_on(tmp_path):
     with pytest.raises(ModelError, match="torch cannot export Raises: ValueError: not today"):
         export(Raises(), tmp_path / "m.onnx", input_shape=(2, 3))
+
+
+def test_a_spoilt_weight_is_traced_to_the_module_it_belongs_to():
+    conversion = exporter.convert(trained(Residual()), [InputSpec((2, 3, 8, 8))], ExportOptions())
+    spoilt = next(w for w in conversion.proto.graph.initializer if w.name == "fc.weight")
+    spoilt.raw_data = np.zeros(spoilt.dims, np.float32).tobytes()
+    arrays = draw(conversion.inputs, 0)
+    with pytest.raises(ThresholdError, match=r"differs is 'node_linear' \(Gemm\) of module 'fc', "):
+        verify(conversion, arrays, ExportOptions(), "torch")
 
 
 NOISY = """
