@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from exporters import runtime
 from exporters.records import BATCH, Conversion, Exported, Exporter, ExportOptions, InputSpec, draw
+from exporters.registry import not_installed
 from exporters.verify import verify
 from tracer.errors import ModelError, UsageError
 
@@ -29,7 +30,10 @@ def converted(
     import onnx
 
     _check_request(inputs, options)
-    conversion = exporter.convert(model, inputs, options)
+    try:
+        conversion = exporter.convert(model, inputs, options)
+    except ModuleNotFoundError as error:
+        raise not_installed(f"exporting from {exporter.name}", error) from error
     proto = conversion.proto
     runtime.fit_ir_version(proto)
     try:

@@ -13,6 +13,8 @@ from tracer.errors import UsageError
 if TYPE_CHECKING:
     from exporters.records import Exporter
 
+_EXTRAS = {"torch": "torch", "onnxscript": "torch", "safetensors": "torch", "chainer": "chainer"}
+
 
 def frameworks() -> list[str]:
     """Names of the frameworks, installed or not."""
@@ -43,6 +45,14 @@ def exporter_of(model: object, framework: str | None = None) -> Exporter:
         f"an object of type {kind} is not {wanted}",
         "Name a torch.nn.Module, a torch.export.ExportedProgram or a chainer.Link.",
     )
+
+
+def not_installed(what: str, error: ModuleNotFoundError) -> UsageError:
+    """The error that names what to install for `what`, which failed by `error`."""
+    package = (error.name or "").partition(".")[0]
+    extra = _EXTRAS.get(package)
+    remedy = f"pip install 'tracer-onnx[{extra}]'" if extra else f"pip install {package}"
+    return UsageError(f"{what} needs '{package}', which is not installed", f"Run {remedy}.")
 
 
 def _exporter(name: str) -> Exporter:

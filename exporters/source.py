@@ -11,11 +11,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from exporters.registry import exporter_of, exporters_known
+from exporters.registry import exporter_of, exporters_known, not_installed
 from tracer.errors import InputError, ModelError, UsageError
 
 _FORM = "SOURCE is FILE.py:NAME, package.module:NAME or FILE.pt2."
-_EXTRAS = {"torch": "torch", "onnxscript": "torch", "safetensors": "torch", "chainer": "chainer"}
 
 
 def load_source(
@@ -40,7 +39,7 @@ def load_source(
         if weights is not None:
             exporter.load_weights(model, weights, trust=trust)
     except ModuleNotFoundError as error:
-        raise _not_installed(source, error) from error
+        raise not_installed(source, error) from error
     return model
 
 
@@ -175,9 +174,3 @@ def _made(factory: Callable[..., object], source: str, arguments: dict[str, Any]
         return factory(**arguments)
     except Exception as error:  # whatever the user's code raises
         raise _raised(source, error) from error
-
-
-def _not_installed(source: str, error: ModuleNotFoundError) -> UsageError:
-    extra = _EXTRAS.get(error.name or "")
-    remedy = f"pip install 'tracer-onnx[{extra}]'" if extra else f"pip install {error.name}"
-    return UsageError(f"{source} needs '{error.name}', which is not installed", f"Run {remedy}.")

@@ -72,8 +72,6 @@ def _convert_module(
         shapes if batched else None,
         options,
     )
-    if batched:
-        _check_dynamic(program, inputs)
     return _conversion(program, lambda arrays: _run(model, arrays), inputs, options)
 
 
@@ -124,6 +122,8 @@ def _export(
                 optimize=False,  # ours comes after, see exporters.torch.optimize
                 verbose=False,
             )
+        except ModuleNotFoundError:
+            raise
         except Exception as error:  # the exporter raises of every kind, the model's own included
             raise _failure(model, error) from error
     assert program is not None
@@ -146,12 +146,6 @@ def _failure(model: object, error: Exception) -> ModelError:
         f"torch cannot export {kind}: {type(cause).__name__}: {reason}",
         "Check --input-shape first; --debug shows torch's own report.",
     )
-
-
-def _check_dynamic(program: torch.onnx.ONNXProgram, inputs: Sequence[InputSpec]) -> None:
-    for value, spec in zip(program.model.graph.inputs, inputs, strict=True):
-        if spec.shape and (value.shape is None or isinstance(value.shape[0], int)):
-            raise ModelError(f"the model fixes the batch of its input '{value.name}'", _STATIC)
 
 
 def _values(program: torch.export.ExportedProgram, arrays: Arrays) -> Mapping[str, NDArray[Any]]:

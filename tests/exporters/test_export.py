@@ -1,9 +1,12 @@
+import sys
+
 import numpy as np
 import pytest
 
 from exporters import ExportOptions, export, pipeline, registry
 from exporters.records import InputSpec
 from exporters.writing import write
+from tracer import loading
 from tracer.errors import InputError, UsageError
 
 torch = pytest.importorskip("torch")
@@ -87,6 +90,24 @@ def test_inputs_that_make_no_sense_are_refused(target, shape, dtype, message):
 def test_an_object_of_no_framework_is_named_by_its_type(target):
     with pytest.raises(UsageError, match=r"object of type builtins\.dict is not a model of"):
         export({}, target, input_shape=(1, 3))
+
+
+def test_a_package_that_exporting_needs_is_named_with_its_extra(target, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "onnxscript"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(UsageError, match=r"needs 'onnxscript'.*'tracer-onnx\[torch\]'"):
+        export(torch.nn.ReLU(), target, input_shape=(2, 3))
+
+
+class Half(torch.nn.Module):
+    def forward(self, x, unused):
+        return x + 1
+
+
+def test_an_input_that_the_model_does_not_read_stays_an_input(target):
+    export(Half(), target, input_shape=[(2, 3), (2, 5)])
+    assert [value.name for value in loading.load(target).inputs] == ["x", "unused"]
 
 
 def test_every_framework_has_an_exporter_of_its_name():

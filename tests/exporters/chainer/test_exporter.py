@@ -189,6 +189,12 @@ def test_a_batch_that_is_baked_in_names_the_node_and_its_line(tmp_path):
     assert export(model, tmp_path / "m.onnx", input_shape=(2, 3), options=options).batches == (2,)
 
 
+def test_a_graph_that_grows_with_the_batch_is_refused(tmp_path):
+    model = chain(lambda self, x: F.concat([x[i : i + 1] for i in range(len(x))], axis=0))
+    with pytest.raises(ModelError, match=r"batch.*--static-batch"):
+        export(model, tmp_path / "m.onnx", input_shape=(2, 3))
+
+
 def test_statistics_of_the_batch_are_not_passed_off_as_constants(tmp_path):
     model = chain(lambda self, x: F.batch_normalization(x, np.ones(3, "f"), np.zeros(3, "f")))
     with pytest.raises(ModelError, match=r"baked into node 'BatchNormalization_0'"):
