@@ -35,6 +35,11 @@ def converted(
     except ModuleNotFoundError as error:
         raise not_installed(f"exporting from {exporter.name}", error) from error
     proto = conversion.proto
+    if options.opset not in (None, opset_of(proto)):
+        raise ModelError(
+            f"{exporter.name} wrote opset {opset_of(proto)} where {options.opset} was asked for",
+            "An operator of the model has no form that old: leave --opset out.",
+        )
     runtime.fit_ir_version(proto)
     try:
         onnx.checker.check_model(proto)

@@ -52,7 +52,6 @@ class Trace:
 
     proto: onnx.ModelProto
     values: dict[str, NDArray[Any]] = field(repr=False)
-    outputs: list[NDArray[Any]] = field(repr=False)
 
 
 def trace(model: Any, arrays: Arrays, opset: int) -> Trace:
@@ -79,8 +78,7 @@ def trace(model: Any, arrays: Arrays, opset: int) -> Trace:
             external_converters={name: convert.named(name) for name in names},
             return_named_inout=True,
         )
-    found = {name: variable.array for name, variable in outputs.items()}
-    return Trace(proto, values | found, list(found.values()))
+    return Trace(proto, values | {name: output.array for name, output in outputs.items()})
 
 
 def run(model: Any, arrays: Arrays) -> list[NDArray[Any]]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _NO_MODULE = "_empty_nn_module_stack"  # what torch writes for a node no module made
+_PACKAGES = {"site-packages", "dist-packages"}
 _STACK = "pkg.torch.onnx.stack_trace"
 
 
@@ -70,8 +71,8 @@ def _source(node: onnx.NodeProto) -> str | None:
 
 
 def _is_installed(file: str) -> bool:
-    """Whether a library's file; torch gives its own relative to where it lies."""
-    paths = sysconfig.get_paths()
-    roots = {Path(paths[name]) for name in ("stdlib", "purelib", "platlib")}
+    """Whether a library's file; torch gives some of its own relative to where it lies."""
     path = Path(file)
-    return not path.is_absolute() or any(path.is_relative_to(root) for root in roots)
+    stdlib = Path(sysconfig.get_paths()["stdlib"])
+    in_packages = not _PACKAGES.isdisjoint(path.parts)
+    return in_packages or not path.is_absolute() or path.is_relative_to(stdlib)

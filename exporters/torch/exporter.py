@@ -41,6 +41,10 @@ class _Exporter:
         import torch
 
         if isinstance(model, torch.export.ExportedProgram):
+            if inputs:
+                raise UsageError(
+                    "an exported program has its shapes in it", "Leave --input-shape out."
+                )
             return _convert_program(model, options)
         assert isinstance(model, torch.nn.Module)
         if not inputs:
@@ -79,13 +83,12 @@ def _convert_program(program: torch.export.ExportedProgram, options: ExportOptio
     import torch
 
     args, kwargs = program.example_inputs or ((), {})
-    examples = torch.utils._pytree.tree_leaves((args, kwargs))
-    if not examples or not all(isinstance(a, torch.Tensor) for a in examples):
+    if kwargs or not args or not all(isinstance(a, torch.Tensor) for a in args):
         raise ModelError(
-            "the exported program holds no example inputs that are all tensors",
-            "Save it with them: torch.export.save(torch.export.export(model, args), file).",
+            "the exported program's example inputs are not one or more tensors, by position",
+            "Make it with such: torch.export.export(model, (x,)).",
         )
-    inputs = [InputSpec(tuple(a.shape), str(a.dtype).removeprefix("torch.")) for a in examples]
+    inputs = [InputSpec(tuple(a.shape), str(a.dtype).removeprefix("torch.")) for a in args]
     module = program.module()
     exported = _export(program, args, None, options)
     conversion = _conversion(exported, lambda arrays: _run(module, arrays), inputs, options)

@@ -1,9 +1,12 @@
+import tempfile
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from exporters import ExportOptions, export
 from exporters.chainer.compat import chainer_ready
@@ -179,6 +182,25 @@ def test_a_batch_in_the_middle_of_a_reshape_is_freed(tmp_path):
     record = export(model, tmp_path / "m.onnx", input_shape=(2, 3, 4))
     assert record.dynamic_batch
     assert record.batches == (2, 4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_a_reshape_is_freed_rightly_or_refused(data):
+    """The export compares at two batches, so that a wrong repair would be a ThresholdError."""
+    inside = data.draw(st.lists(st.sampled_from([1, 2, 3, 4]), min_size=1, max_size=3))
+    outside = ["batch", *inside]
+    joined = data.draw(st.booleans())
+    order = data.draw(st.permutations(outside))
+
+    def forward(self, x):
+        target = [x.shape[0] if size == "batch" else size for size in order]
+        target = [target[0] * target[1], *target[2:]] if joined else target
+        return F.reshape(x, target)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.onnx"
+        assert export(chain(forward), path, input_shape=(2, *inside)).dynamic_batch
 
 
 def test_a_batch_that_is_baked_in_names_the_node_and_its_line(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from exporters import export
 from exporters.source import load_source
 from tracer import loading
-from tracer.errors import InputError
+from tracer.errors import InputError, UsageError
 
 torch = pytest.importorskip("torch")
 
@@ -35,6 +35,17 @@ def test_a_saved_program_is_exported_with_its_dynamic_batch(program, tmp_path):
     model = loading.load(tmp_path / "m.onnx")
     assert "batch" in str(model.inputs[0].type)
     assert all(node.module is not None for node in model.nodes)
+
+
+def test_shapes_are_not_to_be_given_twice(program, tmp_path):
+    with pytest.raises(UsageError, match="has its shapes in it"):
+        export(load_source(str(program)), tmp_path / "m.onnx", input_shape=(2, 3))
+
+
+def test_weights_are_not_to_be_given_twice(program, tmp_path):
+    (tmp_path / "w.pt").touch()
+    with pytest.raises(UsageError, match="has its weights in it"):
+        load_source(str(program), weights=tmp_path / "w.pt")
 
 
 def altered(program, target, change):
