@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from exporters.registry import exporter_of, exporters_known, not_installed
-from tracer.errors import InputError, ModelError, UsageError
+from tracer.errors import InputError, ModelError, TracerError, UsageError
 
 _FORM = "SOURCE is FILE.py:NAME, package.module:NAME or FILE.pt2."
 
@@ -53,8 +53,6 @@ def _model(source: str, arguments: dict[str, Any], *, trust: bool) -> object:
     place, _, path = source.rpartition(":")
     if not place:
         raise UsageError(f"'{source}' names no model", _remedy(source))
-    for exporter in exporters_known():
-        exporter.prepare()
     found = _attribute(_module(place), path, place)
     if any(exporter.claims(found) for exporter in exporters_known()):
         if arguments:
@@ -76,6 +74,8 @@ def _remedy(source: str) -> str:
 
 def _module(place: str) -> ModuleType:
     """Import a file by its path or a module by its name, with the working directory on the path."""
+    for exporter in exporters_known():
+        exporter.prepare()
     cwd = str(Path.cwd())
     if cwd not in sys.path:
         sys.path.insert(0, cwd)  # as `python -m` has it; models import their neighbours
@@ -119,14 +119,14 @@ def _from_file(file: Path) -> ModuleType:
 def _run(importing: Callable[[], ModuleType], place: str) -> ModuleType:
     try:
         return importing()
-    except (ModuleNotFoundError, InputError):
+    except (ModuleNotFoundError, TracerError):
         raise
     except Exception as error:  # whatever the user's code raises
         raise _raised(place, error) from error
 
 
 def _raised(place: str, error: Exception) -> ModelError:
-    reason = str(error).splitlines()[0] if str(error) else ""
+    reason = str(error).splitlines()[0].rstrip(".") if str(error) else ""
     return ModelError(
         f"{place} raised {type(error).__name__}: {reason}".rstrip(": "), "--debug shows where."
     )
@@ -172,5 +172,7 @@ def _made(factory: Callable[..., object], source: str, arguments: dict[str, Any]
         raise UsageError(f"{source}: {error}", f"Its arguments: {takes}.") from error
     try:
         return factory(**arguments)
+    except (ModuleNotFoundError, TracerError):  # a model may speak for itself
+        raise
     except Exception as error:  # whatever the user's code raises
         raise _raised(source, error) from error

@@ -32,6 +32,11 @@ NETS = """
 
     def broken():
         raise RuntimeError("out of order")
+
+    def picky():
+        from tracer.errors import UsageError
+
+        raise UsageError("depth 7 does not exist", "Give 20")
 """
 
 
@@ -85,6 +90,7 @@ def test_weights_are_loaded(here):
         ("nets.py:text", UsageError, "object of type builtins.str is not a model"),
         ("nets.py:Family.notes", UsageError, "is str, not a model"),
         ("nets.py:broken", ModelError, "nets.py:broken raised RuntimeError: out of order"),
+        ("nets.py:picky", UsageError, "^depth 7 does not exist"),
         ("gone.pt2", InputError, r"gone\.pt2: no such file"),
     ],
 )
@@ -140,4 +146,6 @@ def test_a_chainer_model_is_made_though_chainer_does_not_import_by_itself(here):
     pytest.importorskip("six")
     pytest.importorskip("filelock")
     (here / "links.py").write_text("import chainer\nnet = chainer.links.Linear(3, 4)\n")
+    with pytest.raises(UsageError, match=r"Add its name: links\.py:NAME\. It has net\."):
+        load_source("links.py")
     assert load_source("links.py:net").W.shape == (4, 3)
