@@ -107,4 +107,6 @@ def _converted(
         proto = first.proto
     if options.opset is None or options.opset == written:
         return proto
-    return opset.convert(proto, options.opset, draw(inputs, options.seed), options)
+    newer = opset.convert(proto, options.opset, draw(inputs, options.seed), options)
+    repair(newer)  # the version converter adds Constant nodes
+    return newer

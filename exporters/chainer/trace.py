@@ -166,11 +166,10 @@ class _Converter:
             )
         _name_arrays(params.func, params.context)
         try:
-            nodes = self.converters[name](params)
+            nodes = correct(name, params, self.converters[name])
         except (ValueError, RuntimeError, NotImplementedError) as error:
             reason = f"{error}".rstrip(".")
             raise ModelError(f"{name}, called{where}, cannot be converted: {reason}") from error
-        correct(name, params.func, nodes)
         for node in (*params.context.constants, *nodes):
             describe(node, module, call.source)
         return nodes
