@@ -32,16 +32,17 @@ def export(
     exists or cannot be written, ThresholdError where onnxruntime and the framework disagree; in
     each case nothing is written.
     """
-    from exporters import writing
     from exporters.pipeline import converted
     from exporters.registry import exporter_of
+    from exporters.writing import write
+    from tracer.files import check_writable
 
     path = Path(path)
-    writing.check_target(path, force=options.force)
+    check_writable(path, options.force)
     exporter = exporter_of(model, options.framework)
     inputs = _specs(input_shape, input_dtype)
     proto, exported = converted(exporter, model, inputs, options, path)
-    writing.write(proto, path)
+    write(proto, path)
     return exported
 
 

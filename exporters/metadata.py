@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracer.provenance import MODULE_KEY, SOURCE_KEY
@@ -20,11 +19,3 @@ def describe(node: onnx.NodeProto, module: str | None, source: str | None) -> No
     for key, value in ((MODULE_KEY, module), (SOURCE_KEY, source)):
         if value is not None:
             node.metadata_props.add(key=key, value=value)
-
-
-def location(file: str, line: int) -> str:
-    """`file.py:line`, relative to the working directory; only the name for a file elsewhere."""
-    path = Path(file)
-    cwd = Path.cwd()
-    shown = path.relative_to(cwd).as_posix() if path.is_relative_to(cwd) else path.name
-    return f"{shown}:{line}"

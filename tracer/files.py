@@ -14,14 +14,16 @@ def check_writable(path: Path, force: bool) -> None:
     if path.is_dir():
         raise InputError(f"{path}: is a folder", "Name a file.")
     if path.exists() and not force:
-        raise InputError(f"{path}: exists", "Add --force to overwrite it.")
+        raise InputError(f"{path}: the file exists", "Choose another name, or give --force.")
     if not path.parent.is_dir():
         raise InputError(f"{path}: the folder {path.parent} does not exist", "Make it first.")
     try:  # permissions do not tell everything: file systems are read-only, full, or virtual
         with tempfile.TemporaryFile(dir=path.parent):
             return
     except OSError as error:
-        raise InputError(f"{path}: the folder cannot be written to ({error.strerror})") from error
+        raise InputError(
+            f"{path}: the folder cannot be written to ({error.strerror or error})"
+        ) from error
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -43,7 +45,7 @@ def write_atomically(path: Path, data: bytes) -> None:
             temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def _umask() -> int:

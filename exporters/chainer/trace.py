@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from exporters.chainer import compat
 from exporters.chainer.corrections import correct
-from exporters.metadata import describe, location
+from exporters.metadata import describe
 from tracer.errors import ModelError
+from tracer.provenance import location
 
 if TYPE_CHECKING:
     import onnx

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporters.metadata import describe, location
+from exporters.metadata import describe
 from exporters.records import BATCH
 from tracer import provenance
+from tracer.provenance import location
 
 if TYPE_CHECKING:
     import onnx

@@ -36,7 +36,7 @@ def test_force_overwrites(target):
 
 
 def test_a_folder_that_is_not_there_is_refused_before_the_work(tmp_path):
-    with pytest.raises(InputError, match="there is no folder"):
+    with pytest.raises(InputError, match="does not exist"):
         export(Untouchable(), tmp_path / "gone" / "m.onnx", input_shape=(1, 3))
     with pytest.raises(InputError, match="is a folder"):
         export(Untouchable(), tmp_path, input_shape=(1, 3))
@@ -47,7 +47,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(target, monkeyp
 
     target.write_bytes(b"mine")
     monkeypatch.setattr("pathlib.Path.replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(InputError, match=r"m\.onnx: cannot be written \(full\)"):
         write(onnx.ModelProto(ir_version=10), target)
     assert [file.name for file in target.parent.iterdir()] == ["m.onnx"]
     assert target.read_bytes() == b"mine"

@@ -91,9 +91,9 @@ def command(
     """
     from exporters import ExportOptions, export
     from exporters.source import load_source
-    from exporters.writing import check_target
+    from tracer.files import check_writable
 
-    check_target(output, force=force)
+    check_writable(output, force)
     options = ExportOptions(
         framework=framework,
         opset=opset,
