@@ -45,7 +45,8 @@ def write_atomically(path: Path, data: bytes) -> None:
             temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
+        reason = error.strerror or error
+        raise InputError(f"{path}: cannot be written ({reason})") from error
 
 
 def _umask() -> int:

@@ -31,7 +31,7 @@ def test_a_failure_leaves_what_was_there_and_nothing_else(tmp_path, monkeypatch)
 
 def test_an_existing_file_needs_force_and_a_folder_is_never_a_file(tmp_path):
     (tmp_path / "a").touch()
-    with pytest.raises(InputError, match="the file exists.*--force"):
+    with pytest.raises(InputError, match=r"the file exists.*--force"):
         check_writable(tmp_path / "a", force=False)
     check_writable(tmp_path / "a", force=True)
     check_writable(tmp_path / "new", force=False)
