@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import Any
 
 import click
 
-from models import console, families
+from models import families
 from models.data import DEFAULT_FOLDER
 from models.training import session
 from models.training.folder import RunFolder
 from models.training.loop import Epoch
 from models.training.tensorboard import Board
 from tracer import cli, loading
+from tracer.cli import _options
+from tracer.cli._progress import progress
 
 HEADER = "epoch      loss  accuracy  val. loss  val. accuracy  seconds"
 
@@ -35,7 +38,7 @@ HEADER = "epoch      loss  accuracy  val. loss  val. accuracy  seconds"
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate of Adam.")
 @click.option("--seed", type=click.IntRange(0), help="Decides weights, order, dropout. Default: 0.")
 @click.option("--size", type=click.IntRange(1), help="Height and width of the images.")
-@click.option("--arg", "pairs", multiple=True, help="For the class, as in --arg depth=32.")
+@_options.arguments
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder of the run.")
 @click.option("--resume", is_flag=True, help="Continue the run in --out after its last epoch.")
 @click.option(
@@ -54,7 +57,7 @@ def command(
     lr: float | None,
     seed: int | None,
     size: int | None,
-    pairs: tuple[str, ...],
+    args: tuple[tuple[str, Any], ...],
     out: Path | None,
     resume: bool,
     tensorboard: Path | None,
@@ -83,7 +86,7 @@ def command(
         "batch": batch,
         "lr": lr,
         "seed": seed,
-        "arguments": console.arguments(pairs) or None,
+        "arguments": dict(args) or None,
     }
     asked = {"family": family} | {name: v for name, v in given.items() if v is not None}
     folder = RunFolder(out or Path("runs") / f"{family}_{framework or 'torch'}")
@@ -111,8 +114,8 @@ def _epochs(run: session.Session, board: Board | None) -> None:
     for row in run.rows:
         click.echo(_line(row))
     try:
-        with console.progress_bar() as progress:
-            for row in run.epochs(progress):
+        with progress() as report:
+            for row in run.epochs(report):
                 click.echo(_line(row))
                 if board is not None:
                     board.add_epoch(row)

@@ -60,9 +60,11 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
         args = ["--debug", *(arg for arg in args if arg != "--debug")]
     try:
         code = command.main(args, prog_name=name, standalone_mode=False)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
+    except click.ClickException as error:
+        return _fail(name, f"error: {_sentence(error)}", error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _fail(name, "interrupted", INTERRUPTED)
     except TracerError as error:
@@ -82,6 +84,13 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
             INTERNAL_ERROR,
         )
     return code if isinstance(code, int) else 0
+
+
+def _sentence(error: click.ClickException) -> str:
+    """What click says, in one line as our own errors are, with where to read on."""
+    what = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    return f"{what} Try '{context.command_path} --help'." if context else what
 
 
 def _fail(name: str, message: str, code: int) -> int:
