@@ -4,11 +4,15 @@ Most tensors of the graph survive optimisation by name. A kernel that makes one 
 nodes between that tensor and what earlier kernels already stand for. Layout rewrites put names of
 their own on tensors; there the kernel's name tells the tensor it made at the moment it was
 rewritten, and what was merged into it later is read off its inputs and attributes.
+
+A kernel that makes no tensor of the graph stays open. It stands for the nodes of the kernel that
+uses its result: one operator may be expanded into many. Where that one only moves data, the nodes
+are the open kernel's alone, and the mover is the runtime's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +24,11 @@ _NCHWC = "_nchwc"
 _SUM_INPUT = 3
 """Position of the tensor that a com.microsoft Conv adds to its result."""
 
+_MOVERS = frozenset(
+    {"Cast", "MemcpyFromHost", "MemcpyToHost", "ReorderInput", "ReorderOutput", "Transpose"}
+)
+"""Operators that a runtime inserts to change layout, type or place of what others compute."""
+
 _ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Sigmoid", "Tanh", "Clip", "HardSigmoid"})
 
 
@@ -30,12 +39,44 @@ def attribute(model: Model, kernels: Sequence[Kernel]) -> tuple[tuple[str, ...],
     a change of layout. A node in no kernel was folded or removed.
     """
     graphs = {scope.path: _Graph.of(model, scope.path) for scope in model.scopes}
-    return tuple(
-        tuple(node.key for node in _claim(graphs[kernel.scope], kernel))
-        if kernel.scope in graphs
-        else ()
-        for kernel in kernels
-    )
+    found: list[list[Node]] = [[] for _ in kernels]
+    open_kernels: dict[tuple[str, str], int] = {}
+    """Who made a tensor that is none of the model's, by graph and name."""
+    for position, kernel in enumerate(kernels):
+        graph = graphs.get(kernel.scope)
+        if graph is None:
+            continue
+        behind = _open_behind(kernels, position, open_kernels)
+        claimed = _claim(graph, kernel)
+        moves_only = kernel.op_type in _MOVERS and all(n.op_type not in _MOVERS for n in claimed)
+        if not claimed or (moves_only and behind):
+            open_kernels.update(((kernel.scope, name), position) for name in kernel.outputs)
+        else:
+            found[position] = claimed
+        for other in behind if claimed else ():
+            found[other] = claimed
+            for name in kernels[other].outputs:
+                open_kernels.pop((kernels[other].scope, name), None)
+    return tuple(tuple(node.key for node in nodes) for nodes in found)
+
+
+def _open_behind(
+    kernels: Sequence[Kernel], position: int, open_kernels: Mapping[tuple[str, str], int]
+) -> list[int]:
+    """The open kernels whose results this one uses, directly or through each other.
+
+    Movers alone are no expansion: they serve this kernel, and stay the runtime's own.
+    """
+    found: dict[int, None] = {}
+    stack = [position]
+    while stack:
+        kernel = kernels[stack.pop()]
+        for name in kernel.inputs:
+            maker = open_kernels.get((kernel.scope, name))
+            if maker is not None and maker not in found:
+                found[maker] = None
+                stack.append(maker)
+    return list(found) if any(kernels[m].op_type not in _MOVERS for m in found) else []
 
 
 @dataclass
@@ -82,10 +123,21 @@ def _claim(graph: _Graph, kernel: Kernel) -> list[Node]:
     """The nodes of one kernel, taken out of what is left for later ones."""
     found: dict[str, Node] = {}
     for end in _ends(graph, kernel):
-        for node in _upstream(graph, end):
+        for node in [end] if _same_operator(kernel, end) else _upstream(graph, end):
+            if node.key in graph.claimed and node.key != kernel.node:
+                continue  # unless the kernel bears its name: a node may be computed twice
             found[node.key] = node
             graph.claimed.add(node.key)
     return sorted(found.values(), key=lambda node: node.index)
+
+
+def _same_operator(kernel: Kernel, node: Node) -> bool:
+    """Whether the kernel is just this node: what lies unclaimed before it was removed, not fused.
+
+    A duplicate whose twin is used instead, or an Identity, is computed by nobody.
+    """
+    same_type = (kernel.domain, kernel.op_type) == (node.domain, node.op_type)
+    return same_type and len(kernel.inputs) == len(node.inputs)
 
 
 def _ends(graph: _Graph, kernel: Kernel) -> Iterator[Node]:

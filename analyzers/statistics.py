@@ -21,7 +21,8 @@ _T_975 = (
 _BATCHES = 30
 _OUTLIER_DEVIATIONS = 10.0
 _MAD_TO_SIGMA = 1.4826
-_LEAST_SPREAD = 0.01
+_OUTLIER_SHARE = 1.5
+_CLOCK_TICK_US = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +42,13 @@ def summarize(samples: FloatArray) -> Summary:
     import numpy as np
 
     p50, p95 = np.percentile(samples, [50, 95], axis=0)
-    ddof = 1 if len(samples) > 1 else 0
+    one = len(samples) < 2
     return Summary(
         mean=samples.mean(axis=0),
         p50=p50,
         p95=p95,
         min=samples.min(axis=0),
-        std=samples.std(axis=0, ddof=ddof),
+        std=np.full(samples.shape[1:], np.nan) if one else samples.std(axis=0, ddof=1),
         ci95_half=ci95_half(samples),
     )
 
@@ -73,10 +74,13 @@ def ci95_half(samples: FloatArray) -> FloatArray:
 
 
 def outliers(values: FloatArray) -> npt.NDArray[np.bool_]:
-    """Which values lie far above the rest: over 10 robust deviations from the median."""
+    """Which runs (µs) something disturbed: far above the median by spread and by share.
+
+    The spread is robust (median absolute deviation), and never below a tick of a clock that
+    counts whole µs.
+    """
     import numpy as np
 
     median = float(np.median(values))
-    deviation = _MAD_TO_SIGMA * float(np.median(np.abs(values - median)))
-    spread = max(deviation, _LEAST_SPREAD * median)
-    return values > median + _OUTLIER_DEVIATIONS * spread
+    spread = max(_MAD_TO_SIGMA * float(np.median(np.abs(values - median))), _CLOCK_TICK_US)
+    return values > max(median + _OUTLIER_DEVIATIONS * spread, _OUTLIER_SHARE * median)

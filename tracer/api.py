@@ -151,9 +151,10 @@ def _analyze(
     from analyzers.timing import notes, timing
 
     counted = cost(model, types, calls, convention)
-    timed = timing(run, attribute(model, run.kernels))
+    groups = attribute(model, run.kernels)
+    timed = timing(run, groups)
     table = node_table(model, types, [timed, counted.table], run)
-    return table, counted, (*run.notes, *notes(run, timed), *_cost_notes(counted))
+    return table, counted, (*run.notes, *notes(run, groups), *_cost_notes(counted))
 
 
 def _cost_notes(counted: Cost) -> tuple[str, ...]:

@@ -64,9 +64,9 @@ class ModelInfo:
 class Kernel:
     """What a runtime really ran: one node or several fused ones, at one place of the graph.
 
-    `name` speaks of nodes by their keys. `node` is the key of the node that has this very name,
-    where there is one; which nodes a kernel stands for is the attribution's to say. `inputs` and
-    `outputs` are tensor names of the graph that ran, `scope` the path of that graph.
+    `name` speaks of nodes by their keys. `node` is the key of the node whose name this is or is
+    derived from, if any; which nodes a kernel stands for is the attribution's to say. `inputs`
+    and `outputs` are tensor names of the graph that ran, `scope` the path of that graph.
     """
 
     name: str

@@ -109,3 +109,81 @@ def test_nodes_of_bodies_keep_the_path_of_their_parents(optimization):
     assert found["If_0.else_branch/Neg_0"] == 1
     assert found["Loop_1.body/Tanh_2"] == 2
     assert "If_0.then_branch/Exp_1" not in found
+
+
+def named(proto):
+    for node in proto.graph.node:
+        node.name = node.output[0]
+    return proto
+
+
+def test_the_kernels_an_operator_is_expanded_into_all_stand_for_it():
+    text = """
+    <ir_version: 10, opset_import: ["": 21]>
+    g (float[N,4,8,8] x) => (float[N,4,8,8] y) {
+      n = GroupNormalization <num_groups = 2> (x, s, b)
+      y = Relu (n)
+    }
+    """
+    ones = np.ones(4, np.float32)
+    kernels, groups = kernels_of(named(parse(text, s=ones, b=ones)), "all")
+    assert len(kernels) > 3
+    assert {group[0] for group in groups if group} <= {"n", "y"}
+    assert sum(group == () for group in groups) <= 1
+
+
+def test_a_change_of_layout_does_not_take_what_the_kernel_before_it_computes():
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[N,16,8,8] x) => (float[N,16,8,8] y) {
+      c = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (x, w)
+      s = Sigmoid (c)
+      y = Mul (c, s)
+    }
+    """
+    w = np.random.default_rng(0).standard_normal((16, 16, 3, 3)).astype(np.float32)
+    kernels, groups = kernels_of(named(parse(text, w=w)), "all")
+    for kernel, group in zip(kernels, groups, strict=True):
+        assert (group == ()) == kernel.op_type.startswith("Reorder"), kernel.name
+    assert sorted(key for group in groups for key in group) == ["c", "s", "y"]
+
+
+def test_a_duplicate_that_is_removed_is_in_no_kernel():
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[N,4] x) => (float[N,4] y) { a = Sigmoid (x)  b = Sigmoid (x)  y = Add (a, b) }
+    """
+    _, groups = kernels_of(named(parse(text)), "all")
+    found = sorted(key for group in groups for key in group)
+    assert found in (["a", "y"], ["b", "y"])
+    assert all(len(group) == 1 for group in groups)
+
+
+@pytest.mark.parametrize("quant_format", ["QDQ", "QOperator"])
+def test_the_time_of_a_quantised_convolution_is_its_own(quant_format, tmp_path):
+    quantization = pytest.importorskip("onnxruntime.quantization")
+
+    class Reader(quantization.CalibrationDataReader):
+        feeds = iter([{"x": np.ones((1, 3, 16, 16), np.float32)}] * 2)
+
+        def get_next(self):
+            return next(self.feeds, None)
+
+    onnx.save(residual(), tmp_path / "float.onnx")
+    quantization.quantize_static(
+        tmp_path / "float.onnx", tmp_path / "int8.onnx", Reader(),
+        quant_format=getattr(quantization.QuantFormat, quant_format),
+        activation_type=quantization.QuantType.QUInt8,
+    )  # fmt: skip
+    model = loading.load(tmp_path / "int8.onnx")
+    run = profiler.profile(model, inputs.make(model), Options(2, 1, None, 1, "all"))
+    groups = attribute(model, run.kernels)
+    kinds = {node.key: node.op_type for node in model.nodes}
+    convolutions = 0
+    for kernel, group in zip(run.kernels, groups, strict=True):
+        if kernel.op_type == "QLinearConv":
+            convolutions += 1
+            assert {"Conv", "QLinearConv"} & {kinds[key] for key in group}, kernel.name
+        if kernel.op_type == "Transpose":
+            assert group == ()
+    assert convolutions == 2

@@ -77,7 +77,7 @@ def _kernel(model: Model, label: Label, node: Node | None, calls: float) -> Kern
         op_type=label.op_type,
         domain=node.domain if node else "",
         provider=label.provider,
-        node=prepared.exact_key(model, label.name),
+        node=prepared.named_node(model, label.name),
         scope=_scope_path(model, node) if node else "",
         inputs=tuple(proto.input) if proto else (),
         outputs=tuple(proto.output) if proto else (),

@@ -42,13 +42,18 @@ def serialize(model: Model) -> bytes:
 
 def original(model: Model, name: str) -> str:
     """`name` as onnxruntime reports it, with the keys of the user's nodes put back in."""
-    return _SAFE.sub(lambda match: model.keys[int(match[1])], name)
+    return _SAFE.sub(lambda match: _key(model, match) or match[0], name)
 
 
-def exact_key(model: Model, name: str) -> str | None:
-    """The key of the node whose safe name is just `name`, else None."""
-    match = _SAFE.fullmatch(name)
-    return model.keys[int(match[1])] if match else None
+def named_node(model: Model, name: str) -> str | None:
+    """The key of the node that `name` is, or is derived from (`…_token_1`, `…/duplicated`)."""
+    match = _SAFE.match(name)
+    return _key(model, match) if match else None
+
+
+def _key(model: Model, match: re.Match[str]) -> str | None:
+    index = int(match[1])
+    return model.keys[index] if index < len(model.keys) else None  # else a name of the user's
 
 
 def folder_of(model: Model) -> Path | None:
