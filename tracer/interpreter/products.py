@@ -1,0 +1,101 @@
+"""Matrix products: split into blocks for threads, exact for integers, wide for half floats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracer import limits
+from tracer.interpreter import parallel
+from tracer.interpreter.values import Array
+
+Product = Callable[[Array, Array, Array], Any]
+"""Writes the matrix product of (M, K) and (K, P) into (M, P); the way in for other arithmetic."""
+
+_SPLIT = 1 << 23
+"""Multiplications from which a product is worth splitting."""
+_NARROWEST = 48
+"""Rows or columns of the smallest block: below this BLAS is slow."""
+_BLOCKS = 8
+
+
+def blas(a: Array, b: Array, out: Array) -> None:
+    """The product by BLAS, in one piece."""
+    np.matmul(a, b, out=out)
+
+
+def split(a: Array, b: Array, out: Array) -> None:
+    """The product by BLAS in blocks of the longer side of `out`, each on its own thread."""
+    (rows, depth), columns = a.shape, b.shape[1]
+    if rows * depth * columns < _SPLIT:
+        np.matmul(a, b, out=out)
+        return
+    by_rows = rows > columns
+    longer = max(rows, columns)
+    parts = parallel.pieces(longer, max(_NARROWEST, -(-longer // _BLOCKS)))
+
+    def block(index: int) -> None:
+        part = parts[index]
+        if by_rows:
+            np.matmul(a[part], b, out=out[part])
+        else:
+            np.matmul(a, b[:, part], out=out[:, part])
+
+    parallel.run_blocks(len(parts), block)
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """numpy's matmul of floats, by blocks; half precision is multiplied in float32."""
+    if a.dtype.name in ("float16", "bfloat16"):
+        return matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
+    if a.ndim < 2 or b.ndim < 2 or a.dtype.kind not in "f":
+        return np.matmul(a, b)
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = (*batch, a.shape[-2], b.shape[-1])
+    limits.allow(shape, a.dtype)
+    if b.ndim == 2:
+        return _rows(a, b, shape)
+    out = np.empty(shape, a.dtype)
+    if out.size * a.shape[-1] < _SPLIT:
+        return np.matmul(a, b, out=out)
+    flat = out.reshape(-1, *shape[-2:])
+    lefts = np.broadcast_to(a, (*batch, *a.shape[-2:])).reshape(-1, *a.shape[-2:])
+    rights = np.broadcast_to(b, (*batch, *b.shape[-2:])).reshape(-1, *b.shape[-2:])
+    if len(flat) < 4:
+        for left, right, target in zip(lefts, rights, flat, strict=True):
+            split(left, right, target)
+        return out
+
+    def block(index: int) -> None:
+        np.matmul(lefts[index], rights[index], out=flat[index])
+
+    parallel.run_blocks(len(flat), block)
+    return out
+
+
+def integers(a: Array, b: Array, out: Array) -> None:
+    """The exact product of integer matrices, by float BLAS as far as that is exact.
+
+    Sums of K products below 2^24 (2^53) are exact in float32 (float64) in any order.
+    """
+    bound = a.shape[1] * _largest(a) * _largest(b)
+    if bound < 1 << 53:
+        wide = np.float32 if bound < 1 << 24 else np.float64
+        made = np.empty(out.shape, wide)
+        split(a.astype(wide), b.astype(wide), made)
+        out[...] = made
+    else:
+        np.matmul(a.astype(np.int64), b.astype(np.int64), out=out, casting="unsafe")
+
+
+def _rows(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
+    """A stack of matrices times one matrix is one product of all their rows."""
+    out = np.empty(shape, a.dtype)
+    split(a.reshape(-1, a.shape[-1]), b, out.reshape(-1, b.shape[-1]))
+    return out
+
+
+def _largest(array: Array) -> int:
+    return max(abs(int(array.min())), abs(int(array.max()))) if array.size else 0
