@@ -101,7 +101,7 @@ def _check(wants: Signature, node: Node, given: set[str]) -> None:
     many = len(node.inputs)
     if many < wants.required or (many > len(wants.inputs) and not wants.variadic):
         raise ModelError(f"{many} inputs given, {_count(wants)} wanted")
-    unknown = sorted(given - wants.attributes)
+    unknown = sorted(given - wants.attributes - set(wants.inputs[many:]))
     if unknown:
         allowed = ", ".join(sorted(wants.attributes)) or "none"
         raise ModelError(

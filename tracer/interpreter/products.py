@@ -76,18 +76,21 @@ def matmul(a: Array, b: Array) -> Array:
 
 
 def integers(a: Array, b: Array, out: Array) -> None:
-    """The exact product of integer matrices, by float BLAS as far as that is exact.
+    """The exact product of integer matrices, by float BLAS as far as that is exact."""
+    kind = carrier(a, b, a.shape[1])
+    made = np.empty(out.shape, kind)
+    split(a.astype(kind), b.astype(kind), made)
+    out[...] = made.astype(np.int64)
 
-    Sums of K products below 2^24 (2^53) are exact in float32 (float64) in any order.
+
+def carrier(a: Array, b: Array, depth: int) -> np.dtype[Any]:
+    """The fastest type in which sums of `depth` products of integers are exact, in any order.
+
+    float32 holds integers up to 2^24, float64 up to 2^53.
     """
-    bound = a.shape[1] * _largest(a) * _largest(b)
-    if bound < 1 << 53:
-        wide = np.float32 if bound < 1 << 24 else np.float64
-        made = np.empty(out.shape, wide)
-        split(a.astype(wide), b.astype(wide), made)
-        out[...] = made
-    else:
-        np.matmul(a.astype(np.int64), b.astype(np.int64), out=out, casting="unsafe")
+    bound = depth * _largest(a) * _largest(b)
+    exact = ((1 << 24, np.float32), (1 << 53, np.float64))
+    return np.dtype(next((kind for limit, kind in exact if bound <= limit), np.int64))
 
 
 def _rows(a: Array, b: Array, shape: tuple[int, ...]) -> Array:

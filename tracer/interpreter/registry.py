@@ -22,9 +22,9 @@ class Operator:
 
     Its positional parameters are the operator's inputs in order (`*rest` is a variadic one), its
     keyword-only parameters the attributes by their ONNX names; one called `ctx` receives the
-    `tracer.interpreter.binding.Context`. An input left out is None. An attribute that holds a
-    graph is a `Body`, to be called with the graph's inputs. It returns the output, or a tuple of
-    several, and must not write into its inputs.
+    `tracer.interpreter.binding.Context`. An input left out is None, or an attribute of its name.
+    An attribute that holds a graph is a `Body`, to be called with the graph's inputs. It returns
+    the output, or a tuple of several, and must not write into its inputs.
     """
 
     op_type: str

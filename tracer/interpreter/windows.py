@@ -111,12 +111,12 @@ def padded(x: Array, window: Window, fill: Any = 0, rows: slice | None = None) -
         reads.append(inside)
         writes.append(slice(inside.start - start, inside.stop - start))
         shape.append(stop - start)
-    source = x[(..., *reads)]
+    source = x[:, :, *reads]
     if source.shape == tuple(shape):
         return source
     limits.allow(shape, x.dtype)
-    out = np.full(shape, fill, x.dtype) if fill else np.zeros(shape, x.dtype)
-    out[(..., *writes)] = source
+    out: Array = np.full(shape, fill, x.dtype) if fill else np.zeros(shape, x.dtype)
+    out[:, :, *writes] = source
     return out
 
 

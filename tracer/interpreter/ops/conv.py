@@ -27,17 +27,13 @@ def conv(
     strides: Sequence[int] | None = None,
 ) -> Array:
     """Convolution of `X` (N, C, *size) with `W` (M, C / group, *kernel), plus `B` (M)."""
-    if X.dtype.name in ("float16", "bfloat16"):
-        wide = [None if v is None else v.astype(np.float32) for v in (X, W, B)]
-        made = conv(
-            wide[0], wide[1], wide[2], auto_pad=auto_pad, dilations=dilations, group=group,
-            pads=pads, strides=strides,
-        )  # type: ignore[arg-type]  # fmt: skip
-        return made.astype(X.dtype)
     check(X, W, group)
+    dtype = X.dtype
+    if dtype.name in ("float16", "bfloat16"):
+        X, W = X.astype(np.float32), W.astype(np.float32)  # noqa: N806
     slid = window(X.shape[2:], W.shape[2:], strides, pads, dilations, auto_pad)
     way = depthwise if W.shape[1] == 1 and group > 1 else convolve
     made = way(X, W, slid, group)
     if B is not None:
-        made += B.reshape(-1, *[1] * (X.ndim - 2))
-    return made
+        made += B.astype(made.dtype).reshape(-1, *[1] * (X.ndim - 2))
+    return made.astype(dtype, copy=False)

@@ -97,9 +97,13 @@ def multinomial(
 
 def generator(seed: float | None, ctx: Context) -> np.random.Generator:
     """The node's own generator, afresh in every run."""
-    key = zlib.crc32(ctx.node.key.encode())
-    bits = key if seed is None else int(np.float32(seed).view(np.uint32))
+    bits = seed_of(ctx) if seed is None else int(np.float32(seed).view(np.uint32))
     return np.random.default_rng(bits)
+
+
+def seed_of(ctx: Context) -> int:
+    """A 32-bit seed of the node's own, from its key."""
+    return zlib.crc32(ctx.node.key.encode())
 
 
 def _normal(

@@ -46,7 +46,7 @@ for _name, _function in {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax
 def _along(compute: Callable[[Array, Array], None], x: Array, axis: int) -> Array:
     """`compute` on rows of the axis, made the last one; half precision in float32."""
     dtype = x.dtype
-    wide = x.astype(np.float32) if dtype.itemsize < 4 else x
+    wide = x.astype(np.float32) if dtype.name == "bfloat16" else x
     rows = np.ascontiguousarray(np.moveaxis(wide, axis, -1)) if wide.ndim else wide.reshape(1)
     flat = rows.reshape(-1, rows.shape[-1])
     out = np.empty_like(flat)
