@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter import parallel
+from tracer.interpreter import fast, parallel
 from tracer.interpreter.values import Array
 
 Product = Callable[[Array, Array, Array], Any]
@@ -27,8 +27,11 @@ def blas(a: Array, b: Array, out: Array) -> None:
 
 
 def split(a: Array, b: Array, out: Array) -> None:
-    """The product by BLAS in blocks of the longer side of `out`, each on its own thread."""
+    """The product in blocks on threads: compiled kernels for large float32, else BLAS."""
     (rows, depth), columns = a.shape, b.shape[1]
+    if out.flags.c_contiguous and fast.suits(a.dtype, rows, depth, columns):
+        fast.matmul(a, b, out)
+        return
     if rows * depth * columns < _SPLIT:
         np.matmul(a, b, out=out)
         return

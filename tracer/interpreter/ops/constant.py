@@ -60,8 +60,8 @@ def eye_like(input: Array, *, dtype: int | None = None, k: int = 0) -> Array:
 
 
 @operator("Range", since=11)
-def range_(start: Array, limit: Array, delta: Array) -> Array:
-    """`start + i * delta` for as many i as stay before `limit`."""
+def range_(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Array:
+    """`start + i * delta` for as many i as stay before `limit`; floats in float64 at all times."""
     dtype = start.dtype
     wide = np.int64 if dtype.kind in "iu" else np.float64
     first, last, step = (v.reshape(-1)[0].astype(wide) for v in (start, limit, delta))

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracer.interpreter import fast
 from tracer.interpreter.convolution import check, convolve
 from tracer.interpreter.depthwise import depthwise
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
-from tracer.interpreter.windows import window
+from tracer.interpreter.windows import Window, window
 
 
 @operator("Conv")
@@ -32,8 +33,20 @@ def conv(
     if dtype.name in ("float16", "bfloat16"):
         X, W = X.astype(np.float32), W.astype(np.float32)  # noqa: N806
     slid = window(X.shape[2:], W.shape[2:], strides, pads, dilations, auto_pad)
-    way = depthwise if W.shape[1] == 1 and group > 1 else convolve
-    made = way(X, W, slid, group)
-    if B is not None:
-        made += B.astype(made.dtype).reshape(-1, *[1] * (X.ndim - 2))
-    return made.astype(dtype, copy=False)
+    shift = None if B is None else B.astype(X.dtype, copy=False)
+    return _convolved(X, W, shift, slid, group).astype(dtype, copy=False)
+
+
+def _convolved(x: Array, w: Array, bias: Array | None, slid: Window, group: int) -> Array:
+    """By compiled kernels where the work is large enough, else by numpy."""
+    each = w.shape[1] == 1 and group > 1
+    compiled = x.ndim <= 4 and not (each and slid.pointwise)
+    depth = int(np.prod(w.shape[1:]))
+    if compiled and fast.suits(
+        x.dtype, len(w) // (1 if each else group), depth, len(x) * slid.pixels
+    ):
+        return fast.depthwise(x, w, slid, bias) if each else fast.convolve(x, w, slid, group, bias)
+    made = (depthwise if each else convolve)(x, w, slid, group)
+    if bias is not None:
+        made += bias.reshape(-1, *[1] * (x.ndim - 2))
+    return made

@@ -33,7 +33,7 @@ def flattened(function: Callable[..., Array]) -> Callable[..., Array]:
     """The operator before opset 13: the axes from `axis` on are one row."""
 
     def coerced(input: Array, *, axis: int = 1) -> Array:
-        rows = int(np.prod(input.shape[: axis % (input.ndim + 1) if axis < 0 else axis]))
+        rows = int(np.prod(input.shape[: axis + input.ndim if axis < 0 else axis]))
         return function(input.reshape(rows, -1), axis=-1).reshape(input.shape)
 
     return coerced

@@ -1,0 +1,256 @@
+"""Large float32 products and convolutions by our own compiled kernels, shared out to threads.
+
+OpenBLAS leaves half the speed of some processors unused, and wants patches written out first.
+numba and the kernels are loaded, and once compiled, when the first large product needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+
+import numpy as np
+
+from tracer import limits
+from tracer.interpreter import parallel
+from tracer.interpreter.values import Array
+from tracer.interpreter.windows import Window, padded
+
+Announce = Callable[[int, int, str], None]
+_ANNOUNCE: ContextVar[Announce | None] = ContextVar("announce", default=None)
+
+_WORTHWHILE = 1 << 20
+"""Multiplications from which the kernels are used: below, a call costs more than it saves."""
+_BLOCK = 1 << 23
+"""Multiplications of one block of work: long against handing it to a thread."""
+_FEWEST = 4
+"""With fewer rows or columns memory is the bound, where BLAS has its own ways."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where the right side of a product lies: column p is `source[start + offsets + p]`.
+
+    `count` columns make lines of `grid`, of which the first `width` are wanted.
+    """
+
+    source: Array
+    offsets: Array
+    start: int
+    count: int
+    grid: int
+    width: int
+
+
+@contextmanager
+def announced(announce: Announce | None) -> Iterator[None]:
+    """Let `announce` be told of the kernels being loaded or compiled, during this time."""
+    token = _ANNOUNCE.set(announce)
+    try:
+        yield
+    finally:
+        _ANNOUNCE.reset(token)
+
+
+def suits(dtype: np.dtype[np.generic], rows: int, depth: int, columns: int) -> bool:
+    """Whether a product of (rows, depth) and (depth, columns) is one for the kernels."""
+    large = rows * depth * columns >= _WORTHWHILE
+    return large and dtype == np.float32 and rows >= _FEWEST and columns >= _FEWEST
+
+
+def matmul(a: Array, b: Array, out: Array) -> None:
+    """The product of float32 matrices into a contiguous `out`."""
+    wide = b.shape[1]
+    offsets = np.arange(len(b), dtype=np.int64) * wide
+    right = Columns(np.ascontiguousarray(b).reshape(-1), offsets, 0, wide, wide, wide)
+    jobs = [(part, piece) for part, piece in _pieces(len(a), len(b), wide)]
+    left = _left(a)
+    shift = np.zeros(len(left) // max(len(b), 1), np.float32)
+
+    def block(index: int) -> None:
+        _block(left, right, *jobs[index], shift, out)
+
+    parallel.run_blocks(len(jobs), block)
+
+
+def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array | None) -> Array:
+    """Convolve float32 `x` (N, C, *size), one or two axes, with `weights`; add the bias."""
+    limits.allow((len(x), len(weights), *window.out), np.float32)
+    out = np.empty((len(x), len(weights), *window.out), np.float32)
+    maps, deep = len(weights) // group, weights.shape[1]
+    matrices = out.reshape(len(x) * group, maps, -1)
+    lefts = [_left(part.reshape(maps, -1)) for part in np.split(weights, group)]
+    shift = np.zeros(len(weights), np.float32) if bias is None else bias
+    shifts = [_left(part[:, None]) for part in np.split(shift, group)]
+    layout = _layout(window)
+    source, offsets = _source(x, window, layout), layout.offsets(deep)
+    pieces = _pieces(maps, len(offsets), layout.count)
+    jobs = [(number, *piece) for number in range(len(matrices)) for piece in pieces]
+
+    def block(index: int) -> None:
+        number, rows, part = jobs[index]
+        right = Columns(source, offsets, number * deep * layout.size, layout.count,
+                        layout.grid, layout.width)  # fmt: skip
+        kind = number % group
+        _block(lefts[kind], right, rows, part, shifts[kind], matrices[number])
+
+    parallel.run_blocks(len(jobs), block)
+    return out
+
+
+def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> Array:
+    """Convolve float32 `x` with one kernel or several for each channel, and add the bias."""
+    kernels = _kernels()
+    limits.allow((len(x), len(weights), *window.out), np.float32)
+    out = np.empty((len(x), len(weights), *window.out), np.float32)
+    layout = _layout(window)
+    source, offsets = _source(x, window, layout), layout.offsets(1)
+    rows = np.ascontiguousarray(weights).reshape(-1)
+    planes = out.reshape(len(x) * len(weights), -1)
+    repeat, pixels = len(weights) // x.shape[1], window.pixels
+    parts = parallel.pieces(len(planes), max(_BLOCK // 16 // (len(offsets) * pixels), 1))
+
+    def block(index: int) -> None:
+        made = np.empty(layout.count + kernels.STRETCH, np.float32)
+        for number in range(parts[index].start, parts[index].stop):
+            channel = number % len(weights)
+            start = (number // repeat) * layout.size
+            kernels.depthwise(source, start, offsets, rows, channel * len(offsets), layout.count,
+                              made)  # fmt: skip
+            kernels.unpack(made, 0, 1, 0, layout.count, layout.grid, layout.width,
+                           planes[number], 0, pixels)  # fmt: skip
+            if bias is not None:
+                planes[number] += bias[channel]
+
+    parallel.run_blocks(len(parts), block)
+    return out
+
+
+def _block(left: Array, right: Columns, rows: slice, part: slice, bias: Array, out: Array) -> None:
+    """One piece of a product: some rows, some columns of the flat (rows, pixels) of `out`."""
+    kernels = _kernels()
+    count, many = part.stop - part.start, rows.stop - rows.start
+    panel = np.empty(kernels.DEPTH * kernels.COLUMNS, np.float32)
+    flat, pixels = out.reshape(-1), out.shape[1]
+    place = rows.start * pixels
+    start = right.start + part.start
+    whole = count % kernels.LANES == 0 and many % kernels.ROWS == 0
+    if whole and right.grid == right.width:  # nothing to leave out
+        kernels.product(left, rows.start, rows.stop, right.source, right.offsets, start, count,
+                        bias, panel, flat, place + part.start, pixels)  # fmt: skip
+        return
+    wide = -(-count // kernels.LANES) * kernels.LANES
+    made = np.empty(-(-many // kernels.ROWS) * kernels.ROWS * wide, np.float32)
+    kernels.product(left, rows.start, rows.stop, right.source, right.offsets, start, count,
+                    bias, panel, made, 0, wide)  # fmt: skip
+    kernels.unpack(made, wide, many, part.start, count, right.grid, right.width,
+                   flat, place, pixels)  # fmt: skip
+
+
+def _pieces(rows: int, depth: int, columns: int) -> list[tuple[slice, slice]]:
+    """Rows and columns of each block, by the sizes alone."""
+    kernels = _kernels()
+    panels = max(_BLOCK // (rows * depth * kernels.COLUMNS), 1)
+    tiles = max(_BLOCK // (depth * kernels.COLUMNS * kernels.ROWS), 4)
+    return [
+        (part, piece)
+        for part in parallel.pieces(rows, tiles * kernels.ROWS)
+        for piece in parallel.pieces(columns, panels * kernels.COLUMNS)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the elements that windows read are laid out, flat: channel, phase, line, place.
+
+    The padded image is taken apart by strides: the elements that a kernel position reads for
+    neighbouring outputs are then neighbours themselves. `places` has where each position reads
+    for the first output, within a channel of `size` elements.
+    """
+
+    phases: tuple[int, ...]
+    cells: tuple[int, ...]
+    places: tuple[int, ...]
+    size: int
+    count: int
+    grid: int
+    width: int
+
+    def offsets(self, channels: int) -> Array:
+        """Where each channel and kernel position reads for the first output."""
+        starts = np.arange(channels, dtype=np.int64)[:, None] * self.size
+        return (starts + np.array(self.places, np.int64)).reshape(-1)
+
+
+def _layout(window: Window) -> Layout:
+    strides, spread = window.strides, window.dilations
+    reach = [(n - 1) * s + e for n, s, e in zip(window.out, strides, window.extent, strict=True)]
+    cells = tuple(-(-n // s) for n, s in zip(reach, strides, strict=True))
+    plane = int(np.prod(cells))
+    steps = [int(np.prod(cells[i + 1 :])) for i in range(len(cells))]
+    places = []
+    for position in np.ndindex(*window.kernel):
+        moved = [divmod(p * d, s) for p, d, s in zip(position, spread, strides, strict=True)]
+        phase = int(np.ravel_multi_index(tuple(part for _, part in moved), strides))
+        far = sum(whole * step for (whole, _), step in zip(moved, steps, strict=True))
+        places.append(phase * plane + far)
+    count = sum((n - 1) * step for n, step in zip(window.out, steps, strict=True)) + 1
+    grid, width = cells[-1], window.out[-1]
+    if grid == width:  # nothing lies between the lines
+        grid = width = window.pixels
+    size = plane * int(np.prod(strides))
+    return Layout(tuple(strides), cells, tuple(places), size, count, grid, width)
+
+
+def _source(x: Array, window: Window, layout: Layout) -> Array:
+    """The images in the layout; a stretch is left free at the end for those who read on."""
+    if window.pointwise:
+        return np.ascontiguousarray(x).reshape(-1)
+    shape = (*x.shape[:2], *layout.phases, *layout.cells)
+    limits.allow(shape, np.float32)
+    flat = np.zeros(int(np.prod(shape)) + _kernels().STRETCH, np.float32)
+    whole = flat[: int(np.prod(shape))].reshape(shape)
+    images = parallel.pieces(len(x), 1)
+    channels = parallel.pieces(x.shape[1], max(parallel.BLOCK // layout.size, 1))
+    jobs = [(image, part) for image in images for part in channels]
+
+    def block(index: int) -> None:
+        image, part = jobs[index]
+        ready = padded(x[image, part], window)
+        for corner in np.ndindex(*layout.phases):
+            steps = zip(corner, layout.phases, strict=True)
+            found: Array = ready[:, :, *(slice(p, None, s) for p, s in steps)]
+            whole[image, part, *corner, *(slice(0, n) for n in found.shape[2:])] = found
+
+    parallel.run_blocks(len(jobs), block)
+    return flat
+
+
+def _left(matrix: Array) -> Array:
+    """The rows flat, filled up to whole tiles."""
+    tile = _kernels().ROWS
+    rows, depth = matrix.shape
+    missing = -rows % tile
+    if not missing:
+        return np.ascontiguousarray(matrix).reshape(-1)
+    made = np.zeros((rows + missing, depth), np.float32)
+    made[:rows] = matrix
+    return made.reshape(-1)
+
+
+@cache
+def _kernels() -> ModuleType:
+    """The compiled kernels: the first import compiles them, and numba keeps them on disk."""
+    announce = _ANNOUNCE.get()
+    what = "loading the compiled kernels (the first time they are compiled)"
+    if announce is not None:
+        announce(0, 1, what)
+    from tracer.interpreter.kernels import gemm
+
+    if announce is not None:
+        announce(1, 1, what)
+    return gemm

@@ -1,0 +1,130 @@
+"""Products of float32 rows with columns that lie anywhere: matrices, or patches of an image.
+
+Column p of the right matrix is `source[offsets[k] + p]` for k = 0, 1, ...: a row-major matrix has
+`offsets[k] = k * width`; a convolution over a flat, padded image has one offset for each channel
+and kernel position. Patches are so never written out as a whole, only panel by panel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from tracer.interpreter.kernels.micro import (
+    COLUMNS,
+    LANES,
+    ROWS,
+    STRETCH,
+    multiply_1,
+    multiply_2,
+    multiply_3,
+    pack_1,
+    pack_2,
+    pack_3,
+    taps,
+)
+
+DEPTH = 512
+"""Terms of a panel: it stays in the second-level cache while all rows pass over it."""
+
+_INT = types.intp
+_READ = types.Array(types.float32, 1, "C", readonly=True)
+_WRITE = types.Array(types.float32, 1, "C")
+_PLACES = types.Array(types.int64, 1, "C", readonly=True)
+
+
+@njit(types.void(_READ, _INT, _PLACES, _INT, _INT, _INT, _WRITE), nogil=True, cache=True)
+def _pack(
+    source: Any, place: int, offsets: Any, first: int, depth: int, vectors: int, panel: Any
+) -> None:
+    """Copy a panel; lanes beyond the columns read what follows, and never beyond the source."""
+    lanes = vectors * LANES
+    safe = depth
+    while safe > 0 and offsets[first + safe - 1] + place + lanes > source.size:
+        safe -= 1
+    if safe > 0:
+        if vectors == 1:
+            pack_1(source, place, offsets, first, safe, panel)
+        elif vectors == 2:
+            pack_2(source, place, offsets, first, safe, panel)
+        else:
+            pack_3(source, place, offsets, first, safe, panel)
+    for k in range(safe, depth):
+        origin = offsets[first + k] + place
+        for lane in range(lanes):
+            inside = origin + lane < source.size
+            panel[k * lanes + lane] = source[origin + lane] if inside else np.float32(0)
+
+
+@njit(
+    types.void(_READ, _INT, _INT, _READ, _PLACES, _INT, _INT, _READ, _WRITE, _WRITE, _INT, _INT),
+    nogil=True,
+    cache=True,
+)
+def product(
+    left: Any, low: int, high: int, source: Any, offsets: Any, start: int, count: int,
+    bias: Any, panel: Any, out: Any, place: int, width: int,
+) -> None:  # fmt: skip
+    """Rows `low` to `high` of `left` times `count` columns from `start`, plus the bias of rows.
+
+    Row i of the result is `out[place + i * width:]`. Whole tiles are written: rows up to a
+    multiple of ROWS, columns up to one of LANES; `left` and `bias` have as many rows. `panel` is
+    scratch of DEPTH * COLUMNS elements.
+    """
+    depth = offsets.size
+    for column in range(0, count, COLUMNS):
+        vectors = (min(COLUMNS, count - column) + LANES - 1) // LANES
+        for k in range(0, depth, DEPTH):
+            deep = min(DEPTH, depth - k)
+            _pack(source, start + column, offsets, k, deep, vectors, panel)
+            for row in range(low, high, ROWS):
+                t = place + (row - low) * width + column
+                f = row * depth + k
+                if vectors == 1:
+                    multiply_1(left, f, depth, panel, deep, out, t, width, bias, row, k > 0)
+                elif vectors == 2:
+                    multiply_2(left, f, depth, panel, deep, out, t, width, bias, row, k > 0)
+                else:
+                    multiply_3(left, f, depth, panel, deep, out, t, width, bias, row, k > 0)
+
+
+@njit(
+    types.void(_READ, _INT, _INT, _INT, _INT, _INT, _INT, _WRITE, _INT, _INT),
+    nogil=True,
+    cache=True,
+    error_model="numpy",
+)
+def unpack(
+    made: Any, stride: int, rows: int, start: int, count: int, grid: int, width: int,
+    out: Any, place: int, pixels: int,
+) -> None:  # fmt: skip
+    """Copy a product without the columns that lie between the lines of an image.
+
+    Row i of it is `made[i * stride:]`, `count` columns from the flat column `start` on. Column f
+    is pixel f % grid of line f // grid, and goes to `out[place + i * pixels:]` if that is below
+    `width`.
+    """
+    for row in range(rows):
+        flat = start
+        while flat < start + count:
+            line, pixel = flat // grid, flat % grid
+            run = min(grid - pixel, start + count - flat)
+            source = row * stride + flat - start
+            target = place + row * pixels + line * width + pixel
+            for i in range(min(run, width - pixel)):
+                out[target + i] = made[source + i]
+            flat += run
+
+
+@njit(types.void(_READ, _INT, _PLACES, _READ, _INT, _INT, _WRITE), nogil=True, cache=True)
+def depthwise(
+    source: Any, start: int, offsets: Any, weights: Any, first: int, count: int, out: Any
+) -> None:
+    """One channel: element f of `out` is the sum of `weights[first + k] * source[offsets[k] + f]`.
+
+    Whole stretches are written, and read: `count` up to a multiple of STRETCH.
+    """
+    for flat in range(0, count, STRETCH):
+        taps(source, start + flat, offsets, weights, first, offsets.size, out, flat)
