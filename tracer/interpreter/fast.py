@@ -46,6 +46,18 @@ class Columns:
     width: int
 
 
+@dataclass(frozen=True, slots=True)
+class Images:
+    """How many products follow each other, how far apart in the source and in matrices."""
+
+    count: int
+    step: int
+    matrices: int
+
+
+_ONE = Images(1, 0, 0)
+
+
 @contextmanager
 def announced(announce: Announce | None) -> Iterator[None]:
     """Let `announce` be told of the kernels being loaded or compiled, during this time."""
@@ -72,7 +84,7 @@ def matmul(a: Array, b: Array, out: Array) -> None:
     shift = np.zeros(len(left) // max(len(b), 1), np.float32)
 
     def block(index: int) -> None:
-        _block(left, right, *jobs[index], shift, out)
+        _block(left, right, *jobs[index], shift, out[None], _ONE)
 
     parallel.run_blocks(len(jobs), block)
 
@@ -89,14 +101,21 @@ def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array |
     layout = _layout(window)
     source, offsets = _source(x, window, layout), layout.offsets(deep)
     pieces = _pieces(maps, len(offsets), layout.count)
-    jobs = [(number, *piece) for number in range(len(matrices)) for piece in pieces]
+    together = max(_BLOCK // (maps * len(offsets) * layout.count), 1)
+    jobs = [
+        (number, first, *piece)
+        for first in parallel.pieces(len(x), together)
+        for number in range(group)
+        for piece in pieces
+    ]
 
     def block(index: int) -> None:
-        number, rows, part = jobs[index]
-        right = Columns(source, offsets, number * deep * layout.size, layout.count,
+        number, images, rows, part = jobs[index]
+        first = images.start * group + number
+        right = Columns(source, offsets, first * deep * layout.size, layout.count,
                         layout.grid, layout.width)  # fmt: skip
-        kind = number % group
-        _block(lefts[kind], right, rows, part, shifts[kind], matrices[number])
+        many = Images(images.stop - images.start, group * deep * layout.size, group)
+        _block(lefts[number], right, rows, part, shifts[number], matrices[first:], many)
 
     parallel.run_blocks(len(jobs), block)
     return out
@@ -130,25 +149,33 @@ def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> A
     return out
 
 
-def _block(left: Array, right: Columns, rows: slice, part: slice, bias: Array, out: Array) -> None:
-    """One piece of a product: some rows, some columns of the flat (rows, pixels) of `out`."""
+def _block(
+    left: Array,
+    right: Columns,
+    rows: slice,
+    part: slice,
+    bias: Array,
+    out: Array,
+    images: Images,
+) -> None:
+    """Some rows, some columns of the flat (rows, pixels) of one or several matrices of `out`."""
     kernels = _kernels()
     count, many = part.stop - part.start, rows.stop - rows.start
     panel = np.empty(kernels.DEPTH * kernels.COLUMNS, np.float32)
-    flat, pixels = out.reshape(-1), out.shape[1]
+    flat, pixels = out.reshape(-1), out.shape[2]
     place = rows.start * pixels
-    start = right.start + part.start
     whole = count % kernels.LANES == 0 and many % kernels.ROWS == 0
-    if whole and right.grid == right.width:  # nothing to leave out
-        kernels.product(left, rows.start, rows.stop, right.source, right.offsets, start, count,
-                        bias, panel, flat, place + part.start, pixels)  # fmt: skip
+    if whole and images.count == 1 and right.grid == right.width:  # nothing to leave out
+        kernels.product(left, rows.start, rows.stop, right.source, right.offsets,
+                        right.start + part.start, count, bias, panel, flat, place + part.start,
+                        pixels)  # fmt: skip
         return
     wide = -(-count // kernels.LANES) * kernels.LANES
     made = np.empty(-(-many // kernels.ROWS) * kernels.ROWS * wide, np.float32)
-    kernels.product(left, rows.start, rows.stop, right.source, right.offsets, start, count,
-                    bias, panel, made, 0, wide)  # fmt: skip
-    kernels.unpack(made, wide, many, part.start, count, right.grid, right.width,
-                   flat, place, pixels)  # fmt: skip
+    far = images.matrices * out.shape[1] * pixels
+    kernels.images(left, rows.start, rows.stop, right.source, right.offsets, right.start,
+                   images.step, images.count, part.start, count, bias, right.grid, right.width,
+                   panel, made, flat, place, far, pixels)  # fmt: skip
 
 
 def _pieces(rows: int, depth: int, columns: int) -> list[tuple[slice, slice]]:

@@ -118,6 +118,45 @@ def unpack(
             flat += run
 
 
+@njit(
+    types.void(
+        _READ,
+        _INT,
+        _INT,
+        _READ,
+        _PLACES,
+        _INT,
+        _INT,
+        _INT,
+        _INT,
+        _INT,
+        _READ,
+        _INT,
+        _INT,
+        _WRITE,
+        _WRITE,
+        _WRITE,
+        _INT,
+        _INT,
+        _INT,
+    ),
+    nogil=True,
+    cache=True,
+)
+def images(
+    left: Any, low: int, high: int, source: Any, offsets: Any, start: int, step: int, many: int,
+    flat: int, count: int, bias: Any, grid: int, width: int,
+    panel: Any, made: Any, out: Any, place: int, far: int, pixels: int,
+) -> None:  # fmt: skip
+    """`product` and `unpack` for `many` images, `step` apart in the source and `far` in `out`."""
+    wide = (count + LANES - 1) // LANES * LANES
+    for image in range(many):
+        begin = start + image * step + flat
+        product(left, low, high, source, offsets, begin, count, bias, panel, made, 0, wide)
+        target = place + image * far
+        unpack(made, wide, high - low, flat, count, grid, width, out, target, pixels)
+
+
 @njit(types.void(_READ, _INT, _PLACES, _READ, _INT, _INT, _WRITE), nogil=True, cache=True)
 def depthwise(
     source: Any, start: int, offsets: Any, weights: Any, first: int, count: int, out: Any
