@@ -13,7 +13,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter import parallel
+from tracer.interpreter import memory, parallel
 from tracer.interpreter.products import Product, blas, split
 from tracer.interpreter.values import Array
 from tracer.interpreter.windows import Window, padded, patches
@@ -53,7 +53,7 @@ def convolve(
     maps = weights.shape[0]
     kind = x.dtype if dtype is None else np.dtype(dtype)
     limits.allow((len(x), maps, *window.out), kind)
-    out = np.empty((len(x), maps, *window.out), kind)
+    out = memory.empty((len(x), maps, *window.out), kind)
     rows = weights.reshape(group, maps // group, -1)
     tiles = _tiles(len(x), rows.shape[2], window)
     work = [(tile, index) for tile in tiles for index in range(group)]

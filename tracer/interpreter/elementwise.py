@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter import parallel
+from tracer.interpreter import memory, parallel
 from tracer.interpreter.values import Array
 
 Compute = Callable[..., Any]
@@ -22,7 +22,7 @@ def apply(compute: Compute, *arrays: Array, dtype: Any = None) -> Array:
     shape = arrays[0].shape if len(arrays) == 1 else broadcast_shape(*arrays)
     kind = arrays[0].dtype if dtype is None else np.dtype(dtype)
     limits.allow(shape, kind)
-    out = np.empty(shape, kind)
+    out = memory.empty(shape, kind)
     if out.size < 2 * parallel.BLOCK:
         compute(*arrays, out=out)
         return out

@@ -16,9 +16,9 @@ from types import ModuleType
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter import parallel
+from tracer.interpreter import memory, parallel
 from tracer.interpreter.values import Array
-from tracer.interpreter.windows import Window, padded
+from tracer.interpreter.windows import Window
 
 Announce = Callable[[int, int, str], None]
 _ANNOUNCE: ContextVar[Announce | None] = ContextVar("announce", default=None)
@@ -92,7 +92,7 @@ def matmul(a: Array, b: Array, out: Array) -> None:
 def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array | None) -> Array:
     """Convolve float32 `x` (N, C, *size), one or two axes, with `weights`; add the bias."""
     limits.allow((len(x), len(weights), *window.out), np.float32)
-    out = np.empty((len(x), len(weights), *window.out), np.float32)
+    out = memory.empty((len(x), len(weights), *window.out), np.float32)
     maps, deep = len(weights) // group, weights.shape[1]
     matrices = out.reshape(len(x) * group, maps, -1)
     lefts = [_left(part.reshape(maps, -1)) for part in np.split(weights, group)]
@@ -125,7 +125,7 @@ def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> A
     """Convolve float32 `x` with one kernel or several for each channel, and add the bias."""
     kernels = _kernels()
     limits.allow((len(x), len(weights), *window.out), np.float32)
-    out = np.empty((len(x), len(weights), *window.out), np.float32)
+    out = memory.empty((len(x), len(weights), *window.out), np.float32)
     layout = _layout(window)
     source, offsets = _source(x, window, layout), layout.offsets(1)
     rows = np.ascontiguousarray(weights).reshape(-1)
@@ -195,11 +195,12 @@ class Layout:
     """How the elements that windows read are laid out, flat: channel, phase, line, place.
 
     The padded image is taken apart by strides: the elements that a kernel position reads for
-    neighbouring outputs are then neighbours themselves. `places` has where each position reads
+    neighbouring outputs are then neighbours themselves. `phases` are those that any position
+    reads, `cells` the sizes of each. `places` has where each position reads
     for the first output, within a channel of `size` elements.
     """
 
-    phases: tuple[int, ...]
+    phases: tuple[tuple[int, ...], ...]
     cells: tuple[int, ...]
     places: tuple[int, ...]
     size: int
@@ -217,44 +218,50 @@ def _layout(window: Window) -> Layout:
     strides, spread = window.strides, window.dilations
     reach = [(n - 1) * s + e for n, s, e in zip(window.out, strides, window.extent, strict=True)]
     cells = tuple(-(-n // s) for n, s in zip(reach, strides, strict=True))
-    plane = int(np.prod(cells))
     steps = [int(np.prod(cells[i + 1 :])) for i in range(len(cells))]
-    places = []
-    for position in np.ndindex(*window.kernel):
-        moved = [divmod(p * d, s) for p, d, s in zip(position, spread, strides, strict=True)]
-        phase = int(np.ravel_multi_index(tuple(part for _, part in moved), strides))
-        far = sum(whole * step for (whole, _), step in zip(moved, steps, strict=True))
-        places.append(phase * plane + far)
+    moved = [
+        [divmod(p * d, s) for p, d, s in zip(position, spread, strides, strict=True)]
+        for position in np.ndindex(*window.kernel)
+    ]
+    phases = sorted({tuple(part for _, part in where) for where in moved})
+    plane = int(np.prod(cells))
+    places = tuple(
+        phases.index(tuple(part for _, part in where)) * plane
+        + sum(whole * step for (whole, _), step in zip(where, steps, strict=True))
+        for where in moved
+    )
     count = sum((n - 1) * step for n, step in zip(window.out, steps, strict=True)) + 1
     grid, width = cells[-1], window.out[-1]
     if grid == width:  # nothing lies between the lines
         grid = width = window.pixels
-    size = plane * int(np.prod(strides))
-    return Layout(tuple(strides), cells, tuple(places), size, count, grid, width)
+    return Layout(tuple(phases), cells, places, len(phases) * plane, count, grid, width)
 
 
 def _source(x: Array, window: Window, layout: Layout) -> Array:
     """The images in the layout; a stretch is left free at the end for those who read on."""
     if window.pointwise:
         return np.ascontiguousarray(x).reshape(-1)
-    shape = (*x.shape[:2], *layout.phases, *layout.cells)
-    limits.allow(shape, np.float32)
-    flat = np.zeros(int(np.prod(shape)) + _kernels().STRETCH, np.float32)
-    whole = flat[: int(np.prod(shape))].reshape(shape)
-    images = parallel.pieces(len(x), 1)
-    channels = parallel.pieces(x.shape[1], max(parallel.BLOCK // layout.size, 1))
-    jobs = [(image, part) for image in images for part in channels]
+    kernels = _kernels()
+    planes = x.shape[0] * x.shape[1]
+    total = planes * layout.size
+    limits.allow((total,), np.float32)
+    source = memory.empty((total + kernels.STRETCH,), np.float32)
+    source[total:] = 0
+    flat = np.ascontiguousarray(x).reshape(-1)
+    axes = zip(x.shape[2:], layout.cells, window.strides, window.before, strict=True)
+    geometry = np.array(list(axes), np.int64)
+    phases = np.array(layout.phases, np.int64)
+    if len(geometry) == 1:  # one axis is an image of one line
+        geometry = np.concatenate([[[1, 1, 1, 0]], geometry])
+        phases = np.concatenate([np.zeros_like(phases), phases], axis=1)
+    parts = parallel.pieces(planes, max(parallel.BLOCK // layout.size, 1))
 
     def block(index: int) -> None:
-        image, part = jobs[index]
-        ready = padded(x[image, part], window)
-        for corner in np.ndindex(*layout.phases):
-            steps = zip(corner, layout.phases, strict=True)
-            found: Array = ready[:, :, *(slice(p, None, s) for p, s in steps)]
-            whole[image, part, *corner, *(slice(0, n) for n in found.shape[2:])] = found
+        part = parts[index]
+        kernels.arrange(flat, part.start, part.stop, geometry, phases, source)
 
-    parallel.run_blocks(len(jobs), block)
-    return flat
+    parallel.run_blocks(len(parts), block)
+    return source
 
 
 def _left(matrix: Array) -> Array:

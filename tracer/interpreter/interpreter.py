@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tracer import loading, tensor
 from tracer.errors import InputError, UsageError
-from tracer.interpreter import parallel, values
+from tracer.interpreter import fast, memory, parallel, values
 from tracer.interpreter.execution import Execution
 from tracer.interpreter.observers import Observer
 from tracer.interpreter.plan import Planner
@@ -27,9 +27,9 @@ class Interpreter:
     """Executes a model with numpy semantics; the same inputs give the same bits.
 
     `operators` are the caller's own and win over all others; `observers` see every node;
-    `limits` bound each run; `threads` of None is as many as BLAS is set to use. Prepares every
-    node once: raises ModelError for an operator that nothing implements, and for attributes or
-    weights that are broken.
+    `limits` bound each run; `threads` of None is as many as BLAS is set to use; `progress` is
+    told when compiled kernels are loaded. Prepares every node once: raises ModelError for an
+    operator that nothing implements, and for attributes or weights that are broken.
     """
 
     def __init__(
@@ -40,11 +40,13 @@ class Interpreter:
         observers: Iterable[Observer] = (),
         limits: Limits | None = None,
         threads: int | None = None,
+        progress: Callable[[int, int, str], None] | None = None,
     ) -> None:
         self.model = _model(model)
         self.limits = limits or Limits()
         self.peak_bytes: int | None = None
         self._threads = threads
+        self._progress = progress
         self._observers = tuple(observers)
         folder = self.model.path.parent if self.model.path is not None else None
         with enforced(self.limits):
@@ -67,7 +69,12 @@ class Interpreter:
         """
         wanted = self._wanted(output_names)
         given = self._feeds(feeds)
-        with enforced(self.limits) as budget, parallel.threads(self._threads):
+        with (
+            enforced(self.limits) as budget,
+            parallel.threads(self._threads),
+            fast.announced(self._progress),
+            memory.pooled(),
+        ):
             outputs = Execution(self.model, self._observers, budget).graph(self._plan, given, None)
         self.peak_bytes = budget.peak
         made = dict(zip(self._plan.outputs, outputs, strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter import fast, parallel
+from tracer.interpreter import fast, memory, parallel
 from tracer.interpreter.values import Array
 
 Product = Callable[[Array, Array, Array], Any]
@@ -60,7 +60,7 @@ def matmul(a: Array, b: Array) -> Array:
     limits.allow(shape, a.dtype)
     if b.ndim == 2:
         return _rows(a, b, shape)
-    out = np.empty(shape, a.dtype)
+    out = memory.empty(shape, a.dtype)
     if out.size * a.shape[-1] < _SPLIT:
         return np.matmul(a, b, out=out)
     flat = out.reshape(-1, *shape[-2:])
@@ -98,7 +98,7 @@ def carrier(a: Array, b: Array, depth: int) -> np.dtype[Any]:
 
 def _rows(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
     """A stack of matrices times one matrix is one product of all their rows."""
-    out = np.empty(shape, a.dtype)
+    out = memory.empty(shape, a.dtype)
     split(a.reshape(-1, a.shape[-1]), b, out.reshape(-1, b.shape[-1]))
     return out
 

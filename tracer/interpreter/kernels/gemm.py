@@ -32,6 +32,7 @@ DEPTH = 512
 _INT = types.intp
 _READ = types.Array(types.float32, 1, "C", readonly=True)
 _WRITE = types.Array(types.float32, 1, "C")
+_GEOMETRY = types.Array(types.int64, 2, "C")
 _PLACES = types.Array(types.int64, 1, "C", readonly=True)
 
 
@@ -167,3 +168,35 @@ def depthwise(
     """
     for flat in range(0, count, STRETCH):
         taps(source, start + flat, offsets, weights, first, offsets.size, out, flat)
+
+
+@njit(types.void(_READ, _INT, _INT, _GEOMETRY, _GEOMETRY, _WRITE), nogil=True, cache=True)
+def arrange(images: Any, low: int, high: int, geometry: Any, phases: Any, out: Any) -> None:
+    """Lay out planes `low` to `high` of flat images, padded with zeros and apart by phases.
+
+    `geometry` has for lines, then for places in a line: size, cells, stride, padding before;
+    `phases` has the phase of lines and places. `out` is flat (plane, phase, line, place).
+    """
+    height, lines, down, above = geometry[0]
+    width, cells, across, left = geometry[1]
+    target = low * len(phases) * lines * cells
+    for plane in range(low, high):
+        for phase in range(len(phases)):
+            skip = phases[phase, 1] - left
+            first = min(max((-skip + across - 1) // across, 0), cells)
+            stop = max(min((width - skip + across - 1) // across, cells), first)
+            for line in range(lines):
+                row = line * down + phases[phase, 0] - above
+                if row < 0 or row >= height:
+                    out[target : target + cells] = 0
+                else:
+                    out[target : target + first] = 0
+                    origin = (plane * height + row) * width + skip
+                    if across == 1:
+                        for cell in range(first, stop):
+                            out[target + cell] = images[origin + cell]
+                    else:
+                        for cell in range(first, stop):
+                            out[target + cell] = images[origin + cell * across]
+                    out[target + stop : target + cells] = 0
+                target += cells

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter import parallel
+from tracer.interpreter import memory, parallel
 from tracer.interpreter.binding import Context
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
@@ -133,7 +133,7 @@ def max_unpool(
 def _slide(x: Array, slid: Window, fill: Any, fold: Callable[[Array, Array], object]) -> Array:
     """Fold the values at each kernel position into the first one's."""
     limits.allow((*x.shape[:2], *slid.out), x.dtype)
-    out = np.empty((*x.shape[:2], *slid.out), x.dtype)
+    out = memory.empty((*x.shape[:2], *slid.out), x.dtype)
     channels = parallel.pieces(x.shape[1], max(_TILE // slid.pixels, 1))
     work = [(image, part) for image in range(len(x)) for part in channels]
 

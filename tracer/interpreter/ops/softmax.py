@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tracer.interpreter import parallel
+from tracer.interpreter import memory, parallel
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
 
@@ -49,7 +49,7 @@ def _along(compute: Callable[[Array, Array], None], x: Array, axis: int) -> Arra
     wide = x.astype(np.float32) if dtype.name == "bfloat16" else x
     rows = np.ascontiguousarray(np.moveaxis(wide, axis, -1)) if wide.ndim else wide.reshape(1)
     flat = rows.reshape(-1, rows.shape[-1])
-    out = np.empty_like(flat)
+    out = memory.empty(flat.shape, flat.dtype)
     parts = parallel.pieces(len(flat), max(parallel.BLOCK // max(flat.shape[1], 1), 1))
 
     def block(index: int) -> None:
