@@ -1,29 +1,22 @@
 """Large float32 products and convolutions by our own compiled kernels, shared out to threads.
 
 OpenBLAS leaves half the speed of some processors unused, and wants patches written out first.
-numba and the kernels are loaded, and once compiled, when the first large product needs them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
-from types import ModuleType
 
 import numpy as np
 
 from tracer import limits
 from tracer.interpreter import memory, parallel
+from tracer.interpreter.compiled import loaded
+from tracer.interpreter.layout import layout, source
 from tracer.interpreter.values import Array
 from tracer.interpreter.windows import Window
 
-Announce = Callable[[int, int, str], None]
-_ANNOUNCE: ContextVar[Announce | None] = ContextVar("announce", default=None)
-
-_WORTHWHILE = 1 << 20
+_WORTHWHILE = 1 << 17
 """Multiplications from which the kernels are used: below, a call costs more than it saves."""
 _BLOCK = 1 << 23
 """Multiplications of one block of work: long against handing it to a thread."""
@@ -58,16 +51,6 @@ class Images:
 _ONE = Images(1, 0, 0)
 
 
-@contextmanager
-def announced(announce: Announce | None) -> Iterator[None]:
-    """Let `announce` be told of the kernels being loaded or compiled, during this time."""
-    token = _ANNOUNCE.set(announce)
-    try:
-        yield
-    finally:
-        _ANNOUNCE.reset(token)
-
-
 def suits(dtype: np.dtype[np.generic], rows: int, depth: int, columns: int) -> bool:
     """Whether a product of (rows, depth) and (depth, columns) is one for the kernels."""
     large = rows * depth * columns >= _WORTHWHILE
@@ -98,10 +81,10 @@ def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array |
     lefts = [_left(part.reshape(maps, -1)) for part in np.split(weights, group)]
     shift = np.zeros(len(weights), np.float32) if bias is None else bias
     shifts = [_left(part[:, None]) for part in np.split(shift, group)]
-    layout = _layout(window)
-    source, offsets = _source(x, window, layout), layout.offsets(deep)
-    pieces = _pieces(maps, len(offsets), layout.count)
-    together = max(_BLOCK // (maps * len(offsets) * layout.count), 1)
+    placed = layout(window)
+    images, offsets = source(x, window, placed), placed.offsets(deep)
+    pieces = _pieces(maps, len(offsets), placed.count)
+    together = max(_BLOCK // (maps * len(offsets) * placed.count), 1)
     jobs = [
         (number, first, *piece)
         for first in parallel.pieces(len(x), together)
@@ -110,11 +93,11 @@ def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array |
     ]
 
     def block(index: int) -> None:
-        number, images, rows, part = jobs[index]
-        first = images.start * group + number
-        right = Columns(source, offsets, first * deep * layout.size, layout.count,
-                        layout.grid, layout.width)  # fmt: skip
-        many = Images(images.stop - images.start, group * deep * layout.size, group)
+        number, some, rows, part = jobs[index]
+        first = some.start * group + number
+        right = Columns(images, offsets, first * deep * placed.size, placed.count,
+                        placed.grid, placed.width)  # fmt: skip
+        many = Images(some.stop - some.start, group * deep * placed.size, group)
         _block(lefts[number], right, rows, part, shifts[number], matrices[first:], many)
 
     parallel.run_blocks(len(jobs), block)
@@ -123,27 +106,23 @@ def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array |
 
 def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> Array:
     """Convolve float32 `x` with one kernel or several for each channel, and add the bias."""
-    kernels = _kernels()
+    kernels = loaded("gemm")
     limits.allow((len(x), len(weights), *window.out), np.float32)
     out = memory.empty((len(x), len(weights), *window.out), np.float32)
-    layout = _layout(window)
-    source, offsets = _source(x, window, layout), layout.offsets(1)
+    placed = layout(window)
+    images, offsets = source(x, window, placed), placed.offsets(1)
     rows = np.ascontiguousarray(weights).reshape(-1)
-    planes = out.reshape(len(x) * len(weights), -1)
-    repeat, pixels = len(weights) // x.shape[1], window.pixels
-    parts = parallel.pieces(len(planes), max(_BLOCK // 16 // (len(offsets) * pixels), 1))
+    shift = np.zeros(len(weights), np.float32) if bias is None else np.ascontiguousarray(bias)
+    flat, repeat, planes = out.reshape(-1), len(weights) // x.shape[1], len(x) * len(weights)
+    work = len(offsets) * window.pixels
+    parts = parallel.pieces(planes, max(_BLOCK // 16 // work, 1))
 
     def block(index: int) -> None:
-        made = np.empty(layout.count + kernels.STRETCH, np.float32)
-        for number in range(parts[index].start, parts[index].stop):
-            channel = number % len(weights)
-            start = (number // repeat) * layout.size
-            kernels.depthwise(source, start, offsets, rows, channel * len(offsets), layout.count,
-                              made)  # fmt: skip
-            kernels.unpack(made, 0, 1, 0, layout.count, layout.grid, layout.width,
-                           planes[number], 0, pixels)  # fmt: skip
-            if bias is not None:
-                planes[number] += bias[channel]
+        part = parts[index]
+        made = np.empty(placed.count + kernels.STRETCH, np.float32)
+        kernels.depthwise(images, placed.size, offsets, rows, shift, repeat, part.start, part.stop,
+                          placed.count, placed.grid, placed.width, made, flat,
+                          window.pixels)  # fmt: skip
 
     parallel.run_blocks(len(parts), block)
     return out
@@ -159,7 +138,7 @@ def _block(
     images: Images,
 ) -> None:
     """Some rows, some columns of the flat (rows, pixels) of one or several matrices of `out`."""
-    kernels = _kernels()
+    kernels = loaded("gemm")
     count, many = part.stop - part.start, rows.stop - rows.start
     panel = np.empty(kernels.DEPTH * kernels.COLUMNS, np.float32)
     flat, pixels = out.reshape(-1), out.shape[2]
@@ -180,7 +159,7 @@ def _block(
 
 def _pieces(rows: int, depth: int, columns: int) -> list[tuple[slice, slice]]:
     """Rows and columns of each block, by the sizes alone."""
-    kernels = _kernels()
+    kernels = loaded("gemm")
     panels = max(_BLOCK // (rows * depth * kernels.COLUMNS), 1)
     tiles = max(_BLOCK // (depth * kernels.COLUMNS * kernels.ROWS), 4)
     return [
@@ -188,80 +167,6 @@ def _pieces(rows: int, depth: int, columns: int) -> list[tuple[slice, slice]]:
         for part in parallel.pieces(rows, tiles * kernels.ROWS)
         for piece in parallel.pieces(columns, panels * kernels.COLUMNS)
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How the elements that windows read are laid out, flat: channel, phase, line, place.
-
-    The padded image is taken apart by strides: the elements that a kernel position reads for
-    neighbouring outputs are then neighbours themselves. `phases` are those that any position
-    reads, `cells` the sizes of each. `places` has where each position reads
-    for the first output, within a channel of `size` elements.
-    """
-
-    phases: tuple[tuple[int, ...], ...]
-    cells: tuple[int, ...]
-    places: tuple[int, ...]
-    size: int
-    count: int
-    grid: int
-    width: int
-
-    def offsets(self, channels: int) -> Array:
-        """Where each channel and kernel position reads for the first output."""
-        starts = np.arange(channels, dtype=np.int64)[:, None] * self.size
-        return (starts + np.array(self.places, np.int64)).reshape(-1)
-
-
-def _layout(window: Window) -> Layout:
-    strides, spread = window.strides, window.dilations
-    reach = [(n - 1) * s + e for n, s, e in zip(window.out, strides, window.extent, strict=True)]
-    cells = tuple(-(-n // s) for n, s in zip(reach, strides, strict=True))
-    steps = [int(np.prod(cells[i + 1 :])) for i in range(len(cells))]
-    moved = [
-        [divmod(p * d, s) for p, d, s in zip(position, spread, strides, strict=True)]
-        for position in np.ndindex(*window.kernel)
-    ]
-    phases = sorted({tuple(part for _, part in where) for where in moved})
-    plane = int(np.prod(cells))
-    places = tuple(
-        phases.index(tuple(part for _, part in where)) * plane
-        + sum(whole * step for (whole, _), step in zip(where, steps, strict=True))
-        for where in moved
-    )
-    count = sum((n - 1) * step for n, step in zip(window.out, steps, strict=True)) + 1
-    grid, width = cells[-1], window.out[-1]
-    if grid == width:  # nothing lies between the lines
-        grid = width = window.pixels
-    return Layout(tuple(phases), cells, places, len(phases) * plane, count, grid, width)
-
-
-def _source(x: Array, window: Window, layout: Layout) -> Array:
-    """The images in the layout; a stretch is left free at the end for those who read on."""
-    if window.pointwise:
-        return np.ascontiguousarray(x).reshape(-1)
-    kernels = _kernels()
-    planes = x.shape[0] * x.shape[1]
-    total = planes * layout.size
-    limits.allow((total,), np.float32)
-    source = memory.empty((total + kernels.STRETCH,), np.float32)
-    source[total:] = 0
-    flat = np.ascontiguousarray(x).reshape(-1)
-    axes = zip(x.shape[2:], layout.cells, window.strides, window.before, strict=True)
-    geometry = np.array(list(axes), np.int64)
-    phases = np.array(layout.phases, np.int64)
-    if len(geometry) == 1:  # one axis is an image of one line
-        geometry = np.concatenate([[[1, 1, 1, 0]], geometry])
-        phases = np.concatenate([np.zeros_like(phases), phases], axis=1)
-    parts = parallel.pieces(planes, max(parallel.BLOCK // layout.size, 1))
-
-    def block(index: int) -> None:
-        part = parts[index]
-        kernels.arrange(flat, part.start, part.stop, geometry, phases, source)
-
-    parallel.run_blocks(len(parts), block)
-    return source
 
 
 def _left(matrix: Array) -> Array:
@@ -274,17 +179,3 @@ def _left(matrix: Array) -> Array:
     made = np.zeros((rows + missing, depth), np.float32)
     made[:rows] = matrix
     return made.reshape(-1)
-
-
-@cache
-def _kernels() -> ModuleType:
-    """The compiled kernels: the first import compiles them, and numba keeps them on disk."""
-    announce = _ANNOUNCE.get()
-    what = "loading the compiled kernels (the first time they are compiled)"
-    if announce is not None:
-        announce(0, 1, what)
-    from tracer.interpreter.kernels import gemm
-
-    if announce is not None:
-        announce(1, 1, what)
-    return gemm

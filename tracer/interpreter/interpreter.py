@@ -10,7 +10,8 @@ import numpy as np
 
 from tracer import loading, tensor
 from tracer.errors import InputError, UsageError
-from tracer.interpreter import fast, memory, parallel, values
+from tracer.interpreter import memory, parallel, values
+from tracer.interpreter.compiled import announced
 from tracer.interpreter.execution import Execution
 from tracer.interpreter.observers import Observer
 from tracer.interpreter.plan import Planner
@@ -72,7 +73,7 @@ class Interpreter:
         with (
             enforced(self.limits) as budget,
             parallel.threads(self._threads),
-            fast.announced(self._progress),
+            announced(self._progress),
             memory.pooled(),
         ):
             outputs = Execution(self.model, self._observers, budget).graph(self._plan, given, None)

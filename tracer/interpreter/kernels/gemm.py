@@ -114,8 +114,10 @@ def unpack(
             run = min(grid - pixel, start + count - flat)
             source = row * stride + flat - start
             target = place + row * pixels + line * width + pixel
-            for i in range(min(run, width - pixel)):
-                out[target + i] = made[source + i]
+            kept = max(min(run, width - pixel), 0)
+            there, here = out[target : target + kept], made[source : source + kept]
+            for i in range(kept):  # from 0 over slices, see `planes`
+                there[i] = here[i]
             flat += run
 
 
@@ -158,16 +160,47 @@ def images(
         unpack(made, wide, high - low, flat, count, grid, width, out, target, pixels)
 
 
-@njit(types.void(_READ, _INT, _PLACES, _READ, _INT, _INT, _WRITE), nogil=True, cache=True)
+@njit(
+    types.void(
+        _READ,
+        _INT,
+        _PLACES,
+        _READ,
+        _READ,
+        _INT,
+        _INT,
+        _INT,
+        _INT,
+        _INT,
+        _INT,
+        _WRITE,
+        _WRITE,
+        _INT,
+    ),
+    nogil=True,
+    cache=True,
+    error_model="numpy",
+)
 def depthwise(
-    source: Any, start: int, offsets: Any, weights: Any, first: int, count: int, out: Any
-) -> None:
-    """One channel: element f of `out` is the sum of `weights[first + k] * source[offsets[k] + f]`.
+    source: Any, size: int, offsets: Any, weights: Any, bias: Any, repeat: int, low: int,
+    high: int, count: int, grid: int, width: int, made: Any, out: Any, pixels: int,
+) -> None:  # fmt: skip
+    """Planes `low` to `high`, each the sum of its kernel's weights times places of its channel.
 
-    Whole stretches are written, and read: `count` up to a multiple of STRETCH.
+    `repeat` planes share a channel of `size` elements; weights and biases begin again with every
+    image. `made` is scratch of `count` elements and a stretch more; `width` of every `grid`
+    elements are wanted.
     """
-    for flat in range(0, count, STRETCH):
-        taps(source, start + flat, offsets, weights, first, offsets.size, out, flat)
+    depth = offsets.size
+    for plane in range(low, high):
+        channel = plane % bias.size
+        start = plane // repeat * size
+        for flat in range(0, count, STRETCH):
+            taps(source, start + flat, offsets, weights, channel * depth, depth, made, flat)
+        if bias[channel] != 0:
+            for flat in range(count):
+                made[flat] += bias[channel]
+        unpack(made, 0, 1, 0, count, grid, width, out, plane * pixels, pixels)
 
 
 @njit(types.void(_READ, _INT, _INT, _GEOMETRY, _GEOMETRY, _WRITE), nogil=True, cache=True)
@@ -192,11 +225,13 @@ def arrange(images: Any, low: int, high: int, geometry: Any, phases: Any, out: A
                 else:
                     out[target : target + first] = 0
                     origin = (plane * height + row) * width + skip
+                    there = out[target + first : target + stop]
+                    here = images[origin + first * across : origin + (stop - 1) * across + 1]
                     if across == 1:
-                        for cell in range(first, stop):
-                            out[target + cell] = images[origin + cell]
+                        for cell in range(stop - first):
+                            there[cell] = here[cell]
                     else:
-                        for cell in range(first, stop):
-                            out[target + cell] = images[origin + cell * across]
+                        for cell in range(stop - first):
+                            there[cell] = here[cell * across]
                     out[target + stop : target + cells] = 0
                 target += cells

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from tracer.errors import ModelError
+from tracer.interpreter import planewise
 from tracer.interpreter.elementwise import apply
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
@@ -197,6 +198,8 @@ def _by_channel(
 ) -> Array:
     factor = scale / np.sqrt(variance + np.array(epsilon, variance.dtype))
     shift = bias - mean * factor
+    if planewise.suits(x):
+        return planewise.affine(x, *(np.ascontiguousarray(v, np.float32) for v in (factor, shift)))
     rank = x.ndim if x.ndim > 1 else 2
 
     def compute(x: Array, factor: Array, shift: Array, out: Array) -> None:
