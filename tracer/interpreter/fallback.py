@@ -22,9 +22,7 @@ _HOMES = {
 
 def reference_kernel(node: Node, opset: int, opsets: Mapping[str, int]) -> Kernel | None:
     """The kernel of onnx.reference for `node`, or None where it has none at this opset."""
-    versions = _operators(node.domain).get(node.op_type, {})
-    since = max((v for v in versions if v is not None and v <= opset), default=None)
-    found = versions.get(since) if since is not None or None in versions else None
+    found = reference_class(node, opset)
     if found is None or any(a.HasField("g") for a in node.proto.attribute):
         return None
     run_params = {
@@ -42,6 +40,13 @@ def reference_kernel(node: Node, opset: int, opsets: Mapping[str, int]) -> Kerne
         return outputs
 
     return kernel
+
+
+def reference_class(node: Node, opset: int) -> Any:
+    """The class of onnx.reference that computes the node's operator, or None."""
+    versions = _operators(node.domain).get(node.op_type, {})
+    since = max((v for v in versions if v is not None and v <= opset), default=None)
+    return versions.get(since)
 
 
 @cache

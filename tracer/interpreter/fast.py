@@ -171,7 +171,7 @@ def _pieces(rows: int, depth: int, columns: int) -> list[tuple[slice, slice]]:
 
 def _left(matrix: Array) -> Array:
     """The rows flat, filled up to whole tiles."""
-    tile = _kernels().ROWS
+    tile = loaded("gemm").ROWS
     rows, depth = matrix.shape
     missing = -rows % tile
     if not missing:

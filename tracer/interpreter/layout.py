@@ -38,6 +38,7 @@ class Layout:
 
 
 def layout(window: Window) -> Layout:
+    """The layout that the windows ask for; one or two axes."""
     strides, spread = window.strides, window.dilations
     reach = [(n - 1) * s + e for n, s, e in zip(window.out, strides, window.extent, strict=True)]
     cells = tuple(-(-n // s) for n, s in zip(reach, strides, strict=True))

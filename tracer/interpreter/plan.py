@@ -82,9 +82,11 @@ class Planner:
         }
         try:
             kernel, expand = self._computation(node, opset, tuple(bodies))
-        except TracerError as error:
+        except Exception as error:  # onnx's own operators check their attributes as they are made
             where = describe(self._model, node, opset)
-            raise type(error)(f"{where}: {error.what}", error.hint) from error
+            if isinstance(error, TracerError):
+                raise type(error)(f"{where}: {error.what}", error.hint) from error
+            raise ModelError(f"{where}: {error}") from error
         return Step(node, opset, kernel, expand, bodies, frees)
 
     def _computation(

@@ -38,6 +38,8 @@ def reshape(data: Array, shape: Array, *, allowzero: int = 0) -> Array:
     wanted = [int(n) for n in shape]
     if not allowzero:
         wanted = [data.shape[i] if n == 0 else n for i, n in enumerate(wanted)]
+    if min(wanted, default=0) < -1:  # numpy takes any negative number for -1
+        raise ModelError(f"shape {wanted} has a size below -1")
     return data.reshape(wanted)
 
 

@@ -130,16 +130,16 @@ def reverse_sequence(
 
 
 def _range(size: int, start: int, end: int, step: int) -> slice:
-    """Bounds clamped as ONNX wants: -1 counts from the end even for the end of a backward one."""
+    """Bounds clamped as Slice's specification says, which is not quite Python's way backwards."""
     if step == 0:
         raise ModelError("a step is 0")
     start = start + size if start < 0 else start
     end = end + size if end < 0 else end
     if step > 0:
         return slice(min(max(start, 0), size), min(max(end, 0), size), step)
-    start, end = min(max(start, -1), size - 1), min(max(end, -1), size - 1)
-    if start < 0:
+    if not size:
         return slice(0, 0)
+    start, end = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
     return slice(start, end if end >= 0 else None, step)
 
 
