@@ -25,6 +25,9 @@ _NOT_ONNX = (
     (b"\x89HDF", "an HDF5 file", "Export the model to ONNX first."),
 )
 
+_PRINTABLE = frozenset(range(0x20, 0x7F)) | frozenset(b"\t\r\n")
+"""A model begins with the tag of its IR version, 0x08, which no text does."""
+
 
 def load(path: str | Path) -> Model:
     """Read and check the model at `path`: an .onnx file, or a folder that holds `model.onnx`.
@@ -81,6 +84,8 @@ def _refuse_foreign(file: Path) -> None:
     for magic, kind, remedy in _NOT_ONNX:
         if head.startswith(magic):
             raise ModelError(f"{file}: not an ONNX model but {kind}", remedy)
+    if all(byte in _PRINTABLE for byte in head):
+        raise ModelError(f"{file}: not an ONNX model but a text file", "Give the .onnx file.")
     if head[8:10] == b'{"':
         raise ModelError(f"{file}: not an ONNX model but safetensors weights", "Give the .onnx.")
 

@@ -159,11 +159,12 @@ def _signature(domain: str, name: str, overload: str) -> tuple[str, str, str]:
 
 def _unique_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
     counts = Counter(node.name for node in nodes)
-    taken = {name for name, count in counts.items() if count == 1 and name}
+    own = {name for name, count in counts.items() if count == 1 and name}
+    taken = set(own)
     names = []
     for index, node in enumerate(nodes):
         name = node.name
-        if name not in taken:
+        if name not in own:
             name = f"{node.op_type}_{index}"
             while name in taken:  # another node bears this as its own name
                 name += "_"

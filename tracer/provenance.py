@@ -42,8 +42,7 @@ def source_of(node: onnx.NodeProto) -> str | None:
     frames = _FRAME.findall(props.get(_TORCH_STACK, ""))
     if not frames:
         return None
-    file, line = frames[-1]
-    return f"{_relative(Path(file))}:{line}"
+    return location(*frames[-1])
 
 
 def _last_module(scopes: str) -> str | None:
@@ -70,6 +69,8 @@ def _module_in_name(name: str) -> str | None:
     return path
 
 
-def _relative(file: Path) -> str:
-    cwd = Path.cwd()
-    return file.relative_to(cwd).as_posix() if file.is_relative_to(cwd) else file.name
+def location(file: str, line: int | str) -> str:
+    """`file.py:line`, relative to the working directory; only the name for a file elsewhere."""
+    path, cwd = Path(file), Path.cwd()
+    shown = path.relative_to(cwd).as_posix() if path.is_relative_to(cwd) else path.name
+    return f"{shown}:{line}"

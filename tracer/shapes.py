@@ -45,6 +45,18 @@ class Types:
                 return found
         return None
 
+    def updated(self, observed: Mapping[tuple[str, str], TensorType]) -> Types:
+        """These types with those a run observed put where inference found no full shape.
+
+        `observed` is keyed by the path of the graph and the name of the tensor.
+        """
+        tensors = {path: dict(found) for path, found in self.tensors.items()}
+        for (path, name), kind in observed.items():
+            known = tensors.setdefault(path, {}).get(name)
+            if known is None or known.concrete is None:
+                tensors[path][name] = kind
+        return Types(tensors, self.weights)
+
 
 def infer(model: Model, shapes: Shapes) -> Types:
     """Infer types by ONNX's own shape inference, with data propagation.

@@ -1,37 +1,97 @@
+import onnx
 import onnx.parser
 import pytest
+from onnx import helper
 
+from tests.graphs import parse, residual
 from tracer import loading
 from tracer.errors import ModelError
 
-FUNCTIONS = """
-<ir_version: 9, opset_import: ["" : 18, "local" : 1]>
-main (float[N,4] x, bool c) => (float[N,4] y) {
-  t = local.f (x)
-  y = If (c) <then_branch = a () => (float[N,4] p) { p = local.f (t) },
-              else_branch = b () => (float[N,4] q) { q = Relu (t) }>
+HEAD = '<ir_version: 8, opset_import: ["": 16]> g (float[2] x) => (float[2] y) '
+
+WRONG_GRAPHS = {
+    "a cycle": (HEAD + "{ a = Add (x, y)  y = Relu (a) }", "cycle through node Add_0"),
+    "unsorted": (HEAD + "{ y = Relu (a)  a = Tanh (x) }", "not sorted: node Relu_0 reads 'a'"),
+    "undefined": (HEAD + "{ y = Relu (nope) }", "reads 'nope', which nothing in 'g' makes"),
+    "not SSA": (HEAD + "{ y = Relu (x)  y = Tanh (x) }", "'y' is written twice, again by"),
+    "an operator there is none of": (HEAD + "{ y = Magic (x) }", "No Op registered for Magic"),
 }
-<domain: "local", opset_import: ["" : 18, "local" : 1]>
-f (x) => (y) { a = Relu (x)
-  y = local.g (a) }
-<domain: "local", opset_import: ["" : 18]>
-g (x) => (y) { y = Tanh (x) }
-"""
+
+FOREIGN_FILES = {
+    "empty": (b"", "the file is empty"),
+    "text": (b"this is a text file, not a model", "a text file"),
+    "gzip": (b"\x1f\x8b\x08\x00" + bytes(20), "gzip"),
+    "zip": (b"PK\x03\x04" + bytes(20), "zip archive"),
+    "safetensors": (b"\x10\0\0\0\0\0\0\0" + b'{"a":{}}' + bytes(8), "safetensors"),
+    "noise": (bytes(range(128, 228)), "does not parse"),
+}
 
 
-def test_nodes_of_functions_and_bodies_are_keyed_by_the_path_of_their_parents():
-    model = loading.from_proto(onnx.parser.parse_model(FUNCTIONS))
-    assert [node.key for node in model.nodes] == [
-        "f_0/Relu_0",
-        "f_0/g_1/Tanh_0",
-        "If_1",
-        "If_1.then_branch/f_0/Relu_0",
-        "If_1.then_branch/f_0/g_1/Tanh_0",
-        "If_1.else_branch/Relu_0",
-    ]
-
-
-def test_an_empty_file_is_named_as_such(tmp_path):
-    (tmp_path / "m.onnx").touch()
-    with pytest.raises(ModelError, match=r"m\.onnx: the file is empty"):
+@pytest.mark.parametrize(("text", "message"), WRONG_GRAPHS.values(), ids=WRONG_GRAPHS)
+def test_a_broken_graph_is_named_with_its_fault(text, message, tmp_path):
+    (tmp_path / "m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    with pytest.raises(ModelError, match=r"m\.onnx") as caught:
         loading.load(tmp_path / "m.onnx")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("data", "message"), FOREIGN_FILES.values(), ids=FOREIGN_FILES)
+def test_a_file_that_is_no_model_is_named_for_what_it_is(data, message, tmp_path):
+    (tmp_path / "m.onnx").write_bytes(data)
+    with pytest.raises(ModelError, match=message):
+        loading.load(tmp_path / "m.onnx")
+
+
+def test_every_truncation_of_a_model_is_refused_in_our_own_words(tmp_path):
+    whole = residual().SerializeToString()
+    for length in range(1, len(whole), 97):
+        (tmp_path / "m.onnx").write_bytes(whole[:length])
+        with pytest.raises(ModelError):
+            loading.load(tmp_path / "m.onnx")
+
+
+def test_a_folder_means_the_model_in_it(tmp_path):
+    with pytest.raises(ModelError, match=r"holds no \.onnx file"):
+        loading.load(tmp_path)
+    onnx.save(residual(), tmp_path / "other.onnx")
+    assert loading.load(tmp_path).path == tmp_path / "other.onnx"
+    onnx.save(residual(), tmp_path / "model.onnx")
+    assert loading.load(tmp_path).path == tmp_path / "model.onnx"
+
+
+def test_external_data_are_not_read_but_must_be_there(tmp_path):
+    file = tmp_path / "m.onnx"
+    onnx.save(residual(), file, save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert not any(w.raw_data for w in loading.load(file).graph.initializer)
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(ModelError, match=r"w\.bin"):
+        loading.load(file)
+
+
+def test_external_data_outside_the_folder_are_refused(tmp_path):
+    (tmp_path / "secret").write_bytes(bytes(10_000))
+    (tmp_path / "inside").mkdir()
+    file = tmp_path / "inside" / "m.onnx"
+    onnx.save(residual(), file, save_as_external_data=True, location="w.bin", size_threshold=0)
+    proto = onnx.load(file, load_external_data=False)
+    for weight in proto.graph.initializer:
+        for entry in weight.external_data:
+            if entry.key == "location":
+                entry.value = "../secret"
+    file.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelError, match=r"\.\./secret"):
+        loading.load(file)
+
+
+def test_weights_that_old_exporters_list_as_inputs_are_not_inputs():
+    proto = residual()
+    proto.graph.input.append(helper.make_tensor_value_info("wf", 1, [16, 10]))
+    assert [v.name for v in loading.from_proto(proto).inputs] == ["x"]
+
+
+def test_a_sparse_initializer_is_not_an_input():
+    values = helper.make_tensor("s", onnx.TensorProto.FLOAT, [1], [2.0])
+    indices = helper.make_tensor("i", onnx.TensorProto.INT64, [1], [1])
+    proto = parse(HEAD + "{ y = Add (x, s) }")
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2]))
+    assert [v.name for v in loading.from_proto(proto).inputs] == ["x"]

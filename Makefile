@@ -1,0 +1,47 @@
+# make demo   install the core into .venv, profile the model that ships, write a table and a chart
+# make test   install what the tests need; lint, types, import arrows, tests
+# make bench  the figures of benchmarks/README.md (on a quiet machine)
+
+PYTHON ?= python3
+BIN := .venv/bin
+MODEL := models/resnet_cifar/resnet20.onnx
+
+# Tested versions. The same file constrains what sdists are built with: Chainer's needs the
+# pkg_resources that setuptools 81 dropped. Old pips apply PIP_CONSTRAINT there, new ones the other.
+export PIP_CONSTRAINT := constraints.txt
+export PIP_BUILD_CONSTRAINT := constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lint bench clean
+
+demo: .venv/core
+	mkdir -p demo
+	$(BIN)/tracer profile $(MODEL) --force -o demo/resnet20.csv -o demo/resnet20.png -o demo/resnet20.trace
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: .venv/all
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/all
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv demo
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "tracer needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/core: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[plots]'
+	touch $@
+
+.venv/all: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[all,dev]'
+	touch $@ .venv/core

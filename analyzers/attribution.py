@@ -1,0 +1,142 @@
+"""Which nodes of the user's graph a kernel stands for.
+
+Most tensors of the graph survive optimisation by name. A kernel that makes one stands for the
+nodes between that tensor and what earlier kernels already stand for. Layout rewrites put names of
+their own on tensors; there the kernel's name tells the tensor it made at the moment it was
+rewritten, and what was merged into it later is read off its inputs and attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tracer.model import Model, Node
+    from tracer.trace import Kernel
+
+_NCHWC = "_nchwc"
+_SUM_INPUT = 3
+"""Position of the tensor that a com.microsoft Conv adds to its result."""
+
+_ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Sigmoid", "Tanh", "Clip", "HardSigmoid"})
+
+
+def attribute(model: Model, kernels: Sequence[Kernel]) -> tuple[tuple[str, ...], ...]:
+    """Keys of the nodes each kernel stands for, in the order of the graph.
+
+    `kernels` come in the order they ran. An empty tuple is a kernel of the runtime's own, such as
+    a change of layout. A node in no kernel was folded or removed.
+    """
+    graphs = {scope.path: _Graph.of(model, scope.path) for scope in model.scopes}
+    return tuple(
+        tuple(node.key for node in _claim(graphs[kernel.scope], kernel))
+        if kernel.scope in graphs
+        else ()
+        for kernel in kernels
+    )
+
+
+@dataclass
+class _Graph:
+    """One graph of the model: who makes and who reads each tensor, and what is accounted for."""
+
+    makers: dict[str, Node]
+    readers: dict[str, list[Node]]
+    by_key: dict[str, Node]
+    constant: set[str]
+    claimed: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, model: Model, path: str) -> _Graph:
+        """Index the graph at `path`; tensors that depend on no input are constant."""
+        nodes = [node for node in model.nodes if node.scope.path == path]
+        makers = {name: node for node in nodes for name in node.outputs if name}
+        readers: dict[str, list[Node]] = {}
+        for node in nodes:
+            for name in node.inputs:
+                readers.setdefault(name, []).append(node)
+        return cls(makers, readers, {node.key: node for node in nodes}, _constants(nodes, path))
+
+
+def _constants(nodes: Sequence[Node], path: str) -> set[str]:
+    """Tensors of the main graph that the runtime may compute when it loads the model."""
+    if path:
+        return set()  # a body may read the tensors around it
+    graph = nodes[0].scope.graph if nodes else None
+    known = {weight.name for weight in graph.initializer} if graph else set()
+    known.add("")
+    for node in nodes:
+        has_body = any(a.HasField("g") or a.graphs for a in node.proto.attribute)
+        if known.issuperset(node.inputs) and not has_body and not _random(node):
+            known.update(node.outputs)
+    return known
+
+
+def _random(node: Node) -> bool:
+    return node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial")
+
+
+def _claim(graph: _Graph, kernel: Kernel) -> list[Node]:
+    """The nodes of one kernel, taken out of what is left for later ones."""
+    found: dict[str, Node] = {}
+    for end in _ends(graph, kernel):
+        for node in _upstream(graph, end):
+            found[node.key] = node
+            graph.claimed.add(node.key)
+    return sorted(found.values(), key=lambda node: node.index)
+
+
+def _ends(graph: _Graph, kernel: Kernel) -> Iterator[Node]:
+    """The last nodes of a kernel: those that make its outputs."""
+    made = [graph.makers[name] for name in kernel.outputs if name in graph.makers]
+    if made:
+        yield from made
+    elif kernel.node in graph.by_key:
+        yield graph.by_key[kernel.node]
+    elif kernel.name.endswith(_NCHWC):
+        tensor = kernel.name.removesuffix(_NCHWC)
+        if tensor in graph.makers:
+            yield from _extended(graph, kernel, graph.makers[tensor])
+
+
+def _extended(graph: _Graph, kernel: Kernel, node: Node) -> Iterator[Node]:
+    """`node`, then the residual Add and the activation merged into the kernel behind it.
+
+    The name is given when a Conv is rewritten to the blocked layout; the merges come after and
+    leave it as it is (onnxruntime's nchwc_transformer.cc).
+    """
+    yield node
+    if len(kernel.inputs) > _SUM_INPUT:
+        addition = _only_reader(graph, node, frozenset({"Add", "Sum"}))
+        if addition is not None:
+            yield addition
+            node = addition
+    if "activation" in kernel.attributes and node.op_type not in _ACTIVATIONS:
+        activation = _only_reader(graph, node, _ACTIVATIONS)
+        if activation is not None:
+            yield activation
+
+
+def _only_reader(graph: _Graph, node: Node, kinds: frozenset[str]) -> Node | None:
+    readers = [r for name in node.outputs for r in graph.readers.get(name, [])]
+    if len(readers) == 1 and readers[0].op_type in kinds:
+        return readers[0]
+    return None
+
+
+def _upstream(graph: _Graph, end: Node) -> Iterator[Node]:
+    """`end` and what lies before it, up to nodes accounted for and to constants."""
+    stack = [end]
+    seen: set[str] = set()
+    while stack:
+        node = stack.pop()
+        if node.key in graph.claimed or node.key in seen:
+            continue
+        seen.add(node.key)
+        yield node
+        for name in node.inputs:
+            maker = graph.makers.get(name)
+            if maker is not None and name not in graph.constant:
+                stack.append(maker)

@@ -1,0 +1,178 @@
+"""What every node costs, from shapes alone: MACs, operations, parameters, bytes.
+
+The rules are one file per operator family in `analyzers.cost.rules`, the conventions they follow
+are written down in docs/counting.md. In short: a convolution counts its full window, padding
+included; `flops = 2 × MACs + other arithmetic`; a view costs nothing; what cannot be told is
+missing and listed, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from analyzers.cost import conventions, parameters, registry, trips
+from analyzers.cost.conventions import Convention
+from analyzers.cost.count import Count, UnknownWorkError
+from analyzers.cost.operation import Address, Operation, facts_of
+from analyzers.cost.traffic import Bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tracer.model import Model
+    from tracer.shapes import Types
+
+WORK = ("macs", "adds", "muls", "flops")
+COLUMNS = (*WORK, "params", "param_bytes", "bytes_read", "bytes_written")
+"""Whole numbers; `intensity` follows them."""
+
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of every node of a model in one run.
+
+    `table` is indexed by node key in the order of the model, with the columns `COLUMNS` (Int64)
+    and `intensity` (Float64, flop per byte); a missing value is not known. `totals` sums what is
+    known of each column, every weight once; it is a lower bound where `unknown` is not empty.
+    `unknown` lists the nodes whose work is not known as `key: why`, `notes` what was assumed.
+    """
+
+    table: pd.DataFrame = field(repr=False)
+    totals: Mapping[str, int | float | None]
+    unknown: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One execution of a node; None is not known."""
+
+    count: Count | None
+    why: str
+    read: Bytes
+    written: Bytes
+
+
+def cost(
+    model: Model,
+    types: Types,
+    calls: Mapping[str, float] | None = None,
+    convention: str = "plain",
+) -> Cost:
+    """Count every node of `model`, whose tensors have the given types.
+
+    `calls` are the executions per run of the nodes as a run observed them, by key; without it a
+    Scan body counts by the length of its sequence, a Loop body by its constant maximum, and what
+    is not known once, with a note. Raises UsageError for an unknown `convention`.
+    """
+    adds_of = conventions.find(convention)
+    facts = facts_of(model, types)
+    repeats, notes = trips.per_run(model, facts, calls or {})
+    rows = {n.key: _row(Operation(n, facts), repeats[n.key]) for n in model.nodes}
+    multiplying = {key for key, row in rows.items() if row.count is not None and row.count.macs}
+    weights = parameters.owned(model, facts, multiplying)
+    columns: dict[str, list[int | None]] = {name: [] for name in COLUMNS}
+    for key, row in rows.items():
+        values = _values(row, adds_of, repeats[key], weights[key])
+        for name, value in zip(COLUMNS, values, strict=True):
+            columns[name].append(value)
+    unknown = tuple(f"{key}: {row.why}" for key, row in rows.items() if row.count is None)
+    totals = _totals(columns, [w for found in weights.values() for w in found.items()])
+    return Cost(_table(tuple(rows), columns), totals, unknown, notes)
+
+
+def _row(op: Operation, repeats: float) -> _Row:
+    node = op.node
+    rule = registry.find(node.domain, node.op_type)
+    if rule is None:
+        return _Row(None, f"there is no counting rule for {node.qualified_type}", None, None)
+    read: Bytes = None
+    written: Bytes = None
+    try:
+        read, written = rule.traffic(op)
+        count = rule.work(op).checked()
+    except UnknownWorkError as error:
+        return _Row(None, f"{node.op_type}: {error}", read, written)
+    except (ValueError, IndexError, ZeroDivisionError):  # a rank or attribute no operator allows
+        shapes = ", ".join(str(operand.known_shape) for operand in op.inputs())
+        why = f"{node.op_type}: inputs of shapes {shapes} do not fit the operator"
+        return _Row(None, why, read, written)
+    if count.flops * repeats > _LARGEST:
+        return _Row(None, f"{node.op_type}: the count does not fit in 64 bits", read, written)
+    return _Row(count, "", read, written)
+
+
+def _values(
+    row: _Row, adds_of: Convention, repeats: float, weights: parameters.Weights
+) -> tuple[int | None, ...]:
+    """The columns of a row, in their order."""
+    count = row.count
+    work: tuple[int | None, ...] = (None,) * len(WORK)
+    if count is not None:
+        work = (count.macs, adds_of(count), count.macs + count.muls, count.flops)
+    return (
+        *(_times(value, repeats) for value in work),
+        _times(parameters.size(weights), 1),
+        _times(parameters.nbytes(weights), 1),
+        _times(row.read, repeats),
+        _times(row.written, repeats),
+    )
+
+
+def _times(value: int | None, repeats: float) -> int | None:
+    """Per run; a run's average number of calls need not be whole, the result is rounded."""
+    if value is None:
+        return None
+    whole = isinstance(repeats, int) or repeats.is_integer()
+    product = value * int(repeats) if whole else round(value * repeats)
+    return product if product <= _LARGEST else None
+
+
+def _totals(
+    columns: Mapping[str, list[int | None]],
+    weights: Iterable[tuple[Address, parameters.Weight]],
+) -> dict[str, int | float | None]:
+    """Sums of what is known; a weight that several nodes share counts once."""
+    totals: dict[str, int | float | None] = {}
+    for name, values in columns.items():
+        known = [value for value in values if value is not None]
+        totals[name] = sum(known) if known or not values else None
+    unique = dict(weights)
+    totals["params"] = parameters.size(unique)
+    totals["param_bytes"] = parameters.nbytes(unique)
+    totals["intensity"] = _overall_intensity(columns)
+    return totals
+
+
+def _table(keys: tuple[str, ...], columns: Mapping[str, list[int | None]]) -> pd.DataFrame:
+    import pandas as pd
+
+    data = {name: pd.array(values, dtype="Int64") for name, values in columns.items()}
+    table = pd.DataFrame(data, index=pd.Index(keys, name="node", dtype="object"))
+    table["intensity"] = pd.array([_intensity(*row) for row in _moved(columns)], dtype="Float64")
+    return table
+
+
+def _overall_intensity(columns: Mapping[str, list[int | None]]) -> float | None:
+    """Of the nodes whose flops and bytes are all known."""
+    flops = read = written = 0
+    for row in _moved(columns):
+        if row[0] is not None and row[1] is not None and row[2] is not None:
+            flops, read, written = flops + row[0], read + row[1], written + row[2]
+    return _intensity(flops, read, written)
+
+
+def _moved(columns: Mapping[str, list[int | None]]) -> Iterable[tuple[int | None, ...]]:
+    """Flops, bytes read and bytes written of every node."""
+    return zip(columns["flops"], columns["bytes_read"], columns["bytes_written"], strict=True)
+
+
+def _intensity(flops: float | None, read: float | None, written: float | None) -> float | None:
+    """Flop per byte; None where it is not known or nothing moves."""
+    if flops is None or read is None or written is None or read + written == 0:
+        return None
+    return flops / (read + written)

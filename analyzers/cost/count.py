@@ -1,0 +1,59 @@
+"""The work of one execution of an operator, or the reason why it is not known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class UnknownWorkError(Exception):
+    """Raised by a rule that cannot tell the work of a node; the text says why. No user sees it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Elementary operations, each counted once.
+
+    `macs` are multiply-accumulates; `adds` (also subtractions) and `muls` are the additions and
+    multiplications beside them; `other` is every further operation: a division, a comparison, one
+    evaluation of a function such as exp. `channel_sums` is the number of per-channel partial sums
+    that a convolution is made of; it is no work by itself, a convention may use it.
+    """
+
+    macs: int = 0
+    adds: int = 0
+    muls: int = 0
+    other: int = 0
+    channel_sums: int = 0
+
+    @property
+    def flops(self) -> int:
+        """Two per MAC and one per other operation, whatever the convention."""
+        return 2 * self.macs + self.adds + self.muls + self.other
+
+    def checked(self) -> Count:
+        """Itself. Raises ValueError where an attribute has led to less than nothing."""
+        if min(self.macs, self.adds, self.muls, self.other, self.channel_sums) < 0:
+            raise ValueError("a count below zero")
+        return self
+
+    def __add__(self, more: Count) -> Count:
+        return Count(
+            self.macs + more.macs,
+            self.adds + more.adds,
+            self.muls + more.muls,
+            self.other + more.other,
+            self.channel_sums + more.channel_sums,
+        )
+
+    def __mul__(self, times: int) -> Count:
+        return Count(
+            self.macs * times,
+            self.adds * times,
+            self.muls * times,
+            self.other * times,
+            self.channel_sums * times,
+        )
+
+
+NOTHING = Count()
+"""The work of an operator that only moves, views or describes data."""

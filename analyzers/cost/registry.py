@@ -1,0 +1,76 @@
+"""The rules by operator. Every module of `analyzers.cost.rules` adds its own when imported."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from analyzers.cost import traffic
+from analyzers.cost.count import Count
+from analyzers.cost.operation import Operation
+from analyzers.cost.traffic import Traffic
+
+Work = Callable[[Operation], Count]
+"""The work of one execution. Raises UnknownWorkError, with the reason, where it cannot be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How to count one operator.
+
+    `settings` are the inputs that are never parameters: shapes, axes, bounds, scales of a number
+    format, running statistics. `packed` gives the number of weights of an input that stores
+    several in one element.
+    """
+
+    work: Work
+    traffic: Traffic
+    settings: frozenset[int]
+    packed: Mapping[int, Callable[[Operation], int]]
+
+
+_RULES: dict[tuple[str, str], Rule] = {}
+
+
+def counts(
+    *op_types: str,
+    domain: str = "",
+    moves: Traffic = traffic.everything,
+    settings: Collection[int] = (),
+    packed: Mapping[int, Callable[[Operation], int]] | None = None,
+) -> Callable[[Work], Work]:
+    """Register a function as the rule of these operators, for every version of them.
+
+    Raises ValueError for an operator that has a rule already.
+    """
+
+    def register(work: Work) -> Work:
+        rule = Rule(work, moves, frozenset(settings), packed or {})
+        for op_type in op_types:
+            if (domain, op_type) in _RULES:
+                raise ValueError(f"{domain or 'ai.onnx'}.{op_type} has two counting rules")
+            _RULES[domain, op_type] = rule
+        return work
+
+    return register
+
+
+def find(domain: str, op_type: str) -> Rule | None:
+    """The rule of an operator, or None if there is none."""
+    return _loaded().get((domain, op_type))
+
+
+def operators() -> tuple[tuple[str, str], ...]:
+    """Domain and name of every operator that has a rule."""
+    return tuple(sorted(_loaded()))
+
+
+@cache
+def _loaded() -> dict[tuple[str, str], Rule]:
+    rules = importlib.import_module("analyzers.cost.rules")
+    for module in pkgutil.iter_modules(rules.__path__):
+        importlib.import_module(f"{rules.__name__}.{module.name}")
+    return _RULES

@@ -1,0 +1,1 @@
+"""One file per family of operators; each is found by being here."""

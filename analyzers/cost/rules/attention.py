@@ -1,0 +1,71 @@
+"""Attention: Q K^T and the weighted sum of V are MACs; scale, mask and softmax come on top.
+
+The full rectangle of scores counts: neither a causal mask nor a sliding window is discounted.
+"""
+
+from __future__ import annotations
+
+from analyzers.cost.count import Count
+from analyzers.cost.operation import Operation
+from analyzers.cost.registry import counts
+from analyzers.cost.rules import softmax
+
+
+@counts("Attention", settings=(3, 6))
+def _attention(op: Operation) -> Count:
+    query, key, value = (op.input(index).shape for index in range(3))
+    if len(query) == 3:
+        heads = op.integer("q_num_heads", 1)
+        width = query[-1] // heads
+        value_width = value[-1] // op.integer("kv_num_heads", heads)
+    else:
+        heads, width, value_width = query[1], query[-1], value[-1]
+    past = op.input(4).shape[-2] if op.has(4) else 0
+    scores = query[0] * heads * query[-2] * (key[-2] + past)
+    count = scaled_dot_product(scores, width, value_width, masks=int(op.has(3)))
+    if op.number("softcap", 0.0):
+        count += SOFTCAP * scores
+    return count
+
+
+SOFTCAP = Count(muls=1, other=2)
+"""c tanh(score / c)."""
+
+
+def scaled_dot_product(scores: int, width: int, value_width: int, masks: int) -> Count:
+    """softmax(scale × Q K^T + masks) V for heads of these widths."""
+    per_score = Count(macs=width + value_width, adds=masks, muls=1) + softmax.PER_ELEMENT
+    return per_score * scores
+
+
+@counts("RotaryEmbedding", settings=(3,))
+def _rotary(op: Operation) -> Count:
+    shape = op.input(0).shape
+    heads = op.integer("num_heads", 0)
+    width = shape[-1] if len(shape) == 4 else shape[-1] // max(heads, 1)
+    return rotary(op, width)
+
+
+def rotary(op: Operation, width: int) -> Count:
+    """Each rotated element is x cos ± y sin; `rotary_embedding_dim` of the head's width rotate."""
+    rotated = op.integer("rotary_embedding_dim", 0) or width
+    return Count(adds=1, muls=2) * (op.input(0).size // max(width, 1) * rotated)
+
+
+@counts("LinearAttention", settings=(3,))
+def _linear(op: Operation) -> Count:
+    """The recurrence as the specification writes it, token by token, whatever the chunks."""
+    batch, tokens = op.input(0).shape[:2]
+    query_heads, heads = op.integer("q_num_heads", 1), op.integer("kv_num_heads", 1)
+    width = op.input(0).shape[2] // query_heads
+    value_width = op.input(2).shape[2] // heads
+    state = width * value_width
+    rule = op.text("update_rule", "gated_delta")
+    read = Count(macs=state, muls=value_width) * query_heads  # scale x q S
+    update = Count(macs=state)  # S + k v
+    if rule.endswith("delta"):
+        update += Count(macs=state, adds=value_width, muls=value_width)  # beta (v - S k)
+    if rule.startswith("gated"):
+        update += Count(muls=state)  # exp(g) S
+    gates = Count(other=op.input(4).size if rule.startswith("gated") else 0)
+    return (read + update * heads) * (batch * tokens) + gates

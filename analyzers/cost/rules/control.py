@@ -1,0 +1,42 @@
+"""Control flow, sequences and optionals: their bodies are counted, they themselves hand things on.
+
+What a Loop or Scan carries from step to step, or slices and stacks, is counted as a view.
+"""
+
+from __future__ import annotations
+
+from analyzers.cost import traffic
+from analyzers.cost.count import NOTHING, Count
+from analyzers.cost.operation import Operation
+from analyzers.cost.registry import counts
+from analyzers.cost.traffic import Bytes
+
+
+@counts("If", "Loop", "Scan", "SequenceMap", moves=traffic.nothing)
+@counts("Optional", "OptionalGetElement", "OptionalHasElement", moves=traffic.nothing)
+@counts("SequenceConstruct", "SequenceEmpty", "SequenceLength", moves=traffic.nothing)
+@counts("SequenceAt", "SequenceErase", moves=traffic.nothing, settings=(1,))
+@counts("SequenceInsert", moves=traffic.nothing, settings=(2,))
+def _hands_on(op: Operation) -> Count:
+    return NOTHING
+
+
+def _joins(op: Operation) -> tuple[Bytes, Bytes]:
+    """A sequence has no size of its own; what is written was read."""
+    written = traffic.total(op.outputs())
+    return written, written
+
+
+@counts("ConcatFromSequence", moves=_joins)
+def _concat(op: Operation) -> Count:
+    return NOTHING
+
+
+def _splits(op: Operation) -> tuple[Bytes, Bytes]:
+    read = op.input(0).nbytes
+    return read, read
+
+
+@counts("SplitToSequence", moves=_splits, settings=(1,))
+def _split(op: Operation) -> Count:
+    return NOTHING

@@ -1,0 +1,88 @@
+"""Convolutions. The full window counts, as everywhere in the literature, padding included.
+
+An output of a convolution over K = C/group × window weights is K MACs; an input element of a
+transposed one meets M/group × window weights. A bias is one addition per output.
+"""
+
+from __future__ import annotations
+
+import math
+
+from analyzers.cost.activations import per_element
+from analyzers.cost.count import Count
+from analyzers.cost.operation import Operation
+from analyzers.cost.registry import counts
+from analyzers.cost.rules.quantization import REQUANTISE, zero_points
+
+
+@counts("Conv")
+@counts("NhwcConv", domain="com.microsoft")
+def _conv(op: Operation) -> Count:
+    return convolution(op, weight=1) + bias(op, 2)
+
+
+def convolution(op: Operation, weight: int) -> Count:
+    """MACs of a convolution whose weights [M, C/group, window] are the input at `weight`."""
+    _, channels, *window = op.input(weight).shape
+    per_output = Count(macs=channels * math.prod(window), channel_sums=channels)
+    return per_output * op.output().size
+
+
+def bias(op: Operation, index: int) -> Count:
+    """One addition per output if the optional input at `index` is given."""
+    return Count(adds=op.output().size) if op.has(index) else Count()
+
+
+@counts("ConvTranspose")
+def _conv_transpose(op: Operation) -> Count:
+    return transposed(op) + bias(op, 2)
+
+
+@counts("ConvTransposeWithDynamicPads", domain="com.microsoft", settings=(2,))
+def _dynamic_pads(op: Operation) -> Count:
+    return transposed(op) + bias(op, 3)
+
+
+def transposed(op: Operation) -> Count:
+    """MACs of a transposed convolution, weights [C, M/group, window]; what is cropped counts."""
+    inputs = op.input(0).size
+    channels, *rest = op.input(1).shape
+    sums = op.output().size * (channels // op.integer("group", 1))
+    return Count(macs=inputs * math.prod(rest), channel_sums=sums)
+
+
+@counts("FusedConv", "NhwcFusedConv", domain="com.microsoft")
+@counts("Conv", domain="com.microsoft.nchwc")
+def _fused_conv(op: Operation) -> Count:
+    """A convolution, a bias, a tensor to add, an activation."""
+    activation = per_element(op.text("activation", "")) * op.output().size
+    return convolution(op, weight=1) + bias(op, 2) + bias(op, 3) + activation
+
+
+@counts("ConvInteger", settings=(2, 3))
+def _conv_integer(op: Operation) -> Count:
+    return convolution(op, weight=1) + zero_points(op, ((0, 2), (1, 3)))
+
+
+@counts("QLinearConv", settings=(1, 2, 4, 5, 6, 7))
+@counts("QLinearConv", domain="com.microsoft", settings=(1, 2, 4, 5, 6, 7))
+def _qlinear_conv(op: Operation) -> Count:
+    offsets = zero_points(op, ((0, 2), (3, 5)))
+    return convolution(op, weight=3) + bias(op, 8) + offsets + REQUANTISE * op.output().size
+
+
+@counts("DeformConv")
+def _deform_conv(op: Operation) -> Count:
+    batch, channels = op.input(0).shape[:2]
+    window = math.prod(op.input(1).shape[2:])
+    samples = batch * channels * math.prod(op.output().shape[2:]) * window
+    sampling = Count(adds=3, muls=4 + op.has(4)) * samples  # bilinear, and the mask
+    return convolution(op, weight=1) + bias(op, 3) + sampling
+
+
+@counts("CausalConvWithState")
+def _causal_conv(op: Operation) -> Count:
+    outputs = op.output().size
+    window = math.prod(op.input(1).shape[1:])
+    activation = per_element(op.text("activation", "none"))
+    return Count(macs=window, channel_sums=1) * outputs + bias(op, 2) + activation * outputs

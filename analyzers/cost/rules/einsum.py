@@ -1,0 +1,49 @@
+"""Einstein sums, evaluated as one loop nest over all labels."""
+
+from __future__ import annotations
+
+import math
+
+from analyzers.cost.count import Count, UnknownWorkError
+from analyzers.cost.operation import Operation
+from analyzers.cost.registry import counts
+
+
+@counts("Einsum")
+def _einsum(op: Operation) -> Count:
+    """Each term of the loop nest is a product of all operands.
+
+    Where labels are summed, two operands make a MAC of a term and every further one a
+    multiplication more; one operand makes an addition. Where none is summed, only products are.
+    """
+    sizes, kept = _labels(op)
+    terms = math.prod(sizes.values())
+    operands = len(op.node.inputs)
+    if kept == set(sizes):
+        return Count(muls=operands - 1) * terms
+    if operands == 1:
+        return Count(adds=terms)
+    return Count(macs=1, muls=operands - 2) * terms
+
+
+def _labels(op: Operation) -> tuple[dict[str, int], set[str]]:
+    """The size of every label, and the labels of the output."""
+    left, arrow, right = op.text("equation", "").replace(" ", "").partition("->")
+    sizes: dict[str, int] = {}
+    for index, term in enumerate(left.split(",")):
+        shape = op.input(index).shape
+        labels = _expand(term, len(shape))
+        if len(labels) != len(shape):
+            raise UnknownWorkError(f"'{term}' does not fit the shape {list(shape)}")
+        for label, size in zip(labels, shape, strict=True):
+            sizes[label] = max(sizes.get(label, 1), size)
+    if not arrow:  # without an output term: the labels that occur once, and the ellipsis
+        return sizes, {name for name in sizes if left.count(name) == 1 or name.startswith(".")}
+    return sizes, set(_expand(right, len(op.output().shape)))
+
+
+def _expand(term: str, rank: int) -> list[str]:
+    """One label an axis; those of an ellipsis are numbered from the last, as they broadcast."""
+    before, dots, after = term.partition("...")
+    hidden = rank - len(before) - len(after) if dots else 0
+    return [*before, *(f".{axis}" for axis in range(hidden, 0, -1)), *after]

@@ -1,0 +1,89 @@
+"""Operators that compute each output element from one element of each input."""
+
+from __future__ import annotations
+
+from analyzers.cost.activations import ONE, PER_ELEMENT
+from analyzers.cost.count import NOTHING, Count
+from analyzers.cost.operation import Operation
+from analyzers.cost.registry import counts
+
+_PER_OUTPUT: dict[str, Count] = {
+    "Add": Count(adds=1),
+    "Sub": Count(adds=1),
+    "Mul": Count(muls=1),
+    "Shrink": Count(adds=1, other=2),
+    **{name: PER_ELEMENT[name] for name in (
+        "Relu", "Tanh", "Sigmoid", "LeakyRelu", "ThresholdedRelu", "HardSigmoid", "HardSwish",
+        "Elu", "Selu", "Celu", "Softplus", "Softsign", "Mish",
+    )},
+    "PRelu": PER_ELEMENT["LeakyRelu"],
+}  # fmt: skip
+
+_ONE_OTHER = (
+    # arithmetic that is neither addition nor multiplication
+    *("Div", "Mod", "Pow", "Neg", "Abs", "Sign", "Reciprocal", "Sqrt"),
+    *("Ceil", "Floor", "Round", "Exp", "Log", "Erf"),
+    *("Sin", "Cos", "Tan", "Asin", "Acos", "Atan"),
+    *("Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
+    # comparisons and logic
+    *("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "IsInf"),
+    *("And", "Or", "Xor", "Not"),
+    *("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"),
+)
+
+
+@counts(*_PER_OUTPUT)
+def _several(op: Operation) -> Count:
+    return _PER_OUTPUT[op.op_type] * op.output().size
+
+
+@counts(*_ONE_OTHER)
+def _one(op: Operation) -> Count:
+    return ONE * op.output().size
+
+
+@counts("Sum")
+def _sum(op: Operation) -> Count:
+    return Count(adds=len(op.node.inputs) - 1) * op.output().size
+
+
+@counts("Mean")
+def _mean(op: Operation) -> Count:
+    return Count(adds=len(op.node.inputs) - 1, other=1) * op.output().size
+
+
+@counts("Max", "Min")
+def _extreme(op: Operation) -> Count:
+    return Count(other=len(op.node.inputs) - 1) * op.output().size
+
+
+@counts("Clip", settings=(1, 2))
+def _clip(op: Operation) -> Count:
+    bounds = 2 if op.opset < 11 else op.has(1) + op.has(2)
+    return Count(other=bounds) * op.output().size
+
+
+@counts("Gelu")
+def _gelu(op: Operation) -> Count:
+    name = "FastGelu" if op.text("approximate", "none") == "tanh" else "Gelu"
+    return PER_ELEMENT[name] * op.output().size
+
+
+@counts("Swish")
+def _swish(op: Operation) -> Count:
+    return swish(op.number("alpha", 1.0)) * op.output().size
+
+
+@counts("SwiGLU")
+def _swiglu(op: Operation) -> Count:
+    return (swish(op.number("alpha", 1.0)) + Count(muls=1)) * op.output().size
+
+
+def swish(alpha: float) -> Count:
+    """x × sigmoid(alpha × x); a factor of 1 is no multiplication."""
+    return PER_ELEMENT["Sigmoid"] + Count(muls=1 + (alpha != 1.0))
+
+
+@counts("Where", "Cast", "CastLike")
+def _no_arithmetic(op: Operation) -> Count:
+    return NOTHING

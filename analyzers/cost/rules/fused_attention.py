@@ -1,0 +1,103 @@
+"""onnxruntime's attention operators; what is counted is said in `rules.attention`."""
+
+from __future__ import annotations
+
+from analyzers.cost.count import Count, UnknownWorkError
+from analyzers.cost.operation import Operation
+from analyzers.cost.registry import counts
+from analyzers.cost.rules.attention import SOFTCAP, rotary, scaled_dot_product
+from analyzers.cost.rules.quantization import zero_points
+
+_MICROSOFT = "com.microsoft"
+
+
+@counts("Attention", domain=_MICROSOFT, settings=(3, 6))
+def _attention(op: Operation) -> Count:
+    return _projected(op, mask=3, past=4, bias=5)
+
+
+@counts("QAttention", domain=_MICROSOFT, settings=(3, 4, 5, 6, 7))
+def _quantised_attention(op: Operation) -> Count:
+    projected = op.input(0).size // op.input(0).shape[-1] * op.input(1).shape[-1]
+    offsets = zero_points(op, ((0, 6), (1, 7)))
+    return _projected(op, mask=5, past=8, bias=None) + offsets + Count(muls=projected)
+
+
+def _projected(op: Operation, mask: int, past: int, bias: int | None) -> Count:
+    """Attention whose projections of one input to Q, K and V are part of the operator."""
+    batch, tokens, features = op.input(0).shape
+    columns = op.input(1).shape[-1]
+    heads = op.integer("num_heads", 1)
+    sizes = op.integers("qkv_hidden_sizes") or (columns // 3,) * 3
+    total = tokens + _past(op, past, axis=3)
+    scores = batch * heads * tokens * total
+    masks = op.has(mask) + (bias is not None and op.has(bias))
+    outputs = batch * tokens * columns
+    projection = Count(macs=outputs * features, adds=outputs if op.has(2) else 0)
+    return projection + scaled_dot_product(scores, sizes[0] // heads, sizes[2] // heads, masks)
+
+
+@counts("MultiHeadAttention", domain=_MICROSOFT, settings=(4, 8, 9))
+def _multi_head(op: Operation) -> Count:
+    query = op.input(0).shape
+    heads = op.integer("num_heads", 1)
+    batch, tokens = query[:2]
+    width = query[4] if len(query) == 5 else query[2] // heads
+    value_width = op.output().shape[-1] // heads
+    scores = batch * heads * tokens * (_key_tokens(op) + _past(op, 6, axis=2))
+    bias = Count(adds=sum(op.input(i).size for i in range(3) if op.has(i)) if op.has(3) else 0)
+    masks = op.has(4) + op.has(5)
+    return bias + scaled_dot_product(scores, width, value_width, masks)
+
+
+def _key_tokens(op: Operation) -> int:
+    """K is [B, S, H E], [B, H, S, E], packed with V, or with V in the query."""
+    if not op.has(1):
+        return op.input(0).shape[1]
+    key = op.input(1).shape
+    return key[2] if len(key) == 4 else key[1]
+
+
+@counts("GroupQueryAttention", domain=_MICROSOFT, settings=(5, 6, 7, 8, 9, 12, 13))
+def _group_query(op: Operation) -> Count:
+    batch, tokens, features = op.input(0).shape
+    heads, key_heads = op.integer("num_heads", 1), op.integer("kv_num_heads", 1)
+    width = features // (heads if op.has(1) else heads + 2 * key_heads)
+    scores = batch * heads * tokens * _total_tokens(op, tokens)
+    count = scaled_dot_product(scores, width, width, masks=int(op.has(10)))
+    if op.number("softcap", 0.0):
+        count += SOFTCAP * scores
+    if op.integer("do_rotary", 0):  # of the queries and the keys; a pair of tables' half is a head
+        rotated = 2 * op.input(7).shape[-1]
+        count += Count(adds=1, muls=2) * (batch * tokens * (heads + key_heads) * rotated)
+    return count
+
+
+def _total_tokens(op: Operation, tokens: int) -> int:
+    """Keys that each query meets: stored, or what the cache held plus what is new."""
+    stored = op.constant(6)
+    if stored is not None:
+        return int(stored.reshape(-1)[0])
+    past = op.input(3).shape[2] if op.has(3) else 0
+    if past and op.output(1).shape[2] == past:
+        raise UnknownWorkError("how much of its cache is filled is told at run time")
+    return past + tokens
+
+
+def _past(op: Operation, index: int, axis: int) -> int:
+    """Tokens in the cache; a buffer shared with the output is filled to an unknown length."""
+    if not op.has(index):
+        return 0
+    if op.integer("past_present_share_buffer", 0):
+        raise UnknownWorkError("how much of its cache is filled is told at run time")
+    return op.input(index).shape[axis]
+
+
+@counts("RotaryEmbedding", domain=_MICROSOFT, settings=(1, 2, 3))
+def _rotary(op: Operation) -> Count:
+    """[B, S, H E] or [B, H, S, E]; the tables are half as wide as what rotates."""
+    shape = op.input(0).shape
+    heads = op.integer("num_heads", 0)
+    if len(shape) == 4:
+        return rotary(op, shape[-1])
+    return rotary(op, shape[-1] // heads if heads else 2 * op.input(2).shape[-1])

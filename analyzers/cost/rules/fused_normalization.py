@@ -1,0 +1,67 @@
+"""onnxruntime's normalisations with what it fuses before them: residuals, biases, embeddings."""
+
+from __future__ import annotations
+
+import math
+
+from analyzers.cost import traffic
+from analyzers.cost.activations import PER_ELEMENT
+from analyzers.cost.count import Count
+from analyzers.cost.operation import Operation
+from analyzers.cost.registry import counts
+from analyzers.cost.rules.normalization import SCALE, SHIFT, normalise, root_mean_square, rows
+from analyzers.cost.traffic import Bytes
+
+_MICROSOFT = "com.microsoft"
+
+
+@counts("LayerNormalization", domain=_MICROSOFT)
+def _layer(op: Operation) -> Count:
+    return _layer_norm(op, shift=2)
+
+
+@counts("SkipLayerNormalization", domain=_MICROSOFT)
+def _skip_layer(op: Operation) -> Count:
+    residual = Count(adds=1 + op.has(4)) * op.input(0).size
+    return residual + _layer_norm(op, shift=3)
+
+
+@counts("SkipSimplifiedLayerNormalization", domain=_MICROSOFT)
+def _skip_rms(op: Operation) -> Count:
+    elements = op.input(0).size
+    residual = Count(adds=1 + op.has(3)) * elements
+    return residual + root_mean_square(elements, rows(op)) + SCALE * elements
+
+
+@counts("GroupNorm", "SkipGroupNorm", domain=_MICROSOFT)
+def _group(op: Operation) -> Count:
+    """Skip and bias first, if given; the activation is SiLU or none."""
+    elements = op.input(0).size
+    groups = op.input(0).shape[0] * op.integer("groups", 1)
+    residual = Count(adds=op.has(3) + op.has(4))
+    activation = PER_ELEMENT["Sigmoid"] + Count(muls=1) if op.integer("activation", 0) else Count()
+    return normalise(elements, groups) + (residual + SCALE + SHIFT + activation) * elements
+
+
+def _embedding_traffic(op: Operation) -> tuple[Bytes, Bytes]:
+    """Of each table as much as the output is large; the rest whole."""
+    written = op.output().nbytes
+    tables = [op.node.inputs[index] for index in (2, 3, 4) if op.has(index)]
+    rest = traffic.total(operand for operand in op.inputs() if operand.name not in tables)
+    read = None if written is None or rest is None else rest + written * len(tables)
+    return read, traffic.total(op.outputs())
+
+
+@counts("EmbedLayerNormalization", domain=_MICROSOFT, moves=_embedding_traffic, settings=(7, 8))
+def _embed(op: Operation) -> Count:
+    """The sum of the word's, the position's and perhaps the segment's embedding, normalised."""
+    output = op.output()
+    tokens = math.prod(output.shape[:-1])
+    summed = Count(adds=1 + op.has(4))
+    return normalise(output.size, tokens) + (summed + SCALE + SHIFT) * output.size
+
+
+def _layer_norm(op: Operation, shift: int) -> Count:
+    elements = op.input(0).size
+    affine = SCALE + SHIFT if op.has(shift) else SCALE
+    return normalise(elements, rows(op)) + affine * elements

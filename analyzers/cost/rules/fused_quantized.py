@@ -1,0 +1,84 @@
+"""onnxruntime's quantised operators: dequantise each operand, compute, requantise the output."""
+
+from __future__ import annotations
+
+import math
+
+from analyzers.cost import traffic
+from analyzers.cost.activations import PER_ELEMENT
+from analyzers.cost.count import Count
+from analyzers.cost.operation import Operation
+from analyzers.cost.registry import counts
+from analyzers.cost.rules import softmax
+from analyzers.cost.rules.pooling import average
+from analyzers.cost.rules.quantization import DEQUANTISE, REQUANTISE
+
+_MICROSOFT = "com.microsoft"
+
+
+@counts("QLinearAdd", domain=_MICROSOFT, settings=(1, 2, 4, 5, 6, 7))
+def _add(op: Operation) -> Count:
+    return _binary(op, Count(adds=1))
+
+
+@counts("QLinearMul", domain=_MICROSOFT, settings=(1, 2, 4, 5, 6, 7))
+def _mul(op: Operation) -> Count:
+    return _binary(op, Count(muls=1))
+
+
+@counts("QLinearLeakyRelu", domain=_MICROSOFT, settings=(1, 2, 3, 4))
+def _leaky_relu(op: Operation) -> Count:
+    return (DEQUANTISE + PER_ELEMENT["LeakyRelu"] + REQUANTISE) * op.output().size
+
+
+@counts("QLinearSigmoid", domain=_MICROSOFT, settings=(1, 2, 3, 4))
+def _sigmoid(op: Operation) -> Count:
+    return (DEQUANTISE + PER_ELEMENT["Sigmoid"] + REQUANTISE) * op.output().size
+
+
+@counts("QLinearSoftmax", domain=_MICROSOFT, settings=(1, 2, 3, 4))
+def _softmax(op: Operation) -> Count:
+    return (DEQUANTISE + softmax.PER_ELEMENT + REQUANTISE) * op.output().size
+
+
+@counts("QLinearConcat", domain=_MICROSOFT, settings=(0, 1))
+def _concat(op: Operation) -> Count:
+    return (DEQUANTISE + REQUANTISE) * op.output().size
+
+
+@counts("QLinearWhere", domain=_MICROSOFT, settings=(0, 2, 3, 5, 6, 7, 8))
+def _where(op: Operation) -> Count:
+    return (DEQUANTISE + REQUANTISE) * op.output().size
+
+
+@counts("QLinearAveragePool", domain=_MICROSOFT, settings=(1, 2, 3, 4))
+def _average_pool(op: Operation) -> Count:
+    window = math.prod(op.integers("kernel_shape"))
+    return (average(window) + REQUANTISE) * op.output().size
+
+
+@counts("QLinearGlobalAveragePool", "QLinearReduceMean", domain=_MICROSOFT, settings=(1, 2, 3, 4))
+def _mean(op: Operation) -> Count:
+    return Count(adds=op.input(0).size) + (Count(other=1) + REQUANTISE) * op.output().size
+
+
+def _unpacked(op: Operation) -> int:
+    """Elements of the table: bytes hold two 4-bit ones, the 4-bit types count by themselves."""
+    table = op.input(0)
+    return table.size * (8 // op.integer("bits", 4)) if table.dtype == "uint8" else table.size
+
+
+@counts(
+    "GatherBlockQuantized",
+    domain=_MICROSOFT,
+    moves=traffic.selects,
+    settings=(1, 2, 3),
+    packed={0: _unpacked},
+)
+def _gather(op: Operation) -> Count:
+    return DEQUANTISE * op.output().size
+
+
+def _binary(op: Operation, one: Count) -> Count:
+    operands = op.input(0).size + op.input(3).size
+    return DEQUANTISE * operands + (one + REQUANTISE) * op.output().size

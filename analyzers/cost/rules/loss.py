@@ -1,0 +1,32 @@
+"""Losses of a classification."""
+
+from __future__ import annotations
+
+from analyzers.cost.count import Count
+from analyzers.cost.operation import Operation
+from analyzers.cost.registry import counts
+from analyzers.cost.rules.softmax import log_softmax
+
+
+@counts("NegativeLogLikelihoodLoss", settings=(1, 2))
+def _likelihood(op: Operation) -> Count:
+    return _loss(op)
+
+
+@counts("SoftmaxCrossEntropyLoss", settings=(1, 2))
+def _cross_entropy(op: Operation) -> Count:
+    scores = op.input(0)
+    return log_softmax(scores.size, scores.size // max(scores.shape[1], 1)) + _loss(op)
+
+
+def _loss(op: Operation) -> Count:
+    """Negate, weigh, sum; a mean divides by the number or the summed weights of the samples."""
+    samples = op.input(1).size
+    weighted = op.has(2)
+    reduction = op.text("reduction", "mean")
+    count = Count(muls=int(weighted), other=1) * samples
+    if reduction != "none":
+        count += Count(adds=samples)
+    if reduction == "mean":
+        count += Count(adds=samples if weighted else 0, other=1)
+    return count

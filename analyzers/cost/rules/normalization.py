@@ -1,0 +1,89 @@
+"""Normalisations. With trained statistics: one multiplication and one addition per element.
+
+With statistics of the data: a sum and a division give the mean; a subtraction, a square, a sum and
+a division the variance; an addition of epsilon, a root and a reciprocal the factor, one
+multiplication per element applies it. Scale and shift are one operation per element each.
+"""
+
+from __future__ import annotations
+
+import math
+
+from analyzers.cost.count import Count
+from analyzers.cost.operation import Operation
+from analyzers.cost.registry import counts
+
+SCALE = Count(muls=1)
+SHIFT = Count(adds=1)
+_STATISTICS = Count(adds=3, muls=1)  # sum; centre, square, sum: per element
+
+
+@counts("BatchNormalization", settings=(3, 4))
+def _batch(op: Operation) -> Count:
+    per_element = SCALE + SHIFT
+    if op.integer("training_mode", 0) or len(op.node.outputs) > 1:
+        per_element += _STATISTICS
+    return per_element * op.output().size
+
+
+@counts("InstanceNormalization")
+def _instance(op: Operation) -> Count:
+    groups = math.prod(op.input(0).shape[:2])
+    return normalise(op.input(0).size, groups) + (SCALE + SHIFT) * op.input(0).size
+
+
+@counts("GroupNormalization")
+def _group(op: Operation) -> Count:
+    groups = op.input(0).shape[0] * op.integer("num_groups", 1)
+    return normalise(op.input(0).size, groups) + (SCALE + SHIFT) * op.input(0).size
+
+
+@counts("LayerNormalization")
+def _layer(op: Operation) -> Count:
+    affine = SCALE + SHIFT if op.has(2) else SCALE
+    return normalise(op.input(0).size, rows(op)) + affine * op.input(0).size
+
+
+@counts("RMSNormalization", "SimplifiedLayerNormalization")
+@counts("SimplifiedLayerNormalization", domain="com.microsoft")
+def _rms(op: Operation) -> Count:
+    return root_mean_square(op.input(0).size, rows(op)) + SCALE * op.input(0).size
+
+
+@counts("MeanVarianceNormalization")
+def _mean_variance(op: Operation) -> Count:
+    shape = op.input(0).shape
+    axes = {axis % len(shape) for axis in op.integers("axes") or (0, 2, 3)}
+    groups = math.prod(size for axis, size in enumerate(shape) if axis not in axes)
+    return normalise(op.input(0).size, groups)
+
+
+@counts("LpNormalization")
+def _lp(op: Operation) -> Count:
+    elements = op.input(0).size
+    rows = elements // max(op.input(0).shape[op.integer("axis", -1)], 1)
+    if op.integer("p", 2) == 1:
+        return Count(adds=1, other=2) * elements  # absolute value, sum, division
+    return Count(adds=1, muls=1, other=1) * elements + Count(other=rows)
+
+
+@counts("LRN")
+def _local_response(op: Operation) -> Count:
+    """x / (bias + alpha / size × the sum of `size` squares) ** beta."""
+    return Count(adds=op.integer("size", 1) + 1, muls=2, other=2) * op.output().size
+
+
+def normalise(elements: int, groups: int) -> Count:
+    """To mean 0 and variance 1 within each group."""
+    return (_STATISTICS + SCALE) * elements + Count(adds=1, other=4) * groups
+
+
+def root_mean_square(elements: int, groups: int) -> Count:
+    """To a mean square of 1 within each group: square, sum; divide, epsilon, root, reciprocal."""
+    return (Count(adds=1, muls=1) + SCALE) * elements + Count(adds=1, other=3) * groups
+
+
+def rows(op: Operation) -> int:
+    """Groups normalised by themselves: the axes before `axis`."""
+    shape = op.input(0).shape
+    return math.prod(shape[: op.integer("axis", -1) % len(shape)])

@@ -1,0 +1,43 @@
+"""Changes between real numbers and the integers that stand for them."""
+
+from __future__ import annotations
+
+from analyzers.cost.count import Count
+from analyzers.cost.operation import Operation
+from analyzers.cost.registry import counts
+
+REQUANTISE = Count(adds=1, muls=1, other=3)
+"""Per output of a quantised operator: scale, round, add the zero point, clamp to both ends."""
+
+DEQUANTISE = Count(adds=1, muls=1)
+"""Subtract the zero point, scale."""
+
+_QUANTISE = Count(adds=1, other=4)
+"""Divide by the scale, round, add the zero point, clamp to both ends."""
+
+
+@counts("QuantizeLinear", settings=(1, 2))
+@counts("QuantizeLinear", domain="com.microsoft", settings=(1, 2))
+def _quantize(op: Operation) -> Count:
+    return Count(adds=int(op.has(2)), other=_QUANTISE.other) * op.output().size
+
+
+@counts("DequantizeLinear", settings=(1, 2))
+@counts("DequantizeLinear", domain="com.microsoft", settings=(1, 2))
+def _dequantize(op: Operation) -> Count:
+    return Count(adds=int(op.has(2)), muls=1) * op.output().size
+
+
+@counts("DynamicQuantizeLinear")
+def _dynamic_quantize(op: Operation) -> Count:
+    return dynamic_quantise(op.input(0).size)
+
+
+def dynamic_quantise(elements: int) -> Count:
+    """Compare for both ends of the range, then quantise; the scale itself is not counted."""
+    return (Count(other=2) + _QUANTISE) * elements
+
+
+def zero_points(op: Operation, pairs: tuple[tuple[int, int], ...]) -> Count:
+    """One subtraction per element of each operand whose zero point is given."""
+    return Count(adds=sum(op.input(data).size for data, zero in pairs if op.has(zero)))

@@ -1,0 +1,48 @@
+"""Recurrent layers over the full, padded sequence: W x + R h per step, then the gates."""
+
+from __future__ import annotations
+
+from analyzers.cost.activations import per_element
+from analyzers.cost.count import Count
+from analyzers.cost.operation import Operation
+from analyzers.cost.registry import counts
+
+# Of one hidden unit and step: gates, the uses of each activation, and the arithmetic of the state.
+_CELLS = {
+    "RNN": (1, (("Tanh", 1),), Count()),
+    # r h; (1 - z) n + z h
+    "GRU": (3, (("Sigmoid", 2), ("Tanh", 1)), Count(adds=2, muls=3)),
+    # f c + i g; o tanh(c)
+    "LSTM": (4, (("Sigmoid", 3), ("Tanh", 1), ("Tanh", 1)), Count(adds=1, muls=3)),
+}
+
+
+@counts("RNN", "GRU", "LSTM", settings=(4, 5, 6))
+def _recurrent(op: Operation) -> Count:
+    return recurrent(op, op.op_type)
+
+
+@counts("DynamicQuantizeLSTM", domain="com.microsoft", settings=(4, 5, 6, 8, 9, 10, 11))
+def _quantised_lstm(op: Operation) -> Count:
+    return recurrent(op, "LSTM")
+
+
+def recurrent(op: Operation, cell: str) -> Count:
+    """The work of a layer; X is [sequence, batch, input], either way round."""
+    gates, activations, state = _CELLS[cell]
+    steps = op.input(0).shape[0] * op.input(0).shape[1]
+    weights, recurrence = op.input(1), op.input(2)
+    directions = weights.shape[0]
+    units = op.integer("hidden_size", 0) or recurrence.shape[-1]
+    preactivations = Count(adds=gates * (3 if op.has(3) else 1))  # two biases and the one sum
+    if op.number("clip", 0.0):
+        preactivations += Count(other=2 * gates)
+    per_unit = state + preactivations
+    if cell == "LSTM" and op.has(7):
+        per_unit += Count(adds=3, muls=3)  # peepholes
+    names = op.texts("activations") or tuple(name for name, _ in activations) * directions
+    elementwise = per_unit * directions
+    for position, name in enumerate(names):
+        elementwise += per_element(name) * activations[position % len(activations)][1]
+    macs = Count(macs=weights.size + recurrence.size)
+    return macs * steps + elementwise * (units * steps)

@@ -1,0 +1,63 @@
+"""Reductions over axes, from their neutral element: n operations for n elements."""
+
+from __future__ import annotations
+
+import math
+
+from analyzers.cost.count import NOTHING, Count
+from analyzers.cost.operation import Operation
+from analyzers.cost.registry import counts
+
+_OVER = {
+    # per input element, per output element
+    "ReduceSum": (Count(adds=1), NOTHING),
+    "ReduceMean": (Count(adds=1), Count(other=1)),
+    "ReduceProd": (Count(muls=1), NOTHING),
+    "ReduceMax": (Count(other=1), NOTHING),
+    "ReduceMin": (Count(other=1), NOTHING),
+    "ReduceL1": (Count(adds=1, other=1), NOTHING),
+    "ReduceL2": (Count(adds=1, muls=1), Count(other=1)),
+    "ReduceSumSquare": (Count(adds=1, muls=1), NOTHING),
+    "ReduceLogSum": (Count(adds=1), Count(other=1)),
+    "ReduceLogSumExp": (Count(adds=2, other=2), Count(adds=1, other=1)),  # the maximum taken out
+}
+
+
+@counts(*_OVER, settings=(1,))
+def _reduce(op: Operation) -> Count:
+    if op.integer("noop_with_empty_axes", 0) and not _names_axes(op):
+        return NOTHING
+    per_input, per_output = _OVER[op.op_type]
+    return per_input * op.input(0).size + per_output * op.output().size
+
+
+def _names_axes(op: Operation) -> bool:
+    return bool(op.integers("axes")) or (op.has(1) and op.input(1).size > 0)
+
+
+@counts("ArgMax", "ArgMin", "NonZero")
+def _compare(op: Operation) -> Count:
+    return Count(other=1) * op.input(0).size
+
+
+@counts("CumSum", settings=(1,))
+def _cumulative_sum(op: Operation) -> Count:
+    return Count(adds=1) * op.input(0).size
+
+
+@counts("CumProd", settings=(1,))
+def _cumulative_product(op: Operation) -> Count:
+    return Count(muls=1) * op.input(0).size
+
+
+@counts("TopK", settings=(1,))
+def _top_k(op: Operation) -> Count:
+    """Each element is compared down a heap of the k best."""
+    kept = op.output().shape[op.integer("axis", -1)]
+    return Count(other=math.ceil(math.log2(kept + 1))) * op.input(0).size
+
+
+@counts("Col2Im", settings=(1, 2))
+def _col2im(op: Operation) -> Count:
+    """Every element of the columns is added to its place in the image."""
+    return Count(adds=1) * op.input(0).size

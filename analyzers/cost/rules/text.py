@@ -1,0 +1,12 @@
+"""Operators on strings: no arithmetic; their bytes are not known, as strings have no fixed size."""
+
+from __future__ import annotations
+
+from analyzers.cost.count import NOTHING, Count
+from analyzers.cost.operation import Operation
+from analyzers.cost.registry import counts
+
+
+@counts("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch")
+def _strings(op: Operation) -> Count:
+    return NOTHING

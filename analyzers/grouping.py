@@ -1,0 +1,69 @@
+"""The node table folded: by what ran, by operator, by module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tracer.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUMMED = (
+    "calls", "time_us", "time_us_raw", "time_share", "macs", "adds", "muls", "flops", "params",
+    "param_bytes", "bytes_read", "bytes_written",
+)  # fmt: skip
+"""Columns that add up over nodes; a sum of missing values alone is missing."""
+
+UNKNOWN_MODULE = "(no module)"
+
+
+def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
+    """A row for each kernel or single node, in the order of the graph; fused nodes share one.
+
+    `node` and the statistics are those of the first node; `op_type` names all, `nodes` counts.
+    """
+    timed = bool(nodes["time_us"].notna().any())
+    fused = nodes["kernels"].notna() & timed
+    label = nodes["node"].where(~fused, "kernel " + nodes["kernels"].astype("string"))
+    groups = nodes.groupby(label, sort=False)
+    folded = groups.first()
+    folded[list(SUMMED)] = groups[list(SUMMED)].sum(min_count=1)
+    folded["calls"] = groups["calls"].first()
+    folded["nodes"] = groups.size()
+    shared = groups["op_type"].transform("size") > 1
+    joined = nodes[shared].groupby(label[shared], sort=False)["op_type"].agg("+".join)
+    folded.loc[joined.index, "op_type"] = joined
+    return folded.reset_index(drop=True)
+
+
+def by_op(nodes: pd.DataFrame) -> pd.DataFrame:
+    """A row for each operator, or combination of fused ones."""
+    return _fold(by_node(nodes), "op_type")
+
+
+def by_module(nodes: pd.DataFrame) -> pd.DataFrame:
+    """A row for each module; nodes of no known module are together."""
+    folded = by_node(nodes)
+    module = folded["module"].fillna(UNKNOWN_MODULE).replace("", "(root)")
+    return _fold(folded.assign(module=module), "module")
+
+
+GROUPINGS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "node": by_node,
+    "op": by_op,
+    "module": by_module,
+}
+
+
+def grouped(nodes: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Fold the rows of one run. Raises UsageError for a grouping there is none of."""
+    if by not in GROUPINGS:
+        raise UsageError(f"cannot group by '{by}'", f"Group by {', '.join(GROUPINGS)}.")
+    return GROUPINGS[by](nodes)
+
+
+def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:
+    columns = [*SUMMED, "nodes"]
+    return rows.groupby(key, sort=False)[columns].sum(min_count=1).reset_index()

@@ -1,0 +1,84 @@
+"""The node table: what the analyzers found, joined to what the model says of each node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tracer.trace import COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tracer.model import Model, Node
+    from tracer.shapes import Types
+    from tracer.trace import Run
+
+_TEXTS = (
+    "node", "op_type", "domain", "module", "source", "executor", "input_shapes", "output_shapes",
+    "kernels",
+)  # fmt: skip
+_INTEGERS = ("index", "batch", "macs", "adds", "muls", "flops", "params", "param_bytes")
+_BYTES = ("bytes_read", "bytes_written")
+
+
+def node_table(
+    model: Model, types: Types, parts: Sequence[pd.DataFrame], run: Run | None = None
+) -> pd.DataFrame:
+    """A row for each node of `model` in its order, then the runtime's own kernels.
+
+    `parts` are the columns of the analyzers, indexed by node key. Columns nobody filled are
+    missing values.
+    """
+    import pandas as pd
+
+    table = _identity(model, types)
+    for part in parts:
+        table = table.join(part, how="outer", sort=False)
+    known = {node.key: None for node in model.nodes}
+    extra = [key for key in table.index if key not in known]
+    table = table.reindex([*known, *extra])
+    table["node"] = table.index
+    if run is not None:
+        table["executor"], table["batch"] = run.executor, run.batch
+        _describe_kernels(table, run, extra)
+    table = table.reindex(columns=list(COLUMNS)).reset_index(drop=True)
+    for column in (*_INTEGERS, *_BYTES):
+        table[column] = pd.to_numeric(table[column]).astype("Int64")
+    return table.astype(dict.fromkeys(_TEXTS, "string"))
+
+
+def _identity(model: Model, types: Types) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(
+        [
+            {
+                "index": node.index,
+                "op_type": node.op_type,
+                "domain": node.domain,
+                "module": node.module,
+                "source": node.source,
+                "input_shapes": _shapes(node.inputs, node, types),
+                "output_shapes": _shapes(node.outputs, node, types),
+            }
+            for node in model.nodes
+        ],
+        index=[node.key for node in model.nodes],
+    )
+
+
+def _shapes(names: Sequence[str], node: Node, types: Types) -> str:
+    return ", ".join(str(types.of(name, node.scope) or "?") for name in names if name)
+
+
+def _describe_kernels(table: pd.DataFrame, run: Run, keys: Sequence[str]) -> None:
+    """Fill the rows of the runtime's own kernels from what the profile says of them."""
+    by_name = {kernel.name: kernel for kernel in run.kernels}
+    for key in keys:
+        kernel = by_name.get(str(table.at[key, "kernels"]))
+        if kernel is not None:
+            table.at[key, "op_type"] = kernel.op_type
+            table.at[key, "domain"] = kernel.domain
+            table.at[key, "input_shapes"] = ", ".join(map(str, kernel.input_types))
+            table.at[key, "output_shapes"] = ", ".join(map(str, kernel.output_types))

@@ -1,0 +1,59 @@
+"""Numbers and names as people read them."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def si(value: float | None) -> str:
+    """`2.36 M`; '' for what is not known."""
+    if value is None or math.isnan(value):
+        return ""
+    for scale, unit in _UNITS:
+        if abs(value) >= scale:
+            return (
+                f"{value / scale:.3g} {unit}"
+                if value < 999.5 * scale
+                else f"{value / scale:.0f} {unit}"
+            )
+    return f"{value:.3g}"
+
+
+def micros(value: float | None) -> str:
+    """µs with the digits that mean something: `12,345`, `217.5`, `4.80`."""
+    if value is None or math.isnan(value):
+        return ""
+    digits = 0 if value >= 1000 else 1 if value >= 100 else 2
+    return f"{value:,.{digits}f}"
+
+
+def percent(value: float | None) -> str:
+    """`7.2%`."""
+    return "" if value is None or math.isnan(value) else f"{value:.1%}"
+
+
+def bar(share: float | None, width: int) -> str:
+    """A bar of `share` (0 to 1) of `width` cells, in eighths of a cell."""
+    if share is None or math.isnan(share):
+        return ""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+
+
+def printable(text: str) -> str:
+    """`text` with control and direction-changing characters shown as escapes.
+
+    Names come from files: an escape sequence in one must not reach a terminal.
+    """
+    return "".join(
+        char if unicodedata.category(char) not in ("Cc", "Cf", "Zl", "Zp", "Cs") else _escape(char)
+        for char in text
+    )
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode()

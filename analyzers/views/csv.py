@@ -1,0 +1,31 @@
+"""`.csv`: the node table, or its folded form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analyzers.views import ViewOptions
+    from tracer.trace import Trace
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def render(trace: Trace, options: ViewOptions) -> bytes:
+    """UTF-8 CSV (RFC 4180) with a header; a missing value is an empty cell.
+
+    Text that a spreadsheet would run as a formula gets an apostrophe before it.
+    """
+    from analyzers.views._tables import table
+
+    shown = table(trace, options)
+    for column in shown.columns:
+        if shown[column].dtype.kind not in "iufb":
+            shown[column] = shown[column].map(_inert, na_action="ignore")
+    return shown.to_csv(index=False, lineterminator="\n").encode()
+
+
+def _inert(cell: object) -> object:
+    if isinstance(cell, str) and cell.startswith(_FORMULA):
+        return f"'{cell}"
+    return cell

@@ -1,0 +1,70 @@
+"""`.md`: the table of each run for a README or an issue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from analyzers.grouping import grouped
+from analyzers.views import ViewOptions, _headline
+from analyzers.views._format import micros, percent, printable, si
+from analyzers.views._tables import split
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tracer.trace import Trace
+
+_COLUMNS = (
+    ("node", "node", str),
+    ("module", "module", str),
+    ("op", "op_type", str),
+    ("time µs", "time_us", micros),
+    ("raw µs", "time_us_raw", micros),
+    ("share", "time_share", percent),
+    ("MACs", "macs", si),
+    ("flops", "flops", si),
+    ("params", "params", si),
+)
+
+
+def render(trace: Trace, options: ViewOptions) -> bytes:
+    """GitHub-flavoured Markdown, UTF-8; columns nobody filled are left out."""
+    lines: list[str] = []
+    for index, nodes in enumerate(split(trace.nodes)):
+        run = trace.runs[index] if trace.runs else None
+        batch = nodes["batch"].iloc[0] if nodes["batch"].notna().any() else None
+        lines += [f"### {_cell(_headline.headline(trace, run, batch))}", ""]
+        if run is not None:
+            lines += [f"- {line}" for line in _headline.verdict(run, nodes)]
+        lines += [f"- {_headline.totals(trace, nodes)}", ""]
+        lines += [*_table(grouped(nodes, options.by), options.top), ""]
+    lines += [f"- note: {_cell(note)}" for note in trace.notes]
+    lines.append(f"- {_cell(trace.environment.summary)}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _table(rows: pd.DataFrame, top: int | None) -> Iterator[str]:
+    key = "time_us" if rows["time_us"].notna().any() else "macs"
+    rows = rows.sort_values(key, ascending=False, kind="stable", na_position="last")
+    columns = [c for c in _COLUMNS if c[1] in rows and rows[c[1]].notna().any()]
+    yield "| " + " | ".join(header for header, _, _ in columns) + " |"
+    yield "|" + "|".join("---" if text is str else "---:" for _, _, text in columns) + "|"
+    for _, row in (rows.head(top) if top else rows).iterrows():
+        yield "| " + " | ".join(_text(row[field], text) for _, field, text in columns) + " |"
+
+
+def _text(value: Any, text: Any) -> str:
+    import pandas as pd
+
+    if pd.isna(value):
+        return ""
+    return _cell(value) if text is str else text(float(value))
+
+
+def _cell(value: object) -> str:
+    """Names come from files: nothing in one may end the cell or begin a tag."""
+    text = printable(str(value))
+    for char in "\\|<>`*_[]":
+        text = text.replace(char, f"\\{char}")
+    return text

@@ -1,0 +1,16 @@
+"""`.png`: the bar chart of the layers (needs the `plots` extra)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analyzers.views import _chart
+
+if TYPE_CHECKING:
+    from analyzers.views import ViewOptions
+    from tracer.trace import Trace
+
+
+def render(trace: Trace, options: ViewOptions) -> bytes:
+    """Raises UsageError where matplotlib is not installed."""
+    return _chart.draw(trace, options, "png")

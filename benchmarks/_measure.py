@@ -1,0 +1,47 @@
+"""How the benchmarks time whole commands: in turn, medians, and the ratio pair by pair."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Wall seconds and peak resident memory (MiB) of one finished process."""
+
+    seconds: float
+    peak_mib: float
+
+
+def measure(command: list[str]) -> Usage:
+    """Run a command to its end; it must succeed."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    if status:
+        raise SystemExit(f"{' '.join(command)} failed:\n{errors.decode()}")
+    return Usage(seconds, usage.ru_maxrss / 1024)
+
+
+def in_turn(first: list[str], second: list[str], repeats: int) -> tuple[list[Usage], list[Usage]]:
+    """A B A B …, so that the machine's drift meets both."""
+    pairs = [(measure(first), measure(second)) for _ in range(repeats)]
+    return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+def median_ratio(first: list[Usage], second: list[Usage]) -> float:
+    """Median over the pairs of the ratio of their seconds."""
+    return statistics.median(a.seconds / b.seconds for a, b in zip(first, second, strict=True))
+
+
+def python(*args: str) -> list[str]:
+    """A command of this interpreter."""
+    return [sys.executable, *args]

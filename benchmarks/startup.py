@@ -1,0 +1,21 @@
+"""How long `tracer --help` takes, beside an interpreter that does nothing."""
+
+from __future__ import annotations
+
+import statistics
+
+from benchmarks._measure import in_turn, median_ratio, python
+
+REPEATS = 15
+
+
+def main() -> None:
+    """Measure and print."""
+    ours, bare = in_turn(python("-m", "tracer", "--help"), python("-c", "pass"), REPEATS)
+    seconds = statistics.median(usage.seconds for usage in ours)
+    print(f"tracer --help: {seconds:.3f} s (target ≤ 0.15)")
+    print(f"÷ a bare interpreter: {median_ratio(ours, bare):.1f}")
+
+
+if __name__ == "__main__":
+    main()

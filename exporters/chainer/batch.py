@@ -1,0 +1,113 @@
+"""A dynamic batch where onnx_chainer wrote a number.
+
+Chainer works on numbers: `F.reshape(h, (h.shape[0], -1))` is traced as a reshape to (2, -1). The
+model is therefore traced at two batches. What differs between the two is what depends on the
+batch: a Reshape's target is repaired, anything else is refused by name.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from exporters.records import BATCH
+from tracer import provenance
+from tracer.errors import ModelError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+    from numpy.typing import NDArray
+
+    from exporters.chainer.trace import Trace
+
+_REMEDY = "Give --static-batch, or have the model work on any batch."
+
+
+def make_dynamic(first: Trace, second: Trace, batches: tuple[int, int]) -> None:
+    """Make the batch of `first` dynamic, in place, by what differs from `second`.
+
+    They are traces of one model at two `batches`. Raises ModelError where the batch is baked in.
+    """
+    proto, other = first.proto, second.proto
+    _check_same_nodes(proto, other)
+    _name_batch(proto.graph, other.graph, batches)
+    weights = {weight.name: weight for weight in proto.graph.initializer}
+    theirs = {weight.name: weight for weight in other.graph.initializer}
+    for name, weight in weights.items():
+        if weight.SerializeToString() == theirs[name].SerializeToString():
+            continue
+        for node in (n for n in proto.graph.node if name in n.input):
+            if node.op_type != "Reshape" or node.input[1] != name:
+                raise _baked(node)
+            _free(node, weight, theirs[name], first, second)
+
+
+def _check_same_nodes(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
+    ours, theirs = proto.graph.node, other.graph.node
+    for mine, yours in zip(ours, theirs, strict=False):
+        if mine.SerializeToString(deterministic=True) != yours.SerializeToString(
+            deterministic=True
+        ):
+            raise _baked(mine)
+    names = [{w.name for w in p.graph.initializer} for p in (proto, other)]
+    if len(ours) != len(theirs) or names[0] != names[1]:
+        raise ModelError("the model computes another graph for another batch", _REMEDY)
+
+
+def _name_batch(graph: onnx.GraphProto, other: onnx.GraphProto, batches: tuple[int, int]) -> None:
+    """Name the dimensions that are the batch, and leave open those that otherwise depend on it."""
+    for values, others in ((graph.input, other.input), (graph.output, other.output)):
+        for value, twin in zip(values, others, strict=True):
+            dims = value.type.tensor_type.shape.dim
+            for dim, theirs in zip(dims, twin.type.tensor_type.shape.dim, strict=True):
+                sizes = dim.dim_value, theirs.dim_value
+                if sizes[0] != sizes[1]:
+                    dim.Clear()
+                if sizes == batches:
+                    dim.dim_param = BATCH
+
+
+def _free(
+    node: onnx.NodeProto,
+    weight: onnx.TensorProto,
+    other: onnx.TensorProto,
+    first: Trace,
+    second: Trace,
+) -> None:
+    """Write 0, "as in the input", or -1, "what is left", for the size that varies."""
+    import numpy as np
+    from onnx import numpy_helper
+
+    shapes = [trace.values[node.input[0]].shape for trace in (first, second)]
+    targets = [
+        _resolved(numpy_helper.to_array(proto), shape)
+        for proto, shape in zip((weight, other), shapes, strict=True)
+    ]
+    free = np.array(targets[0])
+    for axis in np.flatnonzero(targets[0] != targets[1]):
+        kept = all(
+            axis < len(shape) and target[axis] == shape[axis]
+            for target, shape in zip(targets, shapes, strict=True)
+        )
+        free[axis] = 0 if kept else -1
+    if np.count_nonzero(free == -1) > 1:
+        raise _baked(node)
+    weight.CopyFrom(numpy_helper.from_array(free, weight.name))
+
+
+def _resolved(target: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """The target with the number that its -1 stands for, which the batch may yet need."""
+    import numpy as np
+
+    rest = int(np.prod(target[target != -1]))
+    return np.where(target == -1, math.prod(shape) // max(rest, 1), target)
+
+
+def _baked(node: onnx.NodeProto) -> ModelError:
+    module, source = provenance.module_of(node), provenance.source_of(node)
+    where = f" of module '{module}'" if module else ""
+    where += f" at {source}" if source else ""
+    return ModelError(
+        f"the batch is baked into node '{node.name}' ({node.op_type}){where}", _REMEDY
+    )

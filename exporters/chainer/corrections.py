@@ -1,0 +1,119 @@
+"""Where onnx_chainer's converters leave something out, by function.
+
+A correction is given the parameters of the conversion and onnx_chainer's own converter, and
+returns the nodes. It imports onnx_chainer, so it is called only while a model is traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import onnx
+
+Nodes: TypeAlias = "Sequence[onnx.NodeProto]"
+Convert: TypeAlias = Callable[[Any], Nodes]
+
+
+def correct(name: str, params: Any, convert: Convert) -> Nodes:
+    """The nodes of the function that onnx_chainer knows as `name`."""
+    correction = _CORRECTIONS.get(name)
+    return correction(params, convert) if correction else convert(params)
+
+
+def _dilated(params: Any, convert: Convert) -> Nodes:
+    """ConvolutionND and DeconvolutionND leave the dilation out."""
+    nodes = convert(params)
+    _set(nodes[-1], dilations=list(params.func.dilate))
+    return nodes
+
+
+def _interpolated(params: Any, convert: Convert) -> Nodes:
+    """ResizeImages aligns the corners unless told otherwise; Resize only if told to."""
+    nodes = convert(params)
+    if nodes[-1].op_type != "Resize" or params.opset_version < 11:
+        return nodes  # before opset 11 there is no choice
+    if params.func.mode == "nearest":
+        _set(nodes[-1], mode="nearest", nearest_mode="floor")
+        _set(nodes[-1], coordinate_transformation_mode="asymmetric")
+        return nodes
+    corners = "align_corners" if params.func.align_corners else "half_pixel"
+    _set(nodes[-1], coordinate_transformation_mode=corners)
+    return nodes
+
+
+def _slope_by_channel(params: Any, convert: Convert) -> Nodes:
+    """PReLU broadcasts its slope from the channel on; ONNX from the last axis back."""
+    from onnx_chainer.onnx_helper import GraphBuilder
+
+    x, slope = (len(variable.shape) for variable in params.func.inputs)
+    axes = list(range(slope, x - 1))
+    if slope == 0 or not axes:
+        return convert(params)
+    builder = GraphBuilder()
+    name = builder.op("Unsqueeze", [params.input_names[1]], axes=axes)
+    builder.op("PRelu", [params.input_names[0], name])
+    return tuple(builder.nodes(params.output_names))
+
+
+def _sharpened(params: Any, convert: Convert) -> Nodes:
+    """Softplus leaves beta out: log(1 + exp(beta x)) / beta."""
+    import numpy as np
+    from onnx_chainer.onnx_helper import GraphBuilder
+
+    if params.func.beta == 1:
+        return convert(params)
+    dtype = params.func.inputs[0].dtype
+    beta = params.context.add_const(np.array(params.func.beta, dtype), "beta")
+    builder = GraphBuilder()
+    scaled = builder.op("Mul", [params.input_names[0], beta])
+    builder.op("Div", [builder.op("Softplus", [scaled]), beta])
+    return tuple(builder.nodes(params.output_names))
+
+
+def _cropped(params: Any, convert: Convert) -> Nodes:
+    """Unpooling2D with `cover_all` stretches the image, where Chainer crops the larger one."""
+    import copy
+
+    from onnx_chainer.functions.array import get_slice_node
+    from onnx_chainer.onnx_helper import GraphBuilder
+
+    function = params.func
+    if not function.cover_all:
+        return convert(params)
+    height, width = function.inputs[0].shape[2:]
+    whole = copy.copy(function)
+    whole.cover_all = False
+    whole.outh = function.sy * (height - 1) + function.kh - 2 * function.ph
+    whole.outw = function.sx * (width - 1) + function.kw - 2 * function.pw
+    outputs, stretched = params.output_names, f"{params.output_names[0]}_whole"
+    params.func, params.output_names = whole, [stretched]
+    nodes = convert(params)
+    params.func, params.output_names = function, outputs
+    builder = GraphBuilder()
+    sizes = [function.outh, function.outw]
+    get_slice_node(
+        builder, params.opset_version, params.context, [stretched], [2, 3], [0, 0], sizes, [1, 1]
+    )
+    return (*nodes, *builder.nodes(outputs))
+
+
+def _set(node: onnx.NodeProto, **attributes: object) -> None:
+    """Give the node these attributes, in place of any it has by their names."""
+    import onnx
+
+    kept = [attribute for attribute in node.attribute if attribute.name not in attributes]
+    made = [onnx.helper.make_attribute(name, value) for name, value in attributes.items()]
+    del node.attribute[:]
+    node.attribute.extend([*kept, *made])
+
+
+_CORRECTIONS: dict[str, Callable[[Any, Convert], Nodes]] = {
+    "ConvolutionND": _dilated,
+    "DeconvolutionND": _dilated,
+    "PReLUFunction": _slope_by_channel,
+    "ResizeImages": _interpolated,
+    "Softplus": _sharpened,
+    "Unpooling2D": _cropped,
+}

@@ -1,0 +1,112 @@
+"""Chainer to ONNX by the onnx_chainer inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporters.records import Conversion, ExportOptions, InputSpec, draw
+from exporters.registry import inherits
+from tracer.errors import ModelError, TracerError, UsageError
+
+if TYPE_CHECKING:
+    import onnx
+
+_OPSET = 11
+
+
+class _Exporter:
+    """See `exporters.records.Exporter`."""
+
+    name = "chainer"
+
+    def prepare(self) -> None:
+        from exporters.chainer.compat import chainer_ready
+
+        chainer_ready()
+
+    def claims(self, model: object) -> bool:
+        return inherits(model, "chainer", "Link")
+
+    def convert(
+        self, model: object, inputs: Sequence[InputSpec], options: ExportOptions
+    ) -> Conversion:
+        from exporters.chainer import trace
+
+        if options.keep_batchnorm:
+            raise UsageError(
+                "--keep-batchnorm is for torch", "Chainer's BatchNormalization always stays."
+            )
+        if not inputs:
+            raise UsageError(
+                "the shape of the input is not known", "Give it: --input-shape 1,3,32,32."
+            )
+        written = min(options.opset or _OPSET, max(trace.OPSETS))
+        if written < min(trace.OPSETS):
+            raise UsageError(
+                f"onnx_chainer does not write opset {written}",
+                f"The oldest is {min(trace.OPSETS)}.",
+            )
+        try:
+            proto = _converted(model, inputs, options, written)
+        except TracerError:
+            raise
+        except Exception as error:  # whatever the model's own code raises
+            raise _failure(model, inputs, error) from error
+        return Conversion(
+            proto,
+            lambda arrays: trace.run(model, arrays),
+            lambda arrays: trace.trace(model, arrays, written).values,
+            tuple(inputs),
+        )
+
+    def load_weights(self, model: object, path: Path, *, trust: bool) -> None:
+        from exporters.chainer.weights import load_weights
+
+        load_weights(model, path, trust=trust)
+
+
+exporter = _Exporter()
+
+
+def _failure(model: object, inputs: Sequence[InputSpec], error: Exception) -> ModelError:
+    shapes = " and ".join(str(list(spec.shape)) for spec in inputs)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = "; ".join(lines[:4]) or type(error).__name__
+    return ModelError(
+        f"Chainer cannot export {type(model).__name__} for inputs of {shapes}: {reason}",
+        "Check --input-shape first; --debug shows where.",
+    )
+
+
+def _converted(
+    model: Any, inputs: Sequence[InputSpec], options: ExportOptions, written: int
+) -> onnx.ModelProto:
+    from exporters.chainer import opset, trace
+    from exporters.chainer.batch import make_dynamic
+    from exporters.chainer.repair import repair
+
+    def traced(specs: Sequence[InputSpec]) -> trace.Trace:
+        found = trace.trace(model, draw(specs, options.seed), written)
+        repair(found.proto)
+        return found
+
+    batches = {spec.shape[0] for spec in inputs if spec.shape}
+    if not options.dynamic_batch or not batches:
+        proto = traced(inputs).proto
+    elif len(batches) > 1:
+        raise ModelError(
+            f"the inputs have different batches: {sorted(batches)}", "Give --static-batch."
+        )
+    else:
+        # 1 is what a dimension also is for other reasons; neither trace uses it.
+        sizes = (max(2, *batches), max(2, *batches) + 1)
+        first, second = (traced([s.with_batch(size) for s in inputs]) for size in sizes)
+        make_dynamic(first, second, sizes)
+        proto = first.proto
+    if options.opset is None or options.opset == written:
+        return proto
+    newer = opset.convert(proto, options.opset, draw(inputs, options.seed), options)
+    repair(newer)  # the version converter adds Constant nodes
+    return newer

@@ -1,0 +1,221 @@
+"""One traced forward pass through onnx_chainer, with what it does not keep: where nodes came from.
+
+onnx_chainer is told of a converter for every function, each of which calls its own converter and
+then writes on the nodes it made which link and which line of the model they stand for. Functions
+that own parameters belong to the parameters' link; the others to the link that was running, which
+a LinkHook knows.
+
+This module imports Chainer, and is imported only by functions that are about to use it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporters.chainer import compat
+from exporters.chainer.corrections import correct
+from exporters.metadata import describe
+from tracer.errors import ModelError
+from tracer.provenance import location
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+    from exporters.records import Arrays
+
+chainer = compat.load()
+_CHAINERS = tuple(Path(importlib.import_module(p).__path__[0]) for p in ("chainer", "onnx_chainer"))
+OPSETS = range(7, 12)
+"""Operator sets that onnx_chainer writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function as it was called: what it read, and who called it where."""
+
+    function: Any
+    reads: Sequence[NDArray[Any]]
+    module: str | None
+    source: str | None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one pass gave: the model as onnx_chainer writes it, and values by tensor name."""
+
+    proto: onnx.ModelProto
+    values: dict[str, NDArray[Any]] = field(repr=False)
+
+
+def trace(model: Any, arrays: Arrays, opset: int) -> Trace:
+    """Export `model` at `opset`, one of `OPSETS`, on these inputs.
+
+    Raises ModelError for a function that has no converter, or has none for its arguments.
+    """
+    import onnx_chainer
+    from onnx_chainer import mapping
+
+    paths = {id(link): _dotted(name) for name, link in reversed(list(model.namedlinks()))}
+    links = _Links(paths)
+    functions = _Functions(links)
+    values: dict[str, NDArray[Any]] = {}
+    convert = _Converter(functions.calls, _owners(model), mapping.converters, values)
+    names = _seen(model, arrays) | set(mapping.converters)
+    with warnings.catch_warnings(), links, functions:
+        warnings.simplefilter("ignore")
+        proto, _, outputs = onnx_chainer.export(
+            model,
+            [array.copy() for array in arrays],
+            opset_version=opset,
+            input_names=_input_names(model, len(arrays)),
+            external_converters={name: convert.named(name) for name in names},
+            return_named_inout=True,
+        )
+    return Trace(proto, values | {name: output.array for name, output in outputs.items()})
+
+
+def run(model: Any, arrays: Arrays) -> list[NDArray[Any]]:
+    """The model's outputs, in evaluation mode."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with chainer.using_config("train", False), chainer.no_backprop_mode():
+            outputs = model(*(array.copy() for array in arrays))
+    if isinstance(outputs, dict):
+        outputs = list(outputs.values())
+    outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    return [chainer.as_array(output) for output in outputs]
+
+
+def _seen(model: Any, arrays: Arrays) -> set[str]:
+    """Names of the functions that a forward pass calls; it also gives lazy parameters a shape."""
+    functions = _Functions(_Links({}))
+    with functions:
+        run(model, arrays)
+    return {_name(call.function) for call in functions.calls.values()}
+
+
+def _name(function: Any) -> str:
+    """By which onnx_chainer knows the function."""
+    return str(getattr(function, "custom_function_node_name", type(function).__name__))
+
+
+class _Links(chainer.LinkHook):  # type: ignore[name-defined,misc]
+    """The dotted paths of the links that are running, innermost last."""
+
+    name = "tracer links"
+
+    def __init__(self, paths: dict[int, str]) -> None:
+        super().__init__()
+        self._paths = paths
+        self.running: list[str | None] = []
+
+    def forward_preprocess(self, args: Any) -> None:
+        outer = self.running[-1] if self.running else None
+        self.running.append(self._paths.get(id(args.link), outer))
+
+    def forward_postprocess(self, args: Any) -> None:
+        self.running.pop()
+
+
+class _Functions(chainer.FunctionHook):  # type: ignore[name-defined,misc]
+    """The calls of a forward pass by the id of the function, which `Call` keeps alive."""
+
+    name = "tracer functions"
+
+    def __init__(self, links: _Links) -> None:
+        super().__init__()
+        self._links = links
+        self.calls: dict[int, Call] = {}
+
+    def forward_preprocess(self, function: Any, in_data: Sequence[NDArray[Any]]) -> None:
+        function = getattr(function, "function", function)  # of an old-style Function's adapter
+        module = self._links.running[-1] if self._links.running else None
+        self.calls[id(function)] = Call(function, in_data, module, _caller())
+
+
+@dataclass(frozen=True)
+class _Converter:
+    """onnx_chainer's converters, each followed by a note on the nodes it made."""
+
+    calls: dict[int, Call]
+    owners: dict[int, str]
+    converters: dict[str, Callable[[Any], Sequence[onnx.NodeProto]]]
+    values: dict[str, NDArray[Any]]
+
+    def named(self, name: str) -> Callable[[Any], Sequence[onnx.NodeProto]]:
+        return lambda params: self._convert(name, params)
+
+    def _convert(self, name: str, params: Any) -> Sequence[onnx.NodeProto]:
+        call = self.calls[id(params.func)]
+        self.values.update(zip(params.input_names, call.reads, strict=False))
+        owner = self._owner(params.func)
+        module = call.module if owner is None else owner
+        where = f" in link '{module}'" if module else ""
+        where += f" at {call.source}" if call.source else ""
+        if name not in self.converters:
+            raise ModelError(
+                f"onnx_chainer does not support Chainer's function {name}, called{where}",
+                "docs/chainer-coverage.md lists what it does.",
+            )
+        _name_arrays(params.func, params.context)
+        try:
+            nodes = correct(name, params, self.converters[name])
+        except (ValueError, RuntimeError, NotImplementedError) as error:
+            reason = f"{error}".rstrip(".")
+            raise ModelError(f"{name}, called{where}, cannot be converted: {reason}") from error
+        for node in (*params.context.constants, *nodes):
+            describe(node, module, call.source)
+        return nodes
+
+    def _owner(self, function: Any) -> str | None:
+        """Path of the link that owns the function's parameters, where it is one link."""
+        variables = [node.get_variable_or_none() for node in function.inputs]
+        found = {self.owners[id(v)] for v in variables if id(v) in self.owners}
+        return found.pop() if len(found) == 1 else None
+
+
+def _name_arrays(function: Any, context: Any) -> None:
+    """Make constants of arrays that a function holds: onnx_chainer takes them for inputs."""
+    for attribute in ("indices", "condition"):  # of Permutate and of Where
+        array = getattr(function, attribute, None)
+        if isinstance(array, chainer.get_array_types()) and id(array) not in context.name_list:
+            context.add_const(array, attribute)
+
+
+def _owners(model: Any) -> dict[int, str]:
+    """Path of the link that owns each parameter; the first of several that share one."""
+    named = reversed(list(model.namedparams(include_uninit=False)))
+    return {id(parameter): _dotted(name.rpartition("/")[0]) for name, parameter in named}
+
+
+def _dotted(path: str) -> str:
+    return path.strip("/").replace("/", ".")
+
+
+def _caller() -> str | None:
+    """The innermost line that is neither Chainer's nor ours; None where Chainer's links call."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file == __file__:
+            return None
+        theirs = any(Path(file).is_relative_to(folder) for folder in _CHAINERS)
+        if not theirs and not file.startswith("<"):  # compiled from a string
+            return location(file, frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def _input_names(model: Any, count: int) -> list[str] | None:
+    """The names of `forward`'s parameters, where there is one for each input."""
+    parameters = list(inspect.signature(model.forward).parameters.values())
+    plain = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    return plain[:count] if len(plain) >= count else None

@@ -1,0 +1,63 @@
+"""Chainer weights: the npz of `chainer.serializers.save_npz`."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporters.weights import check_exists, check_fit
+from tracer.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def load_weights(model: Any, path: Path, *, trust: bool) -> None:
+    """Fill a Chainer link from `path`; arrays of objects, which are pickles, need `trust`.
+
+    A parameter without a size yet takes that of the file. Raises InputError where the file is no
+    npz or does not fit.
+    """
+    from exporters.chainer import compat
+
+    check_exists(path)
+    chainer = compat.load()
+    arrays = _read(path, trust=trust)
+    given = {name: array.shape for name, array in arrays.items()}
+    wanted = {
+        # one without a size yet takes the file's; () where the file has none
+        name: given.get(name, ()) if shape is None else shape
+        for name, shape in _recorded(chainer, model).items()
+    }
+    check_fit(path, given, wanted)
+    chainer.serializers.NpzDeserializer(arrays).load(model)
+
+
+def _recorded(chainer: Any, model: Any) -> dict[str, tuple[int, ...] | None]:
+    """Shape of all that `save_npz` writes, batch normalization's averages too; None is open."""
+    serializer = chainer.serializers.DictionarySerializer()
+    serializer.save(model)
+    return {
+        name: None if array.dtype == object else array.shape  # an array of None
+        for name, array in serializer.target.items()
+    }
+
+
+def _read(path: Path, *, trust: bool) -> dict[str, NDArray[Any]]:
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=trust) as archive:
+            if not hasattr(archive, "files"):
+                raise InputError(f"{path}: one array, not an .npz file of a model's weights")
+            return {name: archive[name] for name in archive.files}
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise InputError(f"{path}: not an .npz file ({error})") from error
+    except ValueError as error:
+        if trust:
+            raise InputError(f"{path}: not an .npz file ({error})") from error
+        raise InputError(
+            f"{path}: holds pickled objects, or is not an .npz file",
+            "Unpickling runs code: give --trust if you know who wrote it, or save_npz again.",
+        ) from error

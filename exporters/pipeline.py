@@ -1,0 +1,105 @@
+"""The steps every export takes, whatever the framework: convert, finish, check, compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from exporters import runtime
+from exporters.records import BATCH, Conversion, Exported, Exporter, ExportOptions, InputSpec, draw
+from exporters.registry import not_installed
+from exporters.verify import verify
+from tracer.errors import ModelError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import onnx
+
+_DTYPES = ("bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
+
+
+def converted(
+    exporter: Exporter,
+    model: object,
+    inputs: Sequence[InputSpec],
+    options: ExportOptions,
+    path: Path,
+) -> tuple[onnx.ModelProto, Exported]:
+    """The finished model and its record; it has passed onnx's checker and the comparison."""
+    import onnx
+
+    _check_request(inputs, options)
+    try:
+        conversion = exporter.convert(model, inputs, options)
+    except ModuleNotFoundError as error:
+        raise not_installed(f"exporting from {exporter.name}", error) from error
+    proto = conversion.proto
+    if options.opset not in (None, opset_of(proto)):
+        raise ModelError(
+            f"{exporter.name} wrote opset {opset_of(proto)} where {options.opset} was asked for",
+            "An operator of the model has no form that old: leave --opset out.",
+        )
+    runtime.fit_ir_version(proto)
+    try:
+        onnx.checker.check_model(proto)
+    except onnx.checker.ValidationError as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"the exported model is not valid ONNX: {reason}") from error
+    dynamic = _is_dynamic(proto)
+    batches = _batches(conversion, dynamic)
+    return proto, Exported(
+        path=path,
+        framework=exporter.name,
+        nodes=len(proto.graph.node),
+        opset=opset_of(proto),
+        ir_version=proto.ir_version,
+        dynamic_batch=dynamic,
+        batches=batches,
+        max_abs_error=_compare(conversion, batches, options, exporter.name),
+    )
+
+
+def opset_of(proto: onnx.ModelProto) -> int:
+    """Version of the standard operator set that `proto` imports."""
+    return next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
+
+
+def _check_request(inputs: Sequence[InputSpec], options: ExportOptions) -> None:
+    newest = runtime.newest_opset()
+    if options.opset is not None and options.opset > newest:
+        raise UsageError(
+            f"opset {options.opset} is newer than the installed onnxruntime runs",
+            f"The newest is {newest}.",
+        )
+    for spec in inputs:
+        if spec.dtype not in _DTYPES:
+            raise UsageError(f"no element type '{spec.dtype}'", f"There are {', '.join(_DTYPES)}.")
+        if any(size < 1 for size in spec.shape):
+            raise UsageError(f"{list(spec.shape)} is not a shape", "Every size is at least 1.")
+
+
+def _is_dynamic(proto: onnx.ModelProto) -> bool:
+    return any(
+        dim.dim_param == BATCH for i in proto.graph.input for dim in i.type.tensor_type.shape.dim
+    )
+
+
+def _batches(conversion: Conversion, dynamic: bool) -> tuple[int, ...]:
+    """The batch asked for and, where it may change, another one."""
+    sizes = [spec.shape[0] for spec in conversion.inputs if spec.shape]
+    batch = sizes[0] if sizes else 1
+    return (batch, batch + 2) if dynamic else (batch,)
+
+
+def _compare(
+    conversion: Conversion, batches: Sequence[int], options: ExportOptions, framework: str
+) -> float:
+    errors = []
+    for batch in batches:
+        specs = conversion.inputs
+        if len(batches) > 1:
+            specs = tuple(spec.with_batch(batch) for spec in specs)
+        arrays = draw(specs, options.seed)
+        errors.append(verify(conversion, arrays, options, framework))
+    return max(errors)

@@ -1,0 +1,124 @@
+"""The records of an export, and the seam: what a framework provides to be exported from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+    from numpy.typing import NDArray
+
+Arrays: TypeAlias = "Sequence[NDArray[Any]]"
+BATCH = "batch"
+"""Name of the dynamic first dimension in every exported model."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One input: its shape with the batch first, and the numpy name of its element type."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    def with_batch(self, batch: int) -> InputSpec:
+        """The same input for another batch; a scalar stays as it is."""
+        return InputSpec((batch, *self.shape[1:]) if self.shape else (), self.dtype)
+
+    def draw(self, rng: np.random.Generator) -> NDArray[Any]:
+        """Random values that suit the type: normal, all of a byte, 0 or 1 for wider integers.
+
+        Wider integers are indices, and every table has a row 0 and a row 1.
+        """
+        import numpy as np
+
+        dtype = np.dtype(self.dtype)
+        if dtype.kind == "f":
+            return rng.standard_normal(self.shape).astype(dtype)
+        if dtype.kind == "b" or dtype.itemsize > 1:
+            return rng.integers(0, 2, self.shape).astype(dtype)
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, self.shape, dtype, endpoint=True)
+
+
+def draw(inputs: Sequence[InputSpec], seed: int) -> list[NDArray[Any]]:
+    """Random values for every input."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    return [spec.draw(rng) for spec in inputs]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """How to export; None leaves the choice to the exporter.
+
+    `opset` of None is the framework's own. A tensor fits where no element is off by more than
+    `atol + rtol · max|expected|`: relative to the tensor's range, because rounding of a long sum
+    is, whatever the size of the one element. `atol` is small, as the outputs of a deep network
+    that was never trained are.
+    """
+
+    framework: str | None = None
+    opset: int | None = None
+    dynamic_batch: bool = True
+    keep_batchnorm: bool = False
+    atol: float = 1e-8
+    rtol: float = 1e-4
+    seed: int = 0
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A framework's model as ONNX, and the means to ask the framework for the same values.
+
+    `run` maps inputs to the framework's outputs, in the order of the graph's. `values` maps
+    inputs to every value the framework can give for a tensor of `proto`, by its name.
+    """
+
+    proto: onnx.ModelProto = field(repr=False)
+    run: Callable[[Arrays], list[NDArray[Any]]] = field(repr=False)
+    values: Callable[[Arrays], Mapping[str, NDArray[Any]]] = field(repr=False)
+    inputs: tuple[InputSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written, and how well it agrees with the framework.
+
+    `batches` are the batch sizes at which onnxruntime's outputs were compared with the
+    framework's; `max_abs_error` is the largest difference seen.
+    """
+
+    path: Path
+    framework: str
+    nodes: int
+    opset: int
+    ir_version: int
+    dynamic_batch: bool
+    batches: tuple[int, ...]
+    max_abs_error: float
+
+
+class Exporter(Protocol):
+    """A framework: the object `exporter` of the package `exporters/<name>/exporter.py`."""
+
+    name: str
+
+    def prepare(self) -> None:
+        """Make the framework importable, installed or not; called before a user's code is run."""
+
+    def claims(self, model: object) -> bool:
+        """Whether `model` is this framework's; the framework is not imported to find out."""
+
+    def convert(
+        self, model: object, inputs: Sequence[InputSpec], options: ExportOptions
+    ) -> Conversion:
+        """Trace and convert `model`. Raises UsageError or ModelError where that cannot be."""
+
+    def load_weights(self, model: object, path: Path, *, trust: bool) -> None:
+        """Fill `model` from a file. Raises InputError where file or weights do not fit."""

@@ -1,0 +1,100 @@
+"""What the installed onnxruntime accepts, and what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tracer.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx
+    import onnxruntime
+    from numpy.typing import NDArray
+
+    from exporters.records import Arrays
+
+_METADATA_IR = 10
+_OLDEST = (10, 13)  # IR version and opset that every onnxruntime for Python >= 3.11 accepts
+
+
+@cache
+def newest_ir() -> int:
+    """The newest IR version that both onnx writes and onnxruntime reads; found by trying."""
+    import onnx
+
+    return _newest(onnx.IR_VERSION, _OLDEST[0], lambda ir: _accepts(ir, _OLDEST[1]))
+
+
+@cache
+def newest_opset() -> int:
+    """The newest opset that both onnx knows and onnxruntime runs; found by trying."""
+    import onnx
+
+    known = onnx.defs.onnx_opset_version()
+    return _newest(known, _OLDEST[1], lambda opset: _accepts(newest_ir(), opset))
+
+
+def fit_ir_version(proto: onnx.ModelProto) -> None:
+    """Set the oldest IR version that its opsets and metadata on nodes allow; in place."""
+    import onnx
+
+    needed = onnx.helper.find_min_ir_version_for(proto.opset_import, ignore_unknown=True)
+    proto.ir_version = min(max(_METADATA_IR, needed), newest_ir())
+
+
+def run(proto: onnx.ModelProto, arrays: Arrays, names: Sequence[str] = ()) -> list[NDArray[Any]]:
+    """Values of the tensors `names`, which default to the graph's outputs.
+
+    The graph is run as it is written, without onnxruntime's rewriting. Raises ModelError where
+    onnxruntime refuses the model.
+    """
+    wanted = list(names) or [output.name for output in proto.graph.output]
+    inputs = [value.name for value in proto.graph.input]
+    feeds = dict(zip(inputs, arrays, strict=True))
+    try:
+        return list(_session(_exposing(proto, wanted)).run(wanted, feeds))
+    except Exception as error:  # those of onnxruntime have no base class of their own
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"onnxruntime does not run the exported model: {reason}") from error
+
+
+def _newest(newest: int, oldest: int, accepted: Callable[[int], bool]) -> int:
+    return next((v for v in range(newest, oldest, -1) if accepted(v)), oldest)
+
+
+def _accepts(ir_version: int, opset: int) -> bool:
+    import onnx
+
+    text = f'<ir_version: {ir_version}, opset_import: ["": {opset}]> g (float[1] x) => (float[1] y)'
+    try:
+        _session(onnx.parser.parse_model(text + " { y = Relu (x) }"))
+    except Exception:  # every refusal has a class of its own; only yes or no is asked
+        return False
+    return True
+
+
+def _session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # what it has to say comes as an exception
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def _exposing(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """The model with `names` among its outputs."""
+    import onnx
+
+    present = {output.name for output in proto.graph.output}
+    hidden = [name for name in names if name not in present]
+    if not hidden:
+        return proto
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(proto)
+    exposed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in hidden)
+    return exposed

@@ -1,0 +1,178 @@
+"""From what a user names, `FILE.py:NAME` or `package.module:NAME` or a `.pt2`, to the model."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from exporters.registry import exporter_of, exporters_known, not_installed
+from tracer.errors import InputError, ModelError, TracerError, UsageError
+
+_FORM = "SOURCE is FILE.py:NAME, package.module:NAME or FILE.pt2."
+
+
+def load_source(
+    source: str,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    weights: Path | None = None,
+    framework: str | None = None,
+    trust: bool = False,
+) -> object:
+    """The model that `source` names, made with `arguments` and filled with `weights`.
+
+    Runs the code of the file or package named. NAME is a class, a factory or an instance, and
+    may be a path of attributes (`Nets.small`). Nothing is unpickled unless `trust`.
+
+    Raises UsageError, InputError or ModelError where there is no such thing, it needs other
+    arguments, it is no model, or the weights do not fit it.
+    """
+    try:
+        model = _model(source, dict(arguments or {}), trust=trust)
+        exporter = exporter_of(model, framework)
+        if weights is not None:
+            exporter.load_weights(model, weights, trust=trust)
+    except ModuleNotFoundError as error:
+        raise not_installed(source, error) from error
+    return model
+
+
+def _model(source: str, arguments: dict[str, Any], *, trust: bool) -> object:
+    if source.endswith(".pt2"):
+        from exporters.torch.archive import load_program
+
+        if arguments:
+            raise UsageError(f"{source}: an exported program takes no --arg")
+        return load_program(Path(source), trust=trust)
+    place, _, path = source.rpartition(":")
+    if not place:
+        raise UsageError(f"'{source}' names no model", _remedy(source))
+    found = _attribute(_module(place), path, place)
+    if any(exporter.claims(found) for exporter in exporters_known()):
+        if arguments:
+            raise UsageError(f"{source} is an instance and takes no --arg")
+        return found
+    if not callable(found):
+        raise UsageError(f"{source} is {type(found).__name__}, not a model", _FORM)
+    return _made(found, source, arguments)
+
+
+def _remedy(source: str) -> str:
+    path = Path(source)
+    if path.suffix == ".py" and path.is_file():
+        return f"Add its name: {source}:NAME. {_offer(_module(source))}."
+    if path.suffix in (".pt", ".pth", ".npz", ".safetensors"):
+        return f"These are weights: name the model, and give --weights {source}."
+    return _FORM
+
+
+def _module(place: str) -> ModuleType:
+    """Import a file by its path or a module by its name, with the working directory on the path."""
+    for exporter in exporters_known():
+        exporter.prepare()
+    cwd = str(Path.cwd())
+    if cwd not in sys.path:
+        sys.path.insert(0, cwd)  # as `python -m` has it; models import their neighbours
+    file = Path(place)
+    if file.suffix == ".py" or len(file.parts) > 1:
+        if not file.is_file():
+            raise InputError(f"{place}: no such file", _FORM)
+        return _run(lambda: _from_file(file), place)
+    try:
+        missing = importlib.util.find_spec(place) is None
+    except (ModuleNotFoundError, ValueError):
+        missing = True
+    if missing:
+        raise InputError(f"there is no module '{place}'", _FORM)
+    return _run(lambda: importlib.import_module(place), place)
+
+
+def _from_file(file: Path) -> ModuleType:
+    """Run a file as part of the package its folder is, or alone where its folder is none.
+
+    Its own folder is not put on the path: a `chainer.py` in it would be taken for Chainer.
+    """
+    file = file.resolve()
+    package: list[str] = []
+    folder = file.parent
+    while (folder / "__init__.py").is_file():
+        package.insert(0, folder.name)
+        folder = folder.parent
+    if package and folder == Path.cwd():
+        return importlib.import_module(".".join([*package, file.stem]))
+    name = f"tracer_source_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{file}: not a Python file", _FORM)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickles look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _run(importing: Callable[[], ModuleType], place: str) -> ModuleType:
+    try:
+        return importing()
+    except (ModuleNotFoundError, TracerError):
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise _raised(place, error) from error
+
+
+def _raised(place: str, error: Exception) -> ModelError:
+    reason = str(error).splitlines()[0].rstrip(".") if str(error) else ""
+    return ModelError(
+        f"{place} raised {type(error).__name__}: {reason}".rstrip(": "), "--debug shows where."
+    )
+
+
+def _attribute(module: ModuleType, path: str, place: str) -> Any:
+    found: Any = module
+    for name in path.split("."):
+        if not hasattr(found, name):
+            owner = "" if found is module else f" '{getattr(found, '__name__', found)}'"
+            raise InputError(f"{place}{owner} has no '{name}'", f"{_offer(found)}.")
+        found = getattr(found, name)
+    return found
+
+
+def _offer(owner: Any) -> str:
+    """What could have been meant: models, and what was defined here and could make one."""
+    home = getattr(owner, "__module__", getattr(owner, "__name__", None))
+    names = [
+        name
+        for name, value in vars(owner).items()
+        if not name.startswith("_")
+        and (
+            (callable(value) and getattr(value, "__module__", None) == home)
+            or any(exporter.claims(value) for exporter in exporters_known())
+        )
+    ]
+    return f"It has {', '.join(names)}" if names else "It defines no class or function"
+
+
+def _made(factory: Callable[..., object], source: str, arguments: dict[str, Any]) -> object:
+    signature = inspect.signature(factory)
+    parameters = signature.parameters.values()
+    taken = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    missing = [p.name for p in taken if p.default is p.empty and p.name not in arguments]
+    if missing:
+        example = " ".join(f"--arg {name}=VALUE" for name in missing)
+        raise UsageError(f"{source} needs arguments: {', '.join(missing)}", f"Give {example}.")
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        takes = ", ".join(str(p) for p in taken) or "none"
+        raise UsageError(f"{source}: {error}", f"Its arguments: {takes}.") from error
+    try:
+        return factory(**arguments)
+    except (ModuleNotFoundError, TracerError):  # a model may speak for itself
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise _raised(source, error) from error

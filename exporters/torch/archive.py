@@ -1,0 +1,105 @@
+"""Reading a .pt2: a zip of JSON and tensors, in parts of which code can hide.
+
+torch.export.load unpickles some tensors and objects without restriction and evaluates the symbolic
+sizes as Python. Unless the file is trusted, all of this is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporters.torch.quiet import quiet
+from tracer.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+_FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+_TRUST = "Loading it runs code: give --trust if you know who wrote it."
+_SIZE = re.compile(r"[\w\s'+*/%(),<>=-]*")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_SYMBOL = re.compile(r"[suz]\d+|int_oo|oo|True|False")
+_SYMPY = ("Symbol", "Integer", "Rational", "Max", "Min", "Pow", "Add", "Mul")
+_ASSUMED = ("positive", "nonnegative", "integer", "real", "finite")
+
+
+def load_program(path: Path, *, trust: bool) -> torch.export.ExportedProgram:
+    """The exported program in `path`.
+
+    Raises InputError where there is none, or where loading would run code and `trust` is not
+    given.
+    """
+    import torch
+
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    if not trust:
+        _refuse_code(path)
+    try:
+        with quiet(), _weights_only(forced=not trust):
+            return torch.export.load(path)
+    except Exception as error:  # torch raises of every kind for a file that is not its own
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path}: not an exported program ({reason})") from error
+
+
+def _refuse_code(path: Path) -> None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                if "custom_obj" in name or "opaque_obj" in name:
+                    raise InputError(f"{path}: holds a pickled object", _TRUST)
+                if name.endswith(".json"):
+                    _check_json(path, json.loads(archive.read(name)))
+    except (zipfile.BadZipFile, ValueError) as error:
+        raise InputError(f"{path}: not an exported program ({error})") from error
+
+
+def _check_json(path: Path, tree: Any) -> None:
+    for key, value in _entries(tree):
+        if key == "use_pickle" and value:
+            raise InputError(f"{path}: holds a pickled tensor", _TRUST)
+        if key == "expr_str" and not _is_size(str(value)):
+            raise InputError(f"{path}: a size is not arithmetic: {str(value)[:60]!r}", _TRUST)
+
+
+def _is_size(expression: str) -> bool:
+    """Whether only symbols, numbers and the functions that torch writes sizes with."""
+    from torch.utils._sympy import functions as sizes
+
+    allowed = {*sizes.__all__, *_SYMPY, *_ASSUMED}
+    words = _WORD.findall(expression)
+    known = all(word in allowed or _SYMBOL.fullmatch(word) for word in words)
+    return known and bool(_SIZE.fullmatch(expression))
+
+
+def _entries(tree: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield key, value
+            yield from _entries(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _entries(value)
+
+
+@contextmanager
+def _weights_only(*, forced: bool) -> Iterator[None]:
+    """Have torch.load refuse what is no tensor, though torch.export asks it not to."""
+    before = os.environ.get(_FORCE)
+    if forced:
+        os.environ[_FORCE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_FORCE, None)
+        else:
+            os.environ[_FORCE] = before

@@ -1,0 +1,86 @@
+"""Simplifying what torch's exporter wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+_HIDDEN = "tracer.kept"
+_ROUNDS = 2  # folding makes room for rewriting and the other way round; onnxscript's own number
+_FOLDING = ("Conv", "ConvTranspose", "Gemm")
+
+
+def optimize(model: onnx_ir.Model, *, keep_batchnorm: bool) -> None:
+    """Fold constants and rewrite by onnxscript's own rules, in place.
+
+    These rules fold BatchNormalization into the layer before it. To keep it as a node of its
+    own, and still be rid of the Shape, Expand and CastLike chains of the raw export, it bears a
+    domain that no rule matches while they run.
+    """
+    with _hidden(model) if keep_batchnorm else _credited(model):
+        _simplify(model)
+
+
+def _simplify(model: onnx_ir.Model) -> None:
+    """The steps of onnxscript's `optimize`, but for the merging of equal initializers.
+
+    That one would have a fresh batch normalization read its mean from the bias of another.
+    """
+    import onnx_ir.passes.common as passes
+    from onnxscript import optimizer, rewriter
+
+    passes.InlinePass()(model)
+    for _ in range(_ROUNDS):
+        optimizer.fold_constants_ir(model)
+        rewriter.rewrite(model)
+    for step in (
+        passes.RemoveUnusedNodesPass(),
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        passes.LiftSubgraphInitializersToMainGraphPass(),
+        passes.CommonSubexpressionEliminationPass(),
+        passes.OutputFixPass(),
+        passes.NameFixPass(),
+    ):
+        step(model)
+
+
+@contextmanager
+def _hidden(model: onnx_ir.Model) -> Iterator[None]:
+    for node in _batchnorms(model):
+        node.domain = _HIDDEN
+        model.opset_imports[_HIDDEN] = 1
+    yield
+    for node in model.graph.all_nodes():
+        if node.domain == _HIDDEN:
+            node.domain = ""
+    model.opset_imports.pop(_HIDDEN, None)
+
+
+@contextmanager
+def _credited(model: onnx_ir.Model) -> Iterator[None]:
+    """Let a folded pair count for its first module: the convolution does the work.
+
+    The rules give it the metadata of the second, which therefore bears those of the first while
+    they run.
+    """
+    own = {}
+    for node in _batchnorms(model):
+        before = node.inputs[0].producer() if node.inputs[0] is not None else None
+        if before is not None and before.op_type in _FOLDING:
+            own[node] = dict(node.metadata_props)
+            node.metadata_props.update(before.metadata_props)
+    yield
+    for node in _batchnorms(model):
+        node.metadata_props.update(own.get(node, {}))
+
+
+def _batchnorms(model: onnx_ir.Model) -> list[onnx_ir.Node]:
+    return [
+        node
+        for node in model.graph.all_nodes()
+        if node.domain == "" and node.op_type == "BatchNormalization"
+    ]

@@ -1,0 +1,75 @@
+"""Torch weights: safetensors, or a state dict written by torch.save."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporters.weights import check_exists, check_fit
+from tracer.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def load_weights(model: object, path: Path, *, trust: bool) -> None:
+    """Fill a torch.nn.Module from `path`; nothing but tensors is unpickled unless `trust`.
+
+    Raises InputError where the file is neither format, holds other objects, or does not fit.
+    """
+    import torch
+
+    check_exists(path)
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError("an exported program has its weights in it", "Leave --weights out.")
+    state = _safetensors(path) if path.suffix == ".safetensors" else _pickled(path, trust=trust)
+    wanted = model.state_dict()
+    check_fit(path, _shapes(state), _shapes(wanted))
+    model.load_state_dict(dict(state))
+
+
+def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in state.items()}
+
+
+def _safetensors(path: Path) -> Mapping[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise InputError(f"{path}: not a safetensors file ({error})") from error
+
+
+def _pickled(path: Path, *, trust: bool) -> Mapping[str, torch.Tensor]:
+    import pickle
+
+    import torch
+
+    try:
+        state: Any = torch.load(path, map_location="cpu", weights_only=not trust)
+    except pickle.UnpicklingError as error:
+        if trust:
+            raise InputError(f"{path}: not a file of torch.save ({error})") from error
+        raise InputError(
+            f"{path}: holds more than tensors, or is not a file of torch.save",
+            "Unpickling runs code: give --trust if you know who wrote it, or use safetensors.",
+        ) from error
+    except (RuntimeError, EOFError, ValueError) as error:
+        raise InputError(f"{path}: not a file of torch.save ({_first(error)})") from error
+    if isinstance(state, torch.nn.Module):
+        state = state.state_dict()
+    if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
+        state = state["state_dict"]  # a training checkpoint, as many recipes write it
+    if not isinstance(state, Mapping) or not all(map(torch.is_tensor, state.values())):
+        raise InputError(
+            f"{path}: holds no state dict",
+            "Save one: torch.save(model.state_dict(), file).",
+        )
+    return state
+
+
+def _first(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

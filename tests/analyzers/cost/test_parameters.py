@@ -1,0 +1,106 @@
+"""Parameters are what depends on no input: once each in the total, with the node that uses them."""
+
+import onnx.parser
+from onnx import TensorProto
+
+from analyzers.cost import cost
+from tests.analyzers.cost.graphs import Graph
+from tracer import loading, shapes
+
+
+def counted(graph, **options):
+    model = graph.model(**options)
+    return cost(model, shapes.infer(model, {}))
+
+
+def test_a_shared_weight_counts_for_each_node_and_once_in_the_total():
+    graph = Graph(x=(2, 8))
+    weight = graph.weight(8, 8)
+    graph.op("MatMul", graph.op("MatMul", "x", weight), weight)
+    result = counted(graph)
+    assert result.table["params"].to_list() == [64, 64]
+    assert (result.totals["params"], result.totals["param_bytes"]) == (64, 256)
+
+
+def test_a_derived_weight_is_the_weight_it_was_made_from():
+    graph = Graph(x=(2, 8))
+    weight = graph.weight(4, 8, dtype=TensorProto.INT8)
+    real = graph.op(
+        "DequantizeLinear", weight, graph.weight(), graph.weight(dtype=TensorProto.INT8)
+    )
+    transposed = graph.op("Transpose", real, perm=[1, 0])
+    product = graph.op("MatMul", "x", transposed)
+    result = counted(graph)
+    assert result.table["params"].to_dict() == {real: 0, transposed: 0, product: 32}
+    assert result.totals["param_bytes"] == 32  # as stored, one byte each
+
+
+def test_packed_weights_take_half_a_byte():
+    graph = Graph(x=(2, 8))
+    weight = graph.weight(8, 3, dtype=TensorProto.INT4)
+    graph.op("MatMul", "x", graph.op("DequantizeLinear", weight, graph.weight()))
+    totals = counted(graph, opset=21).totals
+    assert (totals["params"], totals["param_bytes"]) == (24, 12)
+
+
+def test_settings_literals_indices_and_statistics_are_no_parameters():
+    graph = Graph(x=(2, 4, 8))
+    x = graph.op("Reshape", "x", graph.ints(2, 4, 2, 4))
+    x = graph.op("BatchNormalization", x, *(graph.weight(4) for _ in range(4)))
+    x = graph.op("Mul", x, graph.weight())
+    x = graph.op("Gather", x, graph.ints(0, 1), axis=1)
+    x = graph.op("Clip", x, graph.weight(), graph.weight())
+    graph.op("Where", graph.weight(2, 2, 2, 4, dtype=TensorProto.BOOL), x, x)
+    assert counted(graph).table["params"].to_list() == [0, 8, 0, 0, 0, 0]
+
+
+def test_constant_nodes_and_random_tensors():
+    text = """
+    <ir_version: 9, opset_import: ["" : 17]>
+    main (float[2,2] x) => (float[2,2] y) {
+      w = Constant <value = float[2,2] {1, 2, 3, 4}> ()
+      noise = RandomNormal <shape = [2, 2]> ()
+      [product] a = MatMul (x, w)
+      [add] y = Add (a, noise)
+    }
+    """
+    model = loading.from_proto(onnx.parser.parse_model(text))
+    table = cost(model, shapes.infer(model, {})).table
+    assert table["params"].to_list() == [0, 0, 4, 0]
+
+
+def test_integer_weights_of_a_product_are_parameters_whatever_their_width():
+    text = """
+    <ir_version: 9, opset_import: ["" : 17]>
+    main (int64[1,2] x) => (int64[1,2] z) <int64[2,2] w = {1, 2, 3, 4}, int64[2] b = {1, 2}> {
+      y = MatMul (x, w)
+      z = Add (y, b)
+    }
+    """
+    model = loading.from_proto(onnx.parser.parse_model(text))
+    assert cost(model, shapes.infer(model, {})).table["params"].to_list() == [4, 0]
+
+
+def test_an_embedding_is_a_parameter_though_little_of_it_is_read():
+    text = """
+    <ir_version: 9, opset_import: ["" : 17]>
+    main (int64[1,3] ids) => (float[1,3,2] y) <float[4,2] table = {1,2,3,4,5,6,7,8}> {
+      y = Gather (table, ids)
+    }
+    """
+    model = loading.from_proto(onnx.parser.parse_model(text))
+    row = cost(model, shapes.infer(model, {})).table.iloc[0]
+    assert row["params"] == 8
+    assert row["bytes_written"] == 3 * 2 * 4
+    assert row["bytes_read"] == 3 * 2 * 4 + 3 * 8
+
+
+def test_a_sparse_weight_has_the_parameters_it_stores():
+    graph = Graph(x=(2, 8))
+    graph.op("MatMul", "x", "sparse")
+    model = graph.model()
+    stored = model.proto.graph.sparse_initializer.add(dims=[8, 4])
+    stored.values.CopyFrom(TensorProto(name="sparse", data_type=TensorProto.FLOAT, dims=[5]))
+    stored.indices.CopyFrom(TensorProto(name="at", data_type=TensorProto.INT64, dims=[5]))
+    row = cost(model, shapes.infer(model, {})).table.iloc[0]
+    assert (row["params"], row["param_bytes"]) == (5, 5 * 4 + 5 * 8)

@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from analyzers import statistics
+
+
+def test_the_t_quantiles_are_those_of_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    assert pytest.approx(stats.t.ppf(0.975, range(1, 31)), abs=5e-4) == statistics._T_975
+
+
+@given(
+    hnp.arrays(
+        np.float64, st.tuples(st.integers(2, 50), st.integers(1, 4)), elements=st.floats(0, 1e6)
+    )
+)
+def test_a_summary_is_what_numpy_says_of_each_column(samples):
+    found = statistics.summarize(samples)
+    assert np.allclose(found.mean, np.mean(samples, axis=0))
+    assert np.allclose(found.p50, np.median(samples, axis=0))
+    assert np.allclose(found.std, np.std(samples, axis=0, ddof=1))
+    assert (found.min <= found.p50).all()
+    assert (found.p50 <= found.p95).all()
+
+
+def covered(samples):
+    """Share of experiments (columns) whose interval holds the true mean, 0."""
+    half = statistics.ci95_half(samples)
+    return float(np.mean(np.abs(samples.mean(axis=0)) <= half))
+
+
+def test_the_interval_covers_the_mean_of_independent_runs_as_often_as_it_says():
+    samples = np.random.default_rng(0).standard_normal((600, 2000))
+    assert 0.93 <= covered(samples) <= 0.97
+
+
+def test_the_interval_holds_where_runs_are_alike_and_the_usual_formula_fails():
+    rng = np.random.default_rng(1)
+    samples = np.empty((3000, 1000))
+    samples[0] = rng.standard_normal(1000)
+    for i in range(1, len(samples)):  # an AR(1) process: each run is mostly the last one
+        samples[i] = 0.9 * samples[i - 1] + np.sqrt(1 - 0.81) * rng.standard_normal(1000)
+    naive = 1.96 * samples.std(axis=0, ddof=1) / np.sqrt(len(samples))
+    assert np.mean(np.abs(samples.mean(axis=0)) <= naive) < 0.5
+    assert covered(samples) > 0.9
+
+
+def test_one_run_has_no_interval():
+    assert np.isnan(statistics.ci95_half(np.ones((1, 3)))).all()
+
+
+def test_outliers_are_runs_far_above_the_rest_and_never_below():
+    values = np.random.default_rng(0).normal(100, 1, 500)
+    values[[3, 77]] = [400, 1000]
+    values[5] = 1
+    assert np.flatnonzero(statistics.outliers(values)).tolist() == [3, 77]
+    assert not statistics.outliers(np.full(10, 7.0)).any()

@@ -1,0 +1,28 @@
+from pathlib import Path
+
+import pytest
+
+from exporters.chainer.cases import CASES, UNREACHABLE
+from exporters.chainer.compat import chainer_ready
+from exporters.chainer.coverage import measure, table
+
+chainer_ready()
+pytest.importorskip("chainer")
+
+
+def test_every_function_that_onnx_chainer_claims_has_a_case_or_a_reason():
+    from onnx_chainer import mapping
+
+    assert {case.function for case in CASES} | UNREACHABLE.keys() == set(mapping.converters)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.function}: {case.expression}")
+def test_a_case_passes_and_is_of_the_function_it_stands_for(case):
+    outcome = measure(case)
+    assert outcome.failure == ""
+    assert case.function in outcome.functions
+
+
+def test_the_page_in_the_docs_is_what_is_measured():
+    page = Path(__file__).parents[3] / "docs" / "chainer-coverage.md"
+    assert page.read_text(encoding="utf-8") == table(), "run python -m exporters.chainer.coverage"

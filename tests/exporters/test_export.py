@@ -1,0 +1,124 @@
+import sys
+
+import numpy as np
+import pytest
+
+from exporters import ExportOptions, export, pipeline, registry
+from exporters.records import InputSpec
+from exporters.writing import write
+from tracer import loading
+from tracer.errors import InputError, UsageError
+
+torch = pytest.importorskip("torch")
+
+
+class Untouchable(torch.nn.Module):
+    def forward(self, x):
+        pytest.fail("the model was run")
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "m.onnx"
+
+
+def test_an_existing_file_is_refused_before_the_work_and_left_as_it_is(target):
+    target.write_bytes(b"mine")
+    with pytest.raises(InputError, match=r"m\.onnx: the file exists.*--force"):
+        export(Untouchable(), target, input_shape=(1, 3))
+    assert target.read_bytes() == b"mine"
+
+
+def test_force_overwrites(target):
+    target.write_bytes(b"mine")
+    export(torch.nn.ReLU(), target, input_shape=(2, 3), options=ExportOptions(force=True))
+    assert target.read_bytes() != b"mine"
+
+
+def test_a_folder_that_is_not_there_is_refused_before_the_work(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        export(Untouchable(), tmp_path / "gone" / "m.onnx", input_shape=(1, 3))
+    with pytest.raises(InputError, match="is a folder"):
+        export(Untouchable(), tmp_path, input_shape=(1, 3))
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(target, monkeypatch):
+    import onnx
+
+    target.write_bytes(b"mine")
+    monkeypatch.setattr("pathlib.Path.replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(InputError, match=r"m\.onnx: cannot be written \(full\)"):
+        write(onnx.ModelProto(ir_version=10), target)
+    assert [file.name for file in target.parent.iterdir()] == ["m.onnx"]
+    assert target.read_bytes() == b"mine"
+
+
+def test_the_written_file_has_the_usual_permissions(target):
+    export(torch.nn.ReLU(), target, input_shape=(2, 3))
+    usual = target.with_suffix(".txt")
+    usual.touch()
+    assert target.stat().st_mode == usual.stat().st_mode
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (ExportOptions(opset=99), "opset 99 is newer than the installed onnxruntime"),
+        (ExportOptions(framework="caffe"), "no framework 'caffe'. There are chainer, torch"),
+        (ExportOptions(framework="chainer"), "is not a chainer model"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_refused_before_the_work(target, options, message):
+    with pytest.raises(UsageError, match=message):
+        export(Untouchable(), target, input_shape=(1, 3), options=options)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "message"),
+    [
+        (None, "float32", "shape of the input is not known.*--input-shape"),
+        ((0, 3), "float32", r"\[0, 3\] is not a shape"),
+        ((1, 3), "float31", "no element type 'float31'. There are bool, float16"),
+        ((1, 3), ["float32", "int64"], "2 element types for 1 inputs"),
+    ],
+)
+def test_inputs_that_make_no_sense_are_refused(target, shape, dtype, message):
+    with pytest.raises(UsageError, match=message):
+        export(Untouchable(), target, input_shape=shape, input_dtype=dtype)
+
+
+def test_an_object_of_no_framework_is_named_by_its_type(target):
+    with pytest.raises(UsageError, match=r"object of type builtins\.dict is not a model of"):
+        export({}, target, input_shape=(1, 3))
+
+
+def test_a_package_that_exporting_needs_is_named_with_its_extra(target, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "onnxscript"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(UsageError, match=r"needs 'onnxscript'.*'tracer-onnx\[torch\]'"):
+        export(torch.nn.ReLU(), target, input_shape=(2, 3))
+
+
+class Half(torch.nn.Module):
+    def forward(self, x, unused):
+        return x + 1
+
+
+def test_an_input_that_the_model_does_not_read_stays_an_input(target):
+    export(Half(), target, input_shape=[(2, 3), (2, 5)])
+    assert [value.name for value in loading.load(target).inputs] == ["x", "unused"]
+
+
+def test_every_framework_has_an_exporter_of_its_name():
+    assert registry.frameworks() == ["chainer", "torch"]
+    assert [exporter.name for exporter in registry.exporters_known()] == ["chainer", "torch"]
+
+
+@pytest.mark.parametrize("dtype", pipeline._DTYPES)
+def test_random_inputs_suit_their_type(dtype):
+    values = InputSpec((50, 4), dtype).draw(np.random.default_rng(0))
+    assert (values.dtype, values.shape) == (np.dtype(dtype), (50, 4))
+    assert len(np.unique(values)) > 1
+    if dtype.endswith(("16", "32", "64")) and values.dtype.kind == "i":
+        assert set(np.unique(values)) == {0, 1}  # rows that every table has

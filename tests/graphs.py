@@ -1,0 +1,86 @@
+"""Small ONNX graphs that several tests use, as text in ONNX's own syntax."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+from onnx import numpy_helper
+
+# Past the stem every channel count is a multiple of 16: onnxruntime then uses its blocked layout,
+# and merges the second Conv, the residual Add and the last Relu into one kernel.
+RESIDUAL = """
+<ir_version: 8, opset_import: ["": 17]>
+residual (float[N,3,16,16] x) => (float[N,10] y) {
+  c1 = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (x, w1)
+  r1 = Relu (c1)
+  c2 = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (r1, w2)
+  sum = Add (c2, r1)
+  r2 = Relu (sum)
+  pool = GlobalAveragePool (r2)
+  flat = Flatten (pool)
+  y = Gemm (flat, wf, bf)
+}
+"""
+
+BRANCHES = """
+<ir_version: 8, opset_import: ["": 16]>
+branches (float[4] x, bool flag, int64 trips) => (float[4] y, float[4] z) {
+  y = If (flag) <
+    then_branch = yes () => (float[4] a) { t = Tanh (x)  a = Exp (t) },
+    else_branch = no () => (float[4] b) { b = Neg (x) }
+  >
+  z = Loop (trips, , y) <
+    body = step (int64 i, bool go, float[4] s) => (bool on, float[4] n) {
+      on = Identity (go)
+      d = Add (s, s)
+      n = Tanh (d)
+    }
+  >
+}
+"""
+
+DATA_DEPENDENT = """
+<ir_version: 8, opset_import: ["": 16]>
+nonzero (float[N,8] x) => (int64[2,M] y) {
+  c = Ceil (x)
+  z = NonZero (c)
+  y = Identity (z)
+}
+"""
+
+EMBEDDING = """
+<ir_version: 8, opset_import: ["": 16]>
+embedding (int64[batch,sequence] ids, int64[batch,sequence] attention_mask)
+  => (float[batch,sequence,8] y) {
+  e = Gather <axis = 0> (table, ids)
+  m = Cast <to = 1> (attention_mask)
+  axes = Constant <value_ints = [-1]> ()
+  u = Unsqueeze (m, axes)
+  y = Mul (e, u)
+}
+"""
+
+
+def parse(text: str, **weights: np.ndarray) -> onnx.ModelProto:
+    """The model in `text`, its weights added by name."""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(numpy_helper.from_array(w, n) for n, w in weights.items())
+    return model
+
+
+def residual(named: bool = True) -> onnx.ModelProto:
+    """A residual block; nodes bear the names of their outputs if `named`, else none."""
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
+    model = parse(
+        RESIDUAL, w1=draw(16, 3, 3, 3), w2=draw(16, 16, 3, 3), wf=draw(16, 10), bf=draw(10)
+    )
+    for node in model.graph.node if named else []:
+        node.name = node.output[0]
+    return model
+
+
+def embedding(rows: int = 30) -> onnx.ModelProto:
+    """Token embeddings under a mask; ids beyond the table make onnxruntime fail."""
+    return parse(EMBEDDING, table=np.ones((rows, 8), np.float32))

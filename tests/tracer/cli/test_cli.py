@@ -1,0 +1,158 @@
+"""The command line as a user meets it: output, exit codes, and nothing half-written."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+
+import tracer.cli
+from tests.graphs import residual
+
+
+@pytest.fixture
+def model(tmp_path):
+    onnx.save(residual(), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def run(capfd, *args):
+    """Exit code, stdout and stderr of a command."""
+    code = tracer.cli.main([str(arg) for arg in args])
+    out = capfd.readouterr()
+    return code, out.out, out.err
+
+
+FAST = ("--runs", "3", "--warmup", "1", "--threads", "1")
+
+
+def test_profile_prints_a_table_and_writes_every_format(model, capfd, tmp_path):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("pyarrow")
+    names = ["r.trace", "r.json", "r.csv", "r.parquet", "r.md", "r.png", "r.svg"]
+    outputs = [part for name in names for part in ("-o", tmp_path / name)]
+    code, out, err = run(capfd, "profile", model, *FAST, *outputs)
+    assert code == 0
+    assert "Conv" in out
+    assert "coverage" in out
+    for name in names:
+        assert (tmp_path / name).stat().st_size > 100
+        assert f"wrote {tmp_path / name}" in err
+
+
+def test_report_renders_a_saved_trace_as_the_profile_did(model, capfd, tmp_path):
+    trace = tmp_path / "r.trace"
+    _, out, _ = run(capfd, "profile", model, *FAST, "-o", trace)
+    assert run(capfd, "report", trace)[1] == out
+    code, table, _ = run(capfd, "report", trace, "--by", "op", "--csv")
+    assert code == 0
+    assert table.splitlines()[0].startswith("executor,batch,op_type")
+
+
+def test_json_is_alone_on_stdout(model, capfd):
+    for option in (["--json"], ["-o", "-"], ["-o", "json:-"]):
+        code, out, _ = run(capfd, "profile", model, *FAST, *option, "--batch", "1,2")
+        assert code == 0
+        assert [r["batch"] for r in json.loads(out)["runs"]] == [1, 2]
+
+
+def test_count_and_env_run_nothing(model, capfd):
+    code, out, _ = run(capfd, "count", model, "--by", "op", "--json")
+    assert code == 0
+    assert json.loads(out)["runs"][0]["executor"] is None
+    code, out, _ = run(capfd, "env", "--json")
+    assert json.loads(out)["packages"]["onnx"] == onnx.__version__
+    assert run(capfd, "env")[1].count("\n") > 5
+
+
+def test_an_existing_file_is_kept_without_force(model, capfd, tmp_path):
+    target = tmp_path / "r.csv"
+    target.write_text("precious")
+    code, _, err = run(capfd, "count", model, "-o", target)
+    assert (code, target.read_text()) == (3, "precious")
+    assert "--force" in err
+    assert run(capfd, "count", model, "-o", target, "--force")[0] == 0
+    assert target.read_text().startswith("node,")
+
+
+BAD = {
+    "no model": (["profile", "nowhere.onnx"], 3, "nowhere.onnx: no such file"),
+    "folder without a model": (["profile", "."], 3, "holds no .onnx file"),
+    "unknown dimension": (["profile", "{m}", "--dim", "M=3"], 3, "no symbolic dimension 'M'"),
+    "inputs of a wrong shape": (["profile", "{m}", "--inputs", "x.npz"], 3, "fixed at 16, not 15"),
+    "no inputs file": (["profile", "{m}", "--inputs", "y.npz"], 3, "y.npz: no such inputs"),
+    "no output folder": (["profile", "{m}", "-o", "no/r.csv"], 3, "does not exist"),
+    "no such format": (["profile", "{m}", "-o", "r.xls"], 2, "names no format"),
+    "two on stdout": (["count", "{m}", "--json", "--csv"], 2, "two outputs for stdout"),
+    "no provider": (["profile", "{m}", "--provider", "abacus"], 2, "no provider 'abacus'"),
+    "no trace": (["report", "r.trace"], 3, "r.trace: no such trace"),
+    "not a trace": (["report", "{m}"], 3, "not a trace"),
+    "bad number": (["profile", "{m}", "--runs", "0"], 2, "0 is not in the range"),
+    "bad batch": (["profile", "{m}", "--batch", "1,x"], 2, "not a list of integers"),
+    "bad dim": (["profile", "{m}", "--dim", "M"], 2, "not of the form name=value"),
+    "no command": (["nonsense"], 2, "No such command 'nonsense'"),
+}
+
+
+@pytest.mark.parametrize(("args", "expected", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_clear_message_and_nothing_is_written(
+    args, expected, message, model, capfd, tmp_path, monkeypatch
+):
+    folder = tmp_path / "cwd"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    np.savez("x.npz", x=np.ones((1, 3, 16, 15), np.float32))
+    code, out, err = run(capfd, *(arg.format(m=model) for arg in args))
+    assert (code, out) == (expected, "")
+    assert message in err
+    assert "Traceback" not in err
+    assert [p.name for p in folder.iterdir()] == ["x.npz"]
+
+
+def test_an_unwritable_output_is_refused_before_the_work(model, capfd):
+    code, out, err = run(capfd, "profile", model, "-o", "/proc/r.csv")
+    assert (code, out) == (3, "")
+    assert "cannot be written to" in err
+
+
+def test_debug_shows_where_an_error_came_from(model):
+    with pytest.raises(tracer.errors.InputError):
+        tracer.cli.main(["report", "nowhere.trace", "--debug"])
+
+
+def test_an_error_of_ours_is_said_to_be_one(model, capfd, monkeypatch):
+    def broken(*args, **kwargs):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("tracer.api.count", broken)
+    code, _, err = run(capfd, "count", model)
+    assert code == 70
+    assert "internal error: ZeroDivisionError: oops" in err
+
+
+def test_an_interrupt_is_130_and_leaves_nothing(model, capfd, monkeypatch, tmp_path):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tracer.api.profile", interrupted)
+    code, _, err = run(capfd, "profile", model, "-o", tmp_path / "r.csv")
+    assert code == 130
+    assert "interrupted" in err
+    assert not (tmp_path / "r.csv").exists()
+
+
+def test_a_reader_that_goes_away_is_no_error(model):
+    command = f"{sys.executable} -m tracer count {model} --csv | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.startswith("node,")
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys, tracer.cli; tracer.cli.main(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "Commands:" in done.stdout
+    heavy = {"numpy", "onnx", "onnxruntime", "pandas", "rich", "torch", "numba", "msgspec"}
+    assert not heavy & set(done.stdout.split())

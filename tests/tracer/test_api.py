@@ -1,0 +1,120 @@
+import json
+
+import numpy as np
+import onnx
+import onnx.parser
+import pandas as pd
+import pytest
+from onnx import numpy_helper
+
+import tracer
+from analyzers.views import ViewOptions, formats, renderer
+from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
+from tracer.errors import InputError
+from tracer.executors.onnxruntime.options import Options
+from tracer.trace import COLUMNS
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return tracer.profile(residual(), batch=[1, 4], options=Options(runs=12, warmup=1, threads=1))
+
+
+def test_the_table_has_the_columns_other_programs_rely_on(trace):
+    assert tuple(trace.nodes.columns) == COLUMNS
+    assert trace.nodes["batch"].unique().tolist() == [1, 4]
+    assert (trace.nodes["executor"] == "onnxruntime").all()
+
+
+def test_what_was_not_measured_is_missing_and_work_is_counted(trace):
+    first = trace.nodes[trace.nodes["batch"] == 1].set_index("node")
+    assert first.loc["c2", "macs"] == 16 * 16 * 16 * 16 * 9
+    assert trace.nodes[trace.nodes["batch"] == 4]["macs"].sum() == 4 * first["macs"].sum()
+    assert first["module"].isna().all()
+
+
+def test_a_trace_survives_the_file(trace, tmp_path):
+    (tmp_path / "run.trace").write_bytes(renderer("trace")(trace, ViewOptions()))
+    again = tracer.load(tmp_path / "run.trace")
+    pd.testing.assert_frame_equal(again.nodes, trace.nodes)
+    assert (again.model, again.environment, again.notes) == (
+        trace.model, trace.environment, trace.notes,
+    )  # fmt: skip
+    for ours, theirs in zip(again.runs, trace.runs, strict=True):
+        assert ours.kernels == theirs.kernels
+        assert np.array_equal(ours.samples, theirs.samples)
+        assert np.allclose(ours.wall_us, theirs.wall_us)
+    for extension in formats():
+        if extension not in ("trace", "png"):
+            assert renderer(extension)(again, ViewOptions()) == renderer(extension)(
+                trace, ViewOptions()
+            )
+
+
+@pytest.mark.parametrize("keep", [0, 1, 500, 5000])
+def test_a_damaged_trace_is_refused(trace, tmp_path, keep):
+    data = renderer("trace")(trace, ViewOptions())
+    (tmp_path / "run.trace").write_bytes(data[:keep])
+    with pytest.raises(InputError, match="not a trace, or a damaged one"):
+        tracer.load(tmp_path / "run.trace")
+
+
+def test_the_work_of_a_body_is_multiplied_by_its_trips():
+    feeds = {"x": np.ones(4, np.float32), "flag": np.array(True), "trips": np.array(5)}
+    trace = tracer.profile(
+        onnx.parser.parse_model(BRANCHES), feeds=_saved(feeds), options=Options(runs=2)
+    )
+    flops = trace.nodes.set_index("node")["flops"]
+    assert flops["Loop_1.body/Add_1"] == 5 * 4
+    assert flops["If_0.then_branch/Tanh_0"] == 4
+    assert flops["If_0.else_branch/Neg_0"] == 0
+
+
+def test_sizes_that_depend_on_data_come_from_the_run():
+    trace = tracer.profile(onnx.parser.parse_model(DATA_DEPENDENT), options=Options(runs=2))
+    shapes = trace.nodes.set_index("node")["output_shapes"]
+    assert shapes["NonZero_1"] == "int64[2,8]"
+    assert not any("not known" in note for note in trace.notes)
+
+
+def test_a_folder_with_test_data_runs_on_them(tmp_path):
+    onnx.save(residual(), tmp_path / "model.onnx")
+    (tmp_path / "test_data_set_0").mkdir()
+    x = numpy_helper.from_array(np.ones((3, 3, 16, 16), np.float32))
+    (tmp_path / "test_data_set_0" / "input_0.pb").write_bytes(x.SerializeToString())
+    trace = tracer.profile(tmp_path, options=Options(runs=2))
+    assert trace.runs[0].batch == 3
+    assert any("test_data_set_0" in note for note in trace.notes)
+    assert tracer.profile(tmp_path, batch=2, options=Options(runs=2)).runs[0].batch == 2
+
+
+def test_count_does_not_run_and_has_no_times():
+    trace = tracer.count(residual(), batch=2)
+    assert trace.runs == ()
+    assert trace.nodes["time_us"].isna().all()
+    assert trace.nodes["macs"].sum() == 2 * (16 * 256 * 27 + 16 * 256 * 144 + 160)
+    assert trace.model.params == 16 * 27 + 16 * 144 + 170
+
+
+def test_json_has_the_shape_of_the_design_and_no_bare_nan(trace):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    data = json.loads(renderer("json")(trace, ViewOptions()), parse_constant=refuse)
+    assert {"model", "environment", "settings", "runs"} <= set(data)
+    assert [run["batch"] for run in data["runs"]] == [1, 4]
+    for run in data["runs"]:
+        assert set(run["wall_us"]) == {"mean", "p50", "p95", "min", "std"}
+        assert run["coverage"] == pytest.approx(
+            sum(n["time_us_p50"] or 0 for n in run["nodes"]) / run["wall_us"]["p50"]
+        )
+        assert set(run["nodes"][0]) == set(COLUMNS)
+
+
+def _saved(feeds):
+    import tempfile
+    from pathlib import Path
+
+    path = Path(tempfile.mkdtemp()) / "x.npz"
+    np.savez(path, **feeds)
+    return path

@@ -1,0 +1,132 @@
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from tests.graphs import embedding, parse, residual
+from tracer import inputs, loading
+from tracer.errors import InputError
+
+
+def test_the_same_seed_gives_the_same_feeds_and_another_gives_others():
+    model = loading.from_proto(residual())
+    first, again, other = (inputs.make(model, seed=seed).feeds["x"] for seed in (3, 3, 4))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert first.shape == (1, 3, 16, 16)
+    assert first.dtype == np.float32
+
+
+def test_a_batch_replaces_the_symbolic_dimension():
+    made = inputs.make(loading.from_proto(residual()), batch=7)
+    assert made.feeds["x"].shape == (7, 3, 16, 16)
+    assert made.batch == 7
+
+
+def test_indices_stay_inside_their_table_and_masks_are_ones():
+    made = inputs.make(loading.from_proto(embedding(rows=30)), dims={"sequence": 500})
+    ids = made.feeds["ids"]
+    assert ids.shape == (1, 500)
+    assert 0 <= ids.min() < 5 < 25 < ids.max() < 30
+    assert (made.feeds["attention_mask"] == 1).all()
+
+
+def test_an_assumed_dimension_is_told():
+    made = inputs.make(loading.from_proto(embedding()))
+    assert made.feeds["ids"].shape == (1, 128)
+    assert "sequence was not given: 128 assumed" in made.notes
+
+
+def test_indices_are_followed_through_operators_that_hand_them_on():
+    text = """
+    <ir_version: 8, opset_import: ["": 16]>
+    g (float[N,4] data, int32[N,400] picks) => (float[N,400] y) {
+      i = Cast <to = 7> (picks)
+      y = GatherElements <axis = 1> (data, i)
+    }
+    """
+    picks = inputs.make(loading.from_proto(parse(text))).feeds["picks"]
+    assert (picks.min(), picks.max()) == (0, 3)
+
+
+def test_an_unknown_dimension_and_a_fixed_batch_are_refused():
+    model = loading.from_proto(residual())
+    with pytest.raises(
+        InputError, match=r"no symbolic dimension 'M'.*Its symbolic dimensions are N"
+    ):
+        inputs.make(model, dims={"M": 3})
+    proto = residual()
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    fixed = loading.from_proto(proto)
+    assert inputs.make(fixed, batch=1).batch == 1
+    with pytest.raises(InputError, match="the batch is 1, not 2"):
+        inputs.make(fixed, batch=2)
+
+
+def test_feeds_are_read_from_npz(tmp_path):
+    x = np.random.default_rng(0).random((2, 3, 16, 16), np.float32)
+    np.savez(tmp_path / "x.npz", x=x)
+    made = inputs.make(loading.from_proto(residual()), path=tmp_path / "x.npz")
+    assert np.array_equal(made.feeds["x"], x)
+    assert made.batch == 2
+
+
+def test_feeds_are_read_from_a_test_data_set(tmp_path):
+    folder = tmp_path / "test_data_set_0"
+    folder.mkdir()
+    x = np.ones((3, 3, 16, 16), np.float32)
+    (folder / "input_0.pb").write_bytes(numpy_helper.from_array(x).SerializeToString())
+    for path in (folder, tmp_path):
+        assert np.array_equal(inputs.make(loading.from_proto(residual()), path=path).feeds["x"], x)
+    (folder / "input_0.pb").write_bytes(b"\xff\xff\xff")
+    with pytest.raises(InputError, match=r"input_0\.pb: does not hold input 'x'"):
+        inputs.make(loading.from_proto(residual()), path=folder)
+
+
+WRONG_FEEDS = {
+    "shape": ({"x": np.ones((1, 3, 16, 15), np.float32)}, "dimension 3 is fixed at 16, not 15"),
+    "rank": ({"x": np.ones((3, 16, 16), np.float32)}, "has 3 dimensions"),
+    "dtype": ({"x": np.ones((1, 3, 16, 16))}, r"float32\[N,3,16,16\], but float64 was given"),
+    "name": ({"z": np.ones(1, np.float32)}, "x missing.*inputs are x"),
+    "surplus": ({"x": np.ones((1, 3, 16, 16), np.float32), "z": np.ones(1)}, "z unknown"),
+    "object": ({"x": np.array([{}], dtype=object)}, "not an .npz file of plain arrays"),
+}
+
+
+@pytest.mark.parametrize(("arrays", "message"), WRONG_FEEDS.values(), ids=WRONG_FEEDS)
+def test_feeds_that_do_not_fit_are_refused_by_name(arrays, message, tmp_path):
+    np.savez(tmp_path / "x.npz", **arrays)
+    with pytest.raises(InputError, match=message):
+        inputs.make(loading.from_proto(residual()), path=tmp_path / "x.npz")
+
+
+def test_a_batch_together_with_a_file_is_refused(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.ones((1, 3, 16, 16), np.float32))
+    with pytest.raises(InputError, match="shapes decide"):
+        inputs.make(loading.from_proto(residual()), batch=2, path=tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float",
+        "float16",
+        "bfloat16",
+        "double",
+        "bool",
+        "uint8",
+        "int8",
+        "int32",
+        "uint64",
+        "string",
+        "float8e4m3fn",
+        "int4",
+    ],
+)
+def test_every_element_type_gets_feeds_of_that_type(dtype):
+    text = f'<ir_version: 11, opset_import: ["": 23]> g ({dtype}[N,3] x) => ({dtype}[N,3] y)'
+    model = loading.from_proto(onnx.parser.parse_model(text + " { y = Identity (x) }"))
+    made = inputs.make(model, batch=2)
+    inputs.check(model, made.feeds)
+    assert made.feeds["x"].shape == (2, 3)

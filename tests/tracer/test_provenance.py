@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tracer.provenance import MODULE_KEY, SOURCE_KEY, module_of, source_of
+
+
+def node(name="", **props):
+    proto = onnx.NodeProto(name=name)
+    for key, value in props.items():
+        proto.metadata_props.add(key=key, value=value)
+    return proto
+
+
+TORCH = {
+    "pkg.torch.onnx.name_scopes": "['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d_3']",
+}
+
+
+def test_torch_names_the_module_in_the_last_scope_but_one():
+    assert module_of(node(**TORCH)) == "layer1.0.conv1"
+
+
+@pytest.mark.parametrize("scopes", ["", "[", "__import__('os')", "[1]", "'text'"])
+def test_scopes_that_are_no_list_of_names_tell_nothing(scopes):
+    assert module_of(node(**{"pkg.torch.onnx.name_scopes": scopes})) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("/layer1/layer1.0/conv1/Conv", "layer1.0.conv1"),
+        ("/fc/Gemm", "fc"),
+        ("/Add", None),
+        ("Conv_3", None),
+        ("", None),
+    ],
+)
+def test_the_torchscript_exporter_leaves_the_module_in_the_name(name, module):
+    assert module_of(node(name)) == module
+
+
+def test_our_own_metadata_comes_before_that_of_others():
+    both = node("/a/b/Conv", **{MODULE_KEY: "c", SOURCE_KEY: "net.py:3"}, **TORCH)
+    assert module_of(both) == "c"
+    assert source_of(both) == "net.py:3"
+
+
+def test_a_source_is_relative_to_the_working_directory_and_never_absolute():
+    stack = 'File "{}", line 12, in forward\n    return x'
+    key = "pkg.torch.onnx.stack_trace"
+    inside = Path.cwd() / "nets" / "net.py"
+    assert source_of(node(**{key: stack.format(inside)})) == "nets/net.py:12"
+    assert source_of(node(**{key: stack.format("/else/where/net.py")})) == "net.py:12"
+    assert source_of(node(**{key: "no frames"})) is None

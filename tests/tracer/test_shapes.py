@@ -1,0 +1,84 @@
+import onnx
+import onnx.parser
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
+from tracer import loading, shapes, tensor
+from tracer.errors import InputError
+from tracer.tensor import TensorType
+
+
+def test_shapes_are_those_of_onnx_inference_with_the_batch_put_in():
+    model = loading.from_proto(residual())
+    types = shapes.infer(model, {"x": (5, 3, 16, 16)})
+    found = {n: str(types.of(n, model.nodes[0].scope)) for n in ("c1", "flat", "y", "wf")}
+    assert found == {
+        "c1": "float32[5,16,16,16]",
+        "flat": "float32[5,16]",
+        "y": "float32[5,10]",
+        "wf": "float32[16,10]",
+    }
+
+
+def test_a_body_resolves_names_from_the_inside_out():
+    model = loading.from_proto(onnx.parser.parse_model(BRANCHES))
+    types = shapes.infer(model, {"x": (4,), "flag": (), "trips": ()})
+    tanh = next(node for node in model.nodes if node.op_type == "Tanh")
+    assert str(types.of("t", tanh.scope)) == "float32[4]"
+    assert str(types.of("x", tanh.scope)) == "float32[4]"
+    assert types.of("d", tanh.scope) is None
+
+
+def test_what_a_run_observed_fills_only_what_inference_left_open():
+    model = loading.from_proto(onnx.parser.parse_model(DATA_DEPENDENT))
+    scope = model.nodes[0].scope
+    types = shapes.infer(model, {"x": (2, 8)})
+    assert types.of("z", scope).concrete is None
+    wrong = TensorType("float32", (9, 9))
+    seen = types.updated({("", "z"): TensorType("int64", (2, 16)), ("", "c"): wrong})
+    assert seen.of("z", scope).concrete == (2, 16)
+    assert seen.of("c", scope).concrete == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((1, 3, 16), "3 dimensions"),
+        ((1, 3, 15, 16), "dimension 2 is fixed at 16, not 15"),
+    ],
+)
+def test_a_shape_against_the_declaration_is_refused(shape, message):
+    with pytest.raises(InputError, match=message):
+        shapes.infer(loading.from_proto(residual()), {"x": shape})
+
+
+def test_a_symbol_has_one_value():
+    text = '<ir_version: 8, opset_import: ["": 16]> g (float[N] a, float[N] b) => (float[N] y)'
+    model = loading.from_proto(onnx.parser.parse_model(text + " { y = Add (a, b) }"))
+    with pytest.raises(InputError, match="'N' would be both 2 and 3"):
+        shapes.infer(model, {"a": (2,), "b": (3,)})
+
+
+dims = st.one_of(st.none(), st.integers(0, 9999), st.from_regex(r"[a-z_]\w{0,8}", fullmatch=True))
+
+
+@given(st.sampled_from(["float32", "int4", "string"]), st.none() | st.lists(dims, max_size=6))
+def test_a_type_is_read_back_from_its_text(dtype, shape):
+    kind = TensorType(dtype, None if shape is None else tuple(shape))
+    assert tensor.parse(str(kind)) == kind
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nbytes"),
+    [("float32", 28), ("bfloat16", 14), ("int4", 4), ("bool", 7), ("float8_e4m3fn", 7)],
+)
+def test_bytes_are_those_of_packed_elements(dtype, nbytes):
+    assert TensorType(dtype, (7,)).nbytes == nbytes
+
+
+def test_every_element_type_onnx_knows_has_a_width_or_none_by_intent():
+    known = [t for t in onnx.TensorProto.DataType.values() if t != onnx.TensorProto.UNDEFINED]
+    widths = {tensor.dtype_name(t): tensor.bits_of(tensor.dtype_name(t)) for t in known}
+    assert [name for name, bits in widths.items() if bits is None] == ["string"]

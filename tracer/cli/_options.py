@@ -1,0 +1,98 @@
+"""Options that several commands share, and the values they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from analyzers.cost.conventions import CONVENTIONS
+from analyzers.grouping import GROUPINGS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Integers(click.ParamType[tuple[int, ...]]):
+    """Comma-separated positive integers: `1,16,64`."""
+
+    name = "n,n,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """The integers in the order given."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"'{value}' is not a list of integers such as 1,16,64", param, ctx)
+        if min(numbers) < 1:
+            self.fail(f"'{value}': every number must be at least 1", param, ctx)
+        return numbers
+
+
+class Size(click.ParamType[tuple[str, int]]):
+    """A named size: `sequence=128`."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """The name and the size."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, size = str(value).rpartition("=")
+        if not equals or not name or not size.isdigit():
+            self.fail(f"'{value}' is not of the form name=value, as in sequence=128", param, ctx)
+        return name, int(size)
+
+
+def dims(command: Command) -> Command:
+    """`--dim name=value`, repeatable."""
+    option = click.option(
+        "--dim",
+        "dims",
+        type=Size(),
+        multiple=True,
+        help="Size of a symbolic dimension; repeatable.",
+    )
+    return option(command)
+
+
+def convention(command: Command) -> Command:
+    """`--convention`: how additions are counted."""
+    return click.option(
+        "--convention",
+        type=click.Choice(tuple(CONVENTIONS)),
+        default="plain",
+        show_default=True,
+        help="How the additions of a convolution are counted (see docs/counting.md).",
+    )(command)
+
+
+def viewing(command: Command) -> Command:
+    """What to show and where to write it."""
+    options = (
+        click.option("--by", type=click.Choice(tuple(GROUPINGS)), default="node", show_default=True,
+                     help="Fold rows by operator or module."),
+        click.option("--top", type=click.IntRange(min=0), default=None,
+                     help="Rows to show; 0 for all  [default: 20 on a terminal, all in files]"),
+        click.option("--threshold", type=click.FloatRange(min=0), default=None, metavar="µs",
+                     help="Highlight the chart's bars from here on."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table."),
+        click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of the table."),
+        click.option("-o", "--output", "outputs", multiple=True, metavar="FILE",
+                     help="Write a file, by extension: .trace .json .csv .parquet .md .png .svg; "
+                          "FORMAT:FILE for another name, - for stdout. Repeatable."),
+        click.option("--force", is_flag=True, help="Overwrite files that exist."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+MODEL = click.argument("model", type=click.Path(path_type=Path))

@@ -1,0 +1,144 @@
+"""tracer export: a PyTorch or Chainer model to ONNX."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tracer.errors import UsageError
+
+
+@click.command("export")
+@click.argument("source")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The .onnx file to write.",
+)
+@click.option(
+    "--arg", "args", multiple=True, metavar="KEY=VALUE", help="An argument of the class or factory."
+)
+@click.option(
+    "--weights",
+    type=click.Path(path_type=Path),
+    help="torch: safetensors or state dict; Chainer: npz.",
+)
+@click.option(
+    "--input-shape",
+    "shapes",
+    multiple=True,
+    metavar="1,3,32,32",
+    help="The batch first; one for each input.",
+)
+@click.option(
+    "--input-dtype", "dtypes", multiple=True, help="One, or one for each; float32 unless given."
+)
+@click.option("--framework", help="torch or chainer; told by the model unless given.")
+@click.option("--opset", type=int, help="torch writes 20 and Chainer 11 unless given.")
+@click.option("--static-batch", is_flag=True, help="Fix the batch at that of --input-shape.")
+@click.option("--keep-batchnorm", is_flag=True, help="torch: leave BatchNormalization unfolded.")
+@click.option(
+    "--atol",
+    type=click.FloatRange(min=0),
+    default=1e-8,
+    show_default=True,
+    help="Allowed difference, as a number.",
+)
+@click.option(
+    "--rtol",
+    type=click.FloatRange(min=0),
+    default=1e-4,
+    show_default=True,
+    help="Allowed difference, as a share of the largest value.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--trust", is_flag=True, help="Unpickle what is given: this can run any code.")
+@click.option("--force", is_flag=True, help="Overwrite the file.")
+def command(
+    source: str,
+    output: Path,
+    args: tuple[str, ...],
+    weights: Path | None,
+    shapes: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    framework: str | None,
+    opset: int | None,
+    static_batch: bool,
+    keep_batchnorm: bool,
+    atol: float,
+    rtol: float,
+    seed: int,
+    trust: bool,
+    force: bool,
+) -> None:
+    """Write a PyTorch or Chainer model as ONNX, with module and source line on every node.
+
+    SOURCE is FILE.py:NAME or package.module:NAME, where NAME is a class, a factory or an instance;
+    or a .pt2 exported program. The code named is run. The result is run under onnxruntime and
+    compared with the framework on random input; exit 1 and no file where they differ.
+
+    Examples:
+
+    \b
+      tracer export net.py:Net --input-shape 1,3,32,32 -o net.onnx
+      tracer export net.py:resnet --arg depth=20 --weights net.npz --input-shape 1,3,32,32 -o r.onnx
+      tracer export program.pt2 -o program.onnx
+    """
+    from exporters import ExportOptions, export
+    from exporters.source import load_source
+    from tracer.files import check_writable
+
+    check_writable(output, force)
+    options = ExportOptions(
+        framework=framework,
+        opset=opset,
+        dynamic_batch=not static_batch,
+        keep_batchnorm=keep_batchnorm,
+        atol=atol,
+        rtol=rtol,
+        seed=seed,
+        force=force,
+    )
+    model = load_source(source, _arguments(args), weights=weights, framework=framework, trust=trust)
+    exported = export(
+        model,
+        output,
+        input_shape=[_shape(shape) for shape in shapes] or None,
+        input_dtype=dtypes[0] if len(dtypes) == 1 else (dtypes or "float32"),
+        options=options,
+    )
+    batches = " and ".join(str(batch) for batch in exported.batches)
+    click.echo(
+        f"wrote {exported.path} ({exported.nodes} nodes, opset {exported.opset}, "
+        f"{'any batch' if exported.dynamic_batch else f'batch {batches}'}; checked against "
+        f"{exported.framework} at batch {batches}: max abs error {exported.max_abs_error:.2g})",
+        err=True,
+    )
+
+
+def _arguments(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """`key=value` with a Python literal for a value; what is none is a string."""
+    arguments = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise UsageError(f"--arg {pair} is not KEY=VALUE", "As in --arg depth=20.")
+        try:
+            arguments[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            arguments[key] = value
+    return arguments
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(size) for size in text.replace("x", ",").split(",") if size)
+    except ValueError as error:
+        raise UsageError(
+            f"--input-shape {text} is not a shape", "Give sizes with the batch first: 1,3,32,32."
+        ) from error

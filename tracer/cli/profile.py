@@ -1,0 +1,111 @@
+"""`tracer profile`: run a model under onnxruntime and say where the time goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tracer.cli import _options
+from tracer.executors.onnxruntime.options import OPTIMIZATIONS, Options
+
+
+@click.command()
+@_options.MODEL
+@click.option(
+    "--batch", type=_options.Integers(), default=None, help="Batch sizes, each profiled in turn."
+)
+@_options.dims
+@click.option(
+    "--inputs",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Feeds: an .npz file or a test_data_set folder  [default: seeded random]",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Inferences to record  [default: a second of them, at least 10]",
+)
+@click.option(
+    "--warmup",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    help="Inferences before, not counted.",
+)
+@click.option(
+    "--min-time",
+    type=click.FloatRange(min=0),
+    default=None,
+    metavar="SECONDS",
+    help="Go on until so many seconds are recorded.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Threads within an operator  [default: all cores]",
+)
+@click.option(
+    "--optimization",
+    type=click.Choice(OPTIMIZATIONS),
+    default="all",
+    show_default=True,
+    help="How much onnxruntime may rewrite the graph.",
+)
+@click.option("--provider", default="cpu", show_default=True, help="Execution provider.")
+@_options.convention
+@_options.viewing
+def command(
+    model: Path,
+    batch: tuple[int, ...] | None,
+    dims: tuple[tuple[str, int], ...],
+    inputs: Path | None,
+    seed: int,
+    runs: int | None,
+    warmup: int,
+    min_time: float | None,
+    threads: int,
+    optimization: str,
+    provider: str,
+    convention: str,
+    by: str,
+    top: int | None,
+    threshold: float | None,
+    as_json: bool,
+    as_csv: bool,
+    outputs: tuple[str, ...],
+    force: bool,
+) -> None:
+    """Show where the time of MODEL goes, node by node.
+
+    MODEL is an .onnx file, or a folder with model.onnx. Times are those of onnxruntime's
+    profiler less what the profiler itself costs; beside them stands the time of undisturbed runs.
+
+    \b
+    Examples:
+      tracer profile model.onnx
+      tracer profile model.onnx --batch 1,16,64 --by op
+      tracer profile model.onnx --runs 10000 -o run.trace -o layers.png
+    """
+    from analyzers.views import ViewOptions
+    from tracer import api
+    from tracer.cli import _output, _progress
+
+    targets = _output.targets(outputs, as_json, as_csv, force)
+    options = Options(runs, warmup, min_time, threads, optimization, provider)
+    with _progress.progress() as report:
+        trace = api.profile(
+            model,
+            batch=batch,
+            dims=dict(dims),
+            feeds=inputs,
+            seed=seed,
+            options=options,
+            convention=convention,
+            progress=report,
+        )
+    _output.emit(trace, targets, ViewOptions(by, top, threshold))

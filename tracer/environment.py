@@ -1,0 +1,123 @@
+"""What the machine and the software were: the record that makes a measurement comparable."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+_PACKAGES = (
+    "tracer-onnx", "onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "numba", "pandas",
+    "torch", "onnxscript", "chainer", "cupy",
+)  # fmt: skip
+_CPU_FLAGS = frozenset(
+    {
+        "avx2", "avx512f", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16",
+        "amx_tile", "amx_int8", "asimd", "asimddp", "sve", "i8mm",
+    }
+)  # fmt: skip
+"""Instruction sets that decide which kernels a runtime picks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """CPU, memory (bytes), accelerators and versions; None and empty mean not known or absent."""
+
+    cpu: str
+    cpu_count: int
+    cpu_flags: tuple[str, ...]
+    memory_bytes: int | None
+    gpus: tuple[str, ...]
+    cuda: str | None
+    os: str
+    python: str
+    packages: Mapping[str, str]
+
+    @property
+    def summary(self) -> str:
+        """One line for the foot of a table."""
+        runtime = self.packages.get("onnxruntime") or self.packages.get("onnxruntime-gpu", "?")
+        return (
+            f"{self.cpu}, {self.cpu_count} CPUs · onnxruntime {runtime} · "
+            f"onnx {self.packages.get('onnx', '?')} · Python {self.python} · {self.os}"
+        )
+
+
+def observe() -> Environment:
+    """Look at this machine. Nothing heavy is imported: versions are read from metadata."""
+    gpus, cuda = _gpus()
+    return Environment(
+        cpu=_cpu_model(),
+        cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
+        cpu_flags=_cpu_flags(),
+        memory_bytes=_memory(),
+        gpus=gpus,
+        cuda=cuda,
+        os=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        packages=_versions(),
+    )
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _cpuinfo(field: str) -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(field)), "")
+
+
+def _cpu_model() -> str:
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_flags() -> tuple[str, ...]:
+    flags = (_cpuinfo("flags") or _cpuinfo("Features")).split()
+    return tuple(sorted(_CPU_FLAGS.intersection(flags)))
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return None
+
+
+def _gpus() -> tuple[tuple[str, ...], str | None]:
+    """NVIDIA cards by name and memory, and the driver's CUDA version."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return (), None
+    query = [command, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        names = _output(query).splitlines()
+        banner = _output([command])
+    except (OSError, subprocess.SubprocessError):  # a driver without a card answers with an error
+        return (), None
+    cuda = banner.split("CUDA Version:")[1].split()[0] if "CUDA Version:" in banner else None
+    return tuple(name.strip() for name in names if name.strip()), cuda
+
+
+def _output(command: list[str]) -> str:
+    return subprocess.run(  # noqa: S603 - a fixed command found on PATH
+        command, capture_output=True, text=True, timeout=10, check=True
+    ).stdout
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

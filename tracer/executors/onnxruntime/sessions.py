@@ -1,0 +1,150 @@
+"""Inference sessions, and onnxruntime's refusals in one sentence each."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracer.errors import InputError, ModelError, TracerError, UsageError
+from tracer.executors.onnxruntime import prepared
+
+if TYPE_CHECKING:
+    from tracer.executors.onnxruntime.options import Options
+    from tracer.model import Model
+
+_FATAL_ONLY = 4  # we translate the errors, so onnxruntime need not print them too
+
+_REFUSALS = (
+    # what onnxruntime says, what we say of it, and what to do
+    (
+        re.compile(r"model IR version: (\d+), max supported IR version: (\d+)"),
+        "IR version {0} is newer than the installed onnxruntime {ort} accepts (at most {1})",
+        "Export with an older onnx (set model.ir_version = {1} if it uses nothing newer), "
+        "or install a newer onnxruntime.",
+    ),
+    (
+        re.compile(
+            r"Opset (\d+) is under development.*support for domain (\S+) is till opset (\d+)"
+        ),
+        "opset {0} of {1} is newer than the installed onnxruntime {ort} supports (at most {2})",
+        "Export with opset {2}, or install a newer onnxruntime.",
+    ),
+    (
+        re.compile(r"Fatal error: (\S+):(\S+?)\((-?\d+)\) is not a registered function/op"),
+        "onnxruntime {ort} knows no operator {1} in the domain '{0}'",
+        "Custom operators cannot run here; `tracer count` still counts the rest of the model.",
+    ),
+    (
+        re.compile(r"Could not find an implementation for (\w+)\((\d+)\) node with name '([^']*)'"),
+        "onnxruntime {ort} has no kernel for node '{2}' ({0}, opset {1}) on these types",
+        "Use another element type or opset for this node.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Factory:
+    """Opens sessions on one model with one set of options."""
+
+    model: Model
+    serialized: bytes
+    options: Options
+
+    def open(self, profile: Path | None = None, optimized: Path | None = None) -> Any:
+        """An InferenceSession; with a profile of that prefix, and its graph saved if asked.
+
+        Raises ModelError for what onnxruntime refuses, UsageError for an absent provider.
+        """
+        import onnxruntime as ort
+
+        settings = ort.SessionOptions()
+        settings.log_severity_level = _FATAL_ONLY
+        settings.intra_op_num_threads = self.options.threads
+        settings.graph_optimization_level = _levels()[self.options.optimization]
+        if profile is not None:
+            settings.enable_profiling = True
+            settings.profile_file_prefix = str(profile)
+        if optimized is not None:
+            # Weights go to a file of their own: a model may be larger than protobuf can hold.
+            settings.optimized_model_filepath = str(optimized)
+            entry = "session.optimized_model_external_initializers_file_name"
+            settings.add_session_config_entry(entry, f"{optimized.name}.weights")
+        folder = prepared.folder_of(self.model)
+        if folder is not None:
+            entry = "session.model_external_initializers_file_folder_path"
+            settings.add_session_config_entry(entry, str(folder))
+        providers = [_provider(self.options.provider)]
+        with translated(self.model):
+            return ort.InferenceSession(self.serialized, settings, providers=providers)
+
+
+@contextlib.contextmanager
+def translated(model: Model) -> Iterator[None]:
+    """Turn onnxruntime's exceptions into one sentence about the user's own nodes."""
+    import onnxruntime as ort
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    try:
+        yield
+    except TracerError:
+        raise
+    except state.InvalidArgument as error:
+        raise InputError(
+            f"onnxruntime {ort.__version__} refuses the inputs of {model.name}: "
+            f"{_sentence(model, error)}",
+            "Give fitting ones with --inputs, --batch or --dim.",
+        ) from error
+    except Exception as error:  # onnxruntime's own classes share no base of their own
+        if type(error).__module__ != state.__name__:
+            raise
+        raise _refusal(model, _sentence(model, error), ort.__version__) from error
+
+
+def _refusal(model: Model, message: str, version: str) -> ModelError:
+    for pattern, what, hint in _REFUSALS:
+        match = pattern.search(message)
+        if match:
+            words = match.groups()
+            return ModelError(
+                f"{model.name}: {what.format(*words, ort=version)}", hint.format(*words)
+            )
+    return ModelError(f"{model.name}: onnxruntime {version} cannot run it: {message}")
+
+
+def _sentence(model: Model, error: Exception) -> str:
+    """The message without its codes, its C++ source location, and our names for nodes."""
+    text = " ".join(str(error).split())
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
+    text = re.sub(r"\S*/onnxruntime/\S+:\d+ .*?\) (?=[A-Z])", "", text)
+    return prepared.original(model, text).rstrip(".")
+
+
+def _levels() -> dict[str, Any]:
+    from onnxruntime import GraphOptimizationLevel as Level
+
+    return {
+        "none": Level.ORT_DISABLE_ALL,
+        "basic": Level.ORT_ENABLE_BASIC,
+        "extended": Level.ORT_ENABLE_EXTENDED,
+        "all": Level.ORT_ENABLE_ALL,
+    }
+
+
+def _provider(name: str) -> str:
+    """onnxruntime's name of a provider: `cpu` is CPUExecutionProvider."""
+    import onnxruntime as ort
+
+    available = ort.get_available_providers()
+    short = {p.removesuffix("ExecutionProvider").lower(): p for p in available}
+    if name.lower() in short:
+        return str(short[name.lower()])
+    if name in available:
+        return name
+    raise UsageError(
+        f"the installed onnxruntime has no provider '{name}'",
+        f"It has {', '.join(sorted(short))}; onnxruntime-gpu brings cuda.",
+    )

@@ -1,0 +1,90 @@
+"""Feeds: what to run a model on, from a file, a test folder, or a seeded random generator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tracer import tensor
+from tracer.errors import InputError
+
+if TYPE_CHECKING:
+    from tracer.model import Model
+
+Feeds: TypeAlias = Mapping[str, Any]
+"""An array for each model input by name; a list of arrays where the input is a sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSet:
+    """Feeds for one batch size, and what was assumed to make them."""
+
+    feeds: Feeds = field(repr=False)
+    batch: int | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each array among the feeds."""
+        return {n: tuple(v.shape) for n, v in self.feeds.items() if hasattr(v, "shape")}
+
+
+def make(
+    model: Model,
+    *,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    path: Path | None = None,
+    seed: int = 0,
+) -> FeedSet:
+    """Feeds for `model`: read from `path` if given, else random with `seed`.
+
+    `batch` sets the batch dimension, `dims` other symbolic dimensions by name. Raises InputError
+    where a dimension is unknown or fixed, or a file does not fit the model.
+    """
+    from tracer.inputs import dims as dimensions
+    from tracer.inputs import files, random
+
+    if path is not None:
+        if batch is not None or dims:
+            raise InputError(
+                f"{path}: the inputs' own shapes decide; they cannot be changed by a batch or dim",
+                "Leave out the batch and dims, or leave out the inputs.",
+            )
+        feeds = files.read(model, path)
+        check(model, feeds)
+        batch = dimensions.batch_of(model, FeedSet(feeds, None).shapes)
+        return FeedSet(feeds, batch, (f"inputs are those of {path}",))
+    shapes, notes = dimensions.choose(model, batch, dims or {})
+    feeds = random.generate(model, shapes, seed)
+    note = f"inputs are random, seed {seed}" if feeds else "the model has no inputs"
+    return FeedSet(feeds, dimensions.batch_of(model, shapes), (note, *notes))
+
+
+def check(model: Model, feeds: Feeds) -> None:
+    """Raise InputError, naming the input, where `feeds` do not fit what the model declares."""
+    from tracer import shapes
+
+    names = [value.name for value in model.inputs]
+    missing = [name for name in names if name not in feeds]
+    unknown = [name for name in feeds if name not in names]
+    if missing or unknown:
+        what = f"{', '.join(missing)} missing" if missing else f"{', '.join(unknown)} unknown"
+        raise InputError(
+            f"the inputs given do not fit {model.name}: {what}",
+            f"The model's inputs are {', '.join(names) or 'none'}.",
+        )
+    for value in model.inputs:
+        declared = tensor.from_type_proto(value.type)
+        given = getattr(feeds[value.name], "dtype", None)
+        if declared is None or given is None:
+            continue
+        name = "string" if given.kind in "OUST" else given.name
+        if name != declared.dtype:
+            raise InputError(
+                f"input '{value.name}' of {model.name} is {declared}, but {name} was given",
+                f"Convert it, for example with array.astype('{declared.dtype}').",
+            )
+    shapes.bind(model, FeedSet(feeds, None).shapes)

@@ -1,0 +1,126 @@
+"""Sizes for the symbolic dimensions of a model's inputs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tracer import tensor
+from tracer.errors import InputError
+from tracer.shapes import Shapes
+
+if TYPE_CHECKING:
+    from tracer.model import Model
+    from tracer.tensor import Dim
+
+_BATCH = re.compile(r"(?i)^(n|b|bs|batch.*|.*batch(_?size)?)$")
+
+_DEFAULTS = (
+    # what a dimension's name says, and the size we take where none is given
+    (re.compile(r"(?i)past|cache"), 0),
+    (re.compile(r"(?i)seq|len|token|time|step|frame"), 128),
+    (re.compile(r"(?i)^[hw]$|height|width|size|rows|cols"), 224),
+)
+_UNNAMED_IMAGE = 224  # axes 2 and 3 of a rank-4 input
+_OTHER = 16
+
+
+def choose(
+    model: Model, batch: int | None, dims: Mapping[str, int]
+) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
+    """Shape of each input, and a note for each size that was assumed rather than given.
+
+    Raises InputError for a name in `dims` that no input has, a batch where none is symbolic, or
+    an input without a rank.
+    """
+    declared = _declared(model)
+    symbols = {d for shape in declared.values() for d in shape if isinstance(d, str)}
+    unknown = [name for name in dims if name not in symbols]
+    if unknown:
+        raise InputError(
+            f"{model.name} has no symbolic dimension '{unknown[0]}'",
+            f"Its symbolic dimensions are {', '.join(sorted(symbols)) or 'none'}.",
+        )
+    axes = _batch_axes(declared)
+    if batch is not None:
+        _refuse_fixed(model, declared, axes, batch)
+    chosen: dict[str, tuple[int, ...]] = {}
+    assumed: dict[str, int] = {}
+    for name, shape in declared.items():
+        sizes = []
+        for axis, dim in enumerate(shape):
+            size = dim if isinstance(dim, int) else dims.get(dim or "")
+            if size is None and axes.get(name) == axis:
+                size = 1 if batch is None else batch
+            if size is None:
+                size = _assume(dim, axis, len(shape))
+                label = dim if isinstance(dim, str) else f"dimension {axis} of {name}"
+                assumed[label] = size
+            sizes.append(size)
+        chosen[name] = tuple(sizes)
+    return chosen, tuple(f"{n} was not given: {size} assumed" for n, size in assumed.items())
+
+
+def batch_of(model: Model, shapes: Shapes) -> int | None:
+    """Size of the batch dimension; None for a model without one."""
+    declared = _declared(model)
+    for name, axis in _batch_axes(declared).items():
+        if name in shapes and len(shapes[name]) > axis:
+            return shapes[name][axis]
+    first = next((s for name, s in shapes.items() if len(declared.get(name, ())) > 1), None)
+    return first[0] if first else None
+
+
+def _declared(model: Model) -> dict[str, tuple[Dim, ...]]:
+    declared: dict[str, tuple[Dim, ...]] = {}
+    for value in model.inputs:
+        kind = tensor.from_type_proto(value.type)
+        if kind is None:
+            continue
+        if kind.shape is None:
+            raise InputError(
+                f"input '{value.name}' of {model.name} declares no shape",
+                "Give the inputs as a file: --inputs FILE.npz.",
+            )
+        declared[value.name] = kind.shape
+    return declared
+
+
+def _batch_axes(declared: Mapping[str, tuple[Dim, ...]]) -> dict[str, int]:
+    """Axis of the batch in each input that has one.
+
+    The batch is the symbol that is called so, else whatever symbol comes first in the first
+    input; an axis 0 without a name counts as batch too.
+    """
+    symbols = [d for shape in declared.values() for d in shape if isinstance(d, str)]
+    named = [symbol for symbol in symbols if _BATCH.match(symbol)]
+    leading = [dim for shape in declared.values() for dim in shape[:1] if isinstance(dim, str)]
+    batch = next(iter([*named, *leading]), None)
+    axes = {}
+    for name, shape in declared.items():
+        if batch is not None and batch in shape:
+            axes[name] = shape.index(batch)
+        elif shape and shape[0] is None:
+            axes[name] = 0
+    return axes
+
+
+def _refuse_fixed(
+    model: Model, declared: Mapping[str, tuple[Dim, ...]], axes: Mapping[str, int], batch: int
+) -> None:
+    if axes:
+        return
+    fixed = {shape[0] for shape in declared.values() if len(shape) > 1}
+    if fixed != {batch}:
+        sizes = ", ".join(str(size) for size in fixed) or "absent"
+        raise InputError(
+            f"{model.name}: the batch is {sizes}, not {batch}, and it is not symbolic",
+            "Export the model with a dynamic batch dimension.",
+        )
+
+
+def _assume(dim: Dim, axis: int, rank: int) -> int:
+    if isinstance(dim, str):
+        return next((size for name, size in _DEFAULTS if name.search(dim)), _OTHER)
+    return _UNNAMED_IMAGE if rank == 4 and axis >= 2 else _OTHER

@@ -1,0 +1,76 @@
+"""Feeds from a file: `.npz` by input name, or a `test_data_set_N` folder of protobufs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracer.errors import InputError
+
+if TYPE_CHECKING:
+    import onnx
+
+    from tracer.inputs import Feeds
+    from tracer.model import Model
+
+
+def read(model: Model, path: Path) -> Feeds:
+    """Arrays for the inputs of `model`. Raises InputError where the file cannot be used."""
+    if not path.exists():
+        raise InputError(f"{path}: no such inputs", "Give an .npz file or a test_data_set folder.")
+    if path.is_dir():
+        return _read_folder(model, path)
+    if path.suffix == ".npz":
+        return _read_npz(path)
+    raise InputError(f"{path}: inputs are read from .npz files and test_data_set folders only")
+
+
+def _read_npz(path: Path) -> Feeds:
+    import zipfile
+
+    import numpy as np
+
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"{path}: not an .npz file", "Write it with numpy.savez.")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"{path}: not an .npz file of plain arrays ({error})", "Write it with numpy.savez."
+        ) from error
+
+
+def _read_folder(model: Model, path: Path) -> Feeds:
+    """`input_K.pb` is the K-th input of the graph; folders of folders mean the first data set."""
+    if not list(path.glob("input_*.pb")):
+        sets = sorted(path.glob("test_data_set_*"))
+        if not sets:
+            raise InputError(f"{path}: holds neither input_0.pb nor a test_data_set folder")
+        path = sets[0]
+    feeds = {}
+    for index, value in enumerate(model.inputs):
+        file = path / f"input_{index}.pb"
+        if file.exists():
+            feeds[value.name] = _read_proto(file, value)
+    return feeds
+
+
+def _read_proto(file: Path, value: onnx.ValueInfoProto) -> Any:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    readers: dict[str | None, tuple[Any, Callable[[Any], Any]]] = {
+        "tensor_type": (onnx.TensorProto, onnx.numpy_helper.to_array),
+        "sequence_type": (onnx.SequenceProto, onnx.numpy_helper.to_list),
+        "optional_type": (onnx.OptionalProto, onnx.numpy_helper.to_optional),
+    }
+    kind = value.type.WhichOneof("value")
+    if kind not in readers:
+        raise InputError(f"{file}: an input of kind {kind} cannot be read from a file")
+    proto_type, reader = readers[kind]
+    try:
+        return reader(proto_type.FromString(file.read_bytes()))
+    except (DecodeError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file}: does not hold input '{value.name}' ({error})") from error

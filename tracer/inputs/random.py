@@ -1,0 +1,131 @@
+"""Seeded random feeds that suit the model: indices inside their tables, masks that are valid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tracer import shapes, tensor
+from tracer.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from tracer.inputs import Feeds
+    from tracer.model import Model, Node
+    from tracer.shapes import Shapes, Types
+
+_PASS_ON = frozenset(
+    {
+        "Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Split",
+        "Squeeze", "Transpose", "Unsqueeze",
+    }
+)  # fmt: skip
+"""Operators that hand the values of input 0 on, so that a role behind them is the input's."""
+
+_INDEX_INPUTS = {
+    # operator: input that holds indices, and input they index
+    "Gather": (1, 0),
+    "GatherElements": (1, 0),
+    "GatherND": (1, 0),
+    "ScatterElements": (1, 0),
+    "ScatterND": (1, 0),
+}
+_TABLES = {"EmbedLayerNormalization": {0: 2, 1: 4}}
+"""com.microsoft: input of ids, and the embedding table whose rows they name."""
+
+_MASK = re.compile(r"(?i)mask")
+
+
+def generate(model: Model, chosen: Shapes, seed: int) -> Feeds:
+    """An array for each input, from `numpy.random.default_rng(seed)` in the order of the inputs.
+
+    Floats are uniform in [0, 1): inside the domain of Sqrt and Log, and free of denormals. Raises
+    InputError for inputs that are not tensors.
+    """
+    import numpy as np
+
+    types = shapes.infer(model, chosen)
+    readers = _readers(model)
+    rng = np.random.default_rng(seed)
+    feeds = {}
+    for value in model.inputs:
+        kind = tensor.from_type_proto(value.type)
+        if kind is None:
+            raise InputError(
+                f"input '{value.name}' of {model.name} is not a tensor",
+                "Give the inputs as a test_data_set folder: --inputs FOLDER.",
+            )
+        high = _bound(value.name, readers, types)
+        feeds[value.name] = _draw(rng, kind.dtype, chosen[value.name], high)
+    return feeds
+
+
+def _draw(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], high: int | None) -> Any:
+    import ml_dtypes
+    import numpy as np
+
+    if dtype == "string":
+        return np.full(shape, "tracer", dtype=object)
+    if dtype == "bool":
+        return np.ones(shape, dtype=bool)
+    if dtype in ("int8", "uint8"):
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+    scalar = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    if dtype.startswith(("int", "uint")):
+        drawn = np.ones(shape) if high is None else rng.integers(0, high, shape)
+        return drawn.astype(scalar)
+    return rng.random(shape).astype(scalar)
+
+
+def _bound(name: str, readers: Mapping[str, list[tuple[Node, int]]], types: Types) -> int | None:
+    """Exclusive upper bound of an input that indexes a table: the smallest of its tables' sizes.
+
+    None for another input; integers are then ones: valid as a mask, a length or a count.
+    """
+    if _MASK.search(name):
+        return None
+    return min(_table_sizes(name, readers, types, set()), default=None)
+
+
+def _table_sizes(
+    name: str, readers: Mapping[str, list[tuple[Node, int]]], types: Types, seen: set[str]
+) -> Iterator[int]:
+    if name in seen:
+        return
+    seen.add(name)
+    for node, position in readers.get(name, []):
+        yield from _sizes_at(node, position, types)
+        if node.op_type in _PASS_ON and (position == 0 or node.op_type == "Concat"):
+            for output in node.outputs:
+                yield from _table_sizes(output, readers, types, seen)
+
+
+def _sizes_at(node: Node, position: int, types: Types) -> Iterator[int]:
+    table: int | None = _TABLES.get(node.op_type, {}).get(position)
+    axis = 0
+    if _INDEX_INPUTS.get(node.op_type, (None,))[0] == position:
+        table = _INDEX_INPUTS[node.op_type][1]
+        axis = _axis(node.proto)
+    if table is None or table >= len(node.inputs):
+        return
+    kind = types.of(node.inputs[table], node.scope)
+    if kind is not None and kind.shape:
+        size = kind.shape[axis]
+        if isinstance(size, int) and size > 0:
+            yield size
+
+
+def _axis(proto: onnx.NodeProto) -> int:
+    return next((a.i for a in proto.attribute if a.name == "axis"), 0)
+
+
+def _readers(model: Model) -> dict[str, list[tuple[Node, int]]]:
+    readers: dict[str, list[tuple[Node, int]]] = {}
+    for node in model.nodes:
+        for position, name in enumerate(node.inputs):
+            readers.setdefault(name, []).append((node, position))
+    return readers

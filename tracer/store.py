@@ -1,0 +1,155 @@
+"""A Trace as one SQLite file: what was measured, raw, so that any view can be made of it later."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tracer.environment import Environment
+from tracer.errors import InputError
+from tracer.trace import Kernel, ModelInfo, Run, Trace
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+FORMAT = 1
+"""Raised when a file of this version could not be read by the code before it."""
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE runs (
+    position INTEGER PRIMARY KEY, executor TEXT NOT NULL, batch INTEGER, inputs TEXT NOT NULL,
+    notes TEXT NOT NULL, wall_us BLOB NOT NULL, instrumented_us BLOB NOT NULL
+);
+CREATE TABLE kernels (
+    run INTEGER REFERENCES runs, position INTEGER, record TEXT NOT NULL, bias_us REAL NOT NULL,
+    samples BLOB NOT NULL, PRIMARY KEY (run, position)
+);
+"""
+
+
+def dumps(trace: Trace) -> bytes:
+    """The bytes of the SQLite file that holds `trace`."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(_SCHEMA)
+        database.executemany("INSERT INTO meta VALUES (?, ?)", _meta(trace))
+        for position, run in enumerate(trace.runs):
+            _insert_run(database, position, run)
+        trace.nodes.to_sql("nodes", database, index=False)
+        database.commit()
+        return database.serialize()
+
+
+def load(path: str | Path) -> Trace:
+    """Read a saved trace. Raises InputError for a file that is not one."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such trace", "Make one with: tracer profile -o FILE.trace.")
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            return _read(database, path)
+    except (sqlite3.DatabaseError, msgspec.MsgspecError, zlib.error, KeyError) as error:
+        raise InputError(
+            f"{path}: not a trace, or a damaged one ({error})",
+            "Make one with: tracer profile -o FILE.trace.",
+        ) from error
+
+
+def _meta(trace: Trace) -> Iterator[tuple[str, str]]:
+    yield "format", str(FORMAT)
+    for key in ("model", "environment", "settings", "notes"):
+        yield key, msgspec.json.encode(getattr(trace, key)).decode()
+    dtypes = {name: str(dtype) for name, dtype in trace.nodes.dtypes.items()}
+    yield "dtypes", msgspec.json.encode(dtypes).decode()
+
+
+def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
+    database.execute(
+        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            position,
+            run.executor,
+            run.batch,
+            msgspec.json.encode(run.inputs).decode(),
+            msgspec.json.encode(run.notes).decode(),
+            _pack(run.wall_us),
+            _pack(run.instrumented_us),
+        ),
+    )
+    for column, kernel in enumerate(run.kernels):
+        record = msgspec.json.encode(kernel).decode()
+        row = (position, column, record, float(run.bias_us[column]), _pack(run.samples[:, column]))
+        database.execute("INSERT INTO kernels VALUES (?, ?, ?, ?, ?)", row)
+
+
+def _read(database: sqlite3.Connection, path: Path) -> Trace:
+    meta = dict(database.execute("SELECT key, value FROM meta").fetchall())
+    if int(meta["format"]) > FORMAT:
+        raise InputError(
+            f"{path}: written by a newer tracer", "Upgrade: pip install -U tracer-onnx."
+        )
+    runs = tuple(
+        _read_run(database, *row)
+        for row in database.execute("SELECT * FROM runs ORDER BY position").fetchall()
+    )
+    return Trace(
+        model=msgspec.json.decode(meta["model"], type=ModelInfo),
+        environment=msgspec.json.decode(meta["environment"], type=Environment),
+        settings=msgspec.json.decode(meta["settings"], type=dict[str, Any]),
+        runs=runs,
+        nodes=_read_nodes(database, msgspec.json.decode(meta["dtypes"], type=dict[str, str])),
+        notes=msgspec.json.decode(meta["notes"], type=tuple[str, ...]),
+    )
+
+
+def _read_run(
+    database: sqlite3.Connection,
+    position: int,
+    executor: str,
+    batch: int | None,
+    inputs: str,
+    notes: str,
+    wall_us: bytes,
+    instrumented_us: bytes,
+) -> Run:
+    import numpy as np
+
+    rows = database.execute(
+        "SELECT record, bias_us, samples FROM kernels WHERE run = ? ORDER BY position", (position,)
+    ).fetchall()
+    instrumented = _unpack(instrumented_us)
+    columns = [_unpack(samples) for _, _, samples in rows]
+    return Run(
+        executor=executor,
+        batch=batch,
+        inputs=msgspec.json.decode(inputs, type=dict[str, str]),
+        wall_us=_unpack(wall_us),
+        instrumented_us=instrumented,
+        samples=np.column_stack(columns) if columns else np.empty((len(instrumented), 0)),
+        bias_us=np.array([bias for _, bias, _ in rows]),
+        kernels=tuple(msgspec.json.decode(record, type=Kernel) for record, _, _ in rows),
+        notes=msgspec.json.decode(notes, type=tuple[str, ...]),
+    )
+
+
+def _read_nodes(database: sqlite3.Connection, dtypes: dict[str, str]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.read_sql("SELECT * FROM nodes", database).astype(dtypes)
+
+
+def _pack(values: np.ndarray[Any, Any]) -> bytes:
+    return zlib.compress(values.astype("<f8").tobytes(), level=1)
+
+
+def _unpack(blob: bytes) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    return np.frombuffer(zlib.decompress(blob), "<f8").astype(np.float64)

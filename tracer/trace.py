@@ -1,0 +1,115 @@
+"""The records everything exchanges: what ran, on what, how long, and the table with a row a node.
+
+An executor makes a `Run`; analyzers turn runs into columns of the node table; a `Trace` holds
+both, and a view renders it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tracer.environment import Environment
+from tracer.tensor import TensorType
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pandas as pd
+
+    from tracer.model import Model
+
+    FloatArray: TypeAlias = npt.NDArray[np.float64]
+
+COLUMNS = (
+    "node", "index", "op_type", "domain", "module", "source", "executor", "batch",
+    "input_shapes", "output_shapes",
+    "calls", "time_us", "time_us_p50", "time_us_p95", "time_us_min", "time_us_std",
+    "time_us_ci95_low", "time_us_ci95_high", "time_share", "time_us_raw", "kernels",
+    "macs", "adds", "muls", "flops", "params", "param_bytes", "bytes_read", "bytes_written",
+    "intensity",
+)  # fmt: skip
+"""The node table's columns in order: the interface other programs rely on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Which model was traced."""
+
+    name: str
+    sha256: str
+    ir_version: int
+    opsets: Mapping[str, int]
+    producer: str
+    nodes: int
+    params: int | None = None
+
+    @classmethod
+    def of(cls, model: Model, params: int | None = None) -> ModelInfo:
+        """What identifies `model` without holding it; `params` counts a shared weight once."""
+        producer = f"{model.proto.producer_name} {model.proto.producer_version}".strip()
+        return cls(
+            name=model.path.name if model.path else model.name,
+            sha256=model.sha256,
+            ir_version=model.proto.ir_version,
+            opsets=dict(model.opsets),
+            producer=producer,
+            nodes=len(model.nodes),
+            params=params,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What a runtime really ran: one node or several fused ones, at one place of the graph.
+
+    `name` speaks of nodes by their keys. `node` is the key of the node that has this very name,
+    where there is one; which nodes a kernel stands for is the attribution's to say. `inputs` and
+    `outputs` are tensor names of the graph that ran, `scope` the path of that graph.
+    """
+
+    name: str
+    op_type: str
+    domain: str
+    provider: str
+    node: str | None
+    scope: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: tuple[str, ...]
+    input_types: tuple[TensorType, ...]
+    output_types: tuple[TensorType, ...]
+    calls: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One executor on one batch size, over many inferences.
+
+    `wall_us` are inferences without the instrument, µs each. `instrumented_us` are those with
+    it, and `samples` (inferences × kernels) the self time of each kernel in them, as the
+    instrument reported it; `bias_us` is what it adds to one call of each kernel.
+    """
+
+    executor: str
+    batch: int | None
+    inputs: Mapping[str, str]
+    wall_us: FloatArray = field(repr=False)
+    instrumented_us: FloatArray = field(repr=False)
+    samples: FloatArray = field(repr=False)
+    bias_us: FloatArray = field(repr=False)
+    kernels: tuple[Kernel, ...] = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One model, its runs, and the node table over all of them (see `COLUMNS`)."""
+
+    model: ModelInfo
+    environment: Environment
+    settings: Mapping[str, Any]
+    runs: tuple[Run, ...]
+    nodes: pd.DataFrame
+    notes: tuple[str, ...] = ()
