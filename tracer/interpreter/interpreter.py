@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +53,12 @@ class Interpreter:
         folder = self.model.path.parent if self.model.path is not None else None
         with enforced(self.limits):
             self._plan = Planner(self.model, Registry(operators), folder).plan()
+
+    def observed(self, *observers: Observer) -> Interpreter:
+        """The same prepared model, with these observers in place of its own."""
+        other = copy.copy(self)
+        other._observers = observers
+        return other
 
     def get_inputs(self) -> tuple[onnx.ValueInfoProto, ...]:
         """The inputs to feed, as the model declares them."""
