@@ -30,7 +30,7 @@ def main() -> int:
     """Print one line per network."""
     arguments = _arguments()
     os.environ.setdefault("OMP_NUM_THREADS", str(arguments.threads))  # before numpy is loaded
-    from benchmarks import networks
+    from benchmarks import _networks as networks
 
     print(f"{'network':<12}{'batch':>6}{'ours / onnxruntime':>20}{'target':>9}"
           f"{'onnx / ours':>14}{'target':>9}{'difference':>13}")  # fmt: skip
@@ -58,7 +58,7 @@ def _report(name: str, threads: int, runs: int, reference: bool) -> None:
     import onnxruntime as ort
     from onnx.reference import ReferenceEvaluator
 
-    from benchmarks import networks
+    from benchmarks import _networks as networks
     from tracer.interpreter.interpreter import Interpreter
 
     model = networks.NETWORKS[name](BATCH[name])

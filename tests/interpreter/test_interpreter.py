@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from benchmarks import networks
+from benchmarks import _networks as networks
 from tests.interpreter.models import onnxruntime, parsed, single
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.interpreter import values

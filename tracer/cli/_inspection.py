@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 _ROOMY = 110
 """Characters of a terminal that has room for every column."""
 
+_NAMES = ("node", "op", "output", "type")
+_GAP = 3
+_LEAST = 8
+"""Characters between columns, and those a name is left with on any terminal."""
+
 _Column = tuple[str, Callable[[Any], str]]
 
 
@@ -34,10 +39,10 @@ def as_tables(model: Model, feedset: FeedSet, found: Inspection) -> None:
     columns += _statistics(lambda row: row.record.statistics)[0 if roomy else 3 :]
     if compared:
         columns += [("max abs", _max_abs), ("max rel", _max_rel), ("ULP", _ulp)]
-    console.print(_table(columns, found.rows))
+    console.print(_table(columns, found.rows, console.width))
     columns = [("output", _name), ("type", lambda output: output.type)]
     columns += _statistics(lambda output: output.statistics)
-    console.print(_table(columns, found.outputs))
+    console.print(_table(columns, found.outputs, console.width))
 
 
 def as_json(model: Model, feedset: FeedSet, found: Inspection) -> None:
@@ -65,25 +70,24 @@ def as_json(model: Model, feedset: FeedSet, found: Inspection) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=1))
 
 
-def _table(columns: Sequence[_Column], rows: Sequence[Any]) -> Any:
+def _table(columns: Sequence[_Column], rows: Sequence[Any], width: int) -> Any:
     """Names may be cut, numbers never; a column without any content is left out."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    filled = []
-    for head, text in columns:
-        cells = [text(row) for row in rows]
-        if not any(cells):
-            continue
-        filled.append(cells)
-        if head in ("node", "op", "output", "type"):
-            table.add_column(head, no_wrap=True, overflow="ellipsis")
+    filled = [(head, cells) for head, text in columns if any(cells := [text(r) for r in rows])]
+    numbers = [max(map(len, (head, *cells))) for head, cells in filled if head not in _NAMES]
+    room = width - sum(numbers) - _GAP * len(filled)
+    most = max(room // max(len(filled) - len(numbers), 1), _LEAST)
+    for head, cells in filled:
+        if head in _NAMES:
+            table.add_column(head, no_wrap=True, overflow="ellipsis", max_width=most)
         else:
-            width = max(len(head), *(len(cell) for cell in cells))
-            table.add_column(head, justify="right", no_wrap=True, min_width=width)
-    for row in zip(*filled, strict=True):
+            needed = max(map(len, (head, *cells)))
+            table.add_column(head, justify="right", no_wrap=True, min_width=needed)
+    for row in zip(*(cells for _, cells in filled), strict=True):
         table.add_row(*(Text(cell) for cell in row))
     return table
 

@@ -20,6 +20,8 @@ _WORTHWHILE = 1 << 17
 """Multiplications from which the kernels are used: below, a call costs more than it saves."""
 _BLOCK = 1 << 23
 """Multiplications of one block of work: long against handing it to a thread."""
+_IMAGES = 1 << 24
+"""Multiplications of images that are computed one after the other in a block."""
 _FEWEST = 4
 """With fewer rows or columns memory is the bound, where BLAS has its own ways."""
 
@@ -84,7 +86,7 @@ def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array |
     placed = layout(window)
     images, offsets = source(x, window, placed), placed.offsets(deep)
     pieces = _pieces(maps, len(offsets), placed.count)
-    together = max(_BLOCK // (maps * len(offsets) * placed.count), 1)
+    together = max(_IMAGES // (maps * len(offsets) * placed.count), 1)
     jobs = [
         (number, first, *piece)
         for first in parallel.pieces(len(x), together)
