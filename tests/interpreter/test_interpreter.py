@@ -300,3 +300,22 @@ def test_the_compiled_kernels_are_announced(monkeypatch):
     )
     assert [news[:2] for news in told] == [(0, 1), (1, 1)]
     assert "compiled" in told[0][2]
+
+
+def test_a_sparse_weight_is_made_dense_and_one_that_does_not_fit_is_told():
+    def model(places):
+        sparse = helper.make_sparse_tensor(
+            onnx.numpy_helper.from_array(np.array([5, 7], np.float32), "w"),
+            onnx.numpy_helper.from_array(np.array(places, np.int64), "places"),
+            [2, 3],
+        )
+        info = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 3])
+        graph = helper.make_graph([helper.make_node("Neg", ["w"], ["y"])], "g", [], [info])
+        graph.sparse_initializer.append(sparse)
+        return helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17)])
+
+    expected = [[0, -5, 0], [0, 0, -7]]
+    np.testing.assert_array_equal(Interpreter(model([1, 5])).run(None, {})[0], expected)
+    np.testing.assert_array_equal(Interpreter(model([[0, 1], [1, 2]])).run(None, {})[0], expected)
+    with pytest.raises(ModelError):
+        Interpreter(model([1, 6]))

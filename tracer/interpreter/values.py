@@ -53,10 +53,14 @@ def from_sparse(proto: onnx.SparseTensorProto, folder: Path | None = None) -> Ar
     indices = from_tensor(proto.indices, folder)
     limits.allow(proto.dims, values.dtype)
     dense = np.zeros(tuple(proto.dims), values.dtype)
-    if indices.ndim == 1:
-        dense.reshape(-1)[indices] = values
-    else:
-        dense[tuple(indices.T)] = values
+    try:
+        if indices.ndim == 1:
+            dense.reshape(-1)[indices] = values
+        else:
+            dense[tuple(indices.T)] = values
+    except (IndexError, ValueError) as error:
+        name = proto.values.name
+        raise ModelError(f"sparse tensor '{name}' has indices that do not fit: {error}") from error
     return dense
 
 

@@ -2,6 +2,9 @@
 
 Written in LLVM's own terms, since compilers spill a two-dimensional tile of accumulators. Sums
 run over k in order, one multiply-add each, so a result depends on nothing but its inputs.
+
+numba keeps compiled code by the time stamp of the file of the function that is compiled: touch
+`gemm.py` after a change here.
 """
 
 from __future__ import annotations
