@@ -20,6 +20,7 @@ from tracer.interpreter.kernels.micro import (
     multiply_1,
     multiply_2,
     multiply_3,
+    multiply_in_place_3,
     pack_1,
     pack_2,
     pack_3,
@@ -28,6 +29,9 @@ from tracer.interpreter.kernels.micro import (
 
 DEPTH = 512
 """Terms of a panel: it stays in the second-level cache while all rows pass over it."""
+
+_FEW = 4
+"""Tiles of rows that read their columns where they lie."""
 
 _INT = types.intp
 _READ = types.Array(types.float32, 1, "C", readonly=True)
@@ -75,20 +79,32 @@ def product(
     scratch of DEPTH * COLUMNS elements.
     """
     depth = offsets.size
+    few = high - low <= _FEW * ROWS
     for column in range(0, count, COLUMNS):
         vectors = (min(COLUMNS, count - column) + LANES - 1) // LANES
+        origin = start + column
         for k in range(0, depth, DEPTH):
             deep = min(DEPTH, depth - k)
-            _pack(source, start + column, offsets, k, deep, vectors, panel)
+            # What few rows read is not worth copying, if all of it lies within the source: the
+            # last offset is the largest, but for strides, where the source has room at its end.
+            last = offsets[depth - 1] + origin + COLUMNS
+            in_place = few and vectors == 3 and last <= source.size
+            if not in_place:
+                _pack(source, origin, offsets, k, deep, vectors, panel)
             for row in range(low, high, ROWS):
                 t = place + (row - low) * width + column
                 f = row * depth + k
-                if vectors == 1:
-                    multiply_1(left, f, depth, panel, deep, out, t, width, bias, row, k > 0)
+                if in_place:
+                    multiply_in_place_3(
+                        left, f, depth, deep, k > 0, panel, out, t, width, bias, row,
+                        source, origin, offsets, k,
+                    )  # fmt: skip
+                elif vectors == 1:
+                    multiply_1(left, f, depth, deep, k > 0, panel, out, t, width, bias, row)
                 elif vectors == 2:
-                    multiply_2(left, f, depth, panel, deep, out, t, width, bias, row, k > 0)
+                    multiply_2(left, f, depth, deep, k > 0, panel, out, t, width, bias, row)
                 else:
-                    multiply_3(left, f, depth, panel, deep, out, t, width, bias, row, k > 0)
+                    multiply_3(left, f, depth, deep, k > 0, panel, out, t, width, bias, row)
 
 
 @njit(
@@ -114,10 +130,9 @@ def unpack(
             run = min(grid - pixel, start + count - flat)
             source = row * stride + flat - start
             target = place + row * pixels + line * width + pixel
-            kept = max(min(run, width - pixel), 0)
-            there, here = out[target : target + kept], made[source : source + kept]
-            for i in range(kept):  # from 0 over slices, see `planes`
-                there[i] = here[i]
+            there, here = np.uintp(target), np.uintp(source)  # unsigned: see `planes`
+            for i in range(np.uintp(max(min(run, width - pixel), 0))):
+                out[there + i] = made[here + i]
             flat += run
 
 
@@ -203,6 +218,26 @@ def depthwise(
         unpack(made, 0, 1, 0, count, grid, width, out, plane * pixels, pixels)
 
 
+@njit(types.void(_READ, _INT, _WRITE, _INT, _INT, _INT), nogil=True, cache=True)
+def _line(images: Any, place: int, out: Any, target: int, count: int, step: int) -> None:
+    """Copy every `step`-th element; indices are unsigned, see `planes`."""
+    here, there = np.uintp(place), np.uintp(target)
+    if step == 1:
+        for i in range(np.uintp(count)):
+            out[there + i] = images[here + i]
+    else:
+        wide = np.uintp(step)
+        for i in range(np.uintp(count)):
+            out[there + i] = images[here + i * wide]
+
+
+@njit(types.void(_WRITE, _INT, _INT), nogil=True, cache=True)
+def _zeros(out: Any, target: int, count: int) -> None:
+    there = np.uintp(target)
+    for i in range(np.uintp(count)):
+        out[there + i] = np.float32(0)
+
+
 @njit(types.void(_READ, _INT, _INT, _GEOMETRY, _GEOMETRY, _WRITE), nogil=True, cache=True)
 def arrange(images: Any, low: int, high: int, geometry: Any, phases: Any, out: Any) -> None:
     """Lay out planes `low` to `high` of flat images, padded with zeros and apart by phases.
@@ -221,17 +256,10 @@ def arrange(images: Any, low: int, high: int, geometry: Any, phases: Any, out: A
             for line in range(lines):
                 row = line * down + phases[phase, 0] - above
                 if row < 0 or row >= height:
-                    out[target : target + cells] = 0
+                    _zeros(out, target, cells)
                 else:
-                    out[target : target + first] = 0
-                    origin = (plane * height + row) * width + skip
-                    there = out[target + first : target + stop]
-                    here = images[origin + first * across : origin + (stop - 1) * across + 1]
-                    if across == 1:
-                        for cell in range(stop - first):
-                            there[cell] = here[cell]
-                    else:
-                        for cell in range(stop - first):
-                            there[cell] = here[cell * across]
-                    out[target + stop : target + cells] = 0
+                    origin = (plane * height + row) * width + skip + first * across
+                    _zeros(out, target, first)
+                    _line(images, origin, out, target + first, stop - first, across)
+                    _zeros(out, target + stop, cells - stop)
                 target += cells

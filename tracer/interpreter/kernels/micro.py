@@ -32,25 +32,56 @@ _VECTOR = ir.VectorType(ir.FloatType(), LANES)
 
 def _multiply(vectors: int) -> Callable[..., Any]:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, first, stride, _, depth, _, place, width, _, row, add = arguments
         data = _data(context, builder, signature, arguments)
-        left, panel = builder.gep(data(0), [first]), data(3)
-        out, bias = builder.gep(data(5), [place]), builder.gep(data(8), [row])
-        targets = [
-            builder.gep(out, [builder.add(builder.mul(width, _INDEX(i)), _INDEX(v * LANES))])
-            for i in range(ROWS)
-            for v in range(vectors)
-        ]
-        start = _initial(builder, targets, bias, add)
+        panel = data(5)
 
-        def step(k: Any, sums: Sequence[Any]) -> list[Any]:
-            return _step(builder, left, stride, panel, k, sums)
+        def column(k: Any) -> Any:
+            return builder.gep(panel, [builder.mul(k, _INDEX(vectors * LANES))])
 
-        for target, value in zip(targets, _loop(builder, depth, start, step), strict=True):
-            _store(builder, value, target)
-        return context.get_dummy_value()
+        return _product(builder, context, data, arguments, vectors, column)
 
     return code
+
+
+def _multiply_in_place(vectors: int) -> Callable[..., Any]:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = _data(context, builder, signature, arguments)
+        source = builder.gep(data(11), [arguments[12]])
+        offsets = builder.gep(data(13), [arguments[14]])
+
+        def column(k: Any) -> Any:
+            return builder.gep(source, [_scalar(builder, offsets, k)])
+
+        return _product(builder, context, data, arguments, vectors, column)
+
+    return code
+
+
+def _product(
+    builder: Any,
+    context: Any,
+    data: Callable[[int], Any],
+    arguments: Any,
+    vectors: int,
+    column: Callable[[Any], Any],
+) -> Any:
+    _, first, stride, depth, add = arguments[:5]
+    _, _, place, width, _, row = arguments[5:11]
+    left = builder.gep(data(0), [first])
+    out, bias = builder.gep(data(6), [place]), builder.gep(data(9), [row])
+    targets = [
+        builder.gep(out, [builder.add(builder.mul(width, _INDEX(i)), _INDEX(v * LANES))])
+        for i in range(ROWS)
+        for v in range(vectors)
+    ]
+    start = _initial(builder, targets, bias, add)
+
+    def step(k: Any, sums: Sequence[Any]) -> list[Any]:
+        return _step(builder, left, stride, column(k), k, sums)
+
+    for target, value in zip(targets, _loop(builder, depth, start, step), strict=True):
+        _store(builder, value, target)
+    return context.get_dummy_value()
 
 
 def _pack(vectors: int) -> Callable[..., Any]:
@@ -153,24 +184,20 @@ def _initial(builder: Any, targets: Sequence[Any], bias: Any, add: Any) -> list[
 
 
 def _step(
-    builder: Any, left: Any, stride: Any, panel: Any, k: Any, sums: Sequence[Any]
+    builder: Any, left: Any, stride: Any, column: Any, k: Any, sums: Sequence[Any]
 ) -> list[Any]:
-    """One k: every row's element times the panel's vectors, added to the sums."""
+    """One k: every row's element times the vectors at `column`, added to the sums."""
     kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
     insert: Any = cgutils.get_or_insert_function
     fused = insert(builder.module, kind, f"llvm.fmuladd.v{LANES}f32")
     vectors = len(sums) // ROWS
-    origin = builder.mul(k, _INDEX(vectors * LANES))
-    columns = [
-        _load(builder, builder.gep(panel, [builder.add(origin, _INDEX(v * LANES))]))
-        for v in range(vectors)
-    ]
+    columns = [_load(builder, builder.gep(column, [_INDEX(v * LANES)])) for v in range(vectors)]
     after = []
     for row in range(ROWS):
         factor = _scalar(builder, left, builder.add(builder.mul(stride, _INDEX(row)), k))
         wide = _spread(builder, factor)
-        for v, column in enumerate(columns):
-            after.append(builder.call(fused, [wide, column, sums[row * vectors + v]]))
+        for v, values in enumerate(columns):
+            after.append(builder.call(fused, [wide, values, sums[row * vectors + v]]))
     return after
 
 
@@ -199,12 +226,28 @@ def _store(builder: Any, value: Any, address: Any) -> None:
 def _multiplier(vectors: int) -> Any:
     @intrinsic
     def multiply(
-        typingctx: Any, left: Any, first: Any, stride: Any, panel: Any, depth: Any,
-        out: Any, place: Any, width: Any, bias: Any, row: Any, add: Any,
+        typingctx: Any, left: Any, first: Any, stride: Any, depth: Any, add: Any, panel: Any,
+        out: Any, place: Any, width: Any, bias: Any, row: Any,
     ) -> Any:  # fmt: skip
         i = types.intp
-        kind = types.void(left, i, i, panel, i, out, i, i, bias, i, types.boolean)
+        kind = types.void(left, i, i, i, types.boolean, panel, out, i, i, bias, i)
         return kind, _multiply(vectors)
+
+    return multiply
+
+
+def _multiplier_in_place(vectors: int) -> Any:
+    @intrinsic
+    def multiply(
+        typingctx: Any, left: Any, first: Any, stride: Any, depth: Any, add: Any, panel: Any,
+        out: Any, place: Any, width: Any, bias: Any, row: Any,
+        source: Any, origin: Any, offsets: Any, begin: Any,
+    ) -> Any:  # fmt: skip
+        i = types.intp
+        kind = types.void(
+            left, i, i, i, types.boolean, panel, out, i, i, bias, i, source, i, offsets, i
+        )
+        return kind, _multiply_in_place(vectors)
 
     return multiply
 
@@ -232,10 +275,14 @@ def _taps_of(
 # In all of these arrays are flat and contiguous, and nothing is checked.
 
 multiply_1, multiply_2, multiply_3 = (_multiplier(vectors) for vectors in (1, 2, 3))
-"""(left, first, stride, panel, depth, out, place, width, bias, row, add): write (ROWS, columns)
+"""(left, first, stride, depth, add, panel, out, place, width, bias, row): write (ROWS, columns)
 to `out[place + i * width:]`, or add to what is there, for 1, 2 or 3 vectors of columns. Row i of
 the left tile is `left[first + i * stride:]`, `depth` long; `panel` is (depth, columns). Sums
 begin with `bias[row + i]`."""
+
+multiply_in_place_3 = _multiplier_in_place(3)
+"""As multiply_3, with (source, origin, offsets, begin) at the end: row k of the right side is
+`source[offsets[begin + k] + origin:]`, and `panel` is not read."""
 
 pack_1, pack_2, pack_3 = (_packer(vectors) for vectors in (1, 2, 3))
 """(source, place, offsets, first, depth, panel): copy `source[offsets[first + k] + place:]` to

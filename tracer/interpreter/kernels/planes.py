@@ -1,7 +1,7 @@
 """Element-wise arithmetic on flat float32 tensors, in one pass.
 
-Loops run from 0 over slices: numba lets an index count from the end unless it sees that it cannot
-be negative, and LLVM does not vectorise that.
+Loops run from 0 over slices, or over unsigned indices: numba lets an index count from the end
+unless it sees that it cannot be negative, and LLVM does not vectorise that.
 """
 
 from __future__ import annotations
