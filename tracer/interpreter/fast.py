@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracer import limits
+from tracer.errors import ModelError
 from tracer.interpreter import memory, parallel
 from tracer.interpreter.compiled import loaded
 from tracer.interpreter.layout import layout, source
@@ -62,6 +63,8 @@ def suits(dtype: np.dtype[np.generic], rows: int, depth: int, columns: int) -> b
 def matmul(a: Array, b: Array, out: Array) -> None:
     """The product of float32 matrices into a contiguous `out`."""
     wide = b.shape[1]
+    if a.shape[1] != len(b):  # the kernels check nothing
+        raise ModelError(f"matrices of {list(a.shape)} and {list(b.shape)} cannot be multiplied")
     offsets = np.arange(len(b), dtype=np.int64) * wide
     right = Columns(np.ascontiguousarray(b).reshape(-1), offsets, 0, wide, wide, wide)
     jobs = [(part, piece) for part, piece in _pieces(len(a), len(b), wide)]

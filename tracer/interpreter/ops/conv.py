@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracer.errors import ModelError
 from tracer.interpreter import fast
 from tracer.interpreter.convolution import check, convolve
 from tracer.interpreter.depthwise import depthwise
@@ -29,6 +30,8 @@ def conv(
 ) -> Array:
     """Convolution of `X` (N, C, *size) with `W` (M, C / group, *kernel), plus `B` (M)."""
     check(X, W, group)
+    if B is not None and B.shape != W.shape[:1]:
+        raise ModelError(f"a bias of shape {list(B.shape)} for {len(W)} maps")
     dtype = X.dtype
     if dtype.name in ("float16", "bfloat16"):
         X, W = X.astype(np.float32), W.astype(np.float32)  # noqa: N806

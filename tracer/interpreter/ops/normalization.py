@@ -196,6 +196,9 @@ def lrn(
 def _by_channel(
     x: Array, scale: Array, bias: Array, mean: Array, variance: Array, epsilon: float
 ) -> Array:
+    channels = x.shape[1] if x.ndim > 1 else 1
+    if any(v.shape != (channels,) for v in (scale, bias, mean, variance)):
+        raise ModelError(f"parameters that are not one number for each of {channels} channels")
     factor = scale / np.sqrt(variance + np.array(epsilon, variance.dtype))
     shift = bias - mean * factor
     if planewise.suits(x):
