@@ -12,10 +12,14 @@ if TYPE_CHECKING:
 
 
 def repair(proto: onnx.ModelProto) -> None:
-    """Constants become initializers, initializers no inputs, node names unique; in place."""
+    """Constants become initializers, initializers no inputs, node names unique; in place.
+
+    A parameter that no node reads is dropped: runtimes warn of every one.
+    """
     runtime.fit_ir_version(proto)  # onnx_chainer takes onnx's newest, which no runtime may read
     _lift_constants(proto.graph)
     _drop_weights_from_inputs(proto.graph)
+    _drop_unread_weights(proto.graph)
     _rename_repeated(proto.graph)
 
 
@@ -39,6 +43,15 @@ def _drop_weights_from_inputs(graph: onnx.GraphProto) -> None:
     inputs = [value for value in graph.input if value.name not in weights]
     del graph.input[:]
     graph.input.extend(inputs)
+
+
+def _drop_unread_weights(graph: onnx.GraphProto) -> None:
+    """A link that was not called leaves its parameters; onnx_chainer writes no subgraphs."""
+    read = {name for node in graph.node for name in node.input}
+    read |= {value.name for value in graph.output}
+    kept = [weight for weight in graph.initializer if weight.name in read]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
 
 
 def _rename_repeated(graph: onnx.GraphProto) -> None:

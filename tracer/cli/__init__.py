@@ -49,21 +49,28 @@ def tracer(debug: bool) -> None:
 
 def main(args: list[str] | None = None) -> int:
     """Run the command line and return its exit code; errors are one line on stderr."""
+    return run(tracer, "tracer", args)
+
+
+def run(command: click.Command, name: str, args: list[str] | None = None) -> int:
+    """Run `command`, called `name` and knowing `--debug`, as `main` does the tracer command."""
     args = sys.argv[1:] if args is None else args
     debug = "--debug" in args
     if debug:  # may stand anywhere, as it is what one adds to a failed command
         args = ["--debug", *(arg for arg in args if arg != "--debug")]
     try:
-        code = tracer.main(args, prog_name="tracer", standalone_mode=False)
-    except click.ClickException as error:
+        code = command.main(args, prog_name=name, standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
+    except click.ClickException as error:
+        return _fail(name, f"error: {_sentence(error)}", error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        return _fail("interrupted", INTERRUPTED)
+        return _fail(name, "interrupted", INTERRUPTED)
     except TracerError as error:
         if debug:
             raise
-        return _fail(f"error: {error}", error.exit_code)
+        return _fail(name, f"error: {error}", error.exit_code)
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         sys.stderr.close()
         return 0
@@ -72,12 +79,20 @@ def main(args: list[str] | None = None) -> int:
             raise
         kind = type(error).__name__
         return _fail(
+            name,
             f"internal error: {kind}: {error}. Please report it; --debug shows where.",
             INTERNAL_ERROR,
         )
     return code if isinstance(code, int) else 0
 
 
-def _fail(message: str, code: int) -> int:
-    click.echo(f"tracer: {message}", err=True)
+def _sentence(error: click.ClickException) -> str:
+    """What click says, in one line as our own errors are, with where to read on."""
+    what = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    return f"{what} Try '{context.command_path} --help'." if context else what
+
+
+def _fail(name: str, message: str, code: int) -> int:
+    click.echo(f"{name}: {message}", err=True)
     return code

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,6 +53,37 @@ class Size(click.ParamType[tuple[str, int]]):
         return name, int(size)
 
 
+class Argument(click.ParamType[tuple[str, Any]]):
+    """An argument of a class or factory: `depth=32`; a Python literal, else a string."""
+
+    name = "key=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Any]:
+        """The name and the value."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = str(value).partition("=")
+        if not equals or not name.isidentifier():
+            self.fail(f"'{value}' is not of the form key=value, as in depth=32", param, ctx)
+        try:
+            return name, ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return name, text
+
+
+def arguments(command: Command) -> Command:
+    """`--arg key=value`, repeatable."""
+    return click.option(
+        "--arg",
+        "args",
+        type=Argument(),
+        multiple=True,
+        help="An argument of the class or factory, as in --arg depth=32; repeatable.",
+    )(command)
+
+
 def dims(command: Command) -> Command:
     """`--dim name=value`, repeatable."""
     option = click.option(
@@ -74,11 +107,33 @@ def convention(command: Command) -> Command:
     )(command)
 
 
-def viewing(command: Command) -> Command:
-    """What to show and where to write it."""
+def viewing(command: Callable[..., None]) -> Callable[..., None]:
+    """What to show and where to write it, handed to the command as one `output`.
+
+    The targets are checked before the command runs, so that its work is never lost.
+    """
+
+    @functools.wraps(command)
+    def checked(
+        *,
+        by: str,
+        top: int | None,
+        threshold: float | None,
+        as_json: bool,
+        as_csv: bool,
+        outputs: tuple[str, ...],
+        force: bool,
+        **own: Any,
+    ) -> None:
+        from analyzers.views import ViewOptions
+        from tracer.cli import _output
+
+        targets = _output.targets(outputs, as_json, as_csv, force)
+        command(output=_output.Output(targets, ViewOptions(by, top, threshold)), **own)
+
     options = (
-        click.option("--by", type=click.Choice(tuple(GROUPINGS)), default="node", show_default=True,
-                     help="Fold rows by operator or module."),
+        click.option("--by", type=click.Choice(tuple(GROUPINGS)), default="node",
+                     show_default=True, help="Fold rows by operator or module."),
         click.option("--top", type=click.IntRange(min=0), default=None,
                      help="Rows to show; 0 for all  [default: 20 on a terminal, all in files]"),
         click.option("--threshold", type=click.FloatRange(min=0), default=None, metavar="µs",
@@ -91,8 +146,8 @@ def viewing(command: Command) -> Command:
         click.option("--force", is_flag=True, help="Overwrite files that exist."),
     )  # fmt: skip
     for option in reversed(options):
-        command = option(command)
-    return command
+        checked = option(checked)
+    return checked
 
 
 MODEL = click.argument("model", type=click.Path(path_type=Path))

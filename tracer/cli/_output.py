@@ -47,29 +47,34 @@ def targets(
     return found
 
 
-def emit(trace: Trace, found: Sequence[Target], options: ViewOptions) -> None:
-    """Write every target, then the terminal's table unless stdout was one of them."""
-    from analyzers.views import renderer
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a command's result goes, and what of it to show."""
 
-    rendered = [(target, renderer(target.format)(trace, options)) for target in found]
-    for target, data in rendered:
-        if target.path is None:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-        else:
-            write_atomically(target.path, data)
-            click.echo(f"wrote {target.path}", err=True)
-    if all(target.path is not None for target in found):
-        show(trace, options)
+    targets: tuple[Target, ...]
+    options: ViewOptions
 
+    def emit(self, trace: Trace) -> None:
+        """Write every target, then the terminal's table unless stdout was one of them."""
+        from analyzers.views import renderer
 
-def show(trace: Trace, options: ViewOptions) -> None:
-    """The table on the terminal."""
-    from rich.console import Console
+        rendered = [(t, renderer(t.format)(trace, self.options)) for t in self.targets]
+        for target, data in rendered:
+            if target.path is None:
+                sys.stdout.buffer.write(data)
+                sys.stdout.buffer.flush()
+            else:
+                write_atomically(target.path, data)
+                click.echo(f"wrote {target.path}", err=True)
+        if all(target.path is not None for target in self.targets):
+            self._show(trace)
 
-    from analyzers.views import terminal
+    def _show(self, trace: Trace) -> None:
+        from rich.console import Console
 
-    terminal.render(trace, options, Console(highlight=False))
+        from analyzers.views import terminal
+
+        terminal.render(trace, self.options, Console(highlight=False))
 
 
 def _parse(output: str) -> Target:

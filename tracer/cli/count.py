@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tracer.cli import _options
+
+if TYPE_CHECKING:
+    from tracer.cli._output import Output
 
 
 @click.command()
@@ -20,13 +24,7 @@ def command(
     batch: int | None,
     dims: tuple[tuple[str, int], ...],
     convention: str,
-    by: str,
-    top: int | None,
-    threshold: float | None,
-    as_json: bool,
-    as_csv: bool,
-    outputs: tuple[str, ...],
-    force: bool,
+    output: Output,
 ) -> None:
     """Count the MACs, operations, parameters and bytes of MODEL without running it.
 
@@ -37,10 +35,7 @@ def command(
       tracer count model.onnx
       tracer count model.onnx --batch 8 --by op --json
     """
-    from analyzers.views import ViewOptions
     from tracer import api
-    from tracer.cli import _output
 
-    targets = _output.targets(outputs, as_json, as_csv, force)
     trace = api.count(model, batch=batch, dims=dict(dims), convention=convention)
-    _output.emit(trace, targets, ViewOptions(by, top, threshold))
+    output.emit(trace)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tracer.cli import _options
 from tracer.errors import UsageError
 
 
@@ -20,9 +20,7 @@ from tracer.errors import UsageError
     type=click.Path(path_type=Path),
     help="The .onnx file to write.",
 )
-@click.option(
-    "--arg", "args", multiple=True, metavar="KEY=VALUE", help="An argument of the class or factory."
-)
+@_options.arguments
 @click.option(
     "--weights",
     type=click.Path(path_type=Path),
@@ -62,7 +60,7 @@ from tracer.errors import UsageError
 def command(
     source: str,
     output: Path,
-    args: tuple[str, ...],
+    args: tuple[tuple[str, Any], ...],
     weights: Path | None,
     shapes: tuple[str, ...],
     dtypes: tuple[str, ...],
@@ -104,7 +102,7 @@ def command(
         seed=seed,
         force=force,
     )
-    model = load_source(source, _arguments(args), weights=weights, framework=framework, trust=trust)
+    model = load_source(source, dict(args), weights=weights, framework=framework, trust=trust)
     exported = export(
         model,
         output,
@@ -119,20 +117,6 @@ def command(
         f"{exported.framework} at batch {batches}: max abs error {exported.max_abs_error:.2g})",
         err=True,
     )
-
-
-def _arguments(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """`key=value` with a Python literal for a value; what is none is a string."""
-    arguments = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise UsageError(f"--arg {pair} is not KEY=VALUE", "As in --arg depth=20.")
-        try:
-            arguments[key] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            arguments[key] = value
-    return arguments
 
 
 def _shape(text: str) -> tuple[int, ...]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tracer.cli import _options
 from tracer.executors.onnxruntime.options import OPTIMIZATIONS, Options
+
+if TYPE_CHECKING:
+    from tracer.cli._output import Output
 
 
 @click.command()
@@ -72,13 +76,7 @@ def command(
     optimization: str,
     provider: str,
     convention: str,
-    by: str,
-    top: int | None,
-    threshold: float | None,
-    as_json: bool,
-    as_csv: bool,
-    outputs: tuple[str, ...],
-    force: bool,
+    output: Output,
 ) -> None:
     """Show where the time of MODEL goes, node by node.
 
@@ -91,11 +89,9 @@ def command(
       tracer profile model.onnx --batch 1,16,64 --by op
       tracer profile model.onnx --runs 10000 -o run.trace -o layers.png
     """
-    from analyzers.views import ViewOptions
     from tracer import api
-    from tracer.cli import _output, _progress
+    from tracer.cli import _progress
 
-    targets = _output.targets(outputs, as_json, as_csv, force)
     options = Options(runs, warmup, min_time, threads, optimization, provider)
     with _progress.progress() as report:
         trace = api.profile(
@@ -108,4 +104,4 @@ def command(
             convention=convention,
             progress=report,
         )
-    _output.emit(trace, targets, ViewOptions(by, top, threshold))
+    output.emit(trace)

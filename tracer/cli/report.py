@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tracer.cli import _options
+
+if TYPE_CHECKING:
+    from tracer.cli._output import Output
 
 
 @click.command()
@@ -14,13 +18,7 @@ from tracer.cli import _options
 @_options.viewing
 def command(
     trace: Path,
-    by: str,
-    top: int | None,
-    threshold: float | None,
-    as_json: bool,
-    as_csv: bool,
-    outputs: tuple[str, ...],
-    force: bool,
+    output: Output,
 ) -> None:
     """Render TRACE, a .trace file that another command saved.
 
@@ -29,9 +27,6 @@ def command(
       tracer report run.trace --by module
       tracer report run.trace -o layers.svg --threshold 20
     """
-    from analyzers.views import ViewOptions
     from tracer import store
-    from tracer.cli import _output
 
-    targets = _output.targets(outputs, as_json, as_csv, force)
-    _output.emit(store.load(trace), targets, ViewOptions(by, top, threshold))
+    output.emit(store.load(trace))

@@ -1,0 +1,88 @@
+"""What an image classifier in ONNX says about an image."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.data import images
+from models.training.product import LABELS_KEY
+from tracer import provenance, tensor
+from tracer.errors import ModelError
+
+if TYPE_CHECKING:
+    from tracer.model import Model
+
+TOP = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A class, its name, and how probable the model says it is."""
+
+    index: int
+    label: str
+    probability: float
+
+
+def classify(model: Model, pixels: NDArray[np.generic], top: int = TOP) -> list[Guess]:
+    """The `top` most probable classes of an image [1, C, H, W], the best first.
+
+    The image is resized to what the model takes. Raises ModelError for a model that is no image
+    classifier, InputError for an image it cannot take.
+    """
+    x = images.as_float(images.fit(pixels, _image_shape(model)))
+    scores = _run(model, x)
+    if scores.ndim != 2 or len(scores) != 1:
+        raise ModelError(
+            f"{model.name}: the first output has shape {scores.shape}, not [1, classes]",
+            "Give an image classifier.",
+        )
+    probabilities = _softmax(scores[0].astype(np.float64))
+    labels = _labels(model, len(probabilities))
+    best = np.argsort(-probabilities, kind="stable")[:top]
+    return [Guess(int(i), labels[i], float(probabilities[i])) for i in best]
+
+
+def _image_shape(model: Model) -> tuple[int, int, int]:
+    types = [tensor.from_type_proto(value.type) for value in model.inputs]
+    only = types[0] if len(types) == 1 else None
+    if only is None or only.dtype != "float32" or only.shape is None or len(only.shape) != 4:
+        said = ", ".join(str(kind) for kind in types) or "none"
+        raise ModelError(
+            f"{model.name}: its inputs ({said}) are not one float32 image [N, C, H, W]",
+            "Give an image classifier.",
+        )
+    channels, height, width = only.shape[1:]
+    if not (isinstance(channels, int) and isinstance(height, int) and isinstance(width, int)):
+        raise ModelError(f"{model.name}: takes images of any size ({only})", "Export a fixed size.")
+    return channels, height, width
+
+
+def _run(model: Model, x: NDArray[np.float32]) -> NDArray[np.generic]:
+    import onnxruntime
+
+    assert model.path is not None
+    session = onnxruntime.InferenceSession(str(model.path), providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {model.inputs[0].name: x})[0])
+
+
+def _softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of log-probabilities it is the probabilities themselves."""
+    raised = np.exp(scores - scores.max())
+    return np.asarray(raised / raised.sum())
+
+
+def _labels(model: Model, count: int) -> list[str]:
+    """The names that our trainer left in the model, else the numbers of the classes."""
+    props = provenance.metadata(model.proto)
+    try:
+        names = json.loads(props.get(LABELS_KEY, "[]"))
+    except ValueError:
+        names = []
+    fits = isinstance(names, list) and len(names) == count
+    return [str(name) for name in names] if fits else [str(i) for i in range(count)]

@@ -1,0 +1,72 @@
+"""Images as arrays [N, C, H, W]: from pixels to float32, and to the size a model takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracer.errors import InputError
+
+Pixels = NDArray[np.generic]
+
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue, after BT.601
+
+
+def as_float(pixels: Pixels) -> NDArray[np.float32]:
+    """float32 in [0, 1] from uint8; other numbers keep their value."""
+    scale = np.float32(255 if pixels.dtype == np.uint8 else 1)
+    return pixels.astype(np.float32) / scale
+
+
+def fit(x: Pixels, shape: tuple[int, int, int]) -> Pixels:
+    """Images [N, C, H, W] as [N, *shape]: bilinear in size, grey repeated into colours.
+
+    Colours become grey by their luma. Raises InputError for a change
+    of channels other than these.
+    """
+    channels, height, width = shape
+    x = _channels(x, channels)
+    if x.shape[2:] == (height, width):
+        return x
+    grey_in_colours = x.strides[1] == 0  # resize one of three equal planes
+    planes = x[:, :1] if grey_in_colours else x
+    resized = np.stack([[_resize(p, height, width) for p in image] for image in planes])
+    return _channels(resized, channels) if grey_in_colours else resized
+
+
+def read(path: Path) -> Pixels:
+    """An image file as uint8 [1, C, H, W], C 1 or 3. Raises InputError where it is none."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file", "Give a PNG or JPEG image.") from error
+    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
+        raise InputError(f"{path}: not an image that can be read", "Give a PNG or JPEG.") from error
+    planes = pixels[:, :, None] if pixels.ndim == 2 else pixels
+    return np.ascontiguousarray(planes.transpose(2, 0, 1))[None]
+
+
+def _channels(x: Pixels, channels: int) -> Pixels:
+    if x.shape[1] == channels:
+        return x
+    if x.shape[1] == 1:
+        return np.broadcast_to(x, (len(x), channels, *x.shape[2:]))
+    if x.shape[1] == 3 and channels == 1:
+        grey = np.tensordot(x.astype(np.float32), LUMA, axes=(1, 0))[:, None]
+        return np.rint(grey).astype(np.uint8) if x.dtype == np.uint8 else grey
+    raise InputError(
+        f"images of {x.shape[1]} channels do not fit a model that takes {channels}",
+        "Give grey or colour images (1 or 3 channels).",
+    )
+
+
+def _resize(plane: Pixels, height: int, width: int) -> Pixels:
+    from PIL import Image
+
+    image = Image.fromarray(np.ascontiguousarray(plane))
+    return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))

@@ -1,0 +1,34 @@
+"""The 1,797 handwritten digits that come with scikit-learn: 8×8 pixels in 17 shades of grey.
+
+They are the test set of Alpaydin and Kaynak's "Optical Recognition of Handwritten Digits" (UCI).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from models.data.dataset import Dataset, split
+from tracer.errors import InputError
+
+TEST_IMAGES = 360
+WHITE = 16
+
+
+def read(folder: Path) -> Dataset:
+    """1,437 training and 360 test images, uint8 [N, 1, 8, 8]; `folder` is not looked at.
+
+    Raises InputError where scikit-learn is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise InputError(
+            "the digits come with scikit-learn, which is not installed",
+            "pip install 'tracer-onnx[train]'.",
+        ) from error
+    bunch = load_digits()
+    x = np.rint(bunch.images * (255 / WHITE)).astype(np.uint8)[:, None]
+    train, test = split(x, bunch.target.astype(np.int64), TEST_IMAGES)
+    return Dataset("digits", train, test, tuple(str(digit) for digit in range(10)))

@@ -1,0 +1,81 @@
+"""MNIST (LeCun, Cortes and Burges) in its published idx format, compressed or not."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.data.dataset import Dataset, Split
+from tracer.errors import InputError
+
+FOLDERS = ("mnist", "MNIST/raw", "")
+STEMS = {"train": "train", "test": "t10k"}
+IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
+UINT8 = 0x08  # the type byte of the idx header
+
+
+def read(folder: Path) -> Dataset:
+    """60,000 training and 10,000 test images, uint8 [N, 1, 28, 28].
+
+    Raises InputError where a file is missing or is not what its header says.
+    """
+    train, test = (_split(folder, stem) for stem in STEMS.values())
+    return Dataset("mnist", train, test, tuple(str(digit) for digit in range(10)))
+
+
+def _split(folder: Path, stem: str) -> Split:
+    images_path, labels_path = (_find(folder, f"{stem}-{kind}") for kind in (IMAGES, LABELS))
+    x, y = read_idx(images_path, 3), read_idx(labels_path, 1)
+    if len(x) != len(y):
+        raise InputError(
+            f"{images_path} has {len(x)} images, but {labels_path} has {len(y)} labels",
+            "Take both from the same download.",
+        )
+    if len(y) and y.max() > 9:
+        raise InputError(f"{labels_path}: a label is {y.max()}, not a digit", "Download it again.")
+    return Split(x[:, None], y.astype(np.int64))
+
+
+def _find(folder: Path, name: str) -> Path:
+    """The file under any of the names and folders that downloads come with."""
+    for place in FOLDERS:
+        for spelling in (name, f"{name}.gz", name.replace("-idx", ".idx")):
+            if (folder / place / spelling).is_file():
+                return folder / place / spelling
+    raise InputError(
+        f"MNIST is not in {folder}: no {name} or {name}.gz",
+        f"Put the four files {{train,t10k}}-{{{IMAGES},{LABELS}}}[.gz] into "
+        f"{folder / FOLDERS[0]}, or give --data-dir.",
+    )
+
+
+def read_idx(path: Path, rank: int) -> NDArray[np.uint8]:
+    """An idx file of bytes with `rank` dimensions, unpacked if it ends in .gz.
+
+    The header is two zero bytes, the type, the rank, and each size as a big-endian int32. Raises
+    InputError where the file is not that or has another length.
+    """
+    data = _bytes(path)
+    header = 4 + 4 * rank
+    if data[:4] != bytes([0, 0, UINT8, rank]) or len(data) < header:
+        raise InputError(f"{path}: not an idx file of {rank}-dimensional bytes", "Download again.")
+    sizes = np.frombuffer(data, ">u4", rank, 4).astype(int)
+    if len(data) != header + sizes.prod():
+        raise InputError(
+            f"{path}: the header promises {sizes.prod()} bytes, but {len(data) - header} follow",
+            "The file is truncated or padded: download it again.",
+        )
+    return np.frombuffer(data, np.uint8, offset=header).reshape(sizes)
+
+
+def _bytes(path: Path) -> bytes:
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: not a whole gzip file ({error})", "Download again.") from error

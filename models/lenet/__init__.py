@@ -1,0 +1,1 @@
+"""LeNet for colour images: the layers of the narrow-accumulator experiment."""

@@ -1,0 +1,1 @@
+"""The small convnet every framework's MNIST tutorial begins with."""

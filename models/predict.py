@@ -1,0 +1,83 @@
+"""`python -m models.predict`: what a trained model says about one image."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from models import families
+from models.classification import classify
+from models.data import DEFAULT_FOLDER, images, load
+from tracer import cli, loading
+from tracer.errors import InputError, UsageError
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model")
+@click.option("--image", type=click.Path(path_type=Path), help="A PNG or JPEG file.")
+@click.option("--data", help="digits, cifar10, mnist, or an .npz: take a test image from there.")
+@click.option("--index", type=click.IntRange(0), default=0, help="Which test image of --data.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=DEFAULT_FOLDER,
+    show_default=True,
+    help="Where the files of cifar10 and mnist lie.",
+)
+@click.option(
+    "--framework",
+    type=click.Choice(families.FRAMEWORKS),
+    default="torch",
+    help="Which of a family's shipped models.",
+)
+@click.option("--debug", is_flag=True, help="Show Python tracebacks instead of one-line errors.")
+def command(
+    model: str,
+    image: Path | None,
+    data: str | None,
+    index: int,
+    data_dir: Path,
+    framework: str,
+    debug: bool,
+) -> None:
+    """Classify one image with MODEL: an .onnx file, or the name of a family with a shipped one.
+
+    Examples:
+
+    \b
+      python -m models.predict lenet --data digits --index 7
+      python -m models.predict runs/resnet/model.onnx --image cat.png
+    """
+    if (image is None) == (data is None):
+        raise UsageError("one image is needed", "Give --image FILE, or --data NAME --index N.")
+    known = model in families.names()
+    found = loading.load(families.shipped(model, framework) if known else model)
+    if image is not None:
+        pixels = images.read(image)
+    else:
+        assert data is not None
+        pixels, truth = _test_image(data, data_dir, index)
+        click.echo(f"label  {truth}")
+    guesses = classify(found, pixels)
+    click.echo(f"top-1  {guesses[0].label}  {guesses[0].probability:.2%}")
+    click.echo(f"top-{len(guesses)}")
+    width = max(len(guess.label) for guess in guesses)
+    for rank, guess in enumerate(guesses, 1):
+        click.echo(f"  {rank}  {guess.label:{width}}  {guess.probability:7.2%}")
+
+
+def _test_image(data: str, folder: Path, index: int) -> tuple[NDArray[np.generic], str]:
+    dataset = load(data, folder)
+    if index >= len(dataset.test):
+        raise InputError(
+            f"{data} has no test image {index}", f"Give --index from 0 to {len(dataset.test) - 1}."
+        )
+    return dataset.test.x[index : index + 1], dataset.labels[dataset.test.y[index]]
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run(command, "python -m models.predict"))

@@ -1,0 +1,139 @@
+"""`python -m models.train`: train a model family and export it to ONNX."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+
+from models import families
+from models.data import DEFAULT_FOLDER
+from models.training import session
+from models.training.folder import RunFolder
+from models.training.loop import Epoch
+from models.training.tensorboard import Board
+from tracer import cli, loading
+from tracer.cli import _options
+from tracer.cli._progress import progress
+
+HEADER = "epoch      loss  accuracy  val. loss  val. accuracy  seconds"
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("family")
+@click.option("--framework", type=click.Choice(families.FRAMEWORKS), help="Default: torch.")
+@click.option("--data", help="digits (default), cifar10, mnist, or an .npz with x and y.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=DEFAULT_FOLDER,
+    show_default=True,
+    help="Where the files of cifar10 and mnist lie.",
+)
+@click.option("--epochs", type=click.IntRange(1), help="Default: the family's recipe.")
+@click.option("--batch", type=click.IntRange(1), help="Default: the family's recipe.")
+@click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate of Adam.")
+@click.option("--seed", type=click.IntRange(0), help="Decides weights, order, dropout. Default: 0.")
+@click.option("--size", type=click.IntRange(1), help="Height and width of the images.")
+@_options.arguments
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder of the run.")
+@click.option("--resume", is_flag=True, help="Continue the run in --out after its last epoch.")
+@click.option(
+    "--tensorboard",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for an event file with the curves and the model's graph.",
+)
+@click.option("--debug", is_flag=True, help="Show Python tracebacks instead of one-line errors.")
+def command(
+    family: str,
+    framework: str | None,
+    data: str | None,
+    data_dir: Path,
+    epochs: int | None,
+    batch: int | None,
+    lr: float | None,
+    seed: int | None,
+    size: int | None,
+    args: tuple[tuple[str, Any], ...],
+    out: Path | None,
+    resume: bool,
+    tensorboard: Path | None,
+    debug: bool,
+) -> None:
+    """Train FAMILY with Adam and softmax cross-entropy, then export it to ONNX.
+
+    The run's folder gets settings.json, log.jsonl, a snapshot after every epoch, and in the end
+    the weights and model.onnx. A run that was interrupted, or that is to have more --epochs,
+    continues with --resume exactly as if it had never stopped.
+
+    Examples:
+
+    \b
+      python -m models.train lenet --out runs/lenet
+      python -m models.train resnet_cifar --framework chainer --data cifar10
+      python -m models.train lenet --out runs/lenet --resume --epochs 60
+    """
+    recipe = families.recipe(family)
+    shape = (recipe.input_shape[0], size, size) if size else None
+    given = {
+        "framework": framework,
+        "data": data,
+        "input_shape": shape,
+        "epochs": epochs,
+        "batch": batch,
+        "lr": lr,
+        "seed": seed,
+        "arguments": dict(args) or None,
+    }
+    asked = {"family": family} | {name: v for name, v in given.items() if v is not None}
+    folder = RunFolder(out or Path("runs") / f"{family}_{framework or 'torch'}")
+    begin = session.resume if resume else session.start
+    with closing(Board(tensorboard)) if tensorboard else nullcontext() as board:
+        train(begin(asked, folder, data_dir), board)
+
+
+def train(run: session.Session, board: Board | None) -> None:
+    """Train, print a row for each epoch, and say where everything is."""
+    _epochs(run, board)
+    weights, exported = run.finish()
+    if board is not None:
+        board.add_graph(loading.load(exported.path))
+    click.echo(f"wrote {weights}", err=True)
+    click.echo(
+        f"wrote {exported.path}: {exported.nodes} nodes, opset {exported.opset}, "
+        f"within {exported.max_abs_error:.1e} of {exported.framework}",
+        err=True,
+    )
+
+
+def _epochs(run: session.Session, board: Board | None) -> None:
+    click.echo(HEADER)
+    for row in run.rows:
+        click.echo(_line(row))
+    try:
+        with progress() as report:
+            for row in run.epochs(report):
+                click.echo(_line(row))
+                if board is not None:
+                    board.add_epoch(row)
+    except KeyboardInterrupt:
+        click.echo(
+            f"stopped in epoch {run.done + 1}; {run.done} are safe: "
+            f"continue with --resume --out {run.folder.path}",
+            err=True,
+        )
+        raise
+
+
+def _line(row: Epoch) -> str:
+    return (
+        f"{row.epoch:5d}  {row.loss:8.4f}  {row.accuracy:8.2%}  {row.validation_loss:9.4f}"
+        f"  {row.validation_accuracy:13.2%}  {row.seconds:7.1f}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run(command, "python -m models.train"))

@@ -1,0 +1,1 @@
+"""Training with Adam and softmax cross-entropy, the same way in every framework."""

@@ -1,0 +1,100 @@
+"""Training in Chainer."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exporters.chainer import compat
+from models import families
+from models.training.learner import Classes, Floats
+from tracer.errors import InputError
+
+chainer: Any = compat.load()
+
+_MODEL, _ADAM, _RANDOM = "model/", "adam/", "random/"
+
+
+class ChainerLearner:
+    """A Chain with Adam."""
+
+    snapshot_suffix = ".npz"
+    weights_suffix = ".npz"
+
+    def __init__(self, model: Any, lr: float) -> None:
+        self._model = model
+        self._adam = chainer.optimizers.Adam(alpha=lr).setup(model)
+
+    @property
+    def model(self) -> object:
+        """The chain."""
+        return self._model
+
+    def step(self, x: Floats, y: Classes) -> tuple[float, int]:
+        """One update; see `Learner.step`."""
+        output = self._model(chainer.Variable(x))
+        loss = chainer.functions.softmax_cross_entropy(output, _labels(y))
+        self._model.cleargrads()
+        loss.backward()
+        self._adam.update()
+        return _scored(loss, output, y)
+
+    def score(self, x: Floats, y: Classes) -> tuple[float, int]:
+        """No update; see `Learner.score`."""
+        with chainer.using_config("train", False), chainer.no_backprop_mode():
+            output = self._model(chainer.Variable(x))
+            loss = chainer.functions.softmax_cross_entropy(output, _labels(y))
+        return _scored(loss, output, y)
+
+    def save(self, path: Path, epoch: int) -> None:
+        """Everything that the next epoch depends on, as arrays."""
+        serializer = chainer.serializers.DictionarySerializer()
+        serializer[_MODEL].save(self._model)
+        serializer[_ADAM].save(self._adam)
+        _algorithm, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+        random = {"keys": keys, "position": position, "has_gauss": has_gauss, "gauss": gauss}
+        arrays = {f"{_RANDOM}{key}": np.asarray(value) for key, value in random.items()}
+        arrays |= serializer.target
+        arrays["epoch"] = np.asarray(epoch)
+        with path.open("wb") as stream:
+            np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take arrays for a flag
+
+    def restore(self, path: Path) -> int:
+        """The state that `save` wrote; numpy refuses pickled objects, so it runs no code."""
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                deserializer = chainer.serializers.NpzDeserializer(archive)
+                deserializer[_MODEL].load(self._model)
+                deserializer[_ADAM].load(self._adam)
+                names = ("keys", "position", "has_gauss", "gauss")
+                keys, *rest = (archive[_RANDOM + name] for name in names)
+                np.random.set_state(("MT19937", keys, *(value.item() for value in rest)))
+                return int(archive["epoch"])
+        except (zipfile.BadZipFile, KeyError, ValueError, TypeError, EOFError, OSError) as error:
+            why = str(error).partition("\n")[0] or type(error).__name__
+            raise InputError(
+                f"{path}: not a snapshot of this model ({why})", "Start a new run."
+            ) from error
+
+    def save_weights(self, path: Path) -> None:
+        """What `chainer.serializers.load_npz` reads."""
+        with path.open("wb") as stream:
+            chainer.serializers.save_npz(stream, self._model)
+
+
+def new(family: str, arguments: Mapping[str, object], lr: float, seed: int) -> ChainerLearner:
+    """A beginner whose weights and dropout follow from `seed`: Chainer draws from `np.random`."""
+    np.random.seed(seed)
+    return ChainerLearner(families.build(family, "chainer", arguments), lr)
+
+
+def _labels(y: Classes) -> np.ndarray[Any, Any]:
+    return y.astype(np.int32)
+
+
+def _scored(loss: Any, output: Any, y: Classes) -> tuple[float, int]:
+    return float(loss.array) * len(y), int((output.array.argmax(1) == y).sum())

@@ -1,0 +1,117 @@
+"""The folder of a run: settings, log, the last snapshot, and in the end weights and model.
+
+Every file is replaced as a whole, so that a run that dies leaves its last complete epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from models.training.learner import Learner
+from models.training.loop import Epoch
+from models.training.settings import Settings
+from tracer.errors import InputError, UsageError
+
+SETTINGS = "settings.json"
+LOG = "log.jsonl"
+MODEL = "model.onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Where a run keeps what it has."""
+
+    path: Path
+
+    @property
+    def model(self) -> Path:
+        """The exported model."""
+        return self.path / MODEL
+
+    def begin(self, settings: Settings) -> None:
+        """Make the folder and write the settings. Raises UsageError where a run lies already."""
+        if (self.path / SETTINGS).exists():
+            raise UsageError(
+                f"{self.path} holds a run already", "Continue it with --resume or change --out."
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: cannot be written ({error.strerror})", "Give another --out."
+            ) from error
+        self._write_settings(settings)
+
+    def saved_settings(self) -> dict[str, object]:
+        """What `begin` wrote. Raises UsageError where there is no run to continue."""
+        file = self.path / SETTINGS
+        if not file.is_file():
+            raise UsageError(f"{self.path}: no run to resume", "Leave --resume out to start one.")
+        try:
+            saved = json.loads(file.read_text("utf-8"))
+        except ValueError as error:
+            raise InputError(f"{file}: not JSON ({error})", "Start a new run.") from error
+        return saved if isinstance(saved, dict) else {}
+
+    def resume(self, settings: Settings, learner: Learner) -> list[Epoch]:
+        """Bring `learner` back to the last snapshot; the epochs up to it, none if it died sooner.
+
+        Raises InputError for a snapshot or a log that is not of this run.
+        """
+        snapshot = self._snapshot(learner)
+        done = learner.restore(snapshot) if snapshot.is_file() else 0
+        self._write_settings(settings)
+        return [row for row in self._log() if row.epoch <= done]
+
+    def record(self, rows: list[Epoch], learner: Learner) -> None:
+        """Keep the log and then the state: a log ahead of its snapshot is cut when resumed."""
+        lines = "".join(f"{json.dumps(row.to_json())}\n" for row in rows)
+        with replacing(self.path / LOG) as file:
+            file.write_text(lines, "utf-8")
+        with replacing(self._snapshot(learner)) as file:
+            learner.save(file, rows[-1].epoch)
+
+    def finish(self, learner: Learner) -> Path:
+        """Write the final weights and return where."""
+        weights = self.path / f"weights{learner.weights_suffix}"
+        with replacing(weights) as file:
+            learner.save_weights(file)
+        return weights
+
+    def _write_settings(self, settings: Settings) -> None:
+        with replacing(self.path / SETTINGS) as file:
+            file.write_text(json.dumps(settings.to_json(), indent=2) + "\n", "utf-8")
+
+    def _snapshot(self, learner: Learner) -> Path:
+        return self.path / f"snapshot{learner.snapshot_suffix}"
+
+    def _log(self) -> list[Epoch]:
+        file = self.path / LOG
+        if not file.is_file():
+            return []
+        try:
+            return [Epoch(**json.loads(line)) for line in file.read_text("utf-8").splitlines()]
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{file}: not the log of a run", "Start a new run.") from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write beside `path` that takes its place if nothing goes wrong.
+
+    Raises InputError where the disk is full or the folder cannot be written.
+    """
+    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
+    try:
+        yield partial
+        partial.replace(path)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror})", "Make room or give another --out."
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,53 @@
+"""What a framework must do to be trained by `models.training`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Classes = NDArray[np.int64]
+
+
+class Learner(Protocol):
+    """A model and its optimizer.
+
+    A batch is float32 [N, C, H, W] and the classes [N]; what comes back is the sum of the losses
+    of its images, in nats, and the number of images that were classified correctly.
+    """
+
+    snapshot_suffix: str
+    weights_suffix: str
+
+    @property
+    def model(self) -> object:
+        """The torch Module or Chainer Chain."""
+
+    def step(self, x: Floats, y: Classes) -> tuple[float, int]:
+        """Learn from a batch, as training sees it: before the update, with dropout."""
+
+    def score(self, x: Floats, y: Classes) -> tuple[float, int]:
+        """Judge a batch, as inference sees it; nothing is learned."""
+
+    def save(self, path: Path, epoch: int) -> None:
+        """Write weights, optimizer and random state after `epoch`, and nothing to unpickle."""
+
+    def restore(self, path: Path) -> int:
+        """Go back to a saved state and return its epoch. Raises InputError where it is no fit."""
+
+    def save_weights(self, path: Path) -> None:
+        """Write the weights alone."""
+
+
+def new_learner(
+    family: str, framework: str, arguments: Mapping[str, object], lr: float, seed: int
+) -> Learner:
+    """A beginner of `family`. Raises UsageError as `families.build` does."""
+    module = importlib.import_module(f"models.training.{framework}_learner")
+    learner: Learner = module.new(family, arguments, lr, seed)
+    return learner

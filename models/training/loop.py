@@ -1,0 +1,87 @@
+"""One epoch after the other, in an order that follows from the seed and the epoch alone."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from models.data import Dataset, Split
+from models.training.learner import Learner
+from models.training.settings import Settings
+from tracer.errors import TracerError
+
+Progress = Callable[[int, int, str], None]
+
+SCORING_BATCH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """Means over the images of an epoch; losses in nats, `seconds` of both passes together."""
+
+    epoch: int
+    loss: float
+    accuracy: float
+    validation_loss: float
+    validation_accuracy: float
+    seconds: float
+
+    def to_json(self) -> dict[str, float]:
+        """Plain values under the fields' names."""
+        return asdict(self)
+
+
+def train(
+    learner: Learner, dataset: Dataset, settings: Settings, done: int, progress: Progress
+) -> Iterator[Epoch]:
+    """Train the epochs after `done` up to `settings.epochs`; each comes out as it ends.
+
+    `dataset` is already of the model's input shape. `progress` is called with (images done, images
+    of the epoch, what is going on). Raises TracerError where the loss is no longer finite.
+    """
+    for epoch in range(done + 1, settings.epochs + 1):
+        start = time.perf_counter()
+        loss, accuracy = _learn(learner, dataset.train, settings, epoch, progress)
+        if not math.isfinite(loss):
+            raise TracerError(
+                f"training diverged: the loss of epoch {epoch} is {loss}", "Lower --lr."
+            )
+        validation_loss, validation_accuracy = judge(learner, dataset.test)
+        seconds = time.perf_counter() - start
+        yield Epoch(epoch, loss, accuracy, validation_loss, validation_accuracy, seconds)
+
+
+def judge(learner: Learner, split: Split) -> tuple[float, float]:
+    """Mean loss in nats and accuracy over a split."""
+    scores = [
+        learner.score(*split.batch(slice(start, start + SCORING_BATCH)))
+        for start in range(0, len(split), SCORING_BATCH)
+    ]
+    return _mean(scores, len(split))
+
+
+def order(seed: int, epoch: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """In which order an epoch sees its `count` images: nothing else needs saving to resume."""
+    return np.random.default_rng([seed, epoch]).permutation(count)
+
+
+def _learn(
+    learner: Learner, split: Split, settings: Settings, epoch: int, progress: Progress
+) -> tuple[float, float]:
+    chosen = order(settings.seed, epoch, len(split))
+    what = f"epoch {epoch}/{settings.epochs}"
+    scores = []
+    progress(0, len(split), what)
+    for start in range(0, len(split), settings.batch):
+        scores.append(learner.step(*split.batch(chosen[start : start + settings.batch])))
+        progress(min(start + settings.batch, len(split)), len(split), what)
+    return _mean(scores, len(split))
+
+
+def _mean(scores: list[tuple[float, int]], count: int) -> tuple[float, float]:
+    losses, correct = zip(*scores, strict=True)
+    return sum(losses) / count, sum(correct) / count

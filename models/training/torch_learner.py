@@ -1,0 +1,89 @@
+"""Training in PyTorch."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch.nn import functional
+
+from models import families
+from models.training.learner import Classes, Floats
+from tracer.errors import InputError
+
+
+class TorchLearner:
+    """A torch Module with Adam."""
+
+    snapshot_suffix = ".pt"
+    weights_suffix = ".safetensors"
+
+    def __init__(self, model: torch.nn.Module, lr: float) -> None:
+        self._model = model
+        self._adam = torch.optim.Adam(model.parameters(), lr=lr)
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """The module, in inference mode."""
+        return self._model.eval()
+
+    def step(self, x: Floats, y: Classes) -> tuple[float, int]:
+        """One update; see `Learner.step`."""
+        self._model.train()
+        self._adam.zero_grad()
+        output = self._model(torch.from_numpy(x))
+        loss = functional.cross_entropy(output, torch.from_numpy(y))
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._adam.step()
+        return _scored(loss, output, y)
+
+    def score(self, x: Floats, y: Classes) -> tuple[float, int]:
+        """No update; see `Learner.score`."""
+        self._model.eval()
+        with torch.no_grad():
+            output = self._model(torch.from_numpy(x))
+            return _scored(functional.cross_entropy(output, torch.from_numpy(y)), output, y)
+
+    def save(self, path: Path, epoch: int) -> None:
+        """Everything that the next epoch depends on, as tensors and plain numbers."""
+        state = {
+            "epoch": epoch,
+            "model": self._model.state_dict(),
+            "adam": self._adam.state_dict(),
+            "random": torch.get_rng_state(),
+        }
+        torch.save(state, path)
+
+    def restore(self, path: Path) -> int:
+        """The state that `save` wrote; `weights_only`, so that a foreign file runs no code."""
+        try:
+            state = torch.load(path, weights_only=True)
+            self._model.load_state_dict(state["model"])
+            self._adam.load_state_dict(state["adam"])
+            torch.set_rng_state(state["random"])
+            return int(state["epoch"])
+        except (pickle.UnpicklingError, RuntimeError, KeyError, ValueError, EOFError) as error:
+            why = str(error).partition("\n")[0] or type(error).__name__
+            raise InputError(
+                f"{path}: not a snapshot of this model ({why})", "Start a new run."
+            ) from error
+
+    def save_weights(self, path: Path) -> None:
+        """The state dict, as safetensors."""
+        save_file({name: t.contiguous() for name, t in self._model.state_dict().items()}, path)
+
+
+def new(family: str, arguments: Mapping[str, object], lr: float, seed: int) -> TorchLearner:
+    """A beginner whose weights and dropout follow from `seed`."""
+    torch.manual_seed(seed)
+    model = families.build(family, "torch", arguments)
+    assert isinstance(model, torch.nn.Module)
+    return TorchLearner(model, lr)
+
+
+def _scored(loss: torch.Tensor, output: torch.Tensor, y: Classes) -> tuple[float, int]:
+    correct = (output.argmax(1) == torch.from_numpy(y)).sum()
+    return float(loss.detach()) * len(y), int(correct)

@@ -1,0 +1,1 @@
+"""A small transformer encoder that classifies images by their patches."""

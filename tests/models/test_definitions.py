@@ -1,0 +1,123 @@
+"""The definitions against what was published of them, and against the experiments."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from models import families
+
+CONVOLUTIONS = {18: 20, 34: 36, 50: 36, 101: 70, 152: 104}  # experiment 2, plain blocks
+EXPERIMENT_1 = {
+    "Convolution2DFunction": 21,
+    "BatchNormalization": 21,
+    "ReLU": 19,
+    "Add": 2,
+    "AveragePooling2D": 1,
+    "Reshape": 1,
+    "LinearFunction": 1,
+}
+
+
+def torch_convolutions(model):
+    import torch
+
+    seen = []
+    for module in model.modules():
+        if isinstance(module, torch.nn.Conv2d):
+            module.register_forward_hook(lambda m, inputs, output: seen.append(m))
+    with torch.no_grad():
+        model.eval()(torch.zeros(1, 3, 32, 32))
+    return seen
+
+
+def chainer_functions(model, train):
+    import chainer
+
+    names = []
+
+    class Names(chainer.FunctionHook):
+        name = "Names"
+
+        def forward_preprocess(self, function, in_data):
+            names.append(function.__class__.__name__)
+
+    with chainer.using_config("train", train), chainer.no_backprop_mode(), Names():
+        model(np.zeros((1, 3, 32, 32), np.float32))
+    return names
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(("depth", "calls"), CONVOLUTIONS.items())
+def test_plain_resnets_call_as_many_convolutions_as_experiment_2_saw(depth, calls):
+    model = families.build("resnet_imagenet", "torch", {"depth": depth})
+    assert len(torch_convolutions(model)) == calls
+
+
+@pytest.mark.needs("chainer")
+@pytest.mark.parametrize(("depth", "calls"), CONVOLUTIONS.items())
+def test_the_chainer_twins_own_as_many_convolutions(depth, calls):
+    model = families.build("resnet_imagenet", "chainer", {"depth": depth})
+    from chainer import links
+
+    assert sum(isinstance(link, links.Convolution2D) for link in model.links()) == calls
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(("depth", "parameters"), [(18, 11_689_512), (34, 21_797_672)])
+def test_plain_18_and_34_have_the_published_number_of_parameters(depth, parameters):
+    model = families.build("resnet_imagenet", "torch", {"depth": depth})
+    assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+@pytest.mark.needs("torch")
+def test_the_mnist_convnet_has_the_parameters_of_the_tutorial_network():
+    model = families.build("mnist", "torch", {})
+    assert sum(p.numel() for p in model.parameters()) == 1_199_882
+
+
+@pytest.mark.needs("torch")
+def test_large_bottlenecks_are_four_times_as_wide_inside():
+    narrow, large = (
+        torch_convolutions(families.build("resnet_imagenet", "torch", {"depth": 50, "kind": k}))
+        for k in ("bottleneck", "large")
+    )
+    assert len(narrow) == len(large) == 1 + 3 * 16 + 3
+    inner = [(a, b) for a, b in zip(narrow, large, strict=True) if a.kernel_size == (3, 3)]
+    assert len(inner) == 16
+    assert all(b.out_channels == 4 * a.out_channels for a, b in inner)
+
+
+@pytest.mark.needs("chainer")
+@pytest.mark.parametrize("train", [True, False])
+def test_resnet_20_in_chainer_runs_the_66_functions_of_experiment_1(train):
+    names = chainer_functions(families.build("resnet_cifar", "chainer", {}), train)
+    assert len(names) == 66
+    assert (names[0], names[65]) == ("Convolution2DFunction", "LinearFunction")
+    # The experiment ran in Chainer's training mode, or the normalisation would be a fixed one.
+    assert Counter(name.removeprefix("Fixed") for name in names) == EXPERIMENT_1
+    assert ("BatchNormalization" in names) == train
+
+
+@pytest.mark.needs("chainer")
+def test_the_published_resnet_20_adds_in_every_block():
+    model = families.build("resnet_cifar", "chainer", {"residual": "always"})
+    assert Counter(chainer_functions(model, False))["Add"] == 9
+
+
+@pytest.mark.parametrize(
+    ("layer", "multiplications"),
+    [("conv1", 352_800), ("conv2", 240_000), ("fc1", 48_000), ("fc2", 10_080), ("fc3", 840)],
+)
+def test_lenet_multiplies_as_often_as_in_experiment_5(layer, multiplications):
+    import torch
+
+    model = families.build("lenet", "torch", {})
+    module = getattr(model, layer)
+    sizes = []
+    module.register_forward_hook(lambda m, inputs, output: sizes.append(output.numel()))
+    model(torch.zeros(1, 3, 32, 32))
+    assert sizes == [multiplications * len(module.weight) // module.weight.numel()]
+    assert (module.bias is not None) == (layer == "fc3")
