@@ -9,6 +9,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.interpreter import memory, parallel
+from tracer.interpreter.axes import place
 from tracer.interpreter.values import Array
 
 Compute = Callable[..., Any]
@@ -63,5 +64,5 @@ def aligned(a: Array, b: Array, broadcast: int, axis: int | None) -> Array:
     """`b` for the one-sided broadcasting before opset 7: its axes start at `axis` of `a`."""
     if not broadcast or axis is None:
         return b
-    start = axis % a.ndim
+    start = place(axis, a.ndim)
     return b.reshape(b.shape + (1,) * (a.ndim - start - b.ndim))

@@ -9,6 +9,7 @@ import onnx
 
 from tracer import limits
 from tracer.errors import ModelError
+from tracer.interpreter.axes import place
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
 
@@ -77,12 +78,10 @@ def one_hot(indices: Array, depth: Array, values: Array, *, axis: int = -1) -> A
     """`values[1]` where the index along the new `axis` is that of `indices`, else `values[0]`."""
     many = int(depth.reshape(-1)[0])
     shape = list(indices.shape)
-    place = axis % (indices.ndim + 1)
-    shape.insert(place, many)
+    at = place(axis, indices.ndim + 1)
+    shape.insert(at, many)
     limits.allow(shape, values.dtype)
     numbers = indices.astype(np.int64)
     numbers = np.where(numbers < 0, numbers + many, numbers)
-    hot = np.expand_dims(numbers, place) == np.arange(many).reshape(
-        [-1] + [1] * (indices.ndim - place)
-    )
+    hot = np.expand_dims(numbers, at) == np.arange(many).reshape([-1] + [1] * (indices.ndim - at))
     return np.where(hot, values[1], values[0]).astype(values.dtype)

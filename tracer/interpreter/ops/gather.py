@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
+from tracer.interpreter.axes import place
 from tracer.interpreter.ops.scatter import wrapped
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
@@ -15,9 +16,9 @@ from tracer.interpreter.values import Array
 @operator("Gather")
 def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
     """Slices of the axis at `indices`, whose shape takes its place."""
-    place = axis % data.ndim
-    limits.allow((*data.shape[:place], *indices.shape, *data.shape[place + 1 :]), data.dtype)
-    return np.take(data, wrapped(indices, data.shape[place]), axis=place)
+    at = place(axis, data.ndim)
+    limits.allow((*data.shape[:at], *indices.shape, *data.shape[at + 1 :]), data.dtype)
+    return np.take(data, wrapped(indices, data.shape[at]), axis=at)
 
 
 @operator("GatherElements", since=11)

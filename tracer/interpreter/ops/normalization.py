@@ -9,6 +9,7 @@ import onnx
 
 from tracer.errors import ModelError
 from tracer.interpreter import planewise
+from tracer.interpreter.axes import place
 from tracer.interpreter.elementwise import apply
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
@@ -120,7 +121,7 @@ def layer_normalization(
     stash_type: int = 1,
 ) -> tuple[Array, ...]:
     """The axes from `axis` on by their mean and variance, which are outputs too."""
-    axes = tuple(range(axis % X.ndim, X.ndim))
+    axes = tuple(range(place(axis, X.ndim), X.ndim))
     wide = _stashed(X, stash_type)
     mean = wide.mean(axes, keepdims=True)
     ready = wide - mean
@@ -143,7 +144,7 @@ def rms_normalization(
     stash_type: int = 1,
 ) -> Array:
     """The axes from `axis` on by their root mean square."""
-    axes = tuple(range(axis % X.ndim, X.ndim))
+    axes = tuple(range(place(axis, X.ndim), X.ndim))
     wide = _stashed(X, stash_type)
     square = np.square(wide).mean(axes, keepdims=True)
     ready = wide / np.sqrt(square + np.array(epsilon, square.dtype))

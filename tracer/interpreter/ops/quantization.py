@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from tracer.errors import ModelError
+from tracer.interpreter.axes import place
 from tracer.interpreter.elementwise import apply
 from tracer.interpreter.ops.cast import converted
 from tracer.interpreter.registry import operator
@@ -95,9 +96,9 @@ def aligned(parameter: Array, x: Array, axis: int, block_size: int) -> Array:
     if parameter.size == 1:
         return parameter.reshape(())
     if block_size:
-        place = axis % x.ndim
-        repeated = np.repeat(parameter, block_size, axis=place)
-        return repeated[(slice(None),) * place + (slice(x.shape[place]),)]
+        at = place(axis, x.ndim)
+        repeated = np.repeat(parameter, block_size, axis=at)
+        return repeated[(slice(None),) * at + (slice(x.shape[at]),)]
     if parameter.ndim != 1 or parameter.size != x.shape[axis]:
         raise ModelError(
             f"a parameter of shape {list(parameter.shape)} for axis {axis} of {list(x.shape)}"
