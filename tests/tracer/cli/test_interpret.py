@@ -23,7 +23,8 @@ def run(capfd, *args):
     return code, out.out, out.err
 
 
-def test_every_node_and_output_is_shown(model, capfd):
+def test_every_node_and_output_is_shown(model, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
     code, out, _ = run(capfd, model)
     assert code == 0
     for word in ("Conv", "GlobalAveragePool", "float32", "mean", "inputs are random, seed 0"):
