@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 import onnxruntime as ort
+from hypothesis import HealthCheck, settings
 from onnx import helper
+
+from tracer.interpreter.interpreter import Interpreter
 
 
 def single(
@@ -51,3 +54,24 @@ def onnxruntime(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> Sequ
 
 def parsed(text: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(text)
+
+
+quick = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def agree(model, feeds, rtol=1e-4, atol=1e-5):
+    expected = onnxruntime(model, feeds)
+    given_feeds = {name: value for name, value in feeds.items() if value is not None}
+    made = Interpreter(model, threads=2).run(None, given_feeds)
+    for ours, theirs in zip(made, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol)
