@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracer.api import count, profile
+    from tracer.interpreter.interpreter import Interpreter
     from tracer.store import load
 
 __version__ = "0.1.0"
-__all__ = ["count", "load", "profile"]
+__all__ = ["Interpreter", "count", "load", "profile"]
 
-_HOMES = {"profile": "tracer.api", "count": "tracer.api", "load": "tracer.store"}
+_HOMES = {
+    "profile": "tracer.api",
+    "count": "tracer.api",
+    "load": "tracer.store",
+    "Interpreter": "tracer.interpreter.interpreter",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analyzers.cost import Cost
+    from tracer.executors import reference
     from tracer.executors.onnxruntime.options import Options
+    from tracer.limits import Limits
     from tracer.shapes import Types
 
 Source: TypeAlias = "str | Path | onnx.ModelProto | Model"
@@ -49,11 +51,9 @@ def profile(
 
     loaded = open_model(model)
     options = options or Options()
-    path = Path(feeds) if feeds is not None else None
-    if path is None and batch is None and not dims:
-        path = _test_data_beside(model)
     sets = [
-        inputs.make(loaded, batch=size, dims=dims, path=path, seed=seed) for size in _batches(batch)
+        feeds_for(model, loaded, batch=size, dims=dims, feeds=feeds, seed=seed)
+        for size in _batches(batch)
     ]
     runs, tables, notes = [], [], []
     for feedset in sets:
@@ -76,6 +76,64 @@ def profile(
         nodes=pd.concat(tables, ignore_index=True),
         notes=tuple(notes),
     )
+
+
+def interpret(
+    model: Source,
+    *,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    feeds: str | Path | None = None,
+    seed: int = 0,
+    options: reference.Options | None = None,
+    limits: Limits | None = None,
+    convention: str = "plain",
+    progress: Progress | None = None,
+) -> Trace:
+    """Time `model` node by node under the reference interpreter, for one batch size.
+
+    The node table is that of `profile`; feeds are chosen in the same way. Raises the errors of
+    `tracer.errors`, among them LimitError for a run beyond `limits`.
+    """
+    from tracer.executors import reference
+    from tracer.executors.onnxruntime import observation
+
+    loaded = open_model(model)
+    options = options or reference.Options()
+    feedset = feeds_for(model, loaded, batch=batch, dims=dims, feeds=feeds, seed=seed)
+    run = reference.profile(loaded, feedset, options, limits, progress)
+    seen = observation.of(loaded, run.kernels)
+    types = shapes.infer(loaded, feedset.shapes).updated(seen.types)
+    table, counted, notes = _analyze(loaded, run, types, seen.calls, convention)
+    return Trace(
+        model=ModelInfo.of(loaded, _whole(counted.totals["params"])),
+        environment=environment.observe(),
+        settings={
+            **asdict(options),
+            "seed": seed,
+            "dims": dict(dims or {}),
+            "convention": convention,
+        },
+        runs=(run,),
+        nodes=table,
+        notes=notes,
+    )
+
+
+def feeds_for(
+    source: Source,
+    loaded: Model,
+    *,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    feeds: str | Path | None = None,
+    seed: int = 0,
+) -> inputs.FeedSet:
+    """The feeds that a command with these options runs `loaded`, opened from `source`, on."""
+    path = Path(feeds) if feeds is not None else None
+    if path is None and batch is None and not dims:
+        path = _test_data_beside(source)
+    return inputs.make(loaded, batch=batch, dims=dims, path=path, seed=seed)
 
 
 def count(

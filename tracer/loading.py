@@ -11,7 +11,7 @@ from tracer.errors import ModelError
 from tracer.model import Model, expanded_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import onnx
 
@@ -201,7 +201,26 @@ def _label(node: onnx.NodeProto, index: int) -> str:
     return f"node '{node.name}' ({node.op_type})" if node.name else f"node {node.op_type}_{index}"
 
 
+def _refuse_bytes(proto: onnx.ModelProto, name: str) -> None:
+    """protobuf hands out a name that is not UTF-8 as bytes, which the checker lets pass."""
+    graphs: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
+    undecodable = (text for graph in graphs for text in _names(graph) if isinstance(text, bytes))
+    for text in undecodable:
+        raise ModelError(f"{name}: the name {text!r} is not UTF-8", "Export the model again.")
+
+
+def _names(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
+    yield graph.name
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield attribute.name
+            for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from _names(body)
+
+
 def _model(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
+    _refuse_bytes(proto, str(path) if path is not None else "<model in memory>")
     if not proto.functions:
         return Model(proto, path, sha256, expanded_keys(proto, ()))
     import onnx.inliner

@@ -1,0 +1,105 @@
+"""How fast the interpreter is: its time over that of onnxruntime, and onnx's evaluator's over it.
+
+    python -m benchmarks.interpreter [--threads 2] [--runs 15] [network ...]
+
+Ratios of medians in one process; runs of the engines take turns, so that a busy machine slows all
+of them alike. onnxruntime runs the graph as it is (ORT_DISABLE_ALL), and does not spin between
+its runs, which would take the processor from the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+BATCH = {"resnet20": 64, "resnet50": 1, "mobilenet": 1, "encoder": 1}
+TARGETS = {
+    # network: at most so many times onnxruntime, at least so many times faster than onnx
+    "resnet20": (1.5, 15.0),
+    "resnet50": (1.5, None),
+    "mobilenet": (None, 15.0),
+    "encoder": (2.0, None),
+}
+
+
+def main() -> int:
+    """Print one line per network."""
+    arguments = _arguments()
+    os.environ.setdefault("OMP_NUM_THREADS", str(arguments.threads))  # before numpy is loaded
+    from benchmarks import _networks as networks
+
+    print(f"{'network':<12}{'batch':>6}{'ours / onnxruntime':>20}{'target':>9}"
+          f"{'onnx / ours':>14}{'target':>9}{'difference':>13}")  # fmt: skip
+    for name in arguments.networks or list(networks.NETWORKS):
+        _report(name, arguments.threads, arguments.runs, arguments.reference)
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("networks", nargs="*", choices=[[], *BATCH], help="all if none is given")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument(
+        "--no-reference",
+        dest="reference",
+        action="store_false",
+        help="leave out onnx's own evaluator, which takes a minute",
+    )
+    return parser.parse_args()
+
+
+def _report(name: str, threads: int, runs: int, reference: bool) -> None:
+    import numpy as np
+    import onnxruntime as ort
+    from onnx.reference import ReferenceEvaluator
+
+    from benchmarks import _networks as networks
+    from tracer.interpreter.interpreter import Interpreter
+
+    model = networks.NETWORKS[name](BATCH[name])
+    shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    feeds = {"x": np.random.default_rng(1).standard_normal(shape).astype(np.float32)}
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    ours = Interpreter(model, threads=threads)
+    expected = session.run(None, feeds)[0]
+    difference = np.abs(ours.run(None, feeds)[0] - expected).max() / np.abs(expected).max()
+    mine, theirs = _medians(runs, lambda: ours.run(None, feeds), lambda: session.run(None, feeds))
+    line = f"{name:<12}{BATCH[name]:>6}{mine / theirs:>20.2f}{_target(TARGETS[name][0], '<='):>9}"
+    if reference:
+        evaluator = ReferenceEvaluator(model)
+        slow, fast = _medians(3, lambda: evaluator.run(None, feeds), lambda: ours.run(None, feeds))
+        line += f"{slow / fast:>14.1f}"
+    else:
+        line += f"{'-':>14}"
+    print(f"{line}{_target(TARGETS[name][1], '>='):>9}{difference:>13.1e}", flush=True)
+
+
+def _medians(runs: int, *engines: Callable[[], object]) -> list[float]:
+    """Median seconds of each engine; one run of each in turn, after two that do not count."""
+    times: list[list[float]] = [[] for _ in engines]
+    for number in range(runs + min(runs, 2)):
+        for engine, taken in zip(engines, times, strict=True):
+            began = time.perf_counter()
+            engine()
+            if number >= min(runs, 2):
+                taken.append(time.perf_counter() - began)
+    return [statistics.median(taken) for taken in times]
+
+
+def _target(value: float | None, relation: str) -> str:
+    return "" if value is None else f"{relation} {value:g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

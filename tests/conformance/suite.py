@@ -1,0 +1,90 @@
+"""ONNX's own backend suite: its cases, and how an answer is compared."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.backend.test.case.test_case import TestCase
+from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
+
+FILE_KINDS = ("simple", "pytorch-converted", "pytorch-operator")
+LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+
+
+def node_cases() -> list[TestCase]:
+    """The 1,884 cases of single operators (and their expansions), built in process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the cases divide by zero on purpose
+        return load_model_tests(kind="node")
+
+
+def file_cases() -> list[TestCase]:
+    """The cases that are folders with a model and data sets."""
+    return [case for kind in FILE_KINDS for case in load_model_tests(kind=kind)]
+
+
+def light_models() -> list[Path]:
+    """The nine architectures whose weights are constants made in the graph."""
+    return sorted(path for path in LIGHT.glob("light_*.onnx"))
+
+
+def data_sets(case: TestCase) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Inputs and expected outputs of a case, in memory or in its folder."""
+    if case.data_sets is not None:
+        for inputs, outputs in case.data_sets:
+            yield [array(v) for v in inputs], [array(v) for v in outputs]
+        return
+    folder = Path(case.model_dir)
+    model = onnx.load(folder / "model.onnx")
+    for data in sorted(folder.glob("test_data_set_*")):
+        yield (
+            [read(f, v) for f, v in zip(_files(data, "input"), model.graph.input, strict=False)],
+            [read(f, v) for f, v in zip(_files(data, "output"), model.graph.output, strict=True)],
+        )
+
+
+def array(value: Any) -> Any:
+    """Some cases hold protobufs in place of arrays."""
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def read(file: Path, declared: onnx.ValueInfoProto) -> Any:
+    """A stored value of the declared kind."""
+    kinds = {
+        "tensor_type": (onnx.TensorProto, onnx.numpy_helper.to_array),
+        "sequence_type": (onnx.SequenceProto, onnx.numpy_helper.to_list),
+        "optional_type": (onnx.OptionalProto, onnx.numpy_helper.to_optional),
+    }
+    proto, convert = kinds[declared.type.WhichOneof("value")]
+    return convert(proto.FromString(file.read_bytes()))
+
+
+def assert_similar(actual: Any, expected: Any, rtol: float, atol: float) -> None:
+    """Same kind, type, shape, and values within the case's tolerance.
+
+    onnx's runner compares the tensors; sequences are walked here, as the runner takes the tensors
+    of a sequence for sequences themselves.
+    """
+    if isinstance(expected, list | tuple):
+        assert isinstance(actual, list | tuple)
+        assert len(actual) == len(expected)
+        for ours, theirs in zip(actual, expected, strict=True):
+            assert_similar(ours, theirs, rtol, atol)
+    elif expected is None:
+        assert actual is None
+    elif isinstance(expected, dict):
+        assert actual == expected
+    else:
+        assert isinstance(actual, np.ndarray)
+        Runner.assert_similar_outputs([np.asarray(expected)], [actual], rtol, atol)
+
+
+def _files(folder: Path, prefix: str) -> Sequence[Path]:
+    found = folder.glob(f"{prefix}_*.pb")
+    return sorted(found, key=lambda path: int(path.stem.removeprefix(f"{prefix}_")))

@@ -1,0 +1,24 @@
+"""docs/operators.md tells what is so."""
+
+from pathlib import Path
+
+from tests.conformance import page
+
+PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
+
+
+def test_the_page_is_current():
+    # errors differ in their last bits from one processor to another
+    assert _without_errors(PAGE.read_text(encoding="utf-8")) == _without_errors(page.page())
+
+
+def test_no_operator_of_the_standard_is_left_out():
+    import onnx
+
+    schemas = [s for s in onnx.defs.get_all_schemas_with_history() if not s.deprecated]
+    wanted = {(s.domain, s.name, s.since_version) for s in schemas if s.domain == ""}
+    assert wanted <= set(page.operators())
+
+
+def _without_errors(text: str) -> list[str]:
+    return [line.rsplit("|", 2)[0] for line in text.splitlines()]

@@ -1,0 +1,81 @@
+"""Differences and records: exact on numbers one can do by hand, and with a fake clock."""
+
+import math
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from tracer.interpreter.comparison import Tolerance, compare
+from tracer.interpreter.recording import Recorder, statistics
+from tracer.model import Node, Scope
+
+EXACT = Tolerance(0, 0)
+
+
+def f32(*numbers):
+    return np.array(numbers, np.float32)
+
+
+def test_differences_are_absolute_relative_and_in_units_in_the_last_place():
+    found = compare(f32(1, 4), f32(1, 2), EXACT)
+    assert (found.max_abs, found.max_rel) == (2, 1)
+    assert found.max_ulp == 1 << 23
+    assert found.fault == "1 of 2 values out of tolerance"
+    assert compare(f32(1), np.nextafter(f32(1), f32(2)), EXACT).max_ulp == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_units_in_the_last_place_count_across_zero(dtype):
+    tiny = np.nextafter(np.zeros(1, dtype), np.ones(1, dtype))
+    assert compare(tiny, -tiny, EXACT).max_ulp == 2
+    assert compare(np.zeros(1, dtype), -np.zeros(1, dtype), EXACT).max_ulp == 0
+
+
+def test_nan_and_infinity_equal_themselves_alone():
+    odd = f32(math.nan, math.inf, -math.inf)
+    assert compare(odd, odd, EXACT).fault == ""
+    assert compare(odd, f32(math.nan, math.inf, math.inf), EXACT).max_abs == math.inf
+    assert compare(f32(math.nan), f32(1), Tolerance(1, 1)).fault.startswith("1 of 1")
+
+
+def test_types_and_kinds_must_be_the_same():
+    assert compare(f32(1), np.ones(1), EXACT).fault == "float32[1] is not float64[1]"
+    assert compare([f32(1)], [f32(3)], EXACT).max_abs == 2
+    assert compare([f32(1)], [], EXACT).fault
+    text = np.array(["a"], object)
+    assert compare(text, text.copy(), EXACT).fault == ""
+    assert compare(text, np.array(["b"], object), EXACT).fault == "the values differ"
+    assert compare(None, None, EXACT).fault == ""
+
+
+def test_tolerance_is_that_of_numpy():
+    tolerance = Tolerance(relative=0.1, absolute=0.5)
+    assert compare(f32(10), f32(8.7), tolerance).fault == ""
+    assert compare(f32(10), f32(8.5), tolerance).fault
+
+
+def test_statistics_leave_out_what_is_not_finite():
+    found = statistics(f32(1, 3, math.nan, math.inf, -math.inf))
+    assert (found.minimum, found.maximum, found.mean, found.nan, found.inf) == (1, 3, 2, 1, 2)
+    empty = statistics(f32(math.nan))
+    assert (empty.minimum, empty.mean, empty.nan) == (None, None, 1)
+    assert statistics(np.array(["x"], object)) is None
+
+
+def test_own_time_is_without_what_runs_inside():
+    ticks = iter(range(0, 100_000, 1000))
+    recorder = Recorder(describe=False, clock=lambda: next(ticks))
+    outer, inner = (
+        Node(key, 0, "If", "", helper.make_node("If", [], []), Scope(onnx.GraphProto()))
+        for key in ("outer", "inner")
+    )
+    recorder.before(outer, [])  # ticks 0 and 1
+    for _ in range(2):
+        recorder.before(inner, [])  # 2 and 3, then 6 and 7
+        recorder.after(inner, [], [])  # 4 and 5, then 8 and 9
+    recorder.after(outer, [], [])  # 10
+    assert recorder.records["inner"].time_us == 2  # 3 to 4, and 7 to 8
+    assert recorder.records["inner"].calls == 2
+    assert recorder.records["outer"].time_us == 9 - 6  # 1 to 10, less 2 to 5 and 6 to 9

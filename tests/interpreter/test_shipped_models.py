@@ -1,0 +1,27 @@
+"""Every model in `models/` agrees with onnxruntime at every node."""
+
+from pathlib import Path
+
+import pytest
+
+from tracer import api
+from tracer.executors.onnxruntime.tensors import tensors
+from tracer.interpreter.comparison import Tolerance
+from tracer.interpreter.inspection import inspect
+from tracer.interpreter.interpreter import Interpreter
+
+MODELS = sorted((Path(__file__).parents[2] / "models").rglob("*.onnx"))
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_every_node_agrees(path):
+    model = api.open_model(path)
+    feeds = api.feeds_for(path, model).feeds
+    tolerance = Tolerance(relative=1e-4, absolute=1e-4)
+    found = inspect(Interpreter(model), feeds, tensors(model, feeds), tolerance)
+    assert found.first_fault is None
+    assert all(row.difference for row in found.rows if not row.record.node.scope.path)
+
+
+def test_there_are_models():
+    assert MODELS

@@ -1,0 +1,98 @@
+"""`tracer interpret` as a user meets it."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+
+import tracer.cli
+from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
+from tests.interpreter.models import onnxruntime, parsed
+
+
+@pytest.fixture
+def model(tmp_path):
+    onnx.save(residual(), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def run(capfd, *args):
+    code = tracer.cli.main(["interpret", *(str(arg) for arg in args)])
+    out = capfd.readouterr()
+    return code, out.out, out.err
+
+
+def test_every_node_and_output_is_shown(model, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    code, out, _ = run(capfd, model)
+    assert code == 0
+    for word in ("Conv", "GlobalAveragePool", "float32", "mean", "inputs are random, seed 0"):
+        assert word in out
+
+
+def test_agreement_with_onnxruntime_is_exit_code_0(model, capfd):
+    code, out, err = run(capfd, model, "--against", "ort", "--batch", 3)
+    assert (code, "ULP" in out) == (0, True)
+    assert "every node is within tolerance" in err
+
+
+def test_the_first_node_out_of_tolerance_is_named_and_is_exit_code_1(model, capfd):
+    code, out, err = run(capfd, model, "--against", "ort", "--rtol", 0, "--atol", 0, "--json")
+    nodes = json.loads(out)["nodes"]
+    first = next(node for node in nodes if node["difference"]["fault"])
+    assert code == 1
+    assert f"first node out of tolerance: '{first['node']}'" in err
+    assert first["difference"]["max_abs"] > 0
+    assert first["difference"]["max_ulp"] >= 1
+
+
+def test_outputs_go_to_an_npz_file(model, capfd, tmp_path):
+    code, _, err = run(capfd, model, "-o", tmp_path / "out.npz")
+    assert code == 0
+    assert "out.npz" in err
+    with np.load(tmp_path / "out.npz") as archive:
+        assert archive["y"].shape == (1, 10)
+    assert run(capfd, model, "-o", tmp_path / "out.npz")[0] == 3
+    assert run(capfd, model, "-o", tmp_path / "out.npz", "--force")[0] == 0
+    assert run(capfd, model, "-o", tmp_path / "out.txt")[0] == 2
+
+
+def test_a_written_folder_is_a_test_of_its_own(model, capfd, tmp_path):
+    folder = tmp_path / "test_data_set_0"
+    assert run(capfd, model, "-o", folder, "--seed", 5)[0] == 0
+    x = onnx.numpy_helper.to_array(onnx.load_tensor(folder / "input_0.pb"))
+    y = onnx.numpy_helper.to_array(onnx.load_tensor(folder / "output_0.pb"))
+    np.testing.assert_allclose(y, onnxruntime(onnx.load(model), {"x": x})[0], rtol=1e-4, atol=1e-6)
+    assert run(capfd, model, "--inputs", folder)[0] == 0
+    assert run(capfd, model, "-o", folder)[0] == 3
+
+
+def test_a_limit_that_is_hit_is_exit_code_4(tmp_path, capfd):
+    model = parsed("""
+    <ir_version: 8, opset_import: ["": 17]>
+    bomb () => (float[N,M] y) {
+      s = Constant <value_ints = [1048576, 1048576]> ()
+      y = ConstantOfShape (s)
+    }
+    """)
+    onnx.save(model, tmp_path / "bomb.onnx")
+    code, out, err = run(capfd, tmp_path / "bomb.onnx")
+    assert (code, out) == (4, "")
+    assert err.count("\n") == 1
+    assert "4.0 TiB" in err
+    assert "ConstantOfShape" in err
+
+
+def test_bodies_and_sizes_that_depend_on_data_are_followed(tmp_path, capfd):
+    for name, text in (("branches", BRANCHES), ("data", DATA_DEPENDENT)):
+        onnx.save(parsed(text), tmp_path / f"{name}.onnx")
+    np.savez(tmp_path / "f.npz", x=np.ones(4, np.float32), flag=np.array(True), trips=np.array(3))
+    code, out, _ = run(
+        capfd, tmp_path / "branches.onnx", "--inputs", tmp_path / "f.npz", "--json",
+        "--against", "ort",
+    )  # fmt: skip
+    calls = {node["node"]: node["calls"] for node in json.loads(out)["nodes"]}
+    assert code == 0
+    assert sorted(calls.values()) == [1, 1, 1, 1, 3, 3, 3]
+    assert run(capfd, tmp_path / "data.onnx", "--batch", 2)[0] == 0

@@ -1,0 +1,35 @@
+"""What onnxruntime makes of every tensor of the main graph, for comparisons node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tracer.executors.onnxruntime import prepared, sessions
+from tracer.executors.onnxruntime.options import Options
+
+if TYPE_CHECKING:
+    from tracer.inputs import Feeds
+    from tracer.model import Model
+
+
+def tensors(model: Model, feeds: Feeds, threads: int = 0) -> Mapping[str, Any]:
+    """Every output of every node of the main graph by name, from one run without optimisation.
+
+    Raises ModelError or InputError for what onnxruntime refuses.
+    """
+    import onnx
+
+    proto = onnx.ModelProto.FromString(prepared.serialize(model))
+    shown = {value.name for value in proto.graph.output}
+    for node in proto.graph.node:
+        for name in node.output:
+            if name and name not in shown:
+                proto.graph.output.append(onnx.ValueInfoProto(name=name))
+                shown.add(name)
+    options = Options(threads=threads, optimization="none")
+    factory = sessions.Factory(model, proto.SerializeToString(), options)
+    names = [value.name for value in proto.graph.output]
+    session = factory.open()
+    with sessions.translated(model):
+        return dict(zip(names, session.run(names, dict(feeds)), strict=True))

@@ -1,0 +1,36 @@
+"""The compiled kernels: loaded, and once compiled, when the first large operator needs them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from types import ModuleType
+
+Announce = Callable[[int, int, str], None]
+_ANNOUNCE: ContextVar[Announce | None] = ContextVar("announce", default=None)
+
+
+@contextmanager
+def announced(announce: Announce | None) -> Iterator[None]:
+    """Let `announce` be told of the kernels being loaded or compiled, during this time."""
+    token = _ANNOUNCE.set(announce)
+    try:
+        yield
+    finally:
+        _ANNOUNCE.reset(token)
+
+
+@cache
+def loaded(name: str) -> ModuleType:
+    """Compiled kernels: the first import of all compiles them, and numba keeps them on disk."""
+    announce = _ANNOUNCE.get()
+    what = f"loading the compiled kernels '{name}' (the first time they are compiled)"
+    if announce is not None:
+        announce(0, 1, what)
+    kernels = importlib.import_module(f"tracer.interpreter.kernels.{name}")
+    if announce is not None:
+        announce(1, 1, what)
+    return kernels

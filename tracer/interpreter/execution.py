@@ -1,0 +1,152 @@
+"""One run of a plan: values come to life, nodes compute, values die."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracer import limits
+from tracer.errors import LimitError, ModelError, TracerError
+from tracer.interpreter import values
+from tracer.interpreter.binding import Body
+from tracer.interpreter.observers import Observer
+from tracer.interpreter.plan import Plan, Step, describe
+from tracer.interpreter.values import Value
+from tracer.model import Model
+from tracer.tensor import TensorType
+
+
+class Frame:
+    """The values of one graph during a run; names it does not hold are looked up around it."""
+
+    __slots__ = ("outer", "values", "weights")
+
+    def __init__(self, plan: Plan, outer: Frame | None) -> None:
+        self.values: dict[str, Value] = {"": None}
+        self.weights = plan.weights
+        self.outer = outer
+
+    def read(self, name: str) -> Value:
+        """The value of `name`. Raises ModelError where nothing has made it."""
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.values:
+                return frame.values[name]
+            if name in frame.weights:
+                return frame.weights[name]
+            frame = frame.outer
+        raise ModelError(f"nothing has made the value '{name}'")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A `Body`: a graph attribute, ready to be run in the scope of its node."""
+
+    plan: Plan
+    frame: Frame
+    execution: Execution
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the graph's inputs."""
+        return self.plan.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the graph's outputs."""
+        return self.plan.outputs
+
+    @property
+    def types(self) -> tuple[TensorType | None, ...]:
+        """Declared types of the outputs; None for what is not a tensor."""
+        return self.plan.types
+
+    def __call__(self, *inputs: Value) -> list[Value]:
+        """Run the graph once."""
+        return self.execution.graph(self.plan, inputs, self.frame)
+
+
+class Execution:
+    """Runs plans of one model under a budget, with observers around each node."""
+
+    def __init__(self, model: Model, observers: Sequence[Observer], budget: limits.Budget) -> None:
+        self._model = model
+        self._observers = observers
+        self._budget = budget
+        self._located = False
+
+    def graph(self, plan: Plan, inputs: Sequence[Value], outer: Frame | None) -> list[Value]:
+        """Outputs of a graph for its inputs in order; optional ones at the end may be missing."""
+        frame = Frame(plan, outer)
+        with self._budget.nested():
+            if len(inputs) > len(plan.inputs):
+                raise ModelError(f"a body with {len(plan.inputs)} inputs got {len(inputs)}")
+            for name, value in zip(plan.inputs, inputs, strict=False):
+                self._store(frame, name, value)
+            for name in plan.inputs[len(inputs) :]:
+                frame.values[name] = None
+            for step in plan.steps:
+                self._node(step, frame)
+            outputs = [frame.read(name) for name in plan.outputs]
+        self._budget.release(sum(values.nbytes(value) for value in frame.values.values()))
+        return outputs
+
+    def _node(self, step: Step, frame: Frame) -> None:
+        inputs = [frame.read(name) for name in step.node.proto.input]
+        for observer in self._observers:
+            observer.before(step.node, inputs)
+        outputs = self._compute(step, frame, inputs)
+        for observer in self._observers:
+            replaced = observer.after(step.node, inputs, outputs)
+            outputs = outputs if replaced is None else list(replaced)
+        for name, value in zip(step.node.proto.output, outputs, strict=False):
+            if name:
+                self._store(frame, name, value)
+        for name in step.frees:
+            if name in frame.values:  # not so for an optional output that was not made
+                self._budget.release(values.nbytes(frame.values.pop(name)))
+
+    def _compute(self, step: Step, frame: Frame, inputs: Sequence[Value]) -> list[Value]:
+        """Run the kernel; whatever it raises is told with node, operator, opset and inputs."""
+        try:
+            self._budget.clock()
+            if step.expand is not None:
+                made: Sequence[Value] = self.graph(step.expand(inputs), inputs, None)
+            else:
+                assert step.kernel is not None
+                bodies: Mapping[str, Body] = {
+                    name: Bound(plan, frame, self) for name, plan in step.bodies.items()
+                }
+                with np.errstate(all="ignore"):  # NaN and Inf are results, as in every runtime
+                    made = step.kernel(inputs, bodies)
+            return _outputs(step, made)
+        except Exception as error:
+            if self._located:  # by a node inside this one
+                raise
+            self._located = True
+            raise self._failure(step, inputs, error) from error
+
+    def _failure(self, step: Step, inputs: Sequence[Value], error: Exception) -> TracerError:
+        where = describe(self._model, step.node, step.opset)
+        named = zip(step.node.inputs, inputs, strict=True)
+        types = ", ".join(f"{n}: {values.type_text(v)}" for n, v in named if n)
+        where = f"{where} with {types or 'no inputs'}"
+        if isinstance(error, TracerError):
+            return type(error)(f"{where}: {error.what}", error.hint)
+        if isinstance(error, MemoryError):
+            return LimitError(f"{where}: out of memory", "Lower the batch, or use less elsewhere.")
+        return ModelError(f"{where}: {error or type(error).__name__}")
+
+    def _store(self, frame: Frame, name: str, value: Value) -> None:
+        frame.values[name] = value
+        self._budget.hold(values.nbytes(value))
+
+
+def _outputs(step: Step, made: Sequence[Value]) -> list[Value]:
+    """What the kernel made as values: a numpy scalar is a tensor without dimensions."""
+    wanted = step.node.proto.output
+    if len(made) < len(wanted) and any(wanted[len(made) :]):
+        raise ModelError(f"{len(wanted)} outputs wanted, {len(made)} made")
+    return [np.asarray(value) if isinstance(value, np.generic) else value for value in made]

@@ -1,0 +1,100 @@
+"""Add, Sub, Mul, Div, Mod, Pow, and Max, Min, Sum, Mean of any number of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import numpy as np
+
+from tracer.interpreter.elementwise import Compute, aligned, apply
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array
+
+
+def divide(a: Array, b: Array, out: Array) -> None:
+    """Integers are divided towards zero, as in C."""
+    if out.dtype.kind not in "iu":
+        np.divide(a, b, out=out)
+        return
+    np.floor_divide(a, b, out=out)
+    if out.dtype.kind == "i":
+        out += (np.fmod(a, b) != 0) & ((a < 0) != (b < 0))
+
+
+def binary(compute: Compute) -> Callable[[Array, Array], Array]:
+    """An operator with numpy's broadcasting, which ONNX has since opset 7."""
+
+    def function(A: Array, B: Array) -> Array:  # noqa: N803
+        return apply(compute, A, B)
+
+    return function
+
+
+def legacy_binary(compute: Compute) -> Callable[..., Array]:
+    """The operator as it was before opset 7."""
+
+    def function(
+        A: Array,  # noqa: N803
+        B: Array,  # noqa: N803
+        *,
+        axis: int | None = None,
+        broadcast: int = 0,
+        consumed_inputs: Sequence[int] | None = None,
+    ) -> Array:
+        return apply(compute, A, aligned(A, B, broadcast, axis))
+
+    return function
+
+
+def folded(compute: Compute) -> Callable[..., Array]:
+    """An operator that folds any number of inputs."""
+
+    def function(*data_0: Array, consumed_inputs: Sequence[int] | None = None) -> Array:
+        return reduce(lambda a, b: apply(compute, a, b), data_0)
+
+    return function
+
+
+_BINARY: dict[str, Compute] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": divide,
+}
+for _name, _compute in _BINARY.items():
+    operator(_name, since=7)(binary(_compute))
+    operator(_name, since=1)(legacy_binary(_compute))
+
+for _name, _compute in {"Max": np.maximum, "Min": np.minimum, "Sum": np.add}.items():
+    operator(_name)(folded(_compute))
+
+
+@operator("Mean")
+def mean(*data_0: Array, consumed_inputs: Sequence[int] | None = None) -> Array:
+    """The mean of the inputs, element by element."""
+    total = reduce(lambda a, b: apply(np.add, a, b), data_0)
+    return apply(np.divide, total, np.array(len(data_0), total.dtype))
+
+
+@operator("Pow", since=7)
+def power(X: Array, Y: Array) -> Array:  # noqa: N803
+    """`X` to the power of `Y`, in the type of `X`."""
+    if X.dtype == Y.dtype and X.dtype.kind != "i":
+        return apply(np.power, X, Y)
+    wide = np.result_type(X.dtype, np.float64) if X.dtype.kind in "iu" else X.dtype
+    if X.dtype.kind in "iu" and Y.dtype.kind in "iu" and (Y >= 0).all():
+        wide = X.dtype  # exact, where float64 would round
+    return apply(np.power, X.astype(wide), Y.astype(wide)).astype(X.dtype)
+
+
+@operator("Pow", since=1)
+def power_1(X: Array, Y: Array, *, axis: int | None = None, broadcast: int = 0) -> Array:  # noqa: N803
+    """The first Pow broadcasts one-sidedly."""
+    return power(X, aligned(X, Y, broadcast, axis))
+
+
+@operator("Mod", since=10)
+def mod(A: Array, B: Array, *, fmod: int = 0) -> Array:  # noqa: N803
+    """The remainder: with the divisor's sign, with the dividend's if `fmod` is set."""
+    return apply(np.fmod if fmod else np.mod, A, B)

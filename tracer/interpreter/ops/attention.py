@@ -1,0 +1,168 @@
+"""Attention: softmax(Q K^T + bias) V over heads, with caches, masks and windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from tracer.errors import ModelError
+from tracer.interpreter import products
+from tracer.interpreter.binding import Body
+from tracer.interpreter.ops.softmax import softmax
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array
+
+
+@operator("Attention", since=23)
+def attention(
+    Q: Array,  # noqa: N803
+    K: Array,  # noqa: N803
+    V: Array,  # noqa: N803
+    attn_mask: Array | None = None,
+    past_key: Array | None = None,
+    past_value: Array | None = None,
+    nonpad_kv_seqlen: Array | None = None,
+    *,
+    is_causal: int = 0,
+    kv_num_heads: int | None = None,
+    left_window_size: int = -1,
+    q_num_heads: int | None = None,
+    qk_matmul_output_mode: int = 0,
+    right_window_size: int = -1,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    softmax_precision: int | None = None,
+) -> tuple[Array, ...]:
+    """Y, the present key and value, and the scores at the stage the output mode names."""
+    flat = Q.ndim == 3
+    if flat:
+        Q = _heads(Q, q_num_heads)  # noqa: N806
+        K, V = _heads(K, kv_num_heads), _heads(V, kv_num_heads)  # noqa: N806
+    key = K if past_key is None else np.concatenate([past_key, K], axis=2)
+    value = V if past_value is None else np.concatenate([past_value, V], axis=2)
+    queries, keys = Q.shape[2], key.shape[2]
+    root = Q.dtype.type(np.sqrt(1 / np.sqrt(Q.shape[3]) if scale is None else scale))
+    scores = _grouped(Q * root, np.swapaxes(key * root, -1, -2))
+    stages = [scores]
+    if softcap:
+        scores = (np.tanh(scores / softcap) * softcap).astype(Q.dtype)
+    stages.append(scores)
+    offset = _offset(past_key, nonpad_kv_seqlen, queries)
+    allowed = _window(queries, keys, offset, left_window_size, right_window_size, is_causal)
+    bias = _bias(attn_mask, allowed, nonpad_kv_seqlen, keys, Q.dtype)
+    if bias is not None:
+        scores = (scores + bias).astype(Q.dtype)
+    stages.append(scores)
+    shares = _softmax(scores, bias, softmax_precision).astype(Q.dtype)
+    stages.append(shares)
+    made = _grouped(shares, value)
+    if flat:
+        made = made.transpose(0, 2, 1, 3).reshape(len(made), queries, -1)
+    return made, key, value, stages[qk_matmul_output_mode]
+
+
+@operator("FlexAttention", since=1, domain="ai.onnx.preview")
+def flex_attention(
+    Q: Array,  # noqa: N803
+    K: Array,  # noqa: N803
+    V: Array,  # noqa: N803
+    *,
+    prob_mod: Body | None = None,
+    scale: float | None = None,
+    score_mod: Body | None = None,
+    softmax_precision: int | None = None,
+) -> Array:
+    """Attention whose scores and shares pass through graphs of the user's."""
+    root = Q.dtype.type(np.sqrt(1 / np.sqrt(Q.shape[3]) if scale is None else scale))
+    scores = _grouped(Q * root, np.swapaxes(K * root, -1, -2))
+    narrow = Q.dtype.itemsize < 4
+    kind: np.dtype[np.generic] = np.dtype(np.float32) if narrow else Q.dtype
+    if softmax_precision is not None:
+        kind = onnx.helper.tensor_dtype_to_np_dtype(softmax_precision)
+    scores = scores.astype(kind)
+    if score_mod is not None:
+        scores = score_mod(scores)[0].astype(kind)
+    shares = softmax(scores)
+    if prob_mod is not None:
+        shares = prob_mod(shares)[0].astype(kind)
+    return _grouped(shares, V.astype(kind)).astype(V.dtype)
+
+
+def _heads(x: Array, count: int | None) -> Array:
+    """(N, L, heads * size) as (N, heads, L, size)."""
+    if not count or x.shape[2] % count:
+        raise ModelError(f"{x.shape[2]} channels do not fall into {count} heads")
+    return x.reshape(*x.shape[:2], count, -1).transpose(0, 2, 1, 3)
+
+
+def _grouped(a: Array, b: Array) -> Array:
+    """The product of heads, several of `a` sharing one of `b`."""
+    if a.shape[1] == b.shape[1]:
+        return products.matmul(a, b)
+    if a.shape[1] % b.shape[1]:
+        raise ModelError(f"{a.shape[1]} query heads are no multiple of {b.shape[1]}")
+    shared = a.reshape(len(a), b.shape[1], -1, *a.shape[2:])
+    made = products.matmul(shared, b[:, :, None])
+    return made.reshape(*a.shape[:3], b.shape[-1])
+
+
+def _offset(past_key: Array | None, lengths: Array | None, queries: int) -> Array:
+    """Keys that precede the queries: one number, or one for each batch entry with its length."""
+    if past_key is not None:
+        return np.array(past_key.shape[2])
+    if lengths is not None:
+        return (lengths - queries).reshape(-1, 1, 1, 1)
+    return np.array(0)
+
+
+def _window(
+    queries: int, keys: int, offset: Array, left: int, right: int, causal: int
+) -> Array | None:
+    """Which keys a query may see by its position; None for all of them."""
+    if not causal and left < 0 and right < 0:
+        return None
+    behind = np.arange(queries)[:, None] + offset - np.arange(keys)
+    seen = np.ones(behind.shape, np.bool_)
+    if causal:
+        seen &= behind >= 0
+    if left >= 0:
+        seen &= behind <= left
+    if right >= 0:
+        seen &= -behind <= right
+    return seen
+
+
+def _bias(
+    mask: Array | None,
+    allowed: Array | None,
+    lengths: Array | None,
+    keys: int,
+    dtype: np.dtype[np.generic],
+) -> Array | None:
+    """What is added to the scores: 0 or the mask where a key is seen, -inf elsewhere."""
+    if lengths is not None:
+        present = np.arange(keys) < lengths.reshape(-1, 1, 1, 1)
+        allowed = present if allowed is None else allowed & present
+    never = dtype.type(-np.inf)
+    if mask is not None and mask.shape[-1] < keys:
+        outside = False if mask.dtype == np.bool_ else -np.inf
+        missing = [(0, 0)] * (mask.ndim - 1) + [(0, keys - mask.shape[-1])]
+        mask = np.pad(mask, missing, constant_values=outside)
+    if mask is not None and mask.dtype == np.bool_:
+        mask = np.where(mask, dtype.type(0), never)
+    if allowed is None:
+        return mask
+    barrier = np.where(allowed, dtype.type(0), never)
+    return barrier if mask is None else mask + barrier
+
+
+def _softmax(scores: Array, bias: Array | None, precision: int | None) -> Array:
+    """The softmax of each row; a row that sees no key is 0."""
+    kind = scores.dtype
+    if precision is not None:
+        kind = onnx.helper.tensor_dtype_to_np_dtype(precision)
+    shares = softmax(scores.astype(kind, copy=False))
+    if bias is None:
+        return shares
+    blind = np.isneginf(bias.astype(np.float32).max(axis=-1, keepdims=True))
+    return np.where(blind, np.zeros((), kind), shares) if blind.any() else shares

@@ -1,0 +1,166 @@
+"""If, Loop, Scan and SequenceMap: operators that run graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracer import limits
+from tracer.errors import ModelError
+from tracer.interpreter import values
+from tracer.interpreter.binding import Body
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array, Value
+
+
+@operator("If")
+def if_(cond: Array, *, then_branch: Body, else_branch: Body) -> tuple[Value, ...]:
+    """The outputs of the branch that the single element of `cond` chooses."""
+    return tuple(then_branch() if cond.item() else else_branch())
+
+
+@operator("Loop")
+def loop(
+    M: Array | None = None,  # noqa: N803
+    cond: Array | None = None,
+    *carried: Value,
+    body: Body,
+) -> tuple[Value, ...]:
+    """Run the body until its condition is false or `M` trips are done."""
+    most = None if M is None else int(M.item())
+    keep = cond is None or bool(cond.item())
+    states: Sequence[Value] = carried
+    scans = Stacks(len(body.outputs) - 1 - len(carried))
+    budget = limits.in_force()
+    trip = 0
+    while keep and (most is None or trip < most):
+        budget.trip(trip + 1)
+        made = body(np.array(trip, np.int64), np.array(keep), *states)
+        keep = bool(made[0].item())
+        states = made[1 : 1 + len(carried)]
+        scans.push(made[1 + len(carried) :])
+        trip += 1
+    return (*states, *scans.stacked(body))
+
+
+@operator("SequenceMap", since=17)
+def sequence_map(
+    input_sequence: list[Value], *additional_inputs: Value, body: Body
+) -> tuple[Value, ...]:
+    """Sequences of the body's outputs for each element, and for that of the other sequences."""
+    made = [
+        body(element, *(v[i] if isinstance(v, list) else v for v in additional_inputs))
+        for i, element in enumerate(input_sequence)
+    ]
+    if not made:
+        return tuple([] for _ in body.outputs)
+    return tuple(list(column) for column in zip(*made, strict=True))
+
+
+@operator("Scan", since=9)
+def scan(
+    *states_and_inputs: Value,
+    body: Body,
+    num_scan_inputs: int,
+    scan_input_axes: Sequence[int] | None = None,
+    scan_input_directions: Sequence[int] | None = None,
+    scan_output_axes: Sequence[int] | None = None,
+    scan_output_directions: Sequence[int] | None = None,
+) -> tuple[Value, ...]:
+    """Run the body once for each slice of the scan inputs; direction 1 is backwards."""
+    count = len(states_and_inputs) - num_scan_inputs
+    states: Sequence[Value] = states_and_inputs[:count]
+    sources = [
+        np.flip(moved, 0) if backwards else moved
+        for moved, backwards in zip(
+            _moved(states_and_inputs[count:], scan_input_axes),
+            scan_input_directions or [0] * num_scan_inputs,
+            strict=True,
+        )
+    ]
+    length = _length(sources)
+    budget = limits.in_force()
+    budget.trip(length)
+    scans = Stacks(len(body.outputs) - count)
+    for trip in range(length):
+        budget.clock()
+        made = body(*states, *(source[trip] for source in sources))
+        states = made[:count]
+        scans.push(made[count:])
+    outputs = scans.stacked(body)
+    directions = scan_output_directions or [0] * len(outputs)
+    axes = scan_output_axes or [0] * len(outputs)
+    flipped = [np.flip(o, 0) if d else o for o, d in zip(outputs, directions, strict=True)]
+    return (*states, *(np.moveaxis(o, 0, a) for o, a in zip(flipped, axes, strict=True)))
+
+
+@operator("Scan", since=8)
+def scan_8(
+    sequence_lens: Array | None,
+    *states_and_inputs: Value,
+    body: Body,
+    num_scan_inputs: int,
+    directions: Sequence[int] | None = None,
+) -> tuple[Value, ...]:
+    """The first Scan: everything has a batch axis in front, each element its own length."""
+    count = len(states_and_inputs) - num_scan_inputs
+    batch = states_and_inputs[count].shape[0]
+    longest = states_and_inputs[count].shape[1]
+    results = []
+    for index in range(batch):
+        length = longest if sequence_lens is None else int(sequence_lens[index])
+        states = (state[index] for state in states_and_inputs[:count])
+        sources = (source[index, :length] for source in states_and_inputs[count:])
+        made = scan(
+            *states,
+            *sources,
+            body=body,
+            num_scan_inputs=num_scan_inputs,
+            scan_input_directions=directions,
+        )
+        results.append([*made[:count], *(_padded(m, longest) for m in made[count:])])
+    return tuple(np.stack(column) for column in zip(*results, strict=True))
+
+
+class Stacks:
+    """Values that the trips of a loop leave, one list per output; counted while they wait."""
+
+    def __init__(self, count: int) -> None:
+        self._lists: list[list[Array]] = [[] for _ in range(count)]
+        self._bytes = 0
+
+    def push(self, made: Sequence[Array]) -> None:
+        """Keep the outputs of one trip."""
+        for kept, value in zip(self._lists, made, strict=True):
+            kept.append(value)
+            limits.in_force().hold(value.nbytes)
+            self._bytes += value.nbytes
+
+    def stacked(self, body: Body) -> list[Array]:
+        """One array per output, trips along a new first axis."""
+        limits.in_force().release(self._bytes)
+        types = body.types[len(body.types) - len(self._lists) :]
+        return [
+            np.stack(kept) if kept else values.empty(type_)
+            for kept, type_ in zip(self._lists, types, strict=True)
+        ]
+
+
+def _moved(inputs: Sequence[Array], axes: Sequence[int] | None) -> list[Array]:
+    return [
+        np.moveaxis(array, axis, 0)
+        for array, axis in zip(inputs, axes or [0] * len(inputs), strict=True)
+    ]
+
+
+def _length(sources: Sequence[Array]) -> int:
+    lengths = {source.shape[0] for source in sources}
+    if len(lengths) != 1:
+        raise ModelError(f"scan inputs of different lengths: {sorted(lengths)}")
+    return lengths.pop()
+
+
+def _padded(array: Array, length: int) -> Array:
+    missing = [(0, length - array.shape[0])] + [(0, 0)] * (array.ndim - 1)
+    return np.pad(array, missing)

@@ -1,0 +1,55 @@
+"""Conv: the convolutions of floats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracer.errors import ModelError
+from tracer.interpreter import fast
+from tracer.interpreter.convolution import check, convolve
+from tracer.interpreter.depthwise import depthwise
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array
+from tracer.interpreter.windows import Window, window
+
+
+@operator("Conv")
+def conv(
+    X: Array,  # noqa: N803
+    W: Array,  # noqa: N803
+    B: Array | None = None,  # noqa: N803
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Array:
+    """Convolution of `X` (N, C, *size) with `W` (M, C / group, *kernel), plus `B` (M)."""
+    check(X, W, group)
+    if B is not None and B.shape != W.shape[:1]:
+        raise ModelError(f"a bias of shape {list(B.shape)} for {len(W)} maps")
+    dtype = X.dtype
+    if dtype.name in ("float16", "bfloat16"):
+        X, W = X.astype(np.float32), W.astype(np.float32)  # noqa: N806
+    slid = window(X.shape[2:], W.shape[2:], strides, pads, dilations, auto_pad)
+    shift = None if B is None else B.astype(X.dtype, copy=False)
+    return _convolved(X, W, shift, slid, group).astype(dtype, copy=False)
+
+
+def _convolved(x: Array, w: Array, bias: Array | None, slid: Window, group: int) -> Array:
+    """By compiled kernels where the work is large enough, else by numpy."""
+    each = w.shape[1] == 1 and group > 1
+    compiled = x.ndim <= 4 and not (each and slid.pointwise)
+    depth = int(np.prod(w.shape[1:]))
+    if compiled and fast.suits(
+        x.dtype, len(w) // (1 if each else group), depth, len(x) * slid.pixels
+    ):
+        return fast.depthwise(x, w, slid, bias) if each else fast.convolve(x, w, slid, group, bias)
+    made = (depthwise if each else convolve)(x, w, slid, group)
+    if bias is not None:
+        made += bias.reshape(-1, *[1] * (x.ndim - 2))
+    return made

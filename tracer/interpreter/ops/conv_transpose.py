@@ -1,0 +1,102 @@
+"""ConvTranspose: the gradient of a convolution, every input element spread over a window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracer import limits
+from tracer.errors import ModelError
+from tracer.interpreter import parallel
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array
+
+_Ints = Sequence[int] | None
+
+
+@operator("ConvTranspose")
+def conv_transpose(
+    X: Array,  # noqa: N803
+    W: Array,  # noqa: N803
+    B: Array | None = None,  # noqa: N803
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: _Ints = None,
+    group: int = 1,
+    kernel_shape: _Ints = None,
+    output_padding: _Ints = None,
+    output_shape: _Ints = None,
+    pads: _Ints = None,
+    strides: _Ints = None,
+) -> Array:
+    """Transposed convolution of `X` (N, C, *size) with `W` (C, M / group, *kernel)."""
+    rank = X.ndim - 2
+    if W.ndim != X.ndim or X.shape[1] != W.shape[0] or X.shape[1] % group:
+        raise ModelError(
+            f"weights {list(W.shape)} do not fit {X.shape[1]} channels, {group} groups"
+        )
+    steps, spread = list(strides or [1] * rank), list(dilations or [1] * rank)
+    more = list(output_padding or [0] * rank)
+    full = [
+        (n - 1) * s + (k - 1) * d + 1 + extra
+        for n, s, k, d, extra in zip(X.shape[2:], steps, W.shape[2:], spread, more, strict=True)
+    ]
+    before, size = _crop(X.shape[2:], full, steps, pads, output_shape, auto_pad)
+    maps = W.shape[1] * group
+    limits.allow((len(X), maps, *full), X.dtype)
+    dtype = X.dtype
+    wide = np.float32 if dtype.name in ("float16", "bfloat16") else dtype
+    whole = np.zeros((len(X), maps, *(max(f, b + n) for f, b, n in zip(full, before, size,
+                      strict=True))), wide)  # fmt: skip
+    _spread(X.astype(wide, copy=False), W.astype(wide, copy=False), group, steps, spread, whole)
+    made: Array = whole[:, :, *(slice(b, b + n) for b, n in zip(before, size, strict=True))]
+    if B is not None:
+        made = made + B.astype(wide).reshape(-1, *[1] * rank)
+    return made.astype(dtype, copy=False)
+
+
+def _spread(
+    x: Array, w: Array, group: int, steps: list[int], spread: list[int], whole: Array
+) -> None:
+    """Add weights (transposed) times input to the places each kernel position reaches."""
+    kernel, size = w.shape[2:], x.shape[2:]
+    deep, maps = x.shape[1] // group, w.shape[1]
+    rows = w.reshape(group, deep, -1).transpose(0, 2, 1)
+
+    def block(index: int) -> None:
+        image, number = divmod(index, group)
+        pixels = x[image, number * deep : (number + 1) * deep].reshape(deep, -1)
+        products = (rows[number] @ pixels).reshape(maps, *kernel, *size)
+        target = whole[image, number * maps : (number + 1) * maps]
+        for position in np.ndindex(*kernel):
+            places = tuple(
+                slice(p * d, p * d + (n - 1) * s + 1, s)
+                for p, d, n, s in zip(position, spread, size, steps, strict=True)
+            )
+            target[(slice(None), *places)] += products[(slice(None), *position)]
+
+    parallel.run_blocks(len(x) * group, block)
+
+
+def _crop(
+    size: Sequence[int],
+    full: list[int],
+    steps: list[int],
+    pads: _Ints,
+    output_shape: _Ints,
+    auto_pad: str,
+) -> tuple[list[int], list[int]]:
+    """Where the output begins in the full one, and its size, by the operator's specification."""
+    rank = len(full)
+    if output_shape is None and not auto_pad.startswith("SAME"):
+        around = list(pads or [0] * (2 * rank)) if auto_pad == "NOTSET" else [0] * (2 * rank)
+        made = [f - around[i] - around[rank + i] for i, f in enumerate(full)]
+        return around[:rank], made
+    if output_shape is None:
+        wanted = [n * s for n, s in zip(size, steps, strict=True)]
+    else:
+        wanted = list(output_shape)[-rank:]
+    total = [max(f - n, 0) for f, n in zip(full, wanted, strict=True)]
+    upper = auto_pad == "SAME_UPPER"
+    return [t // 2 if upper else t - t // 2 for t in total], wanted

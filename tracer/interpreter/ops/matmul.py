@@ -1,0 +1,116 @@
+"""MatMul, Gemm, Einsum and the products of integers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracer import limits
+from tracer.interpreter import products
+from tracer.interpreter.products import Product
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array
+
+
+@operator("MatMul")
+def matmul(A: Array, B: Array) -> Array:  # noqa: N803
+    """The matrix product with numpy's broadcasting."""
+    return products.matmul(A, B)
+
+
+@operator("Gemm", since=7)
+def gemm(
+    A: Array,  # noqa: N803
+    B: Array,  # noqa: N803
+    C: Array | None = None,  # noqa: N803
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,  # noqa: N803
+    transB: int = 0,  # noqa: N803
+) -> Array:
+    """Alpha A B + beta C, with A and B transposed on demand."""
+    made = products.matmul(A.T if transA else A, B.T if transB else B)
+    if alpha != 1:
+        made = (made * alpha).astype(A.dtype)
+    if C is None or beta == 0:
+        return made
+    made += C if beta == 1 else (C * beta).astype(A.dtype)
+    return made
+
+
+@operator("Gemm")
+def gemm_1(
+    A: Array,  # noqa: N803
+    B: Array,  # noqa: N803
+    C: Array,  # noqa: N803
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    broadcast: int = 0,
+    transA: int = 0,  # noqa: N803
+    transB: int = 0,  # noqa: N803
+) -> Array:
+    """Gemm when broadcasting C had to be asked for."""
+    return gemm(A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
+
+
+@operator("Einsum", since=12)
+def einsum(*Inputs: Array, equation: str) -> Array:  # noqa: N803
+    """The sum of products that the equation describes."""
+    narrow = Inputs[0].dtype.name in ("float16", "bfloat16")
+    inputs = [v.astype(np.float32) for v in Inputs] if narrow else list(Inputs)
+    limits.allow(_einsum_shape(equation, inputs), inputs[0].dtype)
+    made = np.einsum(equation.replace(" ", ""), *inputs, optimize=len(inputs) > 1)
+    return np.asarray(made).astype(Inputs[0].dtype, copy=False)
+
+
+@operator("MatMulInteger", since=10)
+def matmul_integer(
+    A: Array,  # noqa: N803
+    B: Array,  # noqa: N803
+    a_zero_point: Array | None = None,
+    b_zero_point: Array | None = None,
+) -> Array:
+    """The int32 product of 8-bit matrices, zero points taken off; they may be per row, column."""
+    left = A.astype(np.int32)
+    if a_zero_point is not None:
+        left -= per_row(a_zero_point)
+    right = B.astype(np.int32)
+    if b_zero_point is not None:
+        right -= b_zero_point.astype(np.int32)
+    return integer_matmul(left, right, products.integers)
+
+
+def per_row(zero_point: Array) -> Array:
+    """One zero point for each row of the left matrix, shaped to be taken off."""
+    wide = zero_point.astype(np.int32)
+    return wide[..., None] if wide.ndim == 1 and wide.size > 1 else wide
+
+
+def integer_matmul(a: Array, b: Array, product: Product) -> Array:
+    """numpy's matmul of integers into int32, every matrix by `product`."""
+    left = a[None] if a.ndim == 1 else a
+    right = b[:, None] if b.ndim == 1 else b
+    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    shape = (*batch, left.shape[-2], right.shape[-1])
+    limits.allow(shape, np.int32)
+    out = np.empty(shape, np.int32)
+    lefts = np.broadcast_to(left, (*batch, *left.shape[-2:]))
+    rights = np.broadcast_to(right, (*batch, *right.shape[-2:]))
+    for index in np.ndindex(*batch):
+        product(lefts[index], rights[index], out[index])
+    if a.ndim == 1:
+        out = out[..., 0, :]
+    return out[..., 0] if b.ndim == 1 else out
+
+
+def _einsum_shape(equation: str, inputs: list[Array]) -> list[int]:
+    """Sizes of the output's axes, as far as the equation names them."""
+    terms, _, result = equation.replace(" ", "").partition("->")
+    sizes: dict[str, int] = {}
+    for term, value in zip(terms.split(","), inputs, strict=True):
+        head, dots, tail = term.partition("...")
+        sizes |= dict(zip(head, value.shape, strict=False))
+        if dots and tail:
+            sizes |= dict(zip(reversed(tail), reversed(value.shape), strict=False))
+    return [sizes.get(letter, 1) for letter in result]

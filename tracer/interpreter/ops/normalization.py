@@ -1,0 +1,231 @@
+"""Normalisations: values shifted and scaled by statistics of a batch, an image, a group, a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from tracer.errors import ModelError
+from tracer.interpreter import planewise
+from tracer.interpreter.axes import place
+from tracer.interpreter.elementwise import apply
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array
+
+_Ints = Sequence[int] | None
+
+
+@operator("BatchNormalization", since=14)
+def batch_normalization(
+    X: Array,  # noqa: N803
+    scale: Array,
+    B: Array,  # noqa: N803
+    input_mean: Array,
+    input_var: Array,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+) -> Array | tuple[Array, ...]:
+    """Each channel by its stored mean and variance; by those of the batch in training."""
+    if not training_mode:
+        return _by_channel(X, scale, B, input_mean, input_var, epsilon)
+    axes = tuple(axis for axis in range(X.ndim) if axis != 1)
+    wide = X.astype(np.float64)
+    mean, variance = wide.mean(axes), wide.var(axes)
+    made = _by_channel(X, scale, B, mean.astype(input_mean.dtype), variance, epsilon)
+    running_mean = (input_mean * momentum + mean * (1 - momentum)).astype(input_mean.dtype)
+    running_var = (input_var * momentum + variance * (1 - momentum)).astype(input_var.dtype)
+    return made, running_mean, running_var
+
+
+@operator("BatchNormalization")
+def batch_normalization_1(
+    X: Array,  # noqa: N803
+    scale: Array,
+    B: Array,  # noqa: N803
+    mean: Array,
+    var: Array,
+    *,
+    consumed_inputs: _Ints = None,
+    epsilon: float = 1e-5,
+    is_test: int = 0,
+    momentum: float = 0.9,
+    spatial: int = 1,
+) -> Array:
+    """Inference as it was before opset 14; `spatial` 0 has statistics for every element."""
+    if spatial:
+        return _by_channel(X, scale, B, mean, var, epsilon)
+    factor = scale / np.sqrt(var + np.array(epsilon, var.dtype))
+    return (X - mean) * factor + B
+
+
+@operator("InstanceNormalization")
+def instance_normalization(
+    input: Array,
+    scale: Array,
+    B: Array,  # noqa: N803
+    *,
+    consumed_inputs: _Ints = None,
+    epsilon: float = 1e-5,
+) -> Array:
+    """Each channel of each image by its own mean and variance."""
+    axes = tuple(range(2, input.ndim))
+    ready = _standardized(input, axes, epsilon)
+    return (ready * _channels(scale, input.ndim) + _channels(B, input.ndim)).astype(input.dtype)
+
+
+@operator("GroupNormalization", since=21)
+def group_normalization(
+    X: Array,  # noqa: N803
+    scale: Array,
+    bias: Array,
+    *,
+    epsilon: float = 1e-5,
+    num_groups: int,
+    stash_type: int = 1,
+) -> Array:
+    """Each group of channels of each image by its own mean and variance."""
+    grouped = X.reshape(len(X), num_groups, -1)
+    ready = _standardized(_stashed(grouped, stash_type), (2,), epsilon).reshape(X.shape)
+    ready = ready.astype(X.dtype)
+    return ready * _channels(scale, X.ndim) + _channels(bias, X.ndim)
+
+
+@operator("GroupNormalization", since=18)
+def group_normalization_18(
+    X: Array,  # noqa: N803
+    scale: Array,
+    bias: Array,
+    *,
+    epsilon: float = 1e-5,
+    num_groups: int,
+) -> Array:
+    """The first one scaled by group, not by channel."""
+    each = X.shape[1] // num_groups
+    return group_normalization(
+        X, np.repeat(scale, each), np.repeat(bias, each), epsilon=epsilon, num_groups=num_groups
+    )
+
+
+@operator("LayerNormalization", since=17)
+def layer_normalization(
+    X: Array,  # noqa: N803
+    Scale: Array,  # noqa: N803
+    B: Array | None = None,  # noqa: N803
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> tuple[Array, ...]:
+    """The axes from `axis` on by their mean and variance, which are outputs too."""
+    axes = tuple(range(place(axis, X.ndim), X.ndim))
+    wide = _stashed(X, stash_type)
+    mean = wide.mean(axes, keepdims=True)
+    ready = wide - mean
+    variance = np.square(ready).mean(axes, keepdims=True)
+    inverse = 1 / np.sqrt(variance + np.array(epsilon, variance.dtype))
+    ready *= inverse
+    made = ready.astype(X.dtype, copy=False) * Scale
+    if B is not None:
+        made += B
+    return made, mean, inverse
+
+
+@operator("RMSNormalization", since=23)
+def rms_normalization(
+    X: Array,  # noqa: N803
+    scale: Array,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Array:
+    """The axes from `axis` on by their root mean square."""
+    axes = tuple(range(place(axis, X.ndim), X.ndim))
+    wide = _stashed(X, stash_type)
+    square = np.square(wide).mean(axes, keepdims=True)
+    ready = wide / np.sqrt(square + np.array(epsilon, square.dtype))
+    return (ready.astype(X.dtype, copy=False) * scale).astype(scale.dtype, copy=False)
+
+
+@operator("MeanVarianceNormalization", since=9)
+def mean_variance_normalization(X: Array, *, axes: Sequence[int] = (0, 2, 3)) -> Array:  # noqa: N803
+    """(X - mean) / (standard deviation + 1e-9) over the axes."""
+    places = tuple(axes)
+    mean = X.mean(places, keepdims=True)
+    deviation = np.sqrt(np.square(X).mean(places, keepdims=True) - np.square(mean))
+    return ((X - mean) / (deviation + np.array(1e-9, X.dtype))).astype(X.dtype)
+
+
+@operator("LpNormalization")
+def lp_normalization(input: Array, *, axis: int = -1, p: int = 2) -> Array:
+    """Values by the p-norm of their row; rows of norm 0 stay 0."""
+    if p not in (1, 2):
+        raise ModelError(f"p is {p}, neither 1 nor 2")
+    size = np.absolute(input)
+    norm = (
+        size.sum(axis, keepdims=True)
+        if p == 1
+        else np.sqrt(np.square(size).sum(axis, keepdims=True))
+    )
+    return np.divide(input, norm, out=np.zeros_like(input), where=norm != 0)
+
+
+@operator("LRN")
+def lrn(
+    X: Array,  # noqa: N803
+    *,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    bias: float = 1.0,
+    size: int,
+) -> Array:
+    """Values by a power of the squares of `size` neighbouring channels."""
+    channels = X.shape[1]
+    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
+    squares = np.square(X)
+    total = np.zeros_like(X)
+    for offset in range(-before, after + 1):
+        low, high = max(-offset, 0), min(channels - offset, channels)
+        total[:, low:high] += squares[:, low + offset : high + offset]
+    return X / (bias + alpha / size * total) ** np.array(beta, X.dtype)
+
+
+def _by_channel(
+    x: Array, scale: Array, bias: Array, mean: Array, variance: Array, epsilon: float
+) -> Array:
+    channels = x.shape[1] if x.ndim > 1 else 1
+    if any(v.shape != (channels,) for v in (scale, bias, mean, variance)):
+        raise ModelError(f"parameters that are not one number for each of {channels} channels")
+    factor = scale / np.sqrt(variance + np.array(epsilon, variance.dtype))
+    shift = bias - mean * factor
+    if planewise.suits(x):
+        return planewise.affine(x, *(np.ascontiguousarray(v, np.float32) for v in (factor, shift)))
+    rank = x.ndim if x.ndim > 1 else 2
+
+    def compute(x: Array, factor: Array, shift: Array, out: Array) -> None:
+        np.multiply(x, factor, out=out)
+        out += shift
+
+    dtype = x.dtype
+    parts = (_channels(v.astype(dtype), rank) for v in (factor, shift))
+    return apply(compute, x, *parts)
+
+
+def _standardized(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
+    ready = x - x.mean(axes, keepdims=True)
+    variance = np.square(ready).mean(axes, keepdims=True)
+    ready /= np.sqrt(variance + np.array(epsilon, variance.dtype))
+    return ready
+
+
+def _stashed(x: Array, stash_type: int) -> Array:
+    """In the type the statistics are to be computed in."""
+    return x.astype(onnx.helper.tensor_dtype_to_np_dtype(stash_type), copy=False)
+
+
+def _channels(vector: Array, rank: int) -> Array:
+    return vector.reshape(-1, *[1] * (rank - 2))

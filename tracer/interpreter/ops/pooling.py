@@ -1,0 +1,192 @@
+"""Poolings: a window of each channel folded into one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from tracer import limits
+from tracer.interpreter import memory, parallel
+from tracer.interpreter.binding import Context
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array
+from tracer.interpreter.windows import Window, padded, patches, window
+
+_TILE = 1 << 15
+"""Output elements of a block: with its input it stays in the second-level cache."""
+_Ints = Sequence[int] | None
+
+
+@operator("MaxPool")
+def max_pool(
+    X: Array,  # noqa: N803
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: _Ints = None,
+    kernel_shape: Sequence[int],
+    pads: _Ints = None,
+    storage_order: int = 0,
+    strides: _Ints = None,
+    ctx: Context,
+) -> tuple[Array, ...]:
+    """The largest value of each window, and its flat index if that output is wanted."""
+    slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    lowest = _lowest(X.dtype)
+    made = _slide(X, slid, lowest, lambda total, plane: np.maximum(total, plane, out=total))
+    if len(ctx.wanted) < 2 or not ctx.wanted[1]:
+        return (made,)
+    return made, _indices(X, slid, lowest, storage_order)
+
+
+@operator("AveragePool")
+def average_pool(
+    X: Array,  # noqa: N803
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: _Ints = None,
+    kernel_shape: Sequence[int],
+    pads: _Ints = None,
+    strides: _Ints = None,
+) -> Array:
+    """The mean of each window; padding counts as zeros with `count_include_pad`, else not."""
+    slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    made = _slide(X, slid, 0, lambda total, plane: np.add(total, plane, out=total))
+    made /= _counts(X.shape[2:], slid, bool(count_include_pad)).astype(made.dtype)
+    return made
+
+
+@operator("LpPool")
+def lp_pool(
+    X: Array,  # noqa: N803
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: _Ints = None,
+    kernel_shape: Sequence[int],
+    p: float = 2,
+    pads: _Ints = None,
+    strides: _Ints = None,
+) -> Array:
+    """The p-norm of each window."""
+    slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    powers = np.absolute(X) ** np.array(p, X.dtype)
+    made = _slide(powers, slid, 0, lambda total, plane: np.add(total, plane, out=total))
+    return made ** np.array(1 / p, X.dtype)
+
+
+@operator("GlobalAveragePool")
+def global_average_pool(X: Array) -> Array:  # noqa: N803
+    """The mean of each channel."""
+    return X.mean(axis=_spatial(X), keepdims=True)
+
+
+@operator("GlobalMaxPool")
+def global_max_pool(X: Array) -> Array:  # noqa: N803
+    """The largest value of each channel."""
+    return X.max(axis=_spatial(X), keepdims=True)
+
+
+@operator("GlobalLpPool")
+def global_lp_pool(X: Array, *, p: float = 2) -> Array:  # noqa: N803
+    """The p-norm of each channel."""
+    powers = np.absolute(X) ** np.array(p, X.dtype)
+    return powers.sum(axis=_spatial(X), keepdims=True) ** np.array(1 / p, X.dtype)
+
+
+@operator("MaxUnpool", since=9)
+def max_unpool(
+    X: Array,  # noqa: N803
+    I: Array,  # noqa: E741, N803
+    output_shape: Array | None = None,
+    *,
+    kernel_shape: Sequence[int],
+    pads: _Ints = None,
+    strides: _Ints = None,
+) -> Array:
+    """Zeros with the values of `X` where a MaxPool of these attributes took them from."""
+    rank = X.ndim - 2
+    steps, around = strides or [1] * rank, pads or [0] * (2 * rank)
+    size = [
+        (n - 1) * s - before - after + k
+        for n, s, k, before, after in zip(
+            X.shape[2:], steps, kernel_shape, around[:rank], around[rank:], strict=True
+        )
+    ]
+    shape = (*X.shape[:2], *size)
+    limits.allow(shape, X.dtype)
+    flat = np.zeros(int(np.prod(shape)), X.dtype)
+    flat[I.reshape(-1)] = X.reshape(-1)
+    made = flat.reshape(shape)
+    if output_shape is None or tuple(output_shape) == shape:
+        return made
+    wanted = tuple(int(n) for n in output_shape)
+    limits.allow(wanted, X.dtype)
+    return np.pad(made, [(0, w - n) for w, n in zip(wanted, shape, strict=True)])
+
+
+def _slide(x: Array, slid: Window, fill: Any, fold: Callable[[Array, Array], object]) -> Array:
+    """Fold the values at each kernel position into the first one's."""
+    limits.allow((*x.shape[:2], *slid.out), x.dtype)
+    out = memory.empty((*x.shape[:2], *slid.out), x.dtype)
+    channels = parallel.pieces(x.shape[1], max(_TILE // slid.pixels, 1))
+    work = [(image, part) for image in range(len(x)) for part in channels]
+
+    def block(index: int) -> None:
+        image, part = work[index]
+        view = patches(padded(x[image : image + 1, part], slid, fill), slid)[0]
+        target = out[image, part]
+        for number, position in enumerate(np.ndindex(*slid.kernel)):
+            plane = view[(slice(None), *position)]
+            if number:
+                fold(target, plane)
+            else:
+                np.copyto(target, plane)
+
+    parallel.run_blocks(len(work), block)
+    return out
+
+
+def _counts(size: Sequence[int], slid: Window, include_pad: bool) -> Array:
+    """How many values each window holds: those in the input, or in its padding too."""
+    axes = []
+    for axis, n in enumerate(size):
+        low = -slid.before[axis] if include_pad else 0
+        high = n + slid.after[axis] if include_pad else n
+        starts = np.arange(slid.out[axis]) * slid.strides[axis] - slid.before[axis]
+        places = starts[:, None] + np.arange(slid.kernel[axis]) * slid.dilations[axis]
+        axes.append(((places >= low) & (places < high)).sum(axis=1))
+    return reduce(np.multiply.outer, axes)
+
+
+def _indices(x: Array, slid: Window, lowest: Any, storage_order: int) -> Array:
+    """Where each window's first maximum lies in `x` flat; spatial axes reversed for order 1."""
+    rank = len(slid.kernel)
+    view = np.moveaxis(patches(padded(x, slid, lowest), slid), range(2, 2 + rank), range(-rank, 0))
+    best = view.reshape(*view.shape[: 2 + rank], -1).argmax(axis=-1)
+    inside = np.unravel_index(best, slid.kernel)
+    flat = np.zeros(best.shape, np.int64)
+    size = x.shape[2:]
+    axes = range(rank) if storage_order == 0 else reversed(range(rank))
+    for axis in axes:
+        shape = [1] * (2 + rank)
+        shape[2 + axis] = -1
+        start = np.arange(slid.out[axis]).reshape(shape) * slid.strides[axis] - slid.before[axis]
+        flat = flat * size[axis] + start + inside[axis] * slid.dilations[axis]
+    planes = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * rank)
+    return flat + planes * int(np.prod(size))
+
+
+def _lowest(dtype: np.dtype[Any]) -> Any:
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min
+    return dtype.type(-np.inf)
+
+
+def _spatial(x: Array) -> tuple[int, ...]:
+    return tuple(range(2, x.ndim))

@@ -1,0 +1,122 @@
+"""Quantize and dequantize: reals as small integers (or small floats), scale and zero point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+from tracer.errors import ModelError
+from tracer.interpreter.axes import place
+from tracer.interpreter.elementwise import apply
+from tracer.interpreter.ops.cast import converted
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array
+
+
+@operator("QuantizeLinear", since=10)
+def quantize_linear(
+    x: Array,
+    y_scale: Array,
+    y_zero_point: Array | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Array:
+    """round(x / scale) + zero point, kept in the range of the result's type.
+
+    The scale is one number, one per slice of `axis`, or one per `block_size` slices.
+    """
+    dtype = _quantized_type(y_zero_point, output_dtype)
+    scale = aligned(y_scale, x, axis, block_size)
+    wide = np.dtype(np.float32) if x.dtype.kind in "iu" else x.dtype
+    if precision:
+        wide = onnx.helper.tensor_dtype_to_np_dtype(precision)
+    ratio = apply(np.divide, x.astype(wide, copy=False), scale.astype(wide, copy=False))
+    zero = None if y_zero_point is None else aligned(y_zero_point, x, axis, block_size)
+    if not is_integer(dtype):
+        shifted = ratio if zero is None else ratio + zero.astype(wide)
+        return converted(shifted, dtype, bool(saturate), "up")
+    return rounded(ratio.astype(np.float32, copy=False), zero, dtype)
+
+
+@operator("DequantizeLinear", since=10)
+def dequantize_linear(
+    x: Array,
+    x_scale: Array,
+    x_zero_point: Array | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Array:
+    """(x - zero point) * scale."""
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(output_dtype) if output_dtype else x_scale.dtype
+    wide = np.float64 if x.dtype == np.int32 else np.float32  # float32 would round int32
+    centred: Array = x.astype(wide)
+    if x_zero_point is not None:
+        centred -= aligned(x_zero_point, x, axis, block_size).astype(wide)
+    return (centred * aligned(x_scale, x, axis, block_size).astype(wide)).astype(dtype)
+
+
+@operator("DynamicQuantizeLinear", since=11)
+def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
+    """uint8 with the scale and zero point that the range of `x` and 0 asks for."""
+    low = min(x.min(initial=0), np.float32(0))
+    high = max(x.max(initial=0), np.float32(0))
+    scale = np.float32((high - low) / np.float32(255))
+    divisor = scale or np.float32(1)
+    zero = np.asarray(np.clip(np.rint(-low / divisor), 0, 255), np.uint8)
+    return rounded(x / divisor, zero, np.dtype(np.uint8)), np.asarray(scale), zero
+
+
+def rounded(ratio: Array, zero: Array | None, dtype: np.dtype[Any]) -> Array:
+    """round(ratio) + zero in an integer type, half to even, out of range at its ends."""
+    info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    wide = ratio.dtype.type
+    shift = np.zeros((), wide) if zero is None else zero.astype(wide)
+    native = dtype if dtype.kind in "iu" else np.dtype(np.int8)  # holds 2 and 4 bits
+
+    def compute(ratio: Array, shift: Array, out: Array) -> None:
+        made = np.rint(ratio)
+        made += shift
+        np.clip(made, wide(int(info.min)), wide(int(info.max)), out=made)
+        out[...] = made
+
+    return apply(compute, ratio, shift, dtype=native).astype(dtype, copy=False)
+
+
+def aligned(parameter: Array, x: Array, axis: int, block_size: int) -> Array:
+    """A scale or zero point shaped to meet `x`: whole, by axis, or by blocks along it."""
+    if parameter.size == 1:
+        return parameter.reshape(())
+    if block_size:
+        at = place(axis, x.ndim)
+        repeated = np.repeat(parameter, block_size, axis=at)
+        return repeated[(slice(None),) * at + (slice(x.shape[at]),)]
+    if parameter.ndim != 1 or parameter.size != x.shape[axis]:
+        raise ModelError(
+            f"a parameter of shape {list(parameter.shape)} for axis {axis} of {list(x.shape)}"
+        )
+    shape = [1] * x.ndim
+    shape[axis] = -1
+    return parameter.reshape(shape)
+
+
+def is_integer(dtype: np.dtype[Any]) -> bool:
+    """Whether values of this type are integers, the 2- and 4-bit ones of ml_dtypes too."""
+    return dtype.kind in "iu" or dtype.name.startswith(("int", "uint"))
+
+
+def _quantized_type(zero_point: Array | None, output_dtype: int) -> np.dtype[Any]:
+    wanted = onnx.helper.tensor_dtype_to_np_dtype(output_dtype) if output_dtype else None
+    if zero_point is None:
+        return np.dtype(np.uint8) if wanted is None else wanted
+    if wanted is not None and wanted != zero_point.dtype:
+        raise ModelError(f"output_dtype is {wanted}, the zero point {zero_point.dtype}")
+    return zero_point.dtype

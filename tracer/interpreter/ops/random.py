@@ -1,0 +1,132 @@
+"""Random tensors: numpy's PCG64, seeded by the attribute or else by the node's key.
+
+ONNX leaves the generator open; a run of ours gives the same bits every time.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from tracer import limits
+from tracer.interpreter.binding import Context
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array
+
+
+@operator("RandomNormal")
+def random_normal(
+    *,
+    shape: Sequence[int],
+    dtype: int = 1,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float | None = None,
+    ctx: Context,
+) -> Array:
+    """Normal values of the given mean and standard deviation."""
+    return _normal(shape, _dtype(dtype), mean, scale, generator(seed, ctx))
+
+
+@operator("RandomNormalLike")
+def random_normal_like(
+    input: Array,
+    *,
+    dtype: int | None = None,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float | None = None,
+    ctx: Context,
+) -> Array:
+    """Normal values in the shape of `input`, and in its type if none is given."""
+    kind = input.dtype if dtype is None else _dtype(dtype)
+    return _normal(input.shape, kind, mean, scale, generator(seed, ctx))
+
+
+@operator("RandomUniform")
+def random_uniform(
+    *,
+    shape: Sequence[int],
+    dtype: int = 1,
+    low: float = 0.0,
+    high: float = 1.0,
+    seed: float | None = None,
+    ctx: Context,
+) -> Array:
+    """Uniform values in [low, high)."""
+    return _uniform(shape, _dtype(dtype), low, high, generator(seed, ctx))
+
+
+@operator("RandomUniformLike")
+def random_uniform_like(
+    input: Array,
+    *,
+    dtype: int | None = None,
+    low: float = 0.0,
+    high: float = 1.0,
+    seed: float | None = None,
+    ctx: Context,
+) -> Array:
+    """Uniform values in the shape of `input`, and in its type if none is given."""
+    kind = input.dtype if dtype is None else _dtype(dtype)
+    return _uniform(input.shape, kind, low, high, generator(seed, ctx))
+
+
+@operator("Bernoulli", since=15)
+def bernoulli(
+    input: Array, *, dtype: int | None = None, seed: float | None = None, ctx: Context
+) -> Array:
+    """1 with the probability that `input` holds, else 0."""
+    kind = input.dtype if dtype is None else _dtype(dtype)
+    return (generator(seed, ctx).random(input.shape) < input.astype(np.float64)).astype(kind)
+
+
+@operator("Multinomial", since=7)
+def multinomial(
+    input: Array, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None, ctx: Context
+) -> Array:
+    """`sample_size` classes for each row of unnormalised log probabilities."""
+    logits = input.astype(np.float64)
+    limits.allow((input.shape[0], sample_size, input.shape[1]), np.float64)
+    noise = generator(seed, ctx).gumbel(size=(input.shape[0], sample_size, input.shape[1]))
+    return np.argmax(logits[:, None, :] + noise, axis=-1).astype(_dtype(dtype))
+
+
+def generator(seed: float | None, ctx: Context) -> np.random.Generator:
+    """The node's own generator, afresh in every run."""
+    bits = seed_of(ctx) if seed is None else int(np.float32(seed).view(np.uint32))
+    return np.random.default_rng(bits)
+
+
+def seed_of(ctx: Context) -> int:
+    """A 32-bit seed of the node's own, from its key."""
+    return zlib.crc32(ctx.node.key.encode())
+
+
+def _normal(
+    shape: Sequence[int],
+    dtype: np.dtype[np.generic],
+    mean: float,
+    scale: float,
+    rng: np.random.Generator,
+) -> Array:
+    limits.allow(shape, np.float64)
+    return rng.normal(mean, scale, tuple(shape)).astype(dtype)
+
+
+def _uniform(
+    shape: Sequence[int],
+    dtype: np.dtype[np.generic],
+    low: float,
+    high: float,
+    rng: np.random.Generator,
+) -> Array:
+    limits.allow(shape, np.float64)
+    return rng.uniform(low, high, tuple(shape)).astype(dtype)
+
+
+def _dtype(elem_type: int) -> np.dtype[np.generic]:
+    return onnx.helper.tensor_dtype_to_np_dtype(elem_type)

@@ -1,0 +1,187 @@
+"""Reductions over axes, arg-max and -min, cumulative sums and products, TopK."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracer.errors import ModelError
+from tracer.interpreter.axes import place
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array
+
+Axes = tuple[int, ...] | None
+Fold = Callable[[Array, Axes], Array]
+"""Reduces an array over axes that it keeps, as 1."""
+
+_AXES_INPUT = {
+    # version at which `axes` became an input
+    "ReduceSum": 13,
+}
+
+
+def _sum(x: Array, axes: Axes) -> Array:
+    return np.sum(x, axis=axes, dtype=x.dtype, keepdims=True)
+
+
+def _mean(x: Array, axes: Axes) -> Array:
+    if x.dtype.kind in "iu":
+        total = np.sum(x, axis=axes, dtype=np.float64, keepdims=True)
+        return np.trunc(total * total.size / max(x.size, 1)).astype(x.dtype)
+    return np.mean(x, axis=axes, keepdims=True, dtype=_wide(x)).astype(x.dtype)
+
+
+def _extreme(ufunc: Any, pick: str) -> Fold:
+    def fold(x: Array, axes: Axes) -> Array:
+        if x.size:
+            return ufunc.reduce(x, axis=axes, keepdims=True)
+        start = _bound(x.dtype, pick)
+        return ufunc.reduce(x, axis=axes, keepdims=True, initial=start)
+
+    return fold
+
+
+def _log_sum_exp(x: Array, axes: Axes) -> Array:
+    wide = x.astype(_wide(x) if x.dtype.kind == "f" else np.float64)
+    top = np.max(wide, axis=axes, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, 0).astype(wide.dtype)
+    return (np.log(np.sum(np.exp(wide - top), axis=axes, keepdims=True)) + top).astype(x.dtype)
+
+
+_FOLDS: dict[str, Fold] = {
+    "ReduceSum": _sum,
+    "ReduceMean": _mean,
+    "ReduceProd": lambda x, axes: np.prod(x, axis=axes, dtype=x.dtype, keepdims=True),
+    "ReduceMax": _extreme(np.maximum, "min"),
+    "ReduceMin": _extreme(np.minimum, "max"),
+    "ReduceL1": lambda x, axes: _sum(np.absolute(x), axes),
+    "ReduceL2": lambda x, axes: np.sqrt(_sum(np.square(x), axes)).astype(x.dtype),
+    "ReduceSumSquare": lambda x, axes: _sum(np.square(x), axes),
+    "ReduceLogSum": lambda x, axes: np.log(_sum(x, axes)).astype(x.dtype),
+    "ReduceLogSumExp": _log_sum_exp,
+}
+
+
+def reduction(fold: Fold) -> Callable[..., Array]:
+    """The operator with its axes as an input; without any it reduces all, or none on demand."""
+
+    def function(
+        data: Array,
+        axes: Array | None = None,
+        *,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Array:
+        if (axes is None or not axes.size) and noop_with_empty_axes:
+            return fold(data[None], (0,))[0]  # what folding does to single elements still holds
+        return _fold(fold, data, None if axes is None else axes.tolist(), keepdims)
+
+    return function
+
+
+def legacy_reduction(fold: Fold) -> Callable[..., Array]:
+    """The operator with its axes as an attribute."""
+
+    def function(data: Array, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Array:
+        return _fold(fold, data, axes, keepdims)
+
+    return function
+
+
+for _name, _function in _FOLDS.items():
+    operator(_name)(legacy_reduction(_function))
+    operator(_name, since=_AXES_INPUT.get(_name, 18))(reduction(_function))
+
+
+@operator("ArgMax")
+def arg_max(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
+    """Index of the largest value along the axis, the first or the last one of equals."""
+    return _arg(np.argmax, data, axis, keepdims, select_last_index)
+
+
+@operator("ArgMin")
+def arg_min(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
+    """Index of the smallest value along the axis, the first or the last one of equals."""
+    return _arg(np.argmin, data, axis, keepdims, select_last_index)
+
+
+@operator("CumSum", since=11)
+def cum_sum(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
+    """Running sums along the axis: from its end, and without the element itself, on demand."""
+    return _running(np.add, 0, x, axis, exclusive, reverse)
+
+
+@operator("CumProd", since=26)
+def cum_prod(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
+    """Running products along the axis."""
+    return _running(np.multiply, 1, x, axis, exclusive, reverse)
+
+
+@operator("TopK", since=10)
+def top_k(
+    X: Array,  # noqa: N803
+    K: Array,  # noqa: N803
+    *,
+    axis: int = -1,
+    largest: int = 1,
+    sorted: int = 1,
+) -> tuple[Array, Array]:
+    """The `K` largest or smallest values along the axis and their indices, lower ones first."""
+    count = int(K.reshape(-1)[0])
+    if not 0 <= count <= X.shape[axis]:
+        raise ModelError(f"K is {count} on an axis of {X.shape[axis]}")
+    if largest:  # a stable sort of the reversed array puts lower indices last among equals
+        order = np.flip(np.argsort(np.flip(X, axis), axis=axis, kind="stable"), axis)
+        order = X.shape[axis] - 1 - order
+    else:
+        order = np.argsort(X, axis=axis, kind="stable")
+    indices = np.take(order, range(count), axis=axis).astype(np.int64)
+    return np.take_along_axis(X, indices, axis), indices
+
+
+@operator("TopK")
+def top_k_1(X: Array, *, axis: int = -1, k: int) -> tuple[Array, Array]:  # noqa: N803
+    """The first TopK has its number as an attribute."""
+    return top_k(X, np.array([k]), axis=axis)
+
+
+def _fold(fold: Fold, data: Array, axes: Sequence[int] | None, keepdims: int) -> Array:
+    places = tuple(range(data.ndim)) if not axes else tuple(place(a, data.ndim) for a in axes)
+    made = np.asarray(fold(data, places))
+    return made if keepdims else made.reshape([n for i, n in enumerate(made.shape)
+                                               if i not in places])  # fmt: skip
+
+
+def _arg(find: Callable[..., Any], data: Array, axis: int, keepdims: int, last: int) -> Array:
+    if last:
+        found = data.shape[axis] - 1 - find(np.flip(data, axis), axis=axis)
+    else:
+        found = find(data, axis=axis)
+    made = np.asarray(found, np.int64)
+    return np.expand_dims(made, axis) if keepdims else made
+
+
+def _running(
+    ufunc: Any, neutral: int, x: Array, axis: Array, exclusive: int, reverse: int
+) -> Array:
+    rows = np.moveaxis(x, int(axis.reshape(-1)[0]), 0)
+    rows = np.flip(rows, 0) if reverse else rows
+    made = ufunc.accumulate(rows, axis=0, dtype=x.dtype)
+    if exclusive:
+        made = np.concatenate([np.full_like(made[:1], neutral), made[:-1]])
+    made = np.flip(made, 0) if reverse else made
+    return np.moveaxis(made, 0, int(axis.reshape(-1)[0]))
+
+
+def _wide(x: Array) -> Any:
+    return np.float32 if x.dtype.itemsize < 4 else x.dtype
+
+
+def _bound(dtype: np.dtype[Any], which: str) -> Any:
+    if dtype.kind == "b":
+        return which == "max"
+    if dtype.kind in "iu":
+        return getattr(np.iinfo(dtype), which)
+    return dtype.type(np.inf if which == "max" else -np.inf)

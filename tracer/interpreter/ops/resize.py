@@ -1,0 +1,250 @@
+"""Resize and Upsample: one axis after the other, every output a weighted sum of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from tracer import limits
+from tracer.errors import ModelError
+from tracer.interpreter.axes import place as axes_place
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array
+
+_ASYMMETRIC = "asymmetric"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis: sizes, the scale the model gives, the region of interest."""
+
+    size: int
+    out: int
+    scale: float
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How an output is made from its neighbours, by the names of Resize's attributes."""
+
+    mode: str
+    coordinates: str
+    nearest: str
+    cubic_a: float
+    antialias: bool
+    exclude_outside: bool
+
+
+@operator("Resize", since=11)
+def resize(
+    X: Array,  # noqa: N803
+    roi: Array | None = None,
+    scales: Array | None = None,
+    sizes: Array | None = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Array:
+    """`X` at another size, by scales or sizes of the axes."""
+    method = Method(
+        mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(antialias),
+        bool(exclude_outside),
+    )  # fmt: skip
+    places = list(range(X.ndim)) if axes is None else [axes_place(a, X.ndim) for a in axes]
+    described = _axes(X, places, roi, scales, sizes, keep_aspect_ratio_policy)
+    shape = list(X.shape)
+    for place, axis in zip(places, described, strict=True):
+        shape[place] = axis.out
+    limits.allow(shape, X.dtype)
+    made, outside = X, np.zeros(shape, np.bool_)
+    if X.dtype.kind != "f":
+        made = X.astype(np.float64)
+    crop = coordinate_transformation_mode == "tf_crop_and_resize"
+    for place, axis in zip(places, described, strict=True):
+        if axis.size == axis.out and axis.scale == 1 and not (crop and roi is not None):
+            continue
+        where = _sources(axis, method.coordinates)
+        made = _along(made, place, axis, where, method)
+        if crop:
+            beyond = (where < 0) | (where > axis.size - 1)
+            outside |= beyond.reshape([-1 if i == place else 1 for i in range(X.ndim)])
+    if crop:
+        made = np.where(outside, np.array(extrapolation_value, made.dtype), made)
+    return _returned(made, X.dtype)
+
+
+@operator("Resize", since=10)
+@operator("Upsample", since=9)
+def resize_10(X: Array, scales: Array, *, mode: str = "nearest") -> Array:  # noqa: N803
+    """The first Resize and the last Upsample know scales and two modes."""
+    return resize(
+        X,
+        None,
+        scales,
+        mode="linear" if mode == "bilinear" else mode,
+        coordinate_transformation_mode=_ASYMMETRIC,
+        nearest_mode="floor",
+    )
+
+
+@operator("Upsample", since=7)
+def upsample_7(X: Array, *, mode: str = "nearest", scales: Sequence[float]) -> Array:  # noqa: N803
+    """Upsample with its scales as an attribute."""
+    return resize_10(X, np.array(scales, np.float32), mode=mode)
+
+
+@operator("Upsample")
+def upsample_1(
+    X: Array,  # noqa: N803
+    *,
+    height_scale: float,
+    mode: str = "nearest",
+    width_scale: float,
+) -> Array:
+    """The first Upsample is for images."""
+    return upsample_7(X, mode=mode, scales=[1, 1, height_scale, width_scale])
+
+
+def _axes(
+    x: Array,
+    places: Sequence[int],
+    roi: Array | None,
+    scales: Array | None,
+    sizes: Array | None,
+    policy: str,
+) -> list[Axis]:
+    """Size, scale and region of each axis that is resized."""
+    sources = [x.shape[place] for place in places]
+    if scales is not None and scales.size:
+        factors = [float(s) for s in scales]
+        out = [int(np.float32(s) * n) for s, n in zip(scales, sources, strict=True)]
+    elif sizes is not None and sizes.size:
+        factors, out = _by_sizes(sources, sizes.tolist(), policy)
+    else:
+        raise ModelError("neither scales nor sizes are given")
+    if min(factors, default=1) <= 0:
+        raise ModelError(f"scales {factors} are not all above 0")
+    count = len(places)
+    region = [0.0] * count + [1.0] * count
+    if roi is not None and roi.size:
+        region = [float(v) for v in roi]
+    return [
+        Axis(n, o, s, region[i], region[count + i])
+        for i, (n, o, s) in enumerate(zip(sources, out, factors, strict=True))
+    ]
+
+
+def _by_sizes(
+    sources: Sequence[int], sizes: Sequence[int], policy: str
+) -> tuple[list[float], list[int]]:
+    factors = [size / n for size, n in zip(sizes, sources, strict=True)]
+    if policy == "stretch":
+        return factors, list(sizes)
+    choices: dict[str, Callable[[list[float]], float]] = {"not_larger": min, "not_smaller": max}
+    if policy not in choices:
+        raise ModelError(f"keep_aspect_ratio_policy '{policy}' is not known")
+    scale = choices[policy](factors)
+    return [scale] * len(sources), [int(scale * n + 0.5) for n in sources]
+
+
+def _sources(axis: Axis, coordinates: str) -> Array:
+    """Where in the input each output lies."""
+    x = np.arange(axis.out, dtype=np.float64)
+    width = axis.scale * axis.size
+    centred = (x + 0.5) / axis.scale - 0.5
+    if coordinates == "half_pixel":
+        return centred
+    if coordinates == "pytorch_half_pixel":
+        return centred if width != 1 else np.full_like(x, -0.5)
+    if coordinates == "half_pixel_symmetric":
+        return axis.size / 2 * (1 - axis.out / width) + centred
+    if coordinates == _ASYMMETRIC:
+        return x / axis.scale
+    if coordinates == "align_corners":
+        return x * (axis.size - 1) / (width - 1) if width != 1 else np.zeros_like(x)
+    if coordinates == "tf_crop_and_resize":
+        span = (axis.end - axis.start) * (axis.size - 1)
+        inside = x * span / (width - 1) if width != 1 else np.full_like(x, span / 2)
+        return inside + axis.start * (axis.size - 1)
+    raise ModelError(f"coordinate_transformation_mode '{coordinates}' is not known")
+
+
+def _along(x: Array, place: int, axis: Axis, where: Array, method: Method) -> Array:
+    """Sum neighbours along one axis; those outside repeat the edge, or do not count."""
+    if method.mode == "nearest":
+        if method.antialias:
+            raise ModelError("antialias does not go with mode 'nearest'")
+        index = np.clip(_nearest(where, method.nearest), 0, axis.size - 1)
+        return np.take(x, index.astype(np.intp), axis=place)
+    index, weights = _neighbours(where, axis, method)
+    if method.exclude_outside:
+        weights = np.where((index < 0) | (index >= axis.size), 0, weights)
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    index = np.clip(index, 0, axis.size - 1)
+    shape = [-1 if i == place else 1 for i in range(x.ndim)]
+    terms = (
+        np.take(x, index[:, k], axis=place) * weights[:, k].astype(x.dtype).reshape(shape)
+        for k in range(index.shape[1])
+    )
+    total = next(terms)
+    for term in terms:
+        total += term
+    return total
+
+
+def _nearest(where: Array, rule: str) -> Array:
+    rules: dict[str, Callable[[Array], Array]] = {
+        "round_prefer_floor": lambda v: np.ceil(v - 0.5),
+        "round_prefer_ceil": lambda v: np.floor(v + 0.5),
+        "floor": np.floor,
+        "ceil": np.ceil,
+    }
+    if rule not in rules:
+        raise ModelError(f"nearest_mode '{rule}' is not one of {', '.join(rules)}")
+    return rules[rule](where)
+
+
+def _neighbours(where: Array, axis: Axis, method: Method) -> tuple[Array, Array]:
+    """Indices and weights of the inputs that each output is made of, (out, neighbours)."""
+    kernels: dict[str, tuple[int, Callable[[Array], Array]]] = {
+        "linear": (1, lambda d: np.clip(1 - d, 0, 1)),
+        "cubic": (2, lambda d: _cubic(d, method.cubic_a)),
+    }
+    if method.mode not in kernels:
+        raise ModelError(f"mode '{method.mode}' is not one of nearest, {', '.join(kernels)}")
+    reach, kernel = kernels[method.mode]
+    scale = min(axis.scale, 1.0) if method.antialias else 1.0
+    first = int(np.floor(-reach / scale)) + 1
+    limits.allow((axis.out, 2 - 2 * first), np.float64)
+    floor = np.floor(where)
+    offsets = np.arange(first, 2 - first)
+    weights = kernel(np.absolute(offsets - (where - floor)[:, None]) * scale)
+    if method.antialias:
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    return (floor[:, None] + offsets).astype(np.int64), weights
+
+
+def _cubic(d: Array, a: float) -> Array:
+    """The cubic convolution kernel (Keys, 1981) at distance d."""
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+def _returned(made: Array, dtype: np.dtype[np.generic]) -> Array:
+    if dtype.kind not in "iu":
+        return made.astype(dtype, copy=False)
+    info = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    return np.clip(np.rint(made), info.min, info.max).astype(dtype)

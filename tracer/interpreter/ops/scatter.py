@@ -1,0 +1,66 @@
+"""Scatter: values put, or folded, into a copy at given places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracer.errors import ModelError
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array
+
+_FOLD: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+@operator("Scatter", since=9)
+@operator("ScatterElements", since=11)
+def scatter_elements(
+    data: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none"
+) -> Array:
+    """A copy of `data` with `updates` at `indices` along `axis`."""
+    made = data.copy()
+    places: list[Any] = list(np.indices(indices.shape, sparse=True))
+    places[axis] = wrapped(indices, data.shape[axis])
+    _put(made, tuple(places), updates, reduction)
+    return made
+
+
+@operator("ScatterND", since=11)
+def scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
+    """A copy of `data` with slices of `updates` at the index tuples in the last axis."""
+    made = data.copy()
+    depth = indices.shape[-1]
+    places = tuple(wrapped(indices[..., axis], data.shape[axis]) for axis in range(depth))
+    _put(made, places, updates, reduction)
+    return made
+
+
+def wrapped(indices: Array, size: int) -> Array:
+    """Indices counted from the start; negative ones mean the end. Refuses what is outside."""
+    if indices.size and (indices.min() < -size or indices.max() >= size):
+        raise ModelError(
+            f"index {indices.min() if indices.min() < -size else indices.max()} is outside "
+            f"an axis of {size}"
+        )
+    return np.where(indices < 0, indices + size, indices)
+
+
+def _put(target: Array, places: Any, updates: Array, reduction: str) -> None:
+    if reduction == "none":
+        target[places] = updates
+        return
+    if reduction not in _FOLD:
+        raise ModelError(f"reduction '{reduction}' is not one of none, {', '.join(_FOLD)}")
+    if target.dtype.kind == "V":  # the ufuncs of ml_dtypes have no `at`
+        wide = target.astype(np.float32)
+        _FOLD[reduction].at(wide, places, updates.astype(np.float32))  # type: ignore[attr-defined]
+        target[...] = wide.astype(target.dtype)
+    else:
+        _FOLD[reduction].at(target, places, updates)  # type: ignore[attr-defined]

@@ -1,0 +1,97 @@
+"""Sequences (lists) and optionals (the value, or None)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracer.errors import ModelError
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array, Value
+
+
+@operator("SequenceConstruct", since=11)
+def sequence_construct(*inputs: Value) -> list[Value]:
+    """A sequence of the inputs."""
+    return list(inputs)
+
+
+@operator("SequenceEmpty", since=11)
+def sequence_empty(*, dtype: int = 1) -> list[Value]:
+    """A sequence without elements; their type matters to type inference alone."""
+    return []
+
+
+@operator("SequenceAt", since=11)
+def sequence_at(input_sequence: list[Value], position: Array) -> Value:
+    """The element at `position`, from the end where negative."""
+    return input_sequence[_index(input_sequence, position, 0)]
+
+
+@operator("SequenceInsert", since=11)
+def sequence_insert(
+    input_sequence: list[Value], tensor: Value, position: Array | None = None
+) -> list[Value]:
+    """A sequence with `tensor` before `position`, at the end without one."""
+    at = len(input_sequence) if position is None else _index(input_sequence, position, 1)
+    return [*input_sequence[:at], tensor, *input_sequence[at:]]
+
+
+@operator("SequenceErase", since=11)
+def sequence_erase(input_sequence: list[Value], position: Array | None = None) -> list[Value]:
+    """A sequence without the element at `position`, without the last one if none is given."""
+    at = len(input_sequence) - 1 if position is None else _index(input_sequence, position, 0)
+    return [*input_sequence[:at], *input_sequence[at + 1 :]]
+
+
+@operator("SequenceLength", since=11)
+def sequence_length(input_sequence: list[Value]) -> Array:
+    """How many elements there are."""
+    return np.array(len(input_sequence), np.int64)
+
+
+@operator("ConcatFromSequence", since=11)
+def concat_from_sequence(input_sequence: list[Array], *, axis: int, new_axis: int = 0) -> Array:
+    """The elements joined along `axis`, a new one if `new_axis` is set."""
+    return (np.stack if new_axis else np.concatenate)(input_sequence, axis=axis)
+
+
+@operator("SplitToSequence", since=11)
+def split_to_sequence(
+    input: Array, split: Array | None = None, *, axis: int = 0, keepdims: int = 1
+) -> list[Array]:
+    """Parts of the sizes in `split`, or of its one size; slices of 1 without it."""
+    length = input.shape[axis]
+    if split is None:
+        parts = np.split(input, length, axis)
+        return parts if keepdims else [np.squeeze(part, axis) for part in parts]
+    if split.ndim == 0:
+        return np.split(input, range(int(split), length, int(split)), axis)
+    return np.split(input, np.cumsum(split)[:-1], axis)
+
+
+@operator("Optional", since=15)
+def optional(input: Value = None, *, type: object = None) -> Value:
+    """The input itself, or None."""
+    return input
+
+
+@operator("OptionalHasElement", since=15)
+def optional_has_element(input: Value = None) -> Array:
+    """Whether there is a value."""
+    return np.array(input is not None)
+
+
+@operator("OptionalGetElement", since=15)
+def optional_get_element(input: Value) -> Value:
+    """The value, which must be there."""
+    if input is None:
+        raise ModelError("the optional is empty")
+    return input
+
+
+def _index(sequence: list[Value], position: Array, beyond: int) -> int:
+    """The position counted from the start; `beyond` more than the last one are allowed."""
+    at = int(position.reshape(-1)[0])
+    if not -len(sequence) <= at < len(sequence) + beyond:
+        raise ModelError(f"position {at} is outside a sequence of {len(sequence)}")
+    return at % len(sequence) if at < 0 else at

@@ -1,0 +1,152 @@
+"""Shapes: read, changed without moving data, transposed, repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracer import limits
+from tracer.errors import ModelError
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array, Value
+
+_Ints = Sequence[int] | None
+
+
+@operator("Identity")
+def identity(input: Value) -> Value:
+    """The input."""
+    return input
+
+
+@operator("Shape")
+def shape(data: Array, *, start: int = 0, end: int | None = None) -> Array:
+    """The shape, or its part from `start` to `end`."""
+    return np.array(data.shape[slice(start, end)], np.int64)
+
+
+@operator("Size")
+def size(data: Array) -> Array:
+    """The number of elements."""
+    return np.array(data.size, np.int64)
+
+
+@operator("Reshape", since=5)
+def reshape(data: Array, shape: Array, *, allowzero: int = 0) -> Array:
+    """Another shape: -1 is what is left; 0 is the input's size there unless `allowzero` is set."""
+    wanted = [int(n) for n in shape]
+    if not allowzero:
+        wanted = [data.shape[i] if n == 0 else n for i, n in enumerate(wanted)]
+    if min(wanted, default=0) < -1:  # numpy takes any negative number for -1
+        raise ModelError(f"shape {wanted} has a size below -1")
+    return data.reshape(wanted)
+
+
+@operator("Reshape")
+def reshape_1(data: Array, *, shape: _Ints = None, consumed_inputs: _Ints = None) -> Array:
+    """The first Reshape has its shape as an attribute."""
+    return reshape(data, np.array(shape or [], np.int64))
+
+
+@operator("Flatten")
+def flatten(input: Array, *, axis: int = 1) -> Array:
+    """A matrix: the axes before `axis` are rows, the others columns."""
+    place = axis + input.ndim if axis < 0 else axis
+    return (
+        input.reshape(int(np.prod(input.shape[:place])), -1)
+        if input.size
+        else input.reshape(int(np.prod(input.shape[:place])), int(np.prod(input.shape[place:])))
+    )
+
+
+@operator("Squeeze", since=13)
+def squeeze(data: Array, axes: Array | None = None) -> Array:
+    """Without the axes of size 1, or those in `axes`."""
+    return np.squeeze(data, None if axes is None else tuple(axes.tolist()))
+
+
+@operator("Squeeze")
+def squeeze_1(data: Array, *, axes: _Ints = None) -> Array:
+    """Squeeze with its axes as an attribute."""
+    return np.squeeze(data, None if axes is None else tuple(axes))
+
+
+@operator("Unsqueeze", since=13)
+def unsqueeze(data: Array, axes: Array) -> Array:
+    """With new axes of size 1 at the places the result is to have them."""
+    return np.expand_dims(data, tuple(axes.reshape(-1).tolist()))
+
+
+@operator("Unsqueeze")
+def unsqueeze_1(data: Array, *, axes: Sequence[int]) -> Array:
+    """Unsqueeze with its axes as an attribute."""
+    return np.expand_dims(data, tuple(axes))
+
+
+@operator("Transpose")
+def transpose(data: Array, *, perm: _Ints = None) -> Array:
+    """A view with the axes in the order of `perm`, reversed without one."""
+    return np.transpose(data, perm)
+
+
+@operator("Expand", since=8)
+def expand(input: Array, shape: Array) -> Array:
+    """A view broadcast to the common shape of `input` and `shape`."""
+    target = np.broadcast_shapes(input.shape, tuple(int(n) for n in shape))
+    limits.allow(target, input.dtype)
+    return np.broadcast_to(input, target)
+
+
+@operator("Tile", since=6)
+def tile(input: Array, repeats: Array) -> Array:
+    """The input put side by side as often as `repeats` says of each axis."""
+    if len(repeats) != input.ndim or (repeats < 0).any():
+        raise ModelError(f"repeats {repeats.tolist()} do not fit {input.ndim} axes")
+    made = [n * int(r) for n, r in zip(input.shape, repeats, strict=True)]
+    limits.allow(made, input.dtype)
+    return np.tile(input, repeats)
+
+
+@operator("Tile")
+def tile_1(input: Array, tiles: Array, axis: Array) -> Array:
+    """The first Tile repeats one axis."""
+    repeats = np.ones(input.ndim, np.int64)
+    repeats[int(axis.reshape(-1)[0])] = int(tiles.reshape(-1)[0])
+    return tile(input, repeats)
+
+
+@operator("DepthToSpace")
+def depth_to_space(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+    """Channels spread over blocks of the image; CRD has the block's place vary fastest."""
+    n, c, h, w = input.shape
+    if c % (blocksize * blocksize):
+        raise ModelError(f"{c} channels are no multiple of {blocksize} squared")
+    deep = c // (blocksize * blocksize)
+    if mode == "DCR":
+        split = input.reshape(n, blocksize, blocksize, deep, h, w).transpose(0, 3, 4, 1, 5, 2)
+    else:
+        split = input.reshape(n, deep, blocksize, blocksize, h, w).transpose(0, 1, 4, 2, 5, 3)
+    return split.reshape(n, deep, h * blocksize, w * blocksize)
+
+
+@operator("SpaceToDepth")
+def space_to_depth(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+    """Blocks of the image gathered in channels; CRD has the block's place vary fastest."""
+    n, c, h, w = input.shape
+    if h % blocksize or w % blocksize:
+        raise ModelError(f"an image of {h} by {w} does not fall into blocks of {blocksize}")
+    split = input.reshape(n, c, h // blocksize, blocksize, w // blocksize, blocksize)
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    made = split.transpose(order)
+    return made.reshape(n, c * blocksize * blocksize, h // blocksize, w // blocksize)
+
+
+@operator("Trilu", since=14)
+def trilu(input: Array, k: Array | None = None, *, upper: int = 1) -> Array:
+    """The upper or lower triangle of matrices, from the diagonal `k`; the rest is 0."""
+    diagonal = 0 if k is None else int(k.reshape(-1)[0])
+    rows, columns = np.indices(input.shape[-2:], sparse=True)
+    offset = columns - rows
+    kept = offset >= diagonal if upper else offset <= diagonal
+    return np.where(kept, input, np.zeros((), input.dtype))

@@ -1,0 +1,179 @@
+"""Parts of tensors: Slice, Split, Concat, Pad, Compress, ReverseSequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracer import limits
+from tracer.errors import ModelError
+from tracer.interpreter.axes import place
+from tracer.interpreter.binding import Context
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array
+
+_Ints = Sequence[int] | None
+
+
+@operator("Slice", since=10)
+def slice_(
+    data: Array,
+    starts: Array,
+    ends: Array,
+    axes: Array | None = None,
+    steps: Array | None = None,
+) -> Array:
+    """A view from `starts` to `ends` by `steps`; out of range means as far as there is."""
+    places = range(len(starts)) if axes is None else axes.tolist()
+    strides = [1] * len(starts) if steps is None else steps.tolist()
+    index: list[slice] = [slice(None)] * data.ndim
+    for axis, start, end, step in zip(places, starts.tolist(), ends.tolist(), strides, strict=True):
+        index[axis] = _range(data.shape[axis], start, end, step)
+    return data[tuple(index)]
+
+
+@operator("Slice")
+def slice_1(
+    data: Array, *, axes: _Ints = None, ends: Sequence[int], starts: Sequence[int]
+) -> Array:
+    """The first Slice has its bounds as attributes."""
+    return slice_(data, np.array(starts), np.array(ends), None if axes is None else np.array(axes))
+
+
+@operator("Concat", since=4)
+def concat(*inputs: Array, axis: int) -> Array:
+    """The inputs joined along the axis."""
+    return _joined(inputs, axis)
+
+
+@operator("Concat")
+def concat_1(*inputs: Array, axis: int = 1) -> Array:
+    """The first Concat joins channels unless told otherwise."""
+    return _joined(inputs, axis)
+
+
+@operator("Split", since=13)
+def split(
+    input: Array, split: Array | None = None, *, axis: int = 0, num_outputs: int | None = None,
+    ctx: Context,
+) -> tuple[Array, ...]:  # fmt: skip
+    """Views of the sizes in `split`, else of as equal sizes as there are outputs."""
+    count = num_outputs or len(ctx.wanted)
+    return _parts(input, None if split is None else split.tolist(), axis, count)
+
+
+@operator("Split", since=2)
+def split_2(input: Array, *, axis: int = 0, split: _Ints = None, ctx: Context) -> tuple[Array, ...]:
+    """Split with its sizes as an attribute."""
+    return _parts(input, split, axis, len(ctx.wanted))
+
+
+@operator("Split")
+def split_1(
+    input: Array, split: Array | _Ints = None, *, axis: int = 0, ctx: Context
+) -> tuple[Array, ...]:
+    """The first Split has its sizes as an attribute or an input of the same name."""
+    sizes = None if split is None else [int(n) for n in split]
+    return _parts(input, sizes, axis, len(ctx.wanted))
+
+
+@operator("Pad", since=11)
+def pad(
+    data: Array,
+    pads: Array,
+    constant_value: Array | None = None,
+    axes: Array | None = None,
+    *,
+    mode: str = "constant",
+) -> Array:
+    """Axes made longer at both ends, or shorter where a number is negative."""
+    places = list(range(data.ndim)) if axes is None else [place(a, data.ndim) for a in axes]
+    fill = np.zeros((), data.dtype) if constant_value is None else constant_value.reshape(-1)[0]
+    widths = [(0, 0)] * data.ndim
+    for number, axis in enumerate(places):
+        widths[axis] = (int(pads[number]), int(pads[number + len(places)]))
+    return _padded(data, widths, mode, fill)
+
+
+@operator("Pad", since=2)
+def pad_2(data: Array, *, mode: str = "constant", pads: Sequence[int], value: float = 0.0) -> Array:
+    """Pad with its widths as an attribute."""
+    return pad(data, np.array(pads), np.array(value, data.dtype), mode=mode)
+
+
+@operator("Pad")
+def pad_1(
+    data: Array, *, mode: str = "constant", paddings: Sequence[int], value: float = 0.0
+) -> Array:
+    """The first Pad calls them paddings."""
+    return pad_2(data, mode=mode, pads=paddings, value=value)
+
+
+@operator("Compress", since=9)
+def compress(input: Array, condition: Array, *, axis: int | None = None) -> Array:
+    """The slices of the axis for which the condition holds; of the flat tensor without one."""
+    return np.compress(condition, input, axis)
+
+
+@operator("ReverseSequence", since=10)
+def reverse_sequence(
+    input: Array, sequence_lens: Array, *, batch_axis: int = 1, time_axis: int = 0
+) -> Array:
+    """The first `sequence_lens` steps of each batch entry backwards, the others as they are."""
+    rows = np.moveaxis(input, (time_axis, batch_axis), (0, 1))
+    steps = np.arange(rows.shape[0])[:, None]
+    back = sequence_lens[None] - 1 - steps
+    order = np.where(back >= 0, back, steps)
+    made = rows[order, np.arange(rows.shape[1])]
+    return np.moveaxis(made, (0, 1), (time_axis, batch_axis))
+
+
+def _range(size: int, start: int, end: int, step: int) -> slice:
+    """Bounds clamped as Slice's specification says, which is not quite Python's way backwards."""
+    if step == 0:
+        raise ModelError("a step is 0")
+    start = start + size if start < 0 else start
+    end = end + size if end < 0 else end
+    if step > 0:
+        return slice(min(max(start, 0), size), min(max(end, 0), size), step)
+    if not size:
+        return slice(0, 0)
+    start, end = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
+    return slice(start, end if end >= 0 else None, step)
+
+
+def _parts(x: Array, sizes: Sequence[int] | None, axis: int, count: int) -> tuple[Array, ...]:
+    length = x.shape[axis]
+    if sizes is None:
+        each = -(-length // count)
+        sizes = [min(each, max(length - i * each, 0)) for i in range(count)]
+    if sum(sizes) != length or min(sizes, default=0) < 0:
+        raise ModelError(f"parts of {list(sizes)} do not make an axis of {length}")
+    return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis))
+
+
+def _joined(inputs: Sequence[Array], axis: int) -> Array:
+    if len(inputs) == 1:
+        return inputs[0]
+    shape = list(inputs[0].shape)
+    shape[axis] = sum(v.shape[axis] for v in inputs)
+    limits.allow(shape, inputs[0].dtype)
+    return np.concatenate(inputs, axis)
+
+
+def _padded(data: Array, widths: list[tuple[int, int]], mode: str, fill: Any) -> Array:
+    cut = tuple(
+        slice(max(-low, 0), n - max(-high, 0))
+        for n, (low, high) in zip(data.shape, widths, strict=True)
+    )
+    data = data[cut]
+    more = [(max(low, 0), max(high, 0)) for low, high in widths]
+    limits.allow([n + a + b for n, (a, b) in zip(data.shape, more, strict=True)], data.dtype)
+    if mode == "constant":
+        return np.pad(data, more, constant_values=fill)
+    modes = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+    if mode not in modes:
+        raise ModelError(f"mode '{mode}' is not one of constant, {', '.join(modes)}")
+    return np.pad(data, more, mode=modes[mode])  # type: ignore[call-overload]

@@ -1,0 +1,76 @@
+"""Softmax, LogSoftmax, Hardmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tracer.interpreter import memory, parallel
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array
+
+
+@operator("Softmax", since=13)
+def softmax(input: Array, *, axis: int = -1) -> Array:
+    """exp(x) by its sum along the axis."""
+    return _along(_softmax, input, axis)
+
+
+@operator("LogSoftmax", since=13)
+def log_softmax(input: Array, *, axis: int = -1) -> Array:
+    """The logarithm of the softmax, without its rounding."""
+    return _along(_log_softmax, input, axis)
+
+
+@operator("Hardmax", since=13)
+def hardmax(input: Array, *, axis: int = -1) -> Array:
+    """1 at the first maximum along the axis, else 0."""
+    return _along(_hardmax, input, axis)
+
+
+def flattened(function: Callable[..., Array]) -> Callable[..., Array]:
+    """The operator before opset 13: the axes from `axis` on are one row."""
+
+    def coerced(input: Array, *, axis: int = 1) -> Array:
+        rows = int(np.prod(input.shape[: axis + input.ndim if axis < 0 else axis]))
+        return function(input.reshape(rows, -1), axis=-1).reshape(input.shape)
+
+    return coerced
+
+
+for _name, _function in {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": hardmax}.items():
+    operator(_name)(flattened(_function))
+
+
+def _along(compute: Callable[[Array, Array], None], x: Array, axis: int) -> Array:
+    """`compute` on rows of the axis, made the last one; half precision in float32."""
+    dtype = x.dtype
+    wide = x.astype(np.float32) if dtype.name == "bfloat16" else x
+    rows = np.ascontiguousarray(np.moveaxis(wide, axis, -1)) if wide.ndim else wide.reshape(1)
+    flat = rows.reshape(-1, rows.shape[-1])
+    out = memory.empty(flat.shape, flat.dtype)
+    parts = parallel.pieces(len(flat), max(parallel.BLOCK // max(flat.shape[1], 1), 1))
+
+    def block(index: int) -> None:
+        compute(flat[parts[index]], out[parts[index]])
+
+    parallel.run_blocks(len(parts), block)
+    made = np.moveaxis(out.reshape(rows.shape), -1, axis) if wide.ndim else out.reshape(())
+    return made.astype(dtype, copy=False)
+
+
+def _softmax(x: Array, out: Array) -> None:
+    np.subtract(x, x.max(axis=-1, keepdims=True), out=out)
+    np.exp(out, out=out)
+    out /= out.sum(axis=-1, keepdims=True)
+
+
+def _log_softmax(x: Array, out: Array) -> None:
+    np.subtract(x, x.max(axis=-1, keepdims=True), out=out)
+    out -= np.log(np.exp(out).sum(axis=-1, keepdims=True))
+
+
+def _hardmax(x: Array, out: Array) -> None:
+    out[...] = 0
+    np.put_along_axis(out, x.argmax(axis=-1)[:, None], 1, axis=-1)

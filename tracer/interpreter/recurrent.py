@@ -1,0 +1,119 @@
+"""What RNN, GRU and LSTM share: directions, layouts, lengths of sequences, activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracer import limits
+from tracer.errors import ModelError
+from tracer.interpreter.values import Array
+
+Activation = Callable[[Array], Array]
+State = tuple[Array, ...]
+Cell = Callable[[Array, State], State]
+"""One step: the input's share of the gates and the state to the next state, h first."""
+
+_ACTIVATIONS: dict[str, tuple[float, float, Callable[[Array, float, float], Array]]] = {
+    # name: default alpha, default beta, function
+    "affine": (1.0, 0.0, lambda x, a, b: a * x + b),
+    "elu": (1.0, 0.0, lambda x, a, b: np.where(x >= 0, x, a * np.expm1(np.minimum(x, 0)))),
+    "hardsigmoid": (0.2, 0.5, lambda x, a, b: np.clip(a * x + b, 0, 1)),
+    "leakyrelu": (0.01, 0.0, lambda x, a, b: np.where(x >= 0, x, a * x)),
+    "relu": (0.0, 0.0, lambda x, a, b: np.maximum(x, 0)),
+    "scaledtanh": (1.0, 1.0, lambda x, a, b: a * np.tanh(b * x)),
+    "sigmoid": (0.0, 0.0, lambda x, a, b: 1 / (1 + np.exp(-x))),
+    "softplus": (0.0, 0.0, lambda x, a, b: np.logaddexp(x, 0)),
+    "softsign": (0.0, 0.0, lambda x, a, b: x / (1 + np.absolute(x))),
+    "tanh": (0.0, 0.0, lambda x, a, b: np.tanh(x)),
+    "thresholdedrelu": (1.0, 0.0, lambda x, a, b: np.where(x > a, x, 0)),
+}
+_TAKES_ALPHA = {"affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu"}
+_TAKES_BETA = {"affine", "hardsigmoid", "scaledtanh"}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The attributes the three operators have in common."""
+
+    activations: Sequence[str]
+    alphas: Sequence[float]
+    betas: Sequence[float]
+    clip: float | None
+    direction: str
+    layout: int
+
+
+def activations(settings: Settings) -> list[Activation]:
+    """The functions by their names; alphas and betas go to those that take them, in order."""
+    alphas, betas = iter(settings.alphas), iter(settings.betas)
+    found = []
+    for name in settings.activations:
+        if name.lower() not in _ACTIVATIONS:
+            raise ModelError(f"activation '{name}' is not one of {', '.join(_ACTIVATIONS)}")
+        alpha, beta, function = _ACTIVATIONS[name.lower()]
+        if name.lower() in _TAKES_ALPHA:
+            alpha = next(alphas, alpha)
+        if name.lower() in _TAKES_BETA:
+            beta = next(betas, beta)
+        found.append(_clipped(function, alpha, beta, settings.clip))
+    return found
+
+
+def run(
+    x: Array,
+    lengths: Array | None,
+    initial: Sequence[Array | None],
+    hidden: int,
+    settings: Settings,
+    cells: Sequence[tuple[Array, Cell]],
+) -> tuple[Array, ...]:
+    """Y and the last states, for a cell per direction with its weights for the input (G, I).
+
+    Layout 0 has x as (L, N, I), Y as (L, D, N, H) and states as (D, N, H); layout 1 has the
+    batch first everywhere. Steps beyond the length of a sequence are 0 and leave its state.
+    """
+    if settings.layout:
+        x = np.swapaxes(x, 0, 1)
+        initial = [None if v is None else np.swapaxes(v, 0, 1) for v in initial]
+    backwards = _directions(settings.direction, len(cells))
+    steps, batch = x.shape[:2]
+    counts = np.full(batch, steps) if lengths is None else lengths
+    limits.allow((steps, len(cells), batch, hidden), x.dtype)
+    every = np.zeros((steps, len(cells), batch, hidden), x.dtype)
+    last = [np.zeros((len(cells), batch, hidden), x.dtype) for _ in initial]
+    for number, ((weights, cell), back) in enumerate(zip(cells, backwards, strict=True)):
+        state: State = tuple(
+            np.zeros((batch, hidden), x.dtype) if v is None else v[number] for v in initial
+        )
+        shares = (x.reshape(steps * batch, -1) @ weights.T).reshape(steps, batch, -1)
+        for step in reversed(range(steps)) if back else range(steps):
+            limits.in_force().clock()
+            alive = (step < counts)[:, None]
+            after = cell(shares[step], state)
+            state = tuple(np.where(alive, new, old) for new, old in zip(after, state, strict=True))
+            every[step, number] = np.where(alive, after[0], 0)
+        for kept, value in zip(last, state, strict=True):
+            kept[number] = value
+    if settings.layout:
+        return every.transpose(2, 0, 1, 3), *(np.swapaxes(v, 0, 1) for v in last)
+    return every, *last
+
+
+def _directions(direction: str, count: int) -> list[bool]:
+    """Whether each direction runs backwards."""
+    known = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+    known["foward"] = known["forward"]  # GRU-1 spells its default so
+    if direction not in known or len(known[direction]) != count:
+        raise ModelError(f"direction '{direction}' with weights for {count} directions")
+    return known[direction]
+
+
+def _clipped(
+    function: Callable[[Array, float, float], Array], alpha: float, beta: float, clip: float | None
+) -> Activation:
+    if clip is None:
+        return lambda x: function(x, alpha, beta)
+    return lambda x: function(np.clip(x, -clip, clip), alpha, beta)

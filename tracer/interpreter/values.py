@@ -1,0 +1,134 @@
+"""Values the interpreter computes with, and their way out of ONNX protobufs.
+
+A tensor is a numpy array (bfloat16, float8 and int4 by ml_dtypes, strings as objects), a
+sequence a list, a map a dict, an empty optional None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from tracer import limits, tensor
+from tracer.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Value: TypeAlias = Any
+"""An Array, a list, a dict or None."""
+
+
+def from_tensor(proto: onnx.TensorProto, folder: Path | None = None) -> Array:
+    """The array of a stored tensor; external data are looked for in `folder`.
+
+    Raises ModelError, with the tensor's name, where the data do not fit the type.
+    """
+    import onnx
+
+    type_ = tensor.from_initializer(proto)
+    if type_.dtype == "undefined" or any(n < 0 for n in proto.dims):
+        raise ModelError(f"tensor '{proto.name}' has an invalid type: {type_}")
+    limits.allow(proto.dims, type_.dtype)
+    try:
+        if onnx.external_data_helper.uses_external_data(proto):
+            if folder is None:
+                raise ValueError("its data are external, and the model has no folder")
+            copy = onnx.TensorProto()
+            copy.CopyFrom(proto)
+            return onnx.numpy_helper.to_array(copy, base_dir=str(folder))
+        return onnx.numpy_helper.to_array(proto)
+    except (ValueError, OSError, onnx.checker.ValidationError) as error:
+        raise ModelError(f"tensor '{proto.name}' ({type_}) cannot be read: {error}") from error
+
+
+def from_sparse(proto: onnx.SparseTensorProto, folder: Path | None = None) -> Array:
+    """A sparse tensor made dense; indices are flat or one row per element (onnx.proto)."""
+    values = from_tensor(proto.values, folder)
+    indices = from_tensor(proto.indices, folder)
+    limits.allow(proto.dims, values.dtype)
+    dense = np.zeros(tuple(proto.dims), values.dtype)
+    try:
+        if indices.ndim == 1:
+            dense.reshape(-1)[indices] = values
+        else:
+            dense[tuple(indices.T)] = values
+    except (IndexError, ValueError) as error:
+        name = proto.values.name
+        raise ModelError(f"sparse tensor '{name}' has indices that do not fit: {error}") from error
+    return dense
+
+
+def from_attribute(attribute: onnx.AttributeProto) -> Any:
+    """The value of an attribute that holds no graph: text decoded, tensors as arrays."""
+    import onnx
+
+    kinds = onnx.AttributeProto
+    value: Any = onnx.helper.get_attribute_value(attribute)
+    convert: Callable[[Any], Any] | None = {
+        kinds.STRING: lambda v: v.decode("utf-8", "surrogateescape"),
+        kinds.STRINGS: lambda v: [s.decode("utf-8", "surrogateescape") for s in v],
+        kinds.TENSOR: from_tensor,
+        kinds.TENSORS: lambda v: [from_tensor(t) for t in v],
+        kinds.SPARSE_TENSOR: from_sparse,
+        kinds.SPARSE_TENSORS: lambda v: [from_sparse(t) for t in v],
+        kinds.FLOATS: list,
+        kinds.INTS: list,
+    }.get(attribute.type)
+    return convert(value) if convert is not None else value
+
+
+def empty(type_: tensor.TensorType | None) -> Array:
+    """What a loop without trips leaves: no rows of the declared type, float32 where unknown."""
+    if type_ is None or type_.dtype == "undefined":
+        return np.empty((0,), np.float32)
+    dtype = np.dtype(object if type_.dtype == "string" else _scalar(type_.dtype))
+    return np.empty((0, *(dim if isinstance(dim, int) else 0 for dim in type_.shape or ())), dtype)
+
+
+def _scalar(dtype: str) -> Any:
+    return getattr(ml_dtypes, dtype, dtype)
+
+
+def nbytes(value: Value) -> int:
+    """Bytes of a value's elements; strings count as pointers, a sequence as its members."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, list):
+        return sum(nbytes(member) for member in value)
+    return 0
+
+
+def dtype_text(array: Array) -> str:
+    """Name of the element type as `tracer.tensor` spells it."""
+    return "string" if array.dtype == object else array.dtype.name
+
+
+def type_text(value: Value) -> str:
+    """`float32[1,3]`, `sequence of 2`, `nothing`: the type of a value for messages."""
+    if isinstance(value, np.ndarray):
+        return f"{dtype_text(value)}[{','.join(map(str, value.shape))}]"
+    if isinstance(value, list):
+        return f"sequence of {len(value)}"
+    return "nothing" if value is None else type(value).__name__
+
+
+def type_proto(value: Value) -> onnx.TypeProto:
+    """The ONNX type of a value, as functions that depend on their input types want it."""
+    import onnx
+
+    if isinstance(value, np.ndarray):
+        elem = (
+            onnx.TensorProto.STRING
+            if value.dtype == object
+            else onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+        )
+        return onnx.helper.make_tensor_type_proto(elem, value.shape)
+    if isinstance(value, list) and value:
+        return onnx.helper.make_sequence_type_proto(type_proto(value[0]))
+    return onnx.TypeProto()

@@ -1,0 +1,145 @@
+"""The geometry that convolutions and poolings share: windows that slide over padded axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from tracer import limits
+from tracer.errors import ModelError
+from tracer.interpreter.values import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Per spatial axis: kernel size, stride, dilation, padding before and after, output size."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    out: tuple[int, ...]
+
+    @property
+    def extent(self) -> tuple[int, ...]:
+        """Input elements that one window spans, dilation included."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
+
+    @property
+    def pixels(self) -> int:
+        """Number of windows."""
+        return math.prod(self.out)
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether the windows are the elements themselves, each once and in order."""
+        unit = all(k == s == 1 for k, s in zip(self.kernel, self.strides, strict=True))
+        return unit and not any(self.before) and not any(self.after)
+
+
+def window(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+    auto_pad: str,
+    ceil_mode: int = 0,
+) -> Window:
+    """The windows over axes of `size` that the attributes of Conv or a pooling describe.
+
+    With `ceil_mode` a last window may begin inside the input or the padding before it, and reach
+    beyond the padding after it. Raises ModelError where the attributes contradict each other.
+    """
+    rank = len(size)
+    strides = _each("strides", strides, rank)
+    dilations = _each("dilations", dilations, rank)
+    extent = [
+        (k - 1) * d + 1 for k, d in zip(_each("kernel", kernel, rank), dilations, strict=True)
+    ]
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        out = [-(-n // s) for n, s in zip(size, strides, strict=True)]
+        short = [
+            max((o - 1) * s + e - n, 0)
+            for o, s, e, n in zip(out, strides, extent, size, strict=True)
+        ]
+        less, more = [t // 2 for t in short], [-(-t // 2) for t in short]
+        before, after = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+    elif auto_pad in ("NOTSET", "VALID"):
+        given = [0] * (2 * rank) if pads is None or auto_pad == "VALID" else list(pads)
+        if len(given) != 2 * rank:
+            raise ModelError(f"pads {given} are {len(given)} numbers, {2 * rank} wanted")
+        before, after = given[:rank], given[rank:]
+        spans = [n + b + a - e for n, b, a, e in zip(size, before, after, extent, strict=True)]
+        out = [_count(span, s, ceil_mode) for span, s in zip(spans, strides, strict=True)]
+        if ceil_mode:  # a window must not begin beyond the input and the padding before it
+            starts = zip(out, strides, size, before, strict=True)
+            out = [o - 1 if (o - 1) * s >= n + b else o for o, s, n, b in starts]
+    else:
+        raise ModelError(
+            f"auto_pad '{auto_pad}' is not one of NOTSET, SAME_UPPER, SAME_LOWER, VALID"
+        )
+    if any(o < 1 for o in out):
+        raise ModelError(f"the kernel spans {extent}, more than the padded input of {list(size)}")
+    made = (kernel, strides, dilations, before, after, out)
+    return Window(*(tuple(int(n) for n in part) for part in made))
+
+
+def padded(x: Array, window: Window, fill: Any = 0, rows: slice | None = None) -> Array:
+    """`x` (N, C, *size) with its padding, as far as the windows reach.
+
+    `rows` are the windows of the first spatial axis that are wanted; only what they read is
+    returned. A view of `x` where nothing is missing.
+    """
+    rank = len(window.kernel)
+    first = rows or slice(0, window.out[0])
+    lows, highs = [first.start] + [0] * (rank - 1), [first.stop, *window.out[1:]]
+    reads: list[slice] = []
+    writes: list[slice] = []
+    shape = list(x.shape[:2])
+    for axis, (low, high) in enumerate(zip(lows, highs, strict=True)):
+        start = low * window.strides[axis] - window.before[axis]
+        stop = (high - 1) * window.strides[axis] - window.before[axis] + window.extent[axis]
+        size = x.shape[2 + axis]
+        inside = slice(min(max(start, 0), size), max(min(stop, size), 0))
+        reads.append(inside)
+        writes.append(slice(inside.start - start, inside.stop - start))
+        shape.append(stop - start)
+    source = x[:, :, *reads]
+    if source.shape == tuple(shape):
+        return source
+    limits.allow(shape, x.dtype)
+    out: Array = np.full(shape, fill, x.dtype) if fill else np.zeros(shape, x.dtype)
+    out[:, :, *writes] = source
+    return out
+
+
+def patches(ready: Array, window: Window, rows: int | None = None) -> Array:
+    """A view (N, C, *kernel, *out) of what `padded` returned; `rows` windows on the first axis."""
+    out = (window.out[0] if rows is None else rows, *window.out[1:])
+    steps = ready.strides[2:]
+    inner = tuple(s * d for s, d in zip(steps, window.dilations, strict=True))
+    outer = tuple(s * t for s, t in zip(steps, window.strides, strict=True))
+    return as_strided(
+        ready,
+        (*ready.shape[:2], *window.kernel, *out),
+        (*ready.strides[:2], *inner, *outer),
+        writeable=False,
+    )
+
+
+def _each(what: str, given: Sequence[int] | None, rank: int) -> Sequence[int]:
+    numbers = [1] * rank if given is None else list(given)
+    if len(numbers) != rank or any(n < 1 for n in numbers):
+        raise ModelError(f"{what} {numbers} do not fit {rank} spatial axes, each at least 1")
+    return numbers
+
+
+def _count(span: int, stride: int, ceil_mode: int) -> int:
+    return (-(-span // stride) if ceil_mode else span // stride) + 1
