@@ -6,15 +6,17 @@ their own on tensors; there the kernel's name tells the tensor it made at the mo
 rewritten, and what was merged into it later is read off its inputs and attributes.
 
 A kernel that makes no tensor of the graph stays open. It stands for the nodes of the kernel that
-uses its result: one operator may be expanded into many. Where that one only moves data, the nodes
-are the open kernel's alone, and the mover is the runtime's own.
+uses its result: one operator may be expanded into many. A kernel that only moves data leaves the
+nodes to the one that computed them, and is the runtime's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from tracer.model import bodies
 
 if TYPE_CHECKING:
     from tracer.model import Model, Node
@@ -40,43 +42,70 @@ def attribute(model: Model, kernels: Sequence[Kernel]) -> tuple[tuple[str, ...],
     """
     graphs = {scope.path: _Graph.of(model, scope.path) for scope in model.scopes}
     found: list[list[Node]] = [[] for _ in kernels]
-    open_kernels: dict[tuple[str, str], int] = {}
-    """Who made a tensor that is none of the model's, by graph and name."""
+    flow = _Flow(kernels)
     for position, kernel in enumerate(kernels):
         graph = graphs.get(kernel.scope)
-        if graph is None:
-            continue
-        behind = _open_behind(kernels, position, open_kernels)
-        claimed = _claim(graph, kernel)
-        moves_only = kernel.op_type in _MOVERS and all(n.op_type not in _MOVERS for n in claimed)
-        if not claimed or (moves_only and behind):
-            open_kernels.update(((kernel.scope, name), position) for name in kernel.outputs)
-        else:
-            found[position] = claimed
-        for other in behind if claimed else ():
-            found[other] = claimed
-            for name in kernels[other].outputs:
-                open_kernels.pop((kernels[other].scope, name), None)
-    return tuple(tuple(node.key for node in nodes) for nodes in found)
+        claimed = _claim(graph, kernel) if graph else []
+        moved = kernel.op_type in _MOVERS and all(n.op_type not in _MOVERS for n in claimed)
+        owner = flow.computed_by(position) if moved else position
+        flow.pass_on(position)
+        if claimed:
+            found[owner] += claimed
+            for part in flow.take_open_behind(owner):
+                found[part] = found[owner]
+    ordered = (sorted(nodes, key=lambda node: node.index) for nodes in found)
+    return tuple(tuple(node.key for node in nodes) for nodes in ordered)
 
 
-def _open_behind(
-    kernels: Sequence[Kernel], position: int, open_kernels: Mapping[tuple[str, str], int]
-) -> list[int]:
-    """The open kernels whose results this one uses, directly or through each other.
+class _Flow:
+    """Which kernel made each tensor, and which kernels stand for nothing yet."""
 
-    Movers alone are no expansion: they serve this kernel, and stay the runtime's own.
-    """
-    found: dict[int, None] = {}
-    stack = [position]
-    while stack:
-        kernel = kernels[stack.pop()]
-        for name in kernel.inputs:
-            maker = open_kernels.get((kernel.scope, name))
-            if maker is not None and maker not in found:
-                found[maker] = None
-                stack.append(maker)
-    return list(found) if any(kernels[m].op_type not in _MOVERS for m in found) else []
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        self._kernels = kernels
+        self._makers: dict[tuple[str, str], int] = {}
+        self._open: set[int] = set()
+
+    def pass_on(self, position: int) -> None:
+        """Note the outputs of a kernel, and that nothing is known of it yet."""
+        kernel = self._kernels[position]
+        self._makers.update(((kernel.scope, name), position) for name in kernel.outputs)
+        self._open.add(position)
+
+    def computed_by(self, position: int) -> int:
+        """The kernel whose result this one moves; itself where that is not known."""
+        source = position
+        while self._moves(source):
+            makers = self._behind(source)
+            if not makers:
+                return position
+            source = makers[0]
+        return source
+
+    def take_open_behind(self, position: int) -> list[int]:
+        """Close a kernel, and the open ones whose results it uses, directly or through others.
+
+        Movers alone are no expansion: they serve this kernel, and stay the runtime's own.
+        """
+        found: dict[int, None] = {}
+        stack = [position]
+        while stack:
+            for maker in self._behind(stack.pop()):
+                if maker in self._open and maker not in found:
+                    found[maker] = None
+                    stack.append(maker)
+        self._open.discard(position)
+        if all(self._moves(maker) for maker in found):
+            return []
+        self._open.difference_update(found)
+        return list(found)
+
+    def _moves(self, position: int) -> bool:
+        return self._kernels[position].op_type in _MOVERS
+
+    def _behind(self, position: int) -> list[int]:
+        kernel = self._kernels[position]
+        found = (self._makers.get((kernel.scope, name)) for name in kernel.inputs)
+        return [maker for maker in found if maker is not None]
 
 
 @dataclass
@@ -109,7 +138,7 @@ def _constants(nodes: Sequence[Node], path: str) -> set[str]:
     known = {weight.name for weight in graph.initializer} if graph else set()
     known.add("")
     for node in nodes:
-        has_body = any(a.HasField("g") or a.graphs for a in node.proto.attribute)
+        has_body = next(bodies(node.proto), None) is not None
         if known.issuperset(node.inputs) and not has_body and not _random(node):
             known.update(node.outputs)
     return known

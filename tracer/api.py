@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tracer import environment, inputs, loading, shapes
+from tracer.errors import InputError, UsageError
 from tracer.inputs import dims as dimensions
 from tracer.model import Model
 from tracer.trace import ModelInfo, Run, Trace
@@ -33,7 +34,12 @@ def profile(
     dims: Mapping[str, int] | None = None,
     feeds: str | Path | None = None,
     seed: int = 0,
-    options: Options | None = None,
+    runs: int | None = None,
+    warmup: int = 5,
+    min_time: float | None = None,
+    threads: int = 0,
+    optimization: str = "all",
+    provider: str = "cpu",
     convention: str = "plain",
     progress: Progress | None = None,
 ) -> Trace:
@@ -41,41 +47,22 @@ def profile(
 
     `feeds` names an .npz file or a test_data_set folder; without it, and where `model` is not a
     folder with test data of its own, inputs are random with `seed`. `dims` sizes symbolic
-    dimensions by name. `convention` says how additions are counted (see `analyzers.cost`). Raises
-    the errors of `tracer.errors`.
+    dimensions by name. `runs` to `provider` are those of `executors.onnxruntime.options`.
+    `convention` says how additions are counted (see `analyzers.cost`). Raises the errors of
+    `tracer.errors`.
     """
-    import pandas as pd
-
-    from tracer.executors.onnxruntime import profiler
     from tracer.executors.onnxruntime.options import Options
 
     loaded = open_model(model)
-    options = options or Options()
-    sets = [
-        feeds_for(model, loaded, batch=size, dims=dims, feeds=feeds, seed=seed)
-        for size in _batches(batch)
-    ]
-    runs, tables, notes = [], [], []
-    for feedset in sets:
-        run = profiler.profile(loaded, feedset, options, progress)
+    options = Options(runs, warmup, min_time, threads, optimization, provider)
+    analyzed = []
+    for size in _batches(batch):
+        request = _Request(model, loaded, size, dict(dims or {}), feeds, seed)
+        feedset, run = _on_sizes_that_run(request, options, progress)
         types, calls = _observe(loaded, feedset, run, options)
-        table, counted, found = _analyze(loaded, run, types, calls, convention)
-        runs.append(run)
-        tables.append(table)
-        notes += [note for note in found if note not in notes]
-    return Trace(
-        model=ModelInfo.of(loaded, _whole(counted.totals["params"])),
-        environment=environment.observe(),
-        settings={
-            **asdict(options),
-            "seed": seed,
-            "dims": dict(dims or {}),
-            "convention": convention,
-        },
-        runs=tuple(runs),
-        nodes=pd.concat(tables, ignore_index=True),
-        notes=tuple(notes),
-    )
+        analyzed.append(_analyze(loaded, run, types, calls, convention))
+    asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention}
+    return _trace(loaded, analyzed, {**asdict(options), **asked})
 
 
 def interpret(
@@ -104,20 +91,9 @@ def interpret(
     run = reference.profile(loaded, feedset, options, limits, progress)
     seen = observation.of(loaded, run.kernels)
     types = shapes.infer(loaded, feedset.shapes).updated(seen.types)
-    table, counted, notes = _analyze(loaded, run, types, seen.calls, convention)
-    return Trace(
-        model=ModelInfo.of(loaded, _whole(counted.totals["params"])),
-        environment=environment.observe(),
-        settings={
-            **asdict(options),
-            "seed": seed,
-            "dims": dict(dims or {}),
-            "convention": convention,
-        },
-        runs=(run,),
-        nodes=table,
-        notes=notes,
-    )
+    asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention}
+    analyzed = [_analyze(loaded, run, types, seen.calls, convention)]
+    return _trace(loaded, analyzed, {**asdict(options), **asked})
 
 
 def feeds_for(
@@ -128,12 +104,16 @@ def feeds_for(
     dims: Mapping[str, int] | None = None,
     feeds: str | Path | None = None,
     seed: int = 0,
+    shrink: int = 1,
 ) -> inputs.FeedSet:
-    """The feeds that a command with these options runs `loaded`, opened from `source`, on."""
+    """The feeds that a command with these options runs `loaded`, opened from `source`, on.
+
+    Sizes that have to be assumed are divided by `shrink`.
+    """
     path = Path(feeds) if feeds is not None else None
     if path is None and batch is None and not dims:
         path = _test_data_beside(source)
-    return inputs.make(loaded, batch=batch, dims=dims, path=path, seed=seed)
+    return inputs.make(loaded, batch=batch, dims=dims, path=path, seed=seed, shrink=shrink)
 
 
 def count(
@@ -148,7 +128,7 @@ def count(
     from analyzers.table import node_table
 
     loaded = open_model(model)
-    chosen, notes = dimensions.choose(loaded, batch, dims or {})
+    chosen, assumed = dimensions.choose(loaded, batch, dims or {})
     types = shapes.infer(loaded, chosen)
     counted = cost(loaded, types, convention=convention)
     table = node_table(loaded, types, [counted.table])
@@ -159,7 +139,7 @@ def count(
         settings={"dims": dict(dims or {}), "convention": convention},
         runs=(),
         nodes=table,
-        notes=(*notes, *_cost_notes(counted)),
+        notes=(*dimensions.notes(assumed), *_cost_notes(counted)),
     )
 
 
@@ -180,7 +160,62 @@ def _test_data_beside(model: Source) -> Path | None:
 
 
 def _batches(batch: int | Sequence[int] | None) -> Sequence[int | None]:
-    return [batch] if batch is None or isinstance(batch, int) else list(batch)
+    if batch is None or isinstance(batch, int):
+        return [batch]
+    if not batch:
+        raise UsageError("the list of batch sizes is empty", "Give one or more.")
+    return list(dict.fromkeys(batch))  # a size twice would be the same rows twice
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What to feed a model, as it was asked for."""
+
+    source: Source
+    loaded: Model
+    batch: int | None
+    dims: Mapping[str, int]
+    feeds: str | Path | None
+    seed: int
+
+    def make(self, shrink: int) -> inputs.FeedSet:
+        """Feeds, with the sizes that have to be assumed divided by `shrink`."""
+        return feeds_for(
+            self.source,
+            self.loaded,
+            batch=self.batch,
+            dims=self.dims,
+            feeds=self.feeds,
+            seed=self.seed,
+            shrink=shrink,
+        )
+
+
+def _on_sizes_that_run(
+    request: _Request, options: Options, progress: Progress | None
+) -> tuple[inputs.FeedSet, Run]:
+    """Profile; where assumed sizes do not fit the model, with half of them, and so on.
+
+    A text model with a table of 64 positions does not take the 128 tokens we would assume.
+    """
+    from tracer.executors.onnxruntime import profiler
+
+    shrink = 1
+    while True:
+        feedset = request.make(shrink)
+        try:
+            return feedset, profiler.profile(request.loaded, feedset, options, progress)
+        except InputError as error:
+            if all(size <= 1 for size in feedset.assumed.values()):
+                raise _told_sizes(error, request.make(1)) from error
+        shrink *= 2
+
+
+def _told_sizes(error: InputError, feedset: inputs.FeedSet) -> InputError:
+    if not feedset.assumed:
+        return error
+    sizes = ", ".join(f"{name}={size}" for name, size in feedset.assumed.items())
+    return InputError(error.what, f"Sizes from {sizes} down were tried: set them with --dim.")
 
 
 def _observe(
@@ -192,17 +227,24 @@ def _observe(
     types = shapes.infer(model, feedset.shapes)
     if not observation.needed(model, types):
         return types, None
-    if options.optimization != "none":
-        once = replace(options, runs=1, warmup=0, min_time=None, optimization="none")
-        run = profiler.profile(model, feedset, once)
-    seen = observation.of(model, run.kernels)
+    kernels = profiler.observe(model, feedset, replace(options, optimization="none"))
+    seen = observation.of(model, kernels)
     return types.updated(seen.types), seen.calls
+
+
+@dataclass(frozen=True, slots=True)
+class _Analyzed:
+    """One run, its rows of the node table, the model's parameters, and what to know."""
+
+    run: Run
+    table: pd.DataFrame
+    params: int | None
+    notes: tuple[str, ...]
 
 
 def _analyze(
     model: Model, run: Run, types: Types, calls: Mapping[str, float] | None, convention: str
-) -> tuple[pd.DataFrame, Cost, tuple[str, ...]]:
-    """Node table of one run, its cost, and what to know about both."""
+) -> _Analyzed:
     from analyzers.attribution import attribute
     from analyzers.cost import cost
     from analyzers.table import node_table
@@ -210,9 +252,29 @@ def _analyze(
 
     counted = cost(model, types, calls, convention)
     groups = attribute(model, run.kernels)
-    timed = timing(run, groups)
-    table = node_table(model, types, [timed, counted.table], run)
-    return table, counted, (*run.notes, *notes(run, groups), *_cost_notes(counted))
+    table = node_table(model, types, [timing(run, groups), counted.table], run)
+    found = (*run.notes, *notes(run, groups), *_cost_notes(counted))
+    return _Analyzed(run, table, _whole(counted.totals["params"]), found)
+
+
+def _trace(model: Model, analyzed: Sequence[_Analyzed], settings: Mapping[str, object]) -> Trace:
+    import pandas as pd
+
+    several = len(analyzed) > 1
+    notes = [
+        f"batch {one.run.batch}: {note}" if several else note
+        for one in analyzed
+        for note in one.notes
+    ]
+    plain = {k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}
+    return Trace(
+        model=ModelInfo.of(model, analyzed[0].params),
+        environment=environment.observe(),
+        settings=plain,
+        runs=tuple(one.run for one in analyzed),
+        nodes=pd.concat([one.table for one in analyzed], ignore_index=True),
+        notes=tuple(notes),
+    )
 
 
 def _cost_notes(counted: Cost) -> tuple[str, ...]:

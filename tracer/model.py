@@ -106,7 +106,7 @@ class Model:
         found = {node.scope.path: node.scope for node in self.nodes}
         found.setdefault("", Scope(self.proto.graph))
         for node in self.nodes:  # a body without nodes still has outputs
-            for attribute, graph in _bodies(node.proto):
+            for attribute, graph in bodies(node.proto):
                 path = f"{node.key}.{attribute}"
                 found.setdefault(path, Scope(graph, node.scope, node, path))
         return tuple(found.values())
@@ -138,6 +138,13 @@ def expanded_keys(
     the nodes around it are put before: `call/inner`, and `If_3.then_branch/inner` for a body.
     """
     expanded = {_signature(f.domain, f.name, f.overload): f.node for f in functions}
+    taken: set[str] = set()
+
+    def unique(key: str) -> str:
+        while key in taken:  # a name that looks like the path of another node
+            key += "_"
+        taken.add(key)
+        return key
 
     def expand(nodes: Sequence[onnx.NodeProto], path: str) -> Iterator[str]:
         for node, name in zip(nodes, _unique_names(nodes), strict=True):
@@ -146,8 +153,9 @@ def expanded_keys(
             if body is not None:
                 yield from expand(body, f"{key}/")
                 continue
+            key = unique(key)
             yield key
-            for attribute, graph in _bodies(node):
+            for attribute, graph in bodies(node):
                 yield from expand(graph.node, f"{key}.{attribute}/")
 
     return tuple(expand(proto.graph.node, ""))
@@ -173,7 +181,24 @@ def _unique_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
     return names
 
 
-def _bodies(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph and every body inside it."""
+    yield graph
+    for node in graph.node:
+        for _, body in bodies(node):
+            yield from graphs(body)
+
+
+def node_protos(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph and of the bodies inside it, in the order of `Model.nodes`."""
+    for node in graph.node:
+        yield node
+        for _, body in bodies(node):
+            yield from node_protos(body)
+
+
+def bodies(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """Attribute name and graph of each body of a node."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.name, attribute.g
@@ -195,5 +220,5 @@ def _walk(scope: Scope, keys: Iterator[tuple[int, str]]) -> Iterator[Node]:
             source=provenance.source_of(proto),
         )
         yield node
-        for attribute, graph in _bodies(proto):
+        for attribute, graph in bodies(proto):
             yield from _walk(Scope(graph, scope, node, f"{key}.{attribute}"), keys)

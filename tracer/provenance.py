@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ SOURCE_KEY = "io.github.tracer-onnx.source"
 
 _TORCH_SCOPES = "pkg.torch.onnx.name_scopes"
 _TORCH_STACK = "pkg.torch.onnx.stack_trace"
+_NO_MODULE = "_empty_nn_module_stack"
+"""What torch writes as the module of a node that no module made."""
+
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
@@ -35,14 +40,16 @@ def module_of(node: onnx.NodeProto) -> str | None:
 
 
 def source_of(node: onnx.NodeProto) -> str | None:
-    """`file.py:line` that made the node: relative to the working directory, never absolute."""
+    """`file.py:line` that made the node: relative to the working directory, never absolute.
+
+    Of a stack it is the innermost frame of the user's own code, of which torch's layers are none.
+    """
     props = metadata(node)
     if SOURCE_KEY in props:
         return props[SOURCE_KEY]
     frames = _FRAME.findall(props.get(_TORCH_STACK, ""))
-    if not frames:
-        return None
-    return location(*frames[-1])
+    own = [frame for frame in frames if not _is_installed(Path(frame[0]))]
+    return location(*own[-1]) if own else None
 
 
 def _last_module(scopes: str) -> str | None:
@@ -53,7 +60,8 @@ def _last_module(scopes: str) -> str | None:
         return None
     if not isinstance(paths, list) or len(paths) < 2:
         return None
-    return str(paths[-2])
+    module = str(paths[-2])
+    return None if module.startswith(_NO_MODULE) else module
 
 
 def _module_in_name(name: str) -> str | None:
@@ -67,6 +75,13 @@ def _module_in_name(name: str) -> str | None:
     for scope in name[1:].split("/")[:-1]:
         path = scope if not path or scope.startswith(f"{path}.") else f"{path}.{scope}"
     return path
+
+
+def _is_installed(file: Path) -> bool:
+    """Whether a library's file; torch gives some of its own relative to where it lies."""
+    stdlib = Path(sysconfig.get_paths()["stdlib"])
+    in_packages = not _PACKAGES.isdisjoint(file.parts)
+    return in_packages or not file.is_absolute() or file.is_relative_to(stdlib)
 
 
 def location(file: str, line: int | str) -> str:

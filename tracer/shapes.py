@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tracer import tensor
 from tracer.errors import InputError
+from tracer.model import graphs
 from tracer.tensor import TensorType
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def infer(model: Model, shapes: Shapes) -> Types:
 
     symbols = bind(model, shapes)
     skeleton = _skeleton(model.proto)
-    for graph in _graphs(skeleton.graph):
+    for graph in graphs(skeleton.graph):
         _substitute(graph, symbols)
     for value in skeleton.graph.input:
         if value.name in shapes:
@@ -121,14 +122,6 @@ def _skeleton(proto: onnx.ModelProto) -> onnx.ModelProto:
             kept.name, kept.data_type = weight.name, weight.data_type
             kept.dims.extend(weight.dims)
     return copy
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _graphs(body)
 
 
 def _substitute(graph: onnx.GraphProto, symbols: Mapping[str, int]) -> None:

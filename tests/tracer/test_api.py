@@ -9,15 +9,14 @@ from onnx import numpy_helper
 
 import tracer
 from analyzers.views import ViewOptions, formats, renderer
-from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
-from tracer.errors import InputError
-from tracer.executors.onnxruntime.options import Options
+from tests.graphs import BRANCHES, DATA_DEPENDENT, parse, residual
+from tracer.errors import InputError, UsageError
 from tracer.trace import COLUMNS
 
 
 @pytest.fixture(scope="module")
 def trace():
-    return tracer.profile(residual(), batch=[1, 4], options=Options(runs=12, warmup=1, threads=1))
+    return tracer.profile(residual(), batch=[1, 4], runs=12, warmup=1, threads=1)
 
 
 def test_the_table_has_the_columns_other_programs_rely_on(trace):
@@ -61,9 +60,7 @@ def test_a_damaged_trace_is_refused(trace, tmp_path, keep):
 
 def test_the_work_of_a_body_is_multiplied_by_its_trips():
     feeds = {"x": np.ones(4, np.float32), "flag": np.array(True), "trips": np.array(5)}
-    trace = tracer.profile(
-        onnx.parser.parse_model(BRANCHES), feeds=_saved(feeds), options=Options(runs=2)
-    )
+    trace = tracer.profile(onnx.parser.parse_model(BRANCHES), feeds=_saved(feeds), runs=2)
     flops = trace.nodes.set_index("node")["flops"]
     assert flops["Loop_1.body/Add_1"] == 5 * 4
     assert flops["If_0.then_branch/Tanh_0"] == 4
@@ -71,7 +68,7 @@ def test_the_work_of_a_body_is_multiplied_by_its_trips():
 
 
 def test_sizes_that_depend_on_data_come_from_the_run():
-    trace = tracer.profile(onnx.parser.parse_model(DATA_DEPENDENT), options=Options(runs=2))
+    trace = tracer.profile(onnx.parser.parse_model(DATA_DEPENDENT), runs=2)
     shapes = trace.nodes.set_index("node")["output_shapes"]
     assert shapes["NonZero_1"] == "int64[2,8]"
     assert not any("not known" in note for note in trace.notes)
@@ -82,10 +79,10 @@ def test_a_folder_with_test_data_runs_on_them(tmp_path):
     (tmp_path / "test_data_set_0").mkdir()
     x = numpy_helper.from_array(np.ones((3, 3, 16, 16), np.float32))
     (tmp_path / "test_data_set_0" / "input_0.pb").write_bytes(x.SerializeToString())
-    trace = tracer.profile(tmp_path, options=Options(runs=2))
+    trace = tracer.profile(tmp_path, runs=2)
     assert trace.runs[0].batch == 3
     assert any("test_data_set_0" in note for note in trace.notes)
-    assert tracer.profile(tmp_path, batch=2, options=Options(runs=2)).runs[0].batch == 2
+    assert tracer.profile(tmp_path, batch=2, runs=2).runs[0].batch == 2
 
 
 def test_count_does_not_run_and_has_no_times():
@@ -106,7 +103,7 @@ def test_json_has_the_shape_of_the_design_and_no_bare_nan(trace):
     for run in data["runs"]:
         assert set(run["wall_us"]) == {"mean", "p50", "p95", "min", "std"}
         assert run["coverage"] == pytest.approx(
-            sum(n["time_us_p50"] or 0 for n in run["nodes"]) / run["wall_us"]["p50"]
+            sum(n["time_us"] or 0 for n in run["nodes"]) / run["wall_us"]["mean"]
         )
         assert set(run["nodes"][0]) == set(COLUMNS)
 
@@ -118,3 +115,74 @@ def _saved(feeds):
     path = Path(tempfile.mkdtemp()) / "x.npz"
     np.savez(path, **feeds)
     return path
+
+
+SHORT_TABLE = """
+<ir_version: 8, opset_import: ["": 16]>
+positions (int64[batch,sequence] ids) => (float[batch,sequence,8] y) {
+  e = Gather <axis = 0> (tokens, ids)
+  y = Add (e, table)
+}
+"""
+
+
+def test_assumed_sizes_shrink_until_the_model_takes_them():
+    zeros = np.zeros
+    proto = parse(SHORT_TABLE, tokens=zeros((9, 8), np.float32), table=zeros((32, 8), np.float32))
+    trace = tracer.profile(proto, runs=2)
+    assert trace.runs[0].inputs["ids"] == "int64[1,32]"
+    assert "sequence was not given: 32 assumed" in trace.notes
+
+
+def test_a_size_that_no_assumption_meets_is_told_with_the_remedy():
+    text = """
+    <ir_version: 8, opset_import: ["": 16]>
+    g (float[A] a) => (float[7] y) { s = Constant <value_ints = [7]> ()  y = Reshape (a, s) }
+    """
+    with pytest.raises(InputError, match=r"cannot run.*Sizes from A=16 down.*set them with --dim"):
+        tracer.profile(onnx.parser.parse_model(text), runs=2)
+
+
+GROWING = """
+<ir_version: 8, opset_import: ["": 16]>
+growing (float[1,4] x, int64 trips) => (float[M,4] y) {
+  on = Constant <value = bool {1}> ()
+  y = Loop (trips, on, x) <
+    body = step (int64 i, bool go, float[R,4] s) => (bool more, float[Q,4] n) {
+      more = Identity (go)
+      p = MatMul (s, w)
+      n = Concat <axis = 0> (p, x)
+    }
+  >
+}
+"""
+
+
+def test_work_that_differs_between_the_trips_of_a_loop_is_not_known():
+    proto = parse(GROWING, w=np.eye(4, dtype=np.float32))
+    feeds = {"x": np.ones((1, 4), np.float32), "trips": np.array(6)}
+    trace = tracer.profile(proto, feeds=_saved(feeds), runs=2)
+    assert trace.nodes.set_index("node")["macs"].isna()["Loop_1.body/MatMul_1"]
+    assert any("MatMul" in note for note in trace.notes)
+
+
+def test_the_same_batch_twice_is_measured_once_and_none_is_refused():
+    trace = tracer.profile(residual(), batch=[2, 2], runs=2)
+    assert [run.batch for run in trace.runs] == [2]
+    with pytest.raises(UsageError, match="empty"):
+        tracer.profile(residual(), batch=[])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"optimization": "most"}, {"runs": 0}, {"warmup": -1}, {"threads": 99_999}]
+)
+def test_settings_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(UsageError):
+        tracer.profile(residual(), **wrong)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8e4m3fn", "int4", "uint4"])
+def test_element_types_that_numpy_lacks_can_be_fed(dtype):
+    text = f'<ir_version: 10, opset_import: ["": 21]> g ({dtype}[N,3] x) => (float[N,3] y)'
+    trace = tracer.profile(onnx.parser.parse_model(text + " { y = Cast <to = 1> (x) }"), runs=2)
+    assert trace.nodes["time_us_raw"].notna().all()

@@ -6,7 +6,7 @@ from onnx import numpy_helper
 
 from tests.graphs import embedding, parse, residual
 from tracer import inputs, loading
-from tracer.errors import InputError
+from tracer.errors import InputError, UsageError
 
 
 def test_the_same_seed_gives_the_same_feeds_and_another_gives_others():
@@ -64,6 +64,12 @@ def test_an_unknown_dimension_and_a_fixed_batch_are_refused():
         inputs.make(fixed, batch=2)
 
 
+def test_a_batch_and_a_dim_of_the_same_name_contradict_each_other():
+    with pytest.raises(UsageError, match="'N' is the batch"):
+        inputs.make(loading.from_proto(residual()), batch=2, dims={"N": 3})
+    assert inputs.make(loading.from_proto(residual()), dims={"N": 3}).batch == 3
+
+
 def test_feeds_are_read_from_npz(tmp_path):
     x = np.random.default_rng(0).random((2, 3, 16, 16), np.float32)
     np.savez(tmp_path / "x.npz", x=x)
@@ -103,7 +109,7 @@ def test_feeds_that_do_not_fit_are_refused_by_name(arrays, message, tmp_path):
 
 def test_a_batch_together_with_a_file_is_refused(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.ones((1, 3, 16, 16), np.float32))
-    with pytest.raises(InputError, match="shapes decide"):
+    with pytest.raises(UsageError, match="shapes decide"):
         inputs.make(loading.from_proto(residual()), batch=2, path=tmp_path / "x.npz")
 
 

@@ -56,3 +56,11 @@ def test_the_key_of_a_node_does_not_depend_on_the_nodes_after_it():
     before = expanded_keys(proto, ())
     proto.graph.node.add(op_type="Relu")
     assert expanded_keys(proto, ())[: len(before)] == before
+
+
+def test_a_name_that_looks_like_the_path_of_another_node_does_not_collide():
+    text = FUNCTIONS.replace("y = If (c)", "u = Relu (x)  y = If (c)")
+    proto = onnx.parser.parse_model(text)
+    proto.graph.node[1].name = "f_0/Relu_0"
+    keys = [node.key for node in loading.from_proto(proto).nodes]
+    assert len(set(keys)) == len(keys)

@@ -54,3 +54,14 @@ def test_a_source_is_relative_to_the_working_directory_and_never_absolute():
     assert source_of(node(**{key: stack.format(inside)})) == "nets/net.py:12"
     assert source_of(node(**{key: stack.format("/else/where/net.py")})) == "net.py:12"
     assert source_of(node(**{key: "no frames"})) is None
+
+
+def test_frames_of_libraries_are_passed_over():
+    own = Path.cwd() / "net.py"
+    stack = f'File "{own}", line 3, in forward\nFile "/x/site-packages/torch/nn/linear.py", line 9'
+    assert source_of(node(**{"pkg.torch.onnx.stack_trace": stack})) == "net.py:3"
+
+
+def test_a_node_that_no_module_made_has_none():
+    scopes = "['', '_empty_nn_module_stack_from_metadata_hook', 'sym_size']"
+    assert module_of(node(**{"pkg.torch.onnx.name_scopes": scopes})) is None

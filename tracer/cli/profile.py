@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracer.cli import _options
-from tracer.executors.onnxruntime.options import OPTIMIZATIONS, Options
+from tracer.executors.onnxruntime.options import OPTIMIZATIONS
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
@@ -92,7 +92,6 @@ def command(
     from tracer import api
     from tracer.cli import _progress
 
-    options = Options(runs, warmup, min_time, threads, optimization, provider)
     with _progress.progress() as report:
         trace = api.profile(
             model,
@@ -100,7 +99,12 @@ def command(
             dims=dict(dims),
             feeds=inputs,
             seed=seed,
-            options=options,
+            runs=runs,
+            warmup=warmup,
+            min_time=min_time,
+            threads=threads,
+            optimization=optimization,
+            provider=provider,
             convention=convention,
             progress=report,
         )

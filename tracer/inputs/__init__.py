@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tracer import tensor
-from tracer.errors import InputError
+from tracer.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from tracer.model import Model
@@ -19,11 +19,12 @@ Feeds: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class FeedSet:
-    """Feeds for one batch size, and what was assumed to make them."""
+    """Feeds for one batch size, what was assumed to make them, and what else to know."""
 
     feeds: Feeds = field(repr=False)
     batch: int | None
     notes: tuple[str, ...] = ()
+    assumed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -38,18 +39,20 @@ def make(
     dims: Mapping[str, int] | None = None,
     path: Path | None = None,
     seed: int = 0,
+    shrink: int = 1,
 ) -> FeedSet:
     """Feeds for `model`: read from `path` if given, else random with `seed`.
 
-    `batch` sets the batch dimension, `dims` other symbolic dimensions by name. Raises InputError
-    where a dimension is unknown or fixed, or a file does not fit the model.
+    `batch` sets the batch dimension, `dims` other symbolic dimensions by name; sizes that have to
+    be assumed are divided by `shrink`. Raises InputError where a dimension is unknown or fixed,
+    or a file does not fit the model; UsageError for sizes that contradict each other.
     """
     from tracer.inputs import dims as dimensions
     from tracer.inputs import files, random
 
     if path is not None:
         if batch is not None or dims:
-            raise InputError(
+            raise UsageError(
                 f"{path}: the inputs' own shapes decide; they cannot be changed by a batch or dim",
                 "Leave out the batch and dims, or leave out the inputs.",
             )
@@ -57,10 +60,11 @@ def make(
         check(model, feeds)
         batch = dimensions.batch_of(model, FeedSet(feeds, None).shapes)
         return FeedSet(feeds, batch, (f"inputs are those of {path}",))
-    shapes, notes = dimensions.choose(model, batch, dims or {})
+    shapes, assumed = dimensions.choose(model, batch, dims or {}, shrink)
     feeds = random.generate(model, shapes, seed)
     note = f"inputs are random, seed {seed}" if feeds else "the model has no inputs"
-    return FeedSet(feeds, dimensions.batch_of(model, shapes), (note, *notes))
+    notes = (note, *dimensions.notes(assumed))
+    return FeedSet(feeds, dimensions.batch_of(model, shapes), notes, assumed)
 
 
 def check(model: Model, feeds: Feeds) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tracer import tensor
-from tracer.errors import InputError
+from tracer.errors import InputError, UsageError
 from tracer.shapes import Shapes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _BATCH = re.compile(r"(?i)^(n|b|bs|batch.*|.*batch(_?size)?)$")
 _DEFAULTS = (
     # what a dimension's name says, and the size we take where none is given
     (re.compile(r"(?i)past|cache"), 0),
-    (re.compile(r"(?i)seq|len|token|time|step|frame"), 128),
+    (re.compile(r"(?i)seq|len|tok|time|step|frame"), 128),
     (re.compile(r"(?i)^[hw]$|height|width|size|rows|cols"), 224),
 )
 _UNNAMED_IMAGE = 224  # axes 2 and 3 of a rank-4 input
@@ -27,12 +27,12 @@ _OTHER = 16
 
 
 def choose(
-    model: Model, batch: int | None, dims: Mapping[str, int]
-) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
-    """Shape of each input, and a note for each size that was assumed rather than given.
+    model: Model, batch: int | None, dims: Mapping[str, int], shrink: int = 1
+) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
+    """Shape of each input, and the sizes that were assumed, divided by `shrink`, by name.
 
     Raises InputError for a name in `dims` that no input has, a batch where none is symbolic, or
-    an input without a rank.
+    an input without a rank; UsageError where `dims` sizes the batch as well.
     """
     declared = _declared(model)
     symbols = {d for shape in declared.values() for d in shape if isinstance(d, str)}
@@ -45,6 +45,9 @@ def choose(
     axes = _batch_axes(declared)
     if batch is not None:
         _refuse_fixed(model, declared, axes, batch)
+        twice = {str(declared[name][axis]) for name, axis in axes.items()} & set(dims)
+        if twice:
+            raise UsageError(f"'{twice.pop()}' is the batch: give the batch or the dim, not both")
     chosen: dict[str, tuple[int, ...]] = {}
     assumed: dict[str, int] = {}
     for name, shape in declared.items():
@@ -54,12 +57,17 @@ def choose(
             if size is None and axes.get(name) == axis:
                 size = 1 if batch is None else batch
             if size is None:
-                size = _assume(dim, axis, len(shape))
+                size = _assume(dim, axis, len(shape), shrink)
                 label = dim if isinstance(dim, str) else f"dimension {axis} of {name}"
                 assumed[label] = size
             sizes.append(size)
         chosen[name] = tuple(sizes)
-    return chosen, tuple(f"{n} was not given: {size} assumed" for n, size in assumed.items())
+    return chosen, assumed
+
+
+def notes(assumed: Mapping[str, int]) -> tuple[str, ...]:
+    """A sentence for each size that was assumed."""
+    return tuple(f"{name} was not given: {size} assumed" for name, size in assumed.items())
 
 
 def batch_of(model: Model, shapes: Shapes) -> int | None:
@@ -120,7 +128,9 @@ def _refuse_fixed(
         )
 
 
-def _assume(dim: Dim, axis: int, rank: int) -> int:
+def _assume(dim: Dim, axis: int, rank: int, shrink: int) -> int:
     if isinstance(dim, str):
-        return next((size for name, size in _DEFAULTS if name.search(dim)), _OTHER)
-    return _UNNAMED_IMAGE if rank == 4 and axis >= 2 else _OTHER
+        size = next((size for name, size in _DEFAULTS if name.search(dim)), _OTHER)
+    else:
+        size = _UNNAMED_IMAGE if rank == 4 and axis >= 2 else _OTHER
+    return max(1, size // shrink) if size else 0

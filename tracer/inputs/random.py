@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +34,6 @@ _INDEX_INPUTS = {
 }
 _TABLES = {"EmbedLayerNormalization": {0: 2, 1: 4}}
 """com.microsoft: input of ids, and the embedding table whose rows they name."""
-
-_MASK = re.compile(r"(?i)mask")
 
 
 def generate(model: Model, chosen: Shapes, seed: int) -> Feeds:
@@ -86,8 +83,6 @@ def _bound(name: str, readers: Mapping[str, list[tuple[Node, int]]], types: Type
 
     None for another input; integers are then ones: valid as a mask, a length or a count.
     """
-    if _MASK.search(name):
-        return None
     return min(_table_sizes(name, readers, types, set()), default=None)
 
 

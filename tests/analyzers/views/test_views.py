@@ -11,7 +11,6 @@ from analyzers.grouping import grouped
 from analyzers.views import ViewOptions, _format, renderer, terminal
 from tests.graphs import residual
 from tracer.errors import UsageError
-from tracer.executors.onnxruntime.options import Options
 
 HOSTILE = ["=1+1", "\x1b[31mred", "[bold]x[/bold]", "</script>", "a|b", "\u202ereversed", "x" * 300]
 
@@ -21,7 +20,7 @@ def trace():
     proto = residual()
     for node, name in zip(proto.graph.node, HOSTILE, strict=False):
         node.name = name
-    return tracer.profile(proto, options=Options(runs=5, threads=1, optimization="none"))
+    return tracer.profile(proto, runs=5, threads=1, optimization="none")
 
 
 def screen(trace, width, **options):

@@ -10,7 +10,7 @@ import pytest
 from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
 from tracer import inputs, loading
 from tracer.errors import ModelError, UsageError
-from tracer.executors.onnxruntime import calibration, events, nesting, observation, profiler
+from tracer.executors.onnxruntime import calibration, chunks, events, nesting, observation, profiler
 from tracer.executors.onnxruntime.options import OPTIMIZATIONS, Options
 
 
@@ -34,7 +34,8 @@ BRANCH_FEEDS = {
 
 
 def test_every_run_asked_for_is_recorded_in_as_many_chunks_as_it_takes(monkeypatch):
-    monkeypatch.setattr(profiler, "_EVENT_BUDGET", 100)
+    monkeypatch.setattr(chunks, "_EVENT_BUDGET", 100)
+    monkeypatch.setattr(chunks, "_WORTHWHILE_RUNS", 1)
     seen = []
     model = loading.from_proto(residual())
     result = profiler.profile(

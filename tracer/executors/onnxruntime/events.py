@@ -7,7 +7,7 @@ the file. See the sources `onnxruntime/core/common/profiler.cc` and `sequential_
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -53,9 +53,10 @@ class _Args(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """One kernel as the profile tells it, at its first call."""
+    """One kernel as the profile tells it, at its first call, `first_us` after the start."""
 
     name: str
+    first_us: int
     op_type: str
     provider: str
     input_types: tuple[TensorType, ...]
@@ -71,9 +72,11 @@ class Labels:
     """Kernels seen so far, numbered in the order met; 0 and 1 frame runs.
 
     Event names in `repeated` are told apart by node index; reading that costs time, so only they
-    are. `known` has the numbers of all others.
+    are. `known` has the numbers of all others. With `every_shape`, the shapes of all calls are
+    read, and a dimension that differs between them becomes None.
     """
 
+    every_shape: bool = False
     repeated: frozenset[str] = frozenset()
     seen: list[Label] = field(default_factory=list)
     known: dict[str, int] = field(default_factory=_frames)
@@ -88,18 +91,27 @@ class Labels:
             self.known[event.name] = IGNORED
             return IGNORED
         args = msgspec.json.decode(event.args, type=_Args)
-        if event.name not in self.repeated:
+        if event.name not in self.repeated and not self.every_shape:
             self.known[event.name] = number = self._add(event, args)
             return number
         key = (event.name, args.node_index)
         if key not in self.by_index:
             self.by_index[key] = self._add(event, args)
-        return self.by_index[key]
+        number = self.by_index[key]
+        self._merge(number - EXECUTE - 1, args)
+        return number
+
+    def _merge(self, index: int, args: _Args) -> None:
+        label = self.seen[index]
+        inputs = _common(label.input_types, _types(args.input_type_shape))
+        outputs = _common(label.output_types, _types(args.output_type_shape))
+        self.seen[index] = replace(label, input_types=inputs, output_types=outputs)
 
     def _add(self, event: _Event, args: _Args) -> int:
         self.seen.append(
             Label(
                 name=event.name.removesuffix(_SUFFIX),
+                first_us=event.ts,
                 op_type=args.op_name,
                 provider=args.provider,
                 input_types=_types(args.input_type_shape),
@@ -176,3 +188,19 @@ def _types(shapes: list[dict[str, list[int]]]) -> tuple[TensorType, ...]:
         for entry in shapes
         for dtype, shape in entry.items()
     )
+
+
+def _common(
+    first: tuple[TensorType, ...], second: tuple[TensorType, ...]
+) -> tuple[TensorType, ...]:
+    """What two calls of a kernel have in common."""
+    if first == second or len(first) != len(second):
+        return first
+    return tuple(_common_type(a, b) for a, b in zip(first, second, strict=True))
+
+
+def _common_type(first: TensorType, second: TensorType) -> TensorType:
+    if first.shape is None or second.shape is None or len(first.shape) != len(second.shape):
+        return TensorType(first.dtype, None)
+    pairs = zip(first.shape, second.shape, strict=True)
+    return TensorType(first.dtype, tuple(a if a == b else None for a, b in pairs))

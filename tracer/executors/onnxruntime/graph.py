@@ -13,9 +13,7 @@ from tracer.model import Model, Node, expanded_keys
 from tracer.trace import Kernel
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from tracer.executors.onnxruntime.events import IntArray, Label
+    from tracer.executors.onnxruntime.events import Label
 
 
 @dataclass(frozen=True)
@@ -95,9 +93,3 @@ def _scope_path(model: Model, node: Node) -> str:
         return ""
     attribute = node.scope.path.rpartition(".")[2]
     return f"{prepared.original(model, owner.proto.name)}.{attribute}"
-
-
-def mean_calls(calls: IntArray) -> Sequence[float]:
-    """Calls of each kernel per inference, from a runs × kernels table."""
-    means: np.ndarray[tuple[int], np.dtype[np.float64]] = calls.mean(axis=0)
-    return [float(value) for value in means]

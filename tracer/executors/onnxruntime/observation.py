@@ -36,18 +36,19 @@ def needed(model: Model, types: Types) -> bool:
 def of(model: Model, kernels: Sequence[Kernel]) -> Observation:
     """Read an Observation off the kernels of an unoptimised run.
 
-    A node of a body that has no kernel was not run: the other branch was taken.
+    A node of a body that has no kernel was not run: the other branch was taken. An operator that
+    the runtime expands into others is seen by the tensor it makes.
     """
-    by_key = {node.key: node for node in model.nodes}
+    makers = {(n.scope.path, name): n.key for n in model.nodes for name in n.outputs if name}
     calls = {node.key: 0.0 for node in model.nodes if node.scope.owner is not None}
     types: dict[tuple[str, str], TensorType] = {}
     for kernel in kernels:
-        node = by_key.get(kernel.node or "")
-        if node is None:
-            continue
-        calls[node.key] = calls.get(node.key, 0.0) + kernel.calls
-        names = [name for name in node.outputs if name]
+        names = [name for name in kernel.outputs if name]
+        made = {makers[kernel.scope, n] for n in names if (kernel.scope, n) in makers}
+        for key in made or {kernel.node} - {None}:
+            calls[str(key)] = max(calls.get(str(key), 0.0), kernel.calls)
         if len(names) == len(kernel.output_types):
             for name, kind in zip(names, kernel.output_types, strict=True):
-                types[node.scope.path, name] = kind
+                if (kernel.scope, name) in makers:
+                    types[kernel.scope, name] = kind
     return Observation(types, calls)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracer.errors import UsageError
+
+MOST_THREADS = 1024
 OPTIMIZATIONS = ("none", "basic", "extended", "all")
 
 
@@ -21,3 +24,16 @@ class Options:
     threads: int = 0
     optimization: str = "all"
     provider: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.optimization not in OPTIMIZATIONS:
+            raise UsageError(
+                f"there is no optimization '{self.optimization}'",
+                f"The levels are {', '.join(OPTIMIZATIONS)}.",
+            )
+        for name, least in (("runs", 1), ("warmup", 0), ("min_time", 0), ("threads", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UsageError(f"{name} is {value}", f"It is at least {least}.")
+        if self.threads > MOST_THREADS:
+            raise UsageError(f"{self.threads} threads are too many", f"At most {MOST_THREADS}.")

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from tracer.model import node_protos
+
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import onnx
 
     from tracer.model import Model
 
@@ -31,7 +31,7 @@ def serialize(model: Model) -> bytes:
 
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
-    for index, node in enumerate(_nodes(proto.graph)):
+    for index, node in enumerate(node_protos(proto.graph)):
         node.name = f"__tracer_{index}__"
     if proto.ir_version >= _FIRST_IR_WITHOUT_LISTED_WEIGHTS:
         kept = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in model.inputs]
@@ -59,15 +59,3 @@ def _key(model: Model, match: re.Match[str]) -> str | None:
 def folder_of(model: Model) -> Path | None:
     """Where the external data lie."""
     return model.path.resolve().parent if model.path is not None else None
-
-
-def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Every node, in the order of `Model.nodes`."""
-    found: list[onnx.NodeProto] = []
-    for node in graph.node:
-        found.append(node)
-        for attribute in node.attribute:
-            bodies = [attribute.g] if attribute.HasField("g") else []
-            for body in (*bodies, *attribute.graphs):
-                found += _nodes(body)
-    return found

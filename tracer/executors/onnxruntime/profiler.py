@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.errors import LimitError
-from tracer.executors.onnxruntime import calibration, events, graph, nesting, prepared, sessions
+from tracer.executors.onnxruntime import (
+    calibration,
+    chunks,
+    events,
+    graph,
+    nesting,
+    prepared,
+    sessions,
+)
 from tracer.executors.onnxruntime.options import Options
 from tracer.trace import Kernel, Run
 
@@ -28,14 +36,9 @@ Progress = Callable[[int, int, str], None]
 """Called with what is done, what there is to do, and what it is that is being done."""
 
 EXECUTOR = "onnxruntime"
-_EVENT_BUDGET = 50_000
-"""Events of one chunk: some 40 MB of profile, far from the million the profiler would hold."""
-
-_LEAST_RUNS = 10
-_DEFAULT_SECONDS = 1.0
 _PLAIN_SHARE = 10
 """One undisturbed run for so many profiled ones, once there are many."""
-_PLAIN_LEAST = 20
+_PLAIN_MOST, _PLAIN_LEAST = 20, 5
 _CPU = "CPUExecutionProvider"
 
 
@@ -49,21 +52,33 @@ def profile(
     """
     report = progress or (lambda done, total, what: None)
     factory = sessions.Factory(model, prepared.serialize(model), options)
+    plain = sessions.runner(model, factory.open(), feedset.feeds)
+    for _ in range(options.warmup):
+        plain()
     bias = calibration.measure(options.threads, options.provider)
-    plain = factory.open()
-    with sessions.translated(model), tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        recording = _Recording(factory, feedset, Path(folder))
-        recording.warm_up(plain)
-        while count := _next_chunk(recording, options):
-            before = len(recording.wall_us) // _PLAIN_LEAST % 2 == 0  # W P P W: drift cancels out
-            plain_runs = max(count // _PLAIN_SHARE, min(count, _PLAIN_LEAST))
+    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
+        recording = _Recording(factory, feedset, Path(folder), report)
+        while wanted := chunks.missing(recording.state, options):
+            warmup, count = chunks.plan(recording.state, options)
+            recording.total = recording.state.runs + wanted
+            before = len(recording.tables) % 2 == 0  # W P P W: drift cancels out
+            plain_runs = max(count // _PLAIN_SHARE, min(count, _PLAIN_MOST), _PLAIN_LEAST)
             if before:
                 recording.add_plain(plain, plain_runs)
-            recording.add_profiled(count)
+            recording.add_profiled(warmup, count)
             if not before:
                 recording.add_plain(plain, plain_runs)
-            report(recording.done, max(recording.done, options.runs or 0), "profiling")
-    return recording.finish(bias)
+        return recording.finish(bias)
+
+
+def observe(model: Model, feedset: FeedSet, options: Options) -> tuple[Kernel, ...]:
+    """The kernels of one run; a dimension that differs between calls of one is not known."""
+    factory = sessions.Factory(model, prepared.serialize(model), options)
+    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
+        recording = _Recording(factory, feedset, Path(folder), lambda done, total, what: None)
+        recording.labels.every_shape = True
+        recording.add_profiled(0, 1)
+        return recording.kernels()
 
 
 @dataclass
@@ -73,6 +88,8 @@ class _Recording:
     factory: sessions.Factory
     feedset: FeedSet
     folder: Path
+    report: Progress
+    total: int = 0
     wall_us: list[float] = field(default_factory=list)
     tables: list[nesting.RunTable] = field(default_factory=list)
     labels: events.Labels = field(default_factory=events.Labels)
@@ -80,46 +97,42 @@ class _Recording:
     events_per_run: int = 0
 
     @property
-    def done(self) -> int:
-        """Profiled runs made."""
-        return sum(len(table.dur) for table in self.tables)
+    def state(self) -> chunks.Done:
+        """What the plan of the next chunk depends on."""
+        return chunks.Done(
+            runs=sum(len(table.dur) for table in self.tables),
+            seconds=float(sum(table.dur.sum() for table in self.tables)) / 1e6,
+            events=self.events_per_run or len(self.factory.model.nodes) + 2,
+        )
 
-    @property
-    def measured_us(self) -> float:
-        """Time spent in profiled runs."""
-        return float(sum(table.dur.sum() for table in self.tables))
-
-    def warm_up(self, session: Any) -> None:
-        """Runs that do not count: the first ones of a session allocate and choose kernels."""
-        for _ in range(self.factory.options.warmup):
-            session.run(None, dict(self.feedset.feeds))
-
-    def add_plain(self, session: Any, count: int) -> None:
+    def add_plain(self, run: Callable[[], object], count: int) -> None:
         """Time whole runs without the profiler."""
-        feeds = dict(self.feedset.feeds)
-        session.run(None, feeds)  # threads that slept since the last chunk are woken uncounted
+        run()  # threads that slept since the last chunk are woken uncounted
         for _ in range(count):
             start = time.perf_counter_ns()
-            session.run(None, feeds)
+            run()
             self.wall_us.append((time.perf_counter_ns() - start) / 1e3)
 
-    def add_profiled(self, count: int) -> None:
-        """A session of `count` runs after its warm-up, read and checked."""
+    def add_profiled(self, warmup: int, count: int) -> None:
+        """A session of `count` runs after `warmup` that are dropped whole, read and checked."""
         session = self._open()
-        self.warm_up(session)
-        feeds = dict(self.feedset.feeds)
-        for _ in range(count):
-            session.run(None, feeds)
+        run = sessions.runner(self.factory.model, session, self.feedset.feeds)
+        done = self.state.runs
+        for index in range(warmup + count):
+            run()
+            self.report(done + max(0, index + 1 - warmup), self.total, "profiling")
         path = Path(session.end_profiling())
         recorded = events.read(path, self.labels)
         path.unlink()
         table = nesting.tabulate(recorded, len(self.labels.seen))
-        warmup = self.factory.options.warmup
-        if len(table.dur) != count + warmup:
+        if len(table.dur) < warmup + count:
+            if warmup + count > 1:  # a run makes more events than it did before: fewer at once
+                self.add_profiled(0, max(1, len(table.dur) // 2))
+                return
             raise LimitError(
-                f"{self.factory.model.name}: onnxruntime recorded {len(table.dur)} of "
-                f"{count + warmup} runs; its profiler drops what is beyond 1,000,000 events",
-                "One inference makes too many events: profile fewer loop iterations.",
+                f"{self.factory.model.name}: one inference makes more than the 1,000,000 events "
+                "that onnxruntime's profiler holds",
+                "Profile fewer loop iterations.",
             )
         self.events_per_run = max(1, len(recorded) // len(table.dur))
         kept = slice(warmup, None)
@@ -138,16 +151,21 @@ class _Recording:
         self.labels.repeated = self.optimized.repeated
         return session
 
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels met, in the numbering of their labels."""
+        assert self.optimized is not None
+        calls = self._joined([table.calls for table in self.tables]).mean(axis=0)
+        model = self.factory.model
+        return graph.kernels(model, self.optimized, self.labels.seen, [float(c) for c in calls])
+
     def finish(self, bias: calibration.Bias) -> Run:
-        """Put the chunks together; kernels that some chunk did not meet ran 0 times in it."""
+        """Put the chunks together, the kernels in the order in which they first ran."""
         import numpy as np
 
-        assert self.optimized is not None
-        width = len(self.labels.seen)
-        samples = np.concatenate([_widened(t.self_us, width) for t in self.tables])
-        calls = np.concatenate([_widened(t.calls, width) for t in self.tables])
-        model = self.factory.model
-        kernels = graph.kernels(model, self.optimized, self.labels.seen, graph.mean_calls(calls))
+        kernels = self.kernels()
+        order = np.argsort([label.first_us for label in self.labels.seen], kind="stable")
+        kernels = tuple(kernels[i] for i in order)
+        samples = self._joined([table.self_us for table in self.tables])[:, order]
         return Run(
             executor=EXECUTOR,
             batch=self.feedset.batch,
@@ -160,6 +178,13 @@ class _Recording:
             notes=(*self.feedset.notes, *_launch_notes(kernels)),
         )
 
+    def _joined(self, tables: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+        """Chunks one after the other; kernels that one did not meet ran 0 times in it."""
+        import numpy as np
+
+        width = len(self.labels.seen)
+        return np.concatenate([np.pad(t, ((0, 0), (0, width - t.shape[1]))) for t in tables])
+
 
 def _launch_notes(kernels: Sequence[Kernel]) -> tuple[str, ...]:
     """Kernels of an accelerator return before they are done; the wait shows up elsewhere."""
@@ -168,33 +193,6 @@ def _launch_notes(kernels: Sequence[Kernel]) -> tuple[str, ...]:
         f"{provider} runs asynchronously: the times of its kernels are those of their launch"
         for provider in providers
     )
-
-
-def _next_chunk(recording: _Recording, options: Options) -> int:
-    """How many runs to profile next; 0 when there are enough.
-
-    The first chunk takes half of them at most, so that undisturbed runs lie on both sides.
-    """
-    seconds = recording.measured_us / 1e6
-    wanted_seconds = options.min_time
-    if wanted_seconds is None:
-        wanted_seconds = 0.0 if options.runs is not None else _DEFAULT_SECONDS
-    least = options.runs if options.runs is not None else _LEAST_RUNS
-    missing = max(0, least - recording.done)
-    if not recording.tables:
-        nodes = len(recording.factory.model.nodes) + 2
-        return min(max(1, -(-missing // 2)), max(1, _EVENT_BUDGET // (4 * nodes)))
-    if seconds < wanted_seconds:
-        rate = recording.done / max(seconds, 1e-6)
-        missing = max(missing, int(rate * (wanted_seconds - seconds)) + 1)
-    budget = max(1, _EVENT_BUDGET // recording.events_per_run - options.warmup)
-    return min(missing, budget)
-
-
-def _widened(table: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
-    import numpy as np
-
-    return np.pad(table, ((0, 0), (0, width - table.shape[1])))
 
 
 def _described(value: Any) -> str:

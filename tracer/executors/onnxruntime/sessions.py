@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tracer.errors import InputError, ModelError, TracerError, UsageError
+from tracer import tensor
+from tracer.errors import InputError, ModelError, UsageError
 from tracer.executors.onnxruntime import prepared
 
 if TYPE_CHECKING:
     from tracer.executors.onnxruntime.options import Options
+    from tracer.inputs import Feeds
     from tracer.model import Model
 
+_Result = TypeVar("_Result")
 _FATAL_ONLY = 4  # we translate the errors, so onnxruntime need not print them too
 
 _REFUSALS = (
@@ -78,30 +80,77 @@ class Factory:
             entry = "session.model_external_initializers_file_folder_path"
             settings.add_session_config_entry(entry, str(folder))
         providers = [_provider(self.options.provider)]
-        with translated(self.model):
+        try:
             return ort.InferenceSession(self.serialized, settings, providers=providers)
+        except Exception as error:
+            if not _is_onnxruntimes(error):
+                raise
+            message = _sentence(self.model, error)
+            raise _refusal(self.model, message, ort.__version__) from error
 
 
-@contextlib.contextmanager
-def translated(model: Model) -> Iterator[None]:
-    """Turn onnxruntime's exceptions into one sentence about the user's own nodes."""
+def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], object]:
+    """A function that makes one inference and drops its outputs.
+
+    Element types that numpy does not have go in as onnxruntime's own values. Raises InputError
+    for what cannot be fed, or does not run.
+    """
+    import numpy as np
     import onnxruntime as ort
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    try:
-        yield
-    except TracerError:
-        raise
-    except state.InvalidArgument as error:
-        raise InputError(
-            f"onnxruntime {ort.__version__} refuses the inputs of {model.name}: "
-            f"{_sentence(model, error)}",
-            "Give fitting ones with --inputs, --batch or --dim.",
-        ) from error
-    except Exception as error:  # onnxruntime's own classes share no base of their own
-        if type(error).__module__ != state.__name__:
-            raise
-        raise _refusal(model, _sentence(model, error), ort.__version__) from error
+    own = {name: value for name, value in feeds.items() if _is_foreign(value)}
+    if not own:
+        given = dict(feeds)
+        return translated(model, lambda: session.run(None, given))
+    types = {value.name: value.type.tensor_type.elem_type for value in model.inputs}
+    values = {
+        name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(_raw(value), types[name])
+        if name in own
+        else ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value))
+        for name, value in feeds.items()
+    }
+    return translated(model, lambda: session.run_with_ort_values(None, values))
+
+
+def _raw(value: Any) -> Any:
+    """The bytes of an array of ml_dtypes, in its shape; 4-bit elements packed, the low one first.
+
+    onnxruntime takes a packed tensor in an array of the unpacked shape and reads its front.
+    """
+    import numpy as np
+
+    if value.dtype.itemsize > 1 or tensor.bits_of(value.dtype.name) == 8:
+        return value.view(np.uint16 if value.dtype.itemsize == 2 else np.uint8)
+    nibbles = np.append(value.ravel().view(np.uint8) & 0xF, np.uint8(0))
+    raw = np.zeros(value.size, np.uint8)
+    raw[: -(-value.size // 2)] = (
+        nibbles[: value.size : 2] | nibbles[1::2][: -(-value.size // 2)] << 4
+    )
+    return raw.reshape(value.shape)
+
+
+def _is_foreign(value: Any) -> bool:
+    """Whether an array is of ml_dtypes: bfloat16, float8, int4."""
+    return getattr(getattr(value, "dtype", None), "kind", "") == "V"
+
+
+def translated(model: Model, run: Callable[[], _Result]) -> Callable[[], _Result]:
+    """`run`, its failure one sentence about the user's own nodes."""
+    import onnxruntime as ort
+
+    def told() -> _Result:
+        try:
+            return run()
+        except Exception as error:
+            if not _is_onnxruntimes(error):
+                raise
+            raise InputError(
+                f"onnxruntime {ort.__version__} cannot run {model.name} on these inputs: "
+                f"{_sentence(model, error)}",
+                "Give fitting ones with --inputs, --batch or --dim.",
+            ) from error
+
+    return told
 
 
 def _refusal(model: Model, message: str, version: str) -> ModelError:
@@ -115,11 +164,18 @@ def _refusal(model: Model, message: str, version: str) -> ModelError:
     return ModelError(f"{model.name}: onnxruntime {version} cannot run it: {message}")
 
 
+def _is_onnxruntimes(error: Exception) -> bool:
+    """onnxruntime's exceptions share no class but a module; its binding raises RuntimeError."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return type(error).__module__ == state.__name__ or isinstance(error, RuntimeError)
+
+
 def _sentence(model: Model, error: Exception) -> str:
     """The message without its codes, its C++ source location, and our names for nodes."""
     text = " ".join(str(error).split())
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
-    text = re.sub(r"\S*/onnxruntime/\S+:\d+ .*?\) (?=[A-Z])", "", text)
+    text = re.sub(r"(Status Message: )?\S*/onnxruntime/\S+:\d+ .*?\) (?=\S)", "", text)
     return prepared.original(model, text).rstrip(".")
 
 

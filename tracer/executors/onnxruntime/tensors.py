@@ -31,5 +31,5 @@ def tensors(model: Model, feeds: Feeds, threads: int = 0) -> Mapping[str, Any]:
     factory = sessions.Factory(model, proto.SerializeToString(), options)
     names = [value.name for value in proto.graph.output]
     session = factory.open()
-    with sessions.translated(model):
-        return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+    run = sessions.translated(model, lambda: session.run(names, dict(feeds)))
+    return dict(zip(names, run(), strict=True))

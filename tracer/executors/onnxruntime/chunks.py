@@ -1,0 +1,59 @@
+"""How many runs the next profiled session makes, and how many warm-ups before them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tracer.executors.onnxruntime.options import Options
+
+MOST_EVENTS = 900_000
+"""onnxruntime's profiler drops what is beyond 1,000,000 events without a word."""
+
+_EVENT_BUDGET = 50_000
+"""Events of a chunk where runs are short: some 40 MB of profile."""
+
+_WORTHWHILE_RUNS = 20
+"""A session is opened for so many runs at least, if the profiler can hold them."""
+
+_SESSION_WARMUP = 5
+_LEAST_RUNS = 10
+_DEFAULT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What is recorded so far; `events` are those of one run, a guess before the first."""
+
+    runs: int
+    seconds: float
+    events: int
+
+
+def missing(done: Done, options: Options) -> int:
+    """Runs still to be made, by number and by time; 0 when there are enough."""
+    least = options.runs if options.runs is not None else _LEAST_RUNS
+    seconds = options.min_time
+    if seconds is None:
+        seconds = 0.0 if options.runs is not None else _DEFAULT_SECONDS
+    by_time = 0
+    if done.runs and done.seconds < seconds:
+        rate = done.runs / max(done.seconds, 1e-9)
+        by_time = int(rate * (seconds - done.seconds)) + 1
+    return max(0, least - done.runs, by_time)
+
+
+def plan(done: Done, options: Options) -> tuple[int, int]:
+    """Warm-ups and runs of the next session.
+
+    The first one makes half the runs at most, so that undisturbed runs lie on both sides, and
+    few of them: how many events a run makes is only known after it.
+    """
+    wanted = missing(done, options)
+    warmup = min(options.warmup, _SESSION_WARMUP, max(0, MOST_EVENTS // done.events - 1))
+    if done.runs:
+        fitting = max(_EVENT_BUDGET // done.events, _WORTHWHILE_RUNS)
+        room = max(1, MOST_EVENTS // done.events - warmup)
+        return warmup, min(wanted, fitting, room)
+    return min(warmup, 1), min(-(-wanted // 2), max(1, _EVENT_BUDGET // (4 * done.events)))
