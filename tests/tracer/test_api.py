@@ -137,7 +137,7 @@ def test_assumed_sizes_shrink_until_the_model_takes_them():
 def test_a_size_that_no_assumption_meets_is_told_with_the_remedy():
     text = """
     <ir_version: 8, opset_import: ["": 16]>
-    g (float[A] a) => (float[7] y) { s = Constant <value_ints = [7]> ()  y = Reshape (a, s) }
+    g (float[N,A] a) => (float[7] y) { s = Constant <value_ints = [7]> ()  y = Reshape (a, s) }
     """
     with pytest.raises(InputError, match=r"cannot run.*Sizes from A=16 down.*set them with --dim"):
         tracer.profile(onnx.parser.parse_model(text), runs=2)
