@@ -25,15 +25,19 @@ def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
     `node` and the statistics are those of the first node; `op_type` names all, `nodes` counts.
     """
     timed = bool(nodes["time_us"].notna().any())
-    fused = nodes["kernels"].notna() & timed
-    label = nodes["node"].where(~fused, "kernel " + nodes["kernels"].astype("string"))
-    groups = nodes.groupby(label, sort=False)
+    # A kernel of the runtime's own stands for no other row, whatever it shares its name with.
+    fused = nodes["kernels"].notna() & nodes["index"].notna() & timed
+    label = nodes["node"].where(~fused, nodes["kernels"])
+    # Numbers, for a node may be called as a kernel is; and an array, for pandas takes a Series
+    # called "node" for that column and leaves it out of the result.
+    of = nodes.groupby([fused.to_numpy(), label.to_numpy()], sort=False).ngroup().to_numpy()
+    groups = nodes.groupby(of, sort=False)
     folded = groups.first()
     folded[list(SUMMED)] = groups[list(SUMMED)].sum(min_count=1)
     folded["calls"] = groups["calls"].first()
     folded["nodes"] = groups.size()
     shared = groups["op_type"].transform("size") > 1
-    joined = nodes[shared].groupby(label[shared], sort=False)["op_type"].agg("+".join)
+    joined = nodes[shared].groupby(of[shared], sort=False)["op_type"].agg("+".join)
     folded.loc[joined.index, "op_type"] = joined
     return folded.reset_index(drop=True)
 
