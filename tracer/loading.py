@@ -56,13 +56,18 @@ def from_proto(proto: onnx.ModelProto) -> Model:
 
 def find(path: Path) -> Path:
     """The .onnx file that `path` means. Raises ModelError where there is none."""
-    if not path.exists():
-        raise ModelError(f"{path}: no such file", "Give an .onnx file or a folder with model.onnx.")
-    if not path.is_dir():
-        return path
-    if (path / "model.onnx").is_file():
-        return path / "model.onnx"
-    found = sorted(path.glob("*.onnx"))
+    try:
+        if not path.exists():
+            raise ModelError(
+                f"{path}: no such file", "Give an .onnx file or a folder with model.onnx."
+            )
+        if not path.is_dir():
+            return path
+        if (path / "model.onnx").is_file():
+            return path / "model.onnx"
+        found = sorted(path.glob("*.onnx"))
+    except OSError as error:  # a name too long, or a folder that may not be entered
+        raise ModelError(f"{path}: cannot be read ({error.strerror or error})") from error
     if len(found) == 1:
         return found[0]
     what = "holds no .onnx file" if not found else f"holds {len(found)} .onnx files"

@@ -95,3 +95,8 @@ def test_a_sparse_initializer_is_not_an_input():
     proto = parse(HEAD + "{ y = Add (x, s) }")
     proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2]))
     assert [v.name for v in loading.from_proto(proto).inputs] == ["x"]
+
+
+def test_a_path_that_the_system_refuses_is_told(tmp_path):
+    with pytest.raises(ModelError, match=r"x: cannot be read \(File name too long"):
+        loading.load(tmp_path / ("x" * 300))
