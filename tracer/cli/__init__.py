@@ -89,13 +89,20 @@ def _ending_on_sigterm() -> Iterator[None]:
         yield  # someone else minds the signal, or has it ignored
         return
 
+    came: list[int] = []
+
     def end(number: int, frame: object) -> None:
+        came.append(number)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         raise Terminated
 
     signal.signal(signal.SIGTERM, end)
     try:
         yield
+    except Exception as error:
+        if came:  # an extension that was being imported makes an error of its own of it
+            raise Terminated from error
+        raise
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

@@ -207,7 +207,7 @@ def test_sigterm_ends_as_an_interrupt_does_and_leaves_nothing(model, tmp_path):
             time.sleep(0.01)
         process.terminate()
         _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (143, "tracer: terminated\n")
+    assert (err, process.returncode) == ("tracer: terminated\n", 143)
     assert not any(folder.glob("tracer-*"))
 
 
