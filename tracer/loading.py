@@ -49,7 +49,9 @@ def from_proto(proto: onnx.ModelProto) -> Model:
     try:
         onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError) as error:
-        raise _invalid("<model in memory>", proto, error) from error
+        if not _lacks_a_type(error):
+            raise _invalid("<model in memory>", proto, error) from error
+        _check_untyped(proto, "<model in memory>", Path())
     digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
     return _model(proto, None, digest)
 
@@ -120,7 +122,67 @@ def _check(proto: onnx.ModelProto, file: Path) -> None:
     try:
         onnx.checker.check_model(str(file))
     except (onnx.checker.ValidationError, ValueError) as error:
-        raise _invalid(str(file), proto, error) from error
+        if not _lacks_a_type(error):
+            raise _invalid(str(file), proto, error) from error
+        _check_untyped(proto, str(file), file.parent)
+
+
+def _lacks_a_type(error: Exception) -> bool:
+    return str(error).startswith(("Field 'shape' of 'type' is", "Field 'type' of 'value_info' is"))
+
+
+def _check_untyped(proto: onnx.ModelProto, name: str, folder: Path) -> None:
+    """Check a model that leaves a rank open, as runtimes allow and the checker alone does not.
+
+    It is a copy that is checked, with a rank where there is none. The checker would look for
+    external data beside a file, which the copy is not: they are looked for here, and the tensors
+    stand in the copy without elements.
+    """
+    import onnx
+    from onnx.external_data_helper import _get_all_tensors, uses_external_data
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for value in copy.graph.input:
+        if value.type.WhichOneof("value") is None:
+            raise ModelError(
+                f"{name}: input '{value.name}' has no type",
+                "Export the model again with its types.",
+            )
+    for value in (*copy.graph.input, *copy.graph.output):
+        _complete(value)
+    try:
+        for tensor in filter(uses_external_data, _get_all_tensors(copy)):
+            _probe(tensor, folder)
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            tensor.ClearField("external_data")
+            tensor.dims[:] = [0]
+        onnx.checker.check_model(copy)
+    except (onnx.checker.ValidationError, ValueError, OSError) as error:
+        raise _invalid(name, proto, error) from error
+
+
+def _complete(value: onnx.ValueInfoProto) -> None:
+    """Give `value` a type of one free dimension where its own leaves the shape open."""
+    kind = value.type.WhichOneof("value")
+    if kind is None:
+        value.type.tensor_type.elem_type = 1  # whatever it is, runtimes infer it
+    if kind in (None, "tensor_type") and not value.type.tensor_type.HasField("shape"):
+        value.type.tensor_type.shape.dim.add()
+
+
+def _probe(tensor: onnx.TensorProto, folder: Path) -> None:
+    """Read the last byte of external data, by the rules onnx has for where they may lie."""
+    import onnx
+    from onnx.external_data_helper import load_external_data_for_tensor
+
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    last = int(entries.get("offset", 0)) + max(int(entries.get("length", 1)), 1) - 1
+    probe = onnx.TensorProto(name=tensor.name, data_type=onnx.TensorProto.UINT8, dims=[1])
+    probe.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", entries.get("location", "")), ("offset", last), ("length", 1)):
+        probe.external_data.add(key=key, value=str(value))
+    load_external_data_for_tensor(probe, str(folder))
 
 
 def _invalid(name: str, proto: onnx.ModelProto, error: Exception) -> ModelError:
@@ -148,7 +210,34 @@ def _given_names(graph: onnx.GraphProto) -> set[str]:
     return names | {s.values.name for s in graph.sparse_initializer}
 
 
-def _order_fault(nodes: Sequence[onnx.NodeProto], given: set[str], graph: str) -> str:
+def _order_fault(
+    nodes: Sequence[onnx.NodeProto],
+    given: set[str],
+    graph: str,
+    around: frozenset[str] = frozenset(),
+) -> str:
+    """What is wrong with the order of a graph or of a body within; '' where nothing is.
+
+    `around` are the tensors of the graphs around it that are made before it runs.
+    """
+    fault = _own_order_fault(nodes, given, graph, around)
+    known = around | given
+    for index, node in enumerate(nodes):
+        for attribute in node.attribute:
+            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                fault = fault or _within(body, known, _label(node, index))
+        known = known | set(node.output)
+    return fault
+
+
+def _within(body: onnx.GraphProto, around: frozenset[str], owner: str) -> str:
+    fault = _order_fault(body.node, _given_names(body), body.name, around)
+    return f"{fault}, in body '{body.name}' of {owner}" if fault else ""
+
+
+def _own_order_fault(
+    nodes: Sequence[onnx.NodeProto], given: set[str], graph: str, around: frozenset[str]
+) -> str:
     """Which of three the checker's one message about sorting means; '' for none of them.
 
     The three: an input that nothing makes, nodes in the wrong order, or a cycle. A fourth is told
@@ -162,7 +251,7 @@ def _order_fault(nodes: Sequence[onnx.NodeProto], given: set[str], graph: str) -
             makers[output] = index
     for index, node in enumerate(nodes):
         for name in filter(None, node.input):
-            if name not in given and name not in makers:
+            if name not in given and name not in makers and name not in around:
                 return f"{_label(node, index)} reads '{name}', which nothing in '{graph}' makes"
     late = _late_reads(nodes, makers)
     if not late:
