@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pandas as pd
 
 SUMMED = (
@@ -22,20 +24,36 @@ UNKNOWN_MODULE = "(no module)"
 def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
     """A row for each kernel or single node, in the order of the graph; fused nodes share one.
 
-    `node` and the statistics are those of the first node; `op_type` names all, `nodes` counts.
+    `node` and the statistics are those of the first node; `op_type` and `module` name all, `nodes`
+    counts.
     """
     timed = bool(nodes["time_us"].notna().any())
-    fused = nodes["kernels"].notna() & timed
-    label = nodes["node"].where(~fused, "kernel " + nodes["kernels"].astype("string"))
-    groups = nodes.groupby(label, sort=False)
+    # A kernel of the runtime's own stands for no other row, whatever it shares its name with.
+    fused = nodes["kernels"].notna() & nodes["index"].notna() & timed
+    label = nodes["node"].where(~fused, nodes["kernels"])
+    # Numbers, for a node may be called as a kernel is; and an array, for pandas takes a Series
+    # called "node" for that column and leaves it out of the result.
+    of = nodes.groupby([fused.to_numpy(), label.to_numpy()], sort=False).ngroup().to_numpy()
+    groups = nodes.groupby(of, sort=False)
     folded = groups.first()
     folded[list(SUMMED)] = groups[list(SUMMED)].sum(min_count=1)
     folded["calls"] = groups["calls"].first()
     folded["nodes"] = groups.size()
     shared = groups["op_type"].transform("size") > 1
-    joined = nodes[shared].groupby(label[shared], sort=False)["op_type"].agg("+".join)
+    joined = nodes[shared].groupby(of[shared], sort=False)["op_type"].agg("+".join)
     folded.loc[joined.index, "op_type"] = joined
+    folded["module"] = _modules(nodes, of, folded["module"])
     return folded.reset_index(drop=True)
+
+
+def _modules(nodes: pd.DataFrame, of: npt.NDArray[np.integer[Any]], first: pd.Series[Any]) -> Any:
+    """The module of each kernel; one that was fused across modules names them all."""
+    known = nodes["module"].notna().to_numpy()
+    several = nodes[known].groupby(of[known], sort=False)["module"].agg(dict.fromkeys)
+    several = several[several.map(len) > 1]
+    modules = first.copy()
+    modules.loc[several.index] = several.map("+".join)
+    return modules
 
 
 def by_op(nodes: pd.DataFrame) -> pd.DataFrame:

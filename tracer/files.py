@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from tracer.errors import InputError
 
+_PREFIX = ".tracer-"
+
 
 def check_writable(path: Path, force: bool) -> None:
-    """Raise InputError if `path` exists (unless `force`) or its folder takes no new file."""
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder", "Name a file.")
-    if path.exists() and not force:
-        raise InputError(f"{path}: the file exists", "Choose another name, or give --force.")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder {path.parent} does not exist", "Make it first.")
+    """Raise InputError if `path` exists (unless `force`) or its folder takes no new file.
+
+    Only a regular file is replaced, never a device, a pipe or a folder; a link stands for what it
+    points to.
+    """
+    with _told(path):
+        target = path.resolve()
+        kind = target.stat().st_mode if target.exists() else None
+        if kind is not None and stat.S_ISDIR(kind):
+            raise InputError(f"{path}: is a folder", "Name a file.")
+        if kind is not None and not stat.S_ISREG(kind):
+            raise InputError(
+                f"{path}: is a device or a pipe, not a file",
+                "Name a file; -o - writes to standard output.",
+            )
+        if kind is not None and not force:
+            raise InputError(f"{path}: the file exists", "Choose another name, or give --force.")
+        if not target.parent.is_dir():
+            raise InputError(f"{path}: the folder {target.parent} does not exist", "Make it first.")
     try:  # permissions do not tell everything: file systems are read-only, full, or virtual
-        with tempfile.TemporaryFile(dir=path.parent):
+        with tempfile.TemporaryFile(dir=target.parent):
             return
     except OSError as error:
         raise InputError(
@@ -27,12 +44,14 @@ def check_writable(path: Path, force: bool) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` holds all of it, or what it held before.
+    """Write `data` so that `path`, or what it links to, holds all of it or what it held before.
 
-    Raises InputError where the disk is full or the folder is gone.
+    It is on the disk when this returns. Raises InputError where the disk is full or the folder is
+    gone.
     """
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with _told(path):
+        target = path.resolve()
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=_PREFIX)
         temporary = Path(name)
         try:
             with os.fdopen(handle, "wb") as stream:
@@ -40,12 +59,31 @@ def write_atomically(path: Path, data: bytes) -> None:
                 stream.flush()
                 os.fsync(stream.fileno())
             temporary.chmod(0o666 & ~_umask())
-            temporary.replace(path)
+            temporary.replace(target)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-    except OSError as error:
-        reason = error.strerror or error
+        _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A file's new name is lost with the power unless its folder is written out too."""
+    # Not every file system can, nor need the folder be readable; the file itself is there.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What the system refuses, as an InputError that names the file."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead in a circle
+        reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be written ({reason})") from error
 
 

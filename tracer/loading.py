@@ -7,11 +7,12 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracer import order
 from tracer.errors import ModelError
 from tracer.model import Model, expanded_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import onnx
 
@@ -49,20 +50,27 @@ def from_proto(proto: onnx.ModelProto) -> Model:
     try:
         onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError) as error:
-        raise _invalid("<model in memory>", proto, error) from error
+        if not _lacks_a_type(error):
+            raise _invalid("<model in memory>", proto, error) from error
+        _check_untyped(proto, "<model in memory>", Path())
     digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
     return _model(proto, None, digest)
 
 
 def find(path: Path) -> Path:
     """The .onnx file that `path` means. Raises ModelError where there is none."""
-    if not path.exists():
-        raise ModelError(f"{path}: no such file", "Give an .onnx file or a folder with model.onnx.")
-    if not path.is_dir():
-        return path
-    if (path / "model.onnx").is_file():
-        return path / "model.onnx"
-    found = sorted(path.glob("*.onnx"))
+    try:
+        if not path.exists():
+            raise ModelError(
+                f"{path}: no such file", "Give an .onnx file or a folder with model.onnx."
+            )
+        if not path.is_dir():
+            return path
+        if (path / "model.onnx").is_file():
+            return path / "model.onnx"
+        found = sorted(path.glob("*.onnx"))
+    except OSError as error:  # a name too long, or a folder that may not be entered
+        raise ModelError(f"{path}: cannot be read ({error.strerror or error})") from error
     if len(found) == 1:
         return found[0]
     what = "holds no .onnx file" if not found else f"holds {len(found)} .onnx files"
@@ -115,13 +123,73 @@ def _check(proto: onnx.ModelProto, file: Path) -> None:
     try:
         onnx.checker.check_model(str(file))
     except (onnx.checker.ValidationError, ValueError) as error:
-        raise _invalid(str(file), proto, error) from error
+        if not _lacks_a_type(error):
+            raise _invalid(str(file), proto, error) from error
+        _check_untyped(proto, str(file), file.parent)
+
+
+def _lacks_a_type(error: Exception) -> bool:
+    return str(error).startswith(("Field 'shape' of 'type' is", "Field 'type' of 'value_info' is"))
+
+
+def _check_untyped(proto: onnx.ModelProto, name: str, folder: Path) -> None:
+    """Check a model that leaves a rank open, as runtimes allow and the checker alone does not.
+
+    It is a copy that is checked, with a rank where there is none. The checker would look for
+    external data beside a file, which the copy is not: they are looked for here, and the tensors
+    stand in the copy without elements.
+    """
+    import onnx
+    from onnx.external_data_helper import _get_all_tensors, uses_external_data
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for value in copy.graph.input:
+        if value.type.WhichOneof("value") is None:
+            raise ModelError(
+                f"{name}: input '{value.name}' has no type",
+                "Export the model again with its types.",
+            )
+    for value in (*copy.graph.input, *copy.graph.output):
+        _complete(value)
+    try:
+        for tensor in filter(uses_external_data, _get_all_tensors(copy)):
+            _probe(tensor, folder)
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            tensor.ClearField("external_data")
+            tensor.dims[:] = [0]
+        onnx.checker.check_model(copy)
+    except (onnx.checker.ValidationError, ValueError, OSError) as error:
+        raise _invalid(name, proto, error) from error
+
+
+def _complete(value: onnx.ValueInfoProto) -> None:
+    """Give `value` a type of one free dimension where its own leaves the shape open."""
+    kind = value.type.WhichOneof("value")
+    if kind is None:
+        value.type.tensor_type.elem_type = 1  # whatever it is, runtimes infer it
+    if kind in (None, "tensor_type") and not value.type.tensor_type.HasField("shape"):
+        value.type.tensor_type.shape.dim.add()
+
+
+def _probe(tensor: onnx.TensorProto, folder: Path) -> None:
+    """Read the last byte of external data, by the rules onnx has for where they may lie."""
+    import onnx
+    from onnx.external_data_helper import load_external_data_for_tensor
+
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    last = int(entries.get("offset", 0)) + max(int(entries.get("length", 1)), 1) - 1
+    probe = onnx.TensorProto(name=tensor.name, data_type=onnx.TensorProto.UINT8, dims=[1])
+    probe.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", entries.get("location", "")), ("offset", last), ("length", 1)):
+        probe.external_data.add(key=key, value=str(value))
+    load_external_data_for_tensor(probe, str(folder))
 
 
 def _invalid(name: str, proto: onnx.ModelProto, error: Exception) -> ModelError:
-    order = _order_fault(proto.graph.node, _given_names(proto.graph), proto.graph.name)
-    if order:
-        return ModelError(f"{name}: {order}", "Export the model again, or repair the graph.")
+    misorder = order.fault(proto.graph)
+    if misorder:
+        return ModelError(f"{name}: {misorder}", "Export the model again, or repair the graph.")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     context = [line for line in lines[1:] if line.startswith("==> Context")]
     what = lines[0].rstrip(".") if lines else type(error).__name__
@@ -136,69 +204,6 @@ def _remedy(what: str) -> str:
     if "external" in what.lower() or "Data of TensorProto" in what:
         return "Put the external data file next to the model, under the name it is stored with."
     return "Export the model again, or repair the graph."
-
-
-def _given_names(graph: onnx.GraphProto) -> set[str]:
-    names = {v.name for v in graph.input} | {i.name for i in graph.initializer}
-    return names | {s.values.name for s in graph.sparse_initializer}
-
-
-def _order_fault(nodes: Sequence[onnx.NodeProto], given: set[str], graph: str) -> str:
-    """Which of three the checker's one message about sorting means; '' for none of them.
-
-    The three: an input that nothing makes, nodes in the wrong order, or a cycle. A fourth is told
-    as well: a tensor written twice (not SSA).
-    """
-    makers: dict[str, int] = {}
-    for index, node in enumerate(nodes):
-        for output in filter(None, node.output):
-            if output in makers or output in given:
-                return f"tensor '{output}' is written twice, again by {_label(node, index)}"
-            makers[output] = index
-    for index, node in enumerate(nodes):
-        for name in filter(None, node.input):
-            if name not in given and name not in makers:
-                return f"{_label(node, index)} reads '{name}', which nothing in '{graph}' makes"
-    late = _late_reads(nodes, makers)
-    if not late:
-        return ""
-    cycle = _in_cycle(nodes, makers)
-    if cycle is not None:
-        return f"the graph has a cycle through {_label(nodes[cycle], cycle)}"
-    index, name = late[0]
-    return (
-        f"the nodes are not sorted: {_label(nodes[index], index)} reads '{name}' before it is made"
-    )
-
-
-def _late_reads(nodes: Sequence[onnx.NodeProto], makers: dict[str, int]) -> list[tuple[int, str]]:
-    return [
-        (index, name)
-        for index, node in enumerate(nodes)
-        for name in node.input
-        if makers.get(name, -1) >= index
-    ]
-
-
-def _in_cycle(nodes: Sequence[onnx.NodeProto], makers: dict[str, int]) -> int | None:
-    """Index of a node on a cycle, by taking away nodes that wait for nothing (Kahn)."""
-    waits = [{makers[name] for name in node.input if name in makers} for node in nodes]
-    readers: list[list[int]] = [[] for _ in nodes]
-    for index, needed in enumerate(waits):
-        for maker in needed:
-            readers[maker].append(index)
-    ready = [index for index, needed in enumerate(waits) if not needed]
-    while ready:
-        done = ready.pop()
-        for reader in readers[done]:
-            waits[reader].discard(done)
-            if not waits[reader]:
-                ready.append(reader)
-    return next((index for index, needed in enumerate(waits) if needed), None)
-
-
-def _label(node: onnx.NodeProto, index: int) -> str:
-    return f"node '{node.name}' ({node.op_type})" if node.name else f"node {node.op_type}_{index}"
 
 
 def _refuse_bytes(proto: onnx.ModelProto, name: str) -> None:

@@ -50,16 +50,26 @@ def dumps(trace: Trace) -> bytes:
 def load(path: str | Path) -> Trace:
     """Read a saved trace. Raises InputError for a file that is not one."""
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: no such trace", "Make one with: tracer profile -o FILE.trace.")
+    from pandas.errors import DatabaseError
+
     try:
+        if not path.is_file():
+            raise InputError(
+                f"{path}: no such trace", "Make one with: tracer profile -o FILE.trace."
+            )
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
             return _read(database, path)
-    except (sqlite3.DatabaseError, msgspec.MsgspecError, zlib.error, KeyError) as error:
+    except (
+        # SQLite's own words, pandas' (an OSError), and cells that are not what the schema says
+        sqlite3.Error, DatabaseError, msgspec.MsgspecError, zlib.error,
+        KeyError, TypeError, ValueError, OverflowError,
+    ) as error:  # fmt: skip
         raise InputError(
             f"{path}: not a trace, or a damaged one ({error})",
             "Make one with: tracer profile -o FILE.trace.",
         ) from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
 def _meta(trace: Trace) -> Iterator[tuple[str, str]]:
@@ -67,7 +77,13 @@ def _meta(trace: Trace) -> Iterator[tuple[str, str]]:
     for key in ("model", "environment", "settings", "notes"):
         yield key, msgspec.json.encode(getattr(trace, key)).decode()
     dtypes = {name: str(dtype) for name, dtype in trace.nodes.dtypes.items()}
+    yield "counts", msgspec.json.encode(_counts(trace)).decode()
     yield "dtypes", msgspec.json.encode(dtypes).decode()
+
+
+def _counts(trace: Trace) -> dict[str, Any]:
+    """How many rows the tables hold: SQLite does not notice when one is gone."""
+    return {"kernels": [len(run.kernels) for run in trace.runs], "nodes": len(trace.nodes)}
 
 
 def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
@@ -90,6 +106,9 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
 
 
 def _read(database: sqlite3.Connection, path: Path) -> Trace:
+    (soundness,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+    if soundness != "ok":
+        raise ValueError(soundness)
     meta = dict(database.execute("SELECT key, value FROM meta").fetchall())
     if int(meta["format"]) > FORMAT:
         raise InputError(
@@ -99,7 +118,7 @@ def _read(database: sqlite3.Connection, path: Path) -> Trace:
         _read_run(database, *row)
         for row in database.execute("SELECT * FROM runs ORDER BY position").fetchall()
     )
-    return Trace(
+    trace = Trace(
         model=msgspec.json.decode(meta["model"], type=ModelInfo),
         environment=msgspec.json.decode(meta["environment"], type=Environment),
         settings=msgspec.json.decode(meta["settings"], type=dict[str, Any]),
@@ -107,6 +126,9 @@ def _read(database: sqlite3.Connection, path: Path) -> Trace:
         nodes=_read_nodes(database, msgspec.json.decode(meta["dtypes"], type=dict[str, str])),
         notes=msgspec.json.decode(meta["notes"], type=tuple[str, ...]),
     )
+    if _counts(trace) != msgspec.json.decode(meta["counts"]):
+        raise ValueError("rows are missing")
+    return trace
 
 
 def _read_run(
@@ -126,6 +148,8 @@ def _read_run(
     ).fetchall()
     instrumented = _unpack(instrumented_us)
     columns = [_unpack(samples) for _, _, samples in rows]
+    if any(len(column) != len(instrumented) for column in columns):
+        raise ValueError(f"run {position} has not a sample of each kernel for each inference")
     return Run(
         executor=executor,
         batch=batch,

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import textwrap
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from analyzers.grouping import grouped
 from analyzers.views import ViewOptions, _headline
 from analyzers.views._format import micros, printable, si
-from analyzers.views._tables import split
+from analyzers.views._tables import largest_first, sections
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tracer.trace import Run, Trace
+    from tracer.trace import Trace
 
 _PLAIN, _HIGH = "#4878a8", "#c44e52"
 _MOST_LABELS = 80
 _MOST_CHARACTERS = 28
-_HIGH_QUANTILE = 0.9
+_HIGH_TIMES_MEDIAN = 2
+_TITLE_CHARACTERS_PER_INCH = 10
 _DPI = 120
 
 
 def draw(trace: Trace, options: ViewOptions, kind: str) -> bytes:
     """The chart as `png` or `svg`, a panel for each run.
 
-    Bars at or above `options.threshold` µs are red; without one, the slowest tenth. Raises
-    UsageError where matplotlib is not installed.
+    Bars at or above `options.threshold` µs are red; without one, and where MACs are drawn because
+    nothing was timed, those of at least twice the median of the bars above 0. Raises UsageError
+    where matplotlib is not installed.
     """
     import io
 
@@ -37,45 +41,52 @@ def draw(trace: Trace, options: ViewOptions, kind: str) -> bytes:
         raise UsageError(
             "charts need matplotlib", "Install it with: pip install 'tracer-onnx[plots]'."
         ) from error
-    parts = split(trace.nodes)
-    panels = [_bars(nodes, options) for nodes in parts]
-    longest = max(len(rows) for rows in panels)
-    width = min(max(8.0, 0.22 * longest + 2), 24.0)
+    found = sections(trace)
+    panels = [_bars(section.nodes, options) for section in found]
+    width = min(max(8.0, 0.22 * max(map(len, panels)) + 2), 24.0)
     figure = Figure(figsize=(width, 4.6 * len(panels)), dpi=_DPI, layout="constrained")
-    axes = figure.subplots(len(panels), squeeze=False)
-    for index, rows in enumerate(panels):
-        run = trace.runs[index] if trace.runs else None
-        _panel(axes[index][0], rows, options, _title(trace, run, parts[index]))
+    axes = figure.subplots(len(panels), squeeze=False)[:, 0]
+    for panel, section, rows in zip(axes, found, panels, strict=True):
+        title = printable(_headline.headline(trace, section))
+        lines = textwrap.fill(title, int(width * _TITLE_CHARACTERS_PER_INCH))
+        panel.set_title(_unformulated(lines), fontsize=10, loc="left", pad=18)
+        _draw_panel(panel, rows, options)
     buffer = io.BytesIO()
     # A fixed salt and no date: the same trace gives the same file.
-    with rc_context({"svg.hashsalt": "tracer"}):
+    with rc_context({"svg.hashsalt": "tracer"}), warnings.catch_warnings():
+        # A name in a script the font lacks is drawn as boxes: nothing the user could act upon.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return buffer.getvalue()
 
 
 def _bars(nodes: pd.DataFrame, options: ViewOptions) -> pd.DataFrame:
+    """The rows to draw in the order of the graph, the length of their bars in `value`."""
     rows = grouped(nodes, options.by)
+    if options.top:
+        rows = rows.loc[largest_first(rows).head(options.top).index].sort_index()
     rows["value"] = rows["time_us"] if rows["time_us"].notna().any() else rows["macs"]
     return rows[rows["value"].notna()].astype({"value": "float64"})
 
 
-def _panel(axes: Any, rows: pd.DataFrame, options: ViewOptions, title: str) -> None:
-    timed = rows["time_us"].notna().any()
-    values = rows["value"]
-    threshold = options.threshold
-    label = "red"
-    if threshold is None:
-        threshold = float(values.quantile(_HIGH_QUANTILE)) if len(values) else 0.0
-        label = "red, the highest tenth"
-    colors = [_HIGH if value >= threshold else _PLAIN for value in values]
+def _draw_panel(axes: Any, rows: pd.DataFrame, options: ViewOptions) -> None:
+    timed = bool(rows["time_us"].notna().any())
+    threshold, meaning = _threshold(rows["value"], options.threshold if timed else None)
+    high = rows["value"] >= (float("inf") if threshold is None else threshold)
     positions = range(len(rows))
-    axes.bar(positions, values, color=colors, width=0.8)
-    axes.axhline(threshold, color=_HIGH, linewidth=0.8, linestyle="--")
-    unit = f"{micros(threshold)} µs" if timed else f"{si(threshold)} MACs"
-    axes.set_title(f"{label}: ≥ {unit}", fontsize=8, loc="right", color=_HIGH)
+    axes.bar(positions, rows["value"], color=[_HIGH if h else _PLAIN for h in high], width=0.8)
+    if threshold is not None:
+        axes.axhline(threshold, color=_HIGH, linewidth=0.8, linestyle="--")
+        amount = f"{micros(threshold)} µs" if timed else f"{si(threshold)} MACs"
+        axes.annotate(
+            f"red: ≥ {amount}{meaning}", (0, 1), (0, 5), "axes fraction", "offset points",
+            fontsize=8, color=_HIGH,
+        )  # fmt: skip
     axes.set_ylabel("time per run [µs]" if timed else "MACs")
-    axes.set_title(title, fontsize=10, loc="left")
+    if not timed:
+        axes.yaxis.set_major_formatter(lambda value, _: si(value))
     axes.margins(x=0.01)
+    axes.set_ylim(bottom=0, top=None if rows["value"].any() or threshold else 1)
     axes.spines[["top", "right"]].set_visible(False)
     if len(rows) <= _MOST_LABELS:
         axes.set_xticks(positions, _labels(rows, options.by), rotation=90, fontsize=7)
@@ -83,17 +94,24 @@ def _panel(axes: Any, rows: pd.DataFrame, options: ViewOptions, title: str) -> N
         axes.set_xlabel(f"{len(rows):,} rows in the order of the graph")
 
 
+def _threshold(values: pd.Series[float], given: float | None) -> tuple[float | None, str]:
+    """Where red begins and what it means there; None where no bar stands out."""
+    if given is not None:
+        return given, ""
+    found = _HIGH_TIMES_MEDIAN * float(values[values > 0].median())  # NaN where there is none
+    return (found, ", twice the median") if (values >= found).any() else (None, "")
+
+
 def _labels(rows: pd.DataFrame, by: str) -> list[str]:
     field = {"node": "node", "op": "op_type", "module": "module"}[by]
-    return [_short(printable(str(name))) for name in rows[field]]
+    return [_unformulated(_short(printable(str(name)))) for name in rows[field]]
 
 
 def _short(name: str) -> str:
-    """The end of a long name tells more than its beginning; `$` would start a formula."""
-    name = name.replace("$", r"\$")
+    """The end of a long name tells more than its beginning."""
     return name if len(name) <= _MOST_CHARACTERS else "…" + name[1 - _MOST_CHARACTERS :]
 
 
-def _title(trace: Trace, run: Run | None, nodes: pd.DataFrame) -> str:
-    batch = nodes["batch"].iloc[0] if nodes["batch"].notna().any() else None
-    return printable(_headline.headline(trace, run, batch)).replace("$", r"\$")
+def _unformulated(text: str) -> str:
+    """`$` would start a formula."""
+    return text.replace("$", r"\$")

@@ -13,14 +13,23 @@ def si(value: float | None) -> str:
     """`2.36 M`; '' for what is not known."""
     if value is None or math.isnan(value):
         return ""
+    rounded = float(f"{value:.3g}")  # first, for 999,999 is 1 M and not 1000 k
     for scale, unit in _UNITS:
-        if abs(value) >= scale:
-            return (
-                f"{value / scale:.3g} {unit}"
-                if value < 999.5 * scale
-                else f"{value / scale:.0f} {unit}"
-            )
-    return f"{value:.3g}"
+        if abs(rounded) >= scale:
+            scaled = rounded / scale
+            return f"{scaled:.0f} {unit}" if abs(scaled) >= 100 else f"{scaled:.3g} {unit}"
+    return f"{rounded:.3g}"
+
+
+def quantity(value: float, unit: str) -> str:
+    """`2.36 MB` and `144 B`: a number with the unit it is a number of."""
+    number = si(value)
+    return f"{number}{unit}" if " " in number else f"{number} {unit}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 node`, `2,000 nodes`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def micros(value: float | None) -> str:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from analyzers.views._format import micros, si
+from analyzers.views._format import micros, plural, quantity, si
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from analyzers.views._tables import Section
     from tracer.trace import Run, Trace
 
 
-def headline(trace: Trace, run: Run | None, batch: int | None) -> str:
+def headline(trace: Trace, section: Section) -> str:
     """The model and how it ran."""
+    run = section.run
     parts = [trace.model.name]
-    if batch is not None:
-        parts.append(f"batch {batch}")
+    if section.batch is not None:
+        parts.append(f"batch {section.batch:,}")
     if run is not None:
         version = trace.environment.packages.get(run.executor, "")
         parts.append(f"{run.executor} {version}".strip())
         if "optimization" in trace.settings:
             parts.append(f"optimization {trace.settings['optimization']}")
         parts.append(_threads(trace))
-        parts.append(f"{len(run.instrumented_us):,} runs")
+        parts.append(plural(len(run.instrumented_us), "run"))
     return " · ".join(parts)
 
 
@@ -35,23 +38,34 @@ def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
     raw = float(nodes["time_us_raw"].sum())
     corrected = float(nodes["time_us"].sum())
     return (
-        f"wall  {micros(measured['p50'])} µs a run without profiler "
-        f"(median of {len(run.wall_us):,}; p95 {micros(measured['p95'])})",
+        f"wall  {micros(measured['mean'])} µs a run without profiler "
+        f"(mean of {len(run.wall_us):,}; median {micros(measured['p50'])}, "
+        f"p95 {micros(measured['p95'])})",
         f"nodes {micros(corrected)} µs in sum, coverage {coverage(run, nodes):.0%}; "
         f"{micros(raw)} µs as reported, before the profiler's own cost is taken off",
     )
 
 
 def totals(trace: Trace, nodes: pd.DataFrame) -> str:
-    """Sums over the model; a parameter shared by nodes counts once."""
-    parts = [f"{si(float(nodes['macs'].sum()))} MACs", f"{si(float(nodes['flops'].sum()))} flops"]
+    """Sums over the model, "at least" where a node's work is not known; shared parameters once."""
+    own = nodes[nodes["index"].notna()]  # the runtime's own kernels do none of the model's work
+    parts = [_sum(own["macs"], "{} MACs", si), _sum(own["flops"], "{} flops", si)]
     if trace.model.params is not None:
         parts.append(f"{si(trace.model.params)} parameters")
-    moved = float(nodes["bytes_read"].sum() + nodes["bytes_written"].sum())
-    parts.append(f"{si(moved)}B moved")
-    return f"{trace.model.nodes:,} nodes: {', '.join(parts)}"
+    moved = own["bytes_read"] + own["bytes_written"]
+    parts.append(_sum(moved, "{} moved", lambda size: quantity(size, "B")))
+    return f"{plural(trace.model.nodes, 'node')}: {', '.join(parts)}"
+
+
+def _sum(column: pd.Series[Any], what: str, text: Callable[[float], str]) -> str:
+    """The sum of what is known, said to be that where something is not."""
+    missing = int(column.isna().sum())
+    if missing and missing == len(column):
+        return what.format("unknown")
+    total = what.format(text(float(column.sum())))
+    return f"at least {total}" if missing else total
 
 
 def _threads(trace: Trace) -> str:
-    threads = trace.settings.get("threads") or trace.environment.cpu_count
-    return f"{threads} thread{'s' if threads != 1 else ''}"
+    threads = trace.settings.get("threads")
+    return plural(threads, "thread") if threads else "default threads"

@@ -1,37 +1,61 @@
-"""The table that the tabular formats share: all rows, or the folded and shortened ones."""
+"""What the views share: the rows of each run, which of them are shown, and in what order."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from analyzers.views import ViewOptions
-    from tracer.trace import Trace
+    from tracer.trace import Run, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One run and its rows of the node table, of which there may be none; a count has no run."""
+
+    run: Run | None
+    batch: int | None
+    nodes: pd.DataFrame
+
+
+def sections(trace: Trace) -> tuple[Section, ...]:
+    """A section for each run, in their order; one for a trace that nothing ran for."""
+    if trace.runs:
+        return tuple(Section(run, run.batch, _rows_of(trace.nodes, run)) for run in trace.runs)
+    known = trace.nodes["batch"].dropna()
+    return (Section(None, int(known.iloc[0]) if len(known) else None, trace.nodes),)
 
 
 def table(trace: Trace, options: ViewOptions) -> pd.DataFrame:
-    """Rows of every run; by node the table as it is, else folded run by run and sorted by time."""
+    """The rows of every section that `rows` shows."""
     import pandas as pd
 
-    parts = [_shown(nodes, options) for nodes in split(trace.nodes)]
-    return pd.concat(parts, ignore_index=True) if parts else trace.nodes.copy()
+    return pd.concat([rows(section, options) for section in sections(trace)], ignore_index=True)
 
 
-def split(nodes: pd.DataFrame) -> list[pd.DataFrame]:
-    """The rows of each run, in the order of the table."""
-    keys = ["executor", "batch"]
-    return [part for _, part in nodes.groupby(keys, sort=False, dropna=False)]
-
-
-def _shown(nodes: pd.DataFrame, options: ViewOptions) -> pd.DataFrame:
+def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
+    """The node table of a section as it is; folded or shortened, its largest rows first."""
     from analyzers.grouping import grouped
 
     if options.by == "node":
-        return nodes.head(options.top) if options.top else nodes
-    folded = grouped(nodes, options.by)
-    for key in ("batch", "executor"):
-        folded.insert(0, key, nodes[key].iloc[0])
-    folded = folded.sort_values("time_us", ascending=False, kind="stable")
+        nodes = section.nodes
+        return largest_first(nodes).head(options.top) if options.top else nodes
+    folded = grouped(section.nodes, options.by)
+    folded.insert(0, "batch", section.batch)
+    folded.insert(0, "executor", section.run.executor if section.run else None)
+    folded = largest_first(folded.astype({"executor": "string", "batch": "Int64"}))
     return folded.head(options.top) if options.top else folded
+
+
+def largest_first(nodes: pd.DataFrame) -> pd.DataFrame:
+    """Sorted by time where there is one, else by MACs and then flops; what is missing is last."""
+    keys = ["time_us"] if nodes["time_us"].notna().any() else ["macs", "flops"]
+    return nodes.sort_values(keys, ascending=False, kind="stable", na_position="last")
+
+
+def _rows_of(nodes: pd.DataFrame, run: Run) -> pd.DataFrame:
+    same_batch = nodes["batch"].isna() if run.batch is None else nodes["batch"] == run.batch
+    return nodes[(nodes["executor"] == run.executor) & same_batch.fillna(False)]

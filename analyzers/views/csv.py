@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from analyzers.views._format import printable
+
 if TYPE_CHECKING:
     from analyzers.views import ViewOptions
     from tracer.trace import Trace
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@")
 
 
 def render(trace: Trace, options: ViewOptions) -> bytes:
     """UTF-8 CSV (RFC 4180) with a header; a missing value is an empty cell.
 
-    Text that a spreadsheet would run as a formula gets an apostrophe before it.
+    Control characters in text are shown as escapes, for a terminal would obey them; text that a
+    spreadsheet would run as a formula gets an apostrophe before it.
     """
     from analyzers.views._tables import table
 
@@ -26,6 +29,7 @@ def render(trace: Trace, options: ViewOptions) -> bytes:
 
 
 def _inert(cell: object) -> object:
-    if isinstance(cell, str) and cell.startswith(_FORMULA):
-        return f"'{cell}"
-    return cell
+    if not isinstance(cell, str):
+        return cell
+    text = printable(cell)
+    return f"'{text}" if text.startswith(_FORMULA) else text

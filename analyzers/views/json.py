@@ -6,48 +6,44 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from analyzers.views._tables import rows, sections
+
 if TYPE_CHECKING:
     import pandas as pd
 
     from analyzers.views import ViewOptions
-    from tracer.trace import Run, Trace
+    from analyzers.views._tables import Section
+    from tracer.trace import Trace
 
 
 def render(trace: Trace, options: ViewOptions) -> bytes:
-    """UTF-8 JSON, indented; a missing value is null, and NaN never appears."""
+    """UTF-8 JSON, indented; a missing value is null, and NaN never appears.
+
+    `nodes` of a run are its rows of the node table, or what `by` says they are folded into.
+    """
     plain = {
         "model": trace.model,
         "environment": trace.environment,
         "settings": trace.settings,
         "notes": trace.notes,
-        "runs": [_run(run, _rows_of(trace.nodes, run)) for run in trace.runs]
-        or [{"batch": _batch(trace.nodes), "executor": None, "nodes": _records(trace.nodes)}],
+        "runs": [_run(section, options) for section in sections(trace)],
     }
     return msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n"
 
 
-def _run(run: Run, nodes: pd.DataFrame) -> dict[str, Any]:
+def _run(section: Section, options: ViewOptions) -> dict[str, Any]:
     from analyzers.timing import coverage, wall
 
+    run = section.run
     return {
-        "batch": run.batch,
-        "executor": run.executor,
-        "inputs": run.inputs,
-        "wall_us": wall(run),
-        "coverage": coverage(run, nodes),
-        "nodes": _records(nodes),
+        "batch": section.batch,
+        "executor": run.executor if run else None,
+        "inputs": run.inputs if run else None,
+        "wall_us": wall(run) if run else None,
+        "coverage": coverage(run, section.nodes) if run else None,
+        "by": options.by,
+        "nodes": _records(rows(section, options)),
     }
-
-
-def _rows_of(nodes: pd.DataFrame, run: Run) -> pd.DataFrame:
-    from analyzers.selection import rows_of
-
-    return rows_of(nodes, run)
-
-
-def _batch(nodes: pd.DataFrame) -> int | None:
-    known = nodes["batch"].dropna()
-    return int(known.iloc[0]) if len(known) else None
 
 
 def _records(nodes: pd.DataFrame) -> list[dict[str, Any]]:

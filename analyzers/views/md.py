@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from analyzers.grouping import grouped
 from analyzers.views import ViewOptions, _headline
 from analyzers.views._format import micros, percent, printable, si
-from analyzers.views._tables import split
+from analyzers.views._tables import largest_first, sections
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,22 +31,20 @@ _COLUMNS = (
 def render(trace: Trace, options: ViewOptions) -> bytes:
     """GitHub-flavoured Markdown, UTF-8; columns nobody filled are left out."""
     lines: list[str] = []
-    for index, nodes in enumerate(split(trace.nodes)):
-        run = trace.runs[index] if trace.runs else None
-        batch = nodes["batch"].iloc[0] if nodes["batch"].notna().any() else None
-        lines += [f"### {_cell(_headline.headline(trace, run, batch))}", ""]
-        if run is not None:
-            lines += [f"- {line}" for line in _headline.verdict(run, nodes)]
-        lines += [f"- {_headline.totals(trace, nodes)}", ""]
-        lines += [*_table(grouped(nodes, options.by), options.top), ""]
+    for section in sections(trace):
+        lines += [f"### {_cell(_headline.headline(trace, section))}", ""]
+        if section.run is not None:
+            lines += [f"- {line}" for line in _headline.verdict(section.run, section.nodes)]
+        lines += [f"- {_headline.totals(trace, section.nodes)}", ""]
+        if len(section.nodes):
+            lines += [*_table(grouped(section.nodes, options.by), options.top), ""]
     lines += [f"- note: {_cell(note)}" for note in trace.notes]
     lines.append(f"- {_cell(trace.environment.summary)}")
     return ("\n".join(lines) + "\n").encode()
 
 
 def _table(rows: pd.DataFrame, top: int | None) -> Iterator[str]:
-    key = "time_us" if rows["time_us"].notna().any() else "macs"
-    rows = rows.sort_values(key, ascending=False, kind="stable", na_position="last")
+    rows = largest_first(rows)
     columns = [c for c in _COLUMNS if c[1] in rows and rows[c[1]].notna().any()]
     yield "| " + " | ".join(header for header, _, _ in columns) + " |"
     yield "|" + "|".join("---" if text is str else "---:" for _, _, text in columns) + "|"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from analyzers.grouping import grouped
 from analyzers.views import ViewOptions, _headline
 from analyzers.views._format import bar, micros, percent, printable, si
-from analyzers.views._tables import split
+from analyzers.views._tables import largest_first, sections
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
     from rich.table import Table
 
-    from tracer.trace import Run, Trace
+    from analyzers.views._tables import Section
+    from tracer.trace import Trace
 
     Row = pd.Series[Any]
 
@@ -39,8 +41,7 @@ class _Column:
 
 
 def _plus_minus(row: Row) -> str:
-    half = (row["time_us_ci95_high"] - row["time_us_ci95_low"]) / 2
-    return micros(half)
+    return micros(row["time_us_ci95_high"] - row["time_us"])  # the lower end stops at 0
 
 
 def _rate(row: Row) -> str:
@@ -51,23 +52,27 @@ def _field(name: str, text: Callable[[Any], str]) -> Callable[[Row], str]:
     return lambda row: text(row[name])
 
 
+def _count(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:g}"
+
+
 def _name(value: Any) -> str:
     return printable(value) if isinstance(value, str) else ""
 
 
 _COLUMNS = (
     _Column("node", "node", _field("node", _name), 0, is_name=True),
-    _Column("module", "module", _field("module", _name), 1, is_name=True),
-    _Column("op", "op_type", _field("op_type", _name), 2, is_name=True),
-    _Column("nodes", "nodes", _field("nodes", lambda n: f"{n:g}"), 10),
-    _Column("calls", "calls", _field("calls", lambda n: f"{n:g}"), 15),
-    _Column("time µs", "time_us", _field("time_us", micros), 3),
-    _Column("±", "time_us_ci95_low", _plus_minus, 6),
+    _Column("module", "module", _field("module", _name), 6, is_name=True),
+    _Column("op", "op_type", _field("op_type", _name), 3, is_name=True),
+    _Column("nodes", "nodes", _field("nodes", _count), 10),
+    _Column("calls", "calls", _field("calls", _count), 15),
+    _Column("time µs", "time_us", _field("time_us", micros), 1),
+    _Column("±", "time_us_ci95_low", _plus_minus, 5),
     _Column("p95", "time_us_p95", _field("time_us_p95", micros), 12),
     _Column("raw µs", "time_us_raw", _field("time_us_raw", micros), 9),
-    _Column("share", "time_share", _field("time_share", percent), 4),
+    _Column("share", "time_share", _field("time_share", percent), 2),
     _Column("", "bar", lambda row: bar(row["bar"], _BAR_CELLS), 7),
-    _Column("MACs", "macs", _field("macs", si), 5),
+    _Column("MACs", "macs", _field("macs", si), 4),
     _Column("flops", "flops", _field("flops", si), 11),
     _Column("params", "params", _field("params", si), 8),
     _Column("flop/s", "time_us", _rate, 13),
@@ -75,8 +80,12 @@ _COLUMNS = (
     _Column("flop/B", "intensity", _field("intensity", si), 16),
     _Column("output", "output_shapes", _field("output_shapes", _name), 17, is_name=True),
 )
-_NAME_ROOM, _NAME_COMFORT = 15, 30
-"""Cells a name asks for to get a column, and those it gets before columns of luxury do."""
+_NAME_LEAST, _NAME_ROOM, _NAME_COMFORT = 6, 15, 30
+"""Cells a name asks for to get a column, from narrow terminals to wide ones; and those it gets
+before columns of luxury do."""
+
+_SHARE_OF_A_NAME = 6
+"""On a terminal of few cells a name asks for a sixth of them."""
 
 _LUXURY = 10
 """The rank from which a column is worth less than names that are not cut."""
@@ -88,40 +97,33 @@ def render(trace: Trace, options: ViewOptions, console: Console) -> None:
     """Print the tables of all runs to `console`, then what to know about them."""
     from rich.text import Text
 
-    parts = split(trace.nodes)
-    for index, nodes in enumerate(parts):
-        run = trace.runs[index] if trace.runs else None
-        _render_run(trace, run, nodes, options, console)
+    for section in sections(trace):
+        _render_section(trace, section, options, console)
     for note in trace.notes:
         console.print(Text(f"note: {printable(note)}", style="yellow"))
-    console.print(Text(trace.environment.summary, style="dim"))
+    console.print(Text(printable(trace.environment.summary), style="dim"))
 
 
-def _render_run(
-    trace: Trace, run: Run | None, nodes: pd.DataFrame, options: ViewOptions, console: Console
-) -> None:
+def _render_section(trace: Trace, section: Section, options: ViewOptions, console: Console) -> None:
     from rich.text import Text
 
-    batch = nodes["batch"].iloc[0] if len(nodes) and nodes["batch"].notna().any() else None
-    console.print(Text(printable(_headline.headline(trace, run, batch)), style="bold"))
-    if run is not None:
-        for line in _headline.verdict(run, nodes):
+    console.print(Text(printable(_headline.headline(trace, section)), style="bold"))
+    if section.run is not None:
+        for line in _headline.verdict(section.run, section.nodes):
             console.print(Text(line))
-    rows = _sorted(grouped(nodes, options.by))
+    rows = _plain(largest_first(grouped(section.nodes, options.by)))
     top = DEFAULT_TOP if options.top is None else options.top
     shown = rows.head(top) if top else rows
-    console.print(_table(shown, console.width))
+    if len(shown):
+        console.print(_table(shown, console.width))
     if len(shown) < len(rows):
         console.print(Text(_hidden(rows, len(shown)), style="dim"))
-    console.print(Text(_headline.totals(trace, nodes)))
+    console.print(Text(_headline.totals(trace, section.nodes)))
 
 
-def _sorted(rows: pd.DataFrame) -> pd.DataFrame:
-    """By time where there is one, else by MACs and then flops; with the length of the bars."""
-    timed = rows["time_us"].notna().any()
-    keys = ["time_us"] if timed else ["macs", "flops"]
-    rows = rows.sort_values(keys, ascending=False, kind="stable", na_position="last")
-    rows["bar"] = rows["time_share"] / rows["time_share"].max() if timed else rows["time_share"]
+def _plain(rows: pd.DataFrame) -> pd.DataFrame:
+    """Numbers as float64, NaN where missing; with the length of the bars."""
+    rows = rows.assign(bar=rows["time_share"] / rows["time_share"].max())
     return rows.astype({name: "float64" for name in rows.columns if _numeric(rows[name])})
 
 
@@ -162,13 +164,14 @@ def _widths(
 
     full = {c.header: max(map(cell_len, (c.header, *texts[c.header]))) for c in columns}
     names = [c for c in columns if c.is_name]
+    name_room = min(max(_NAME_LEAST, width // _SHARE_OF_A_NAME), _NAME_ROOM)
     room = width - 1
     widths: dict[str, int] = {}
     for column in sorted(columns, key=lambda c: c.rank):
         if column.rank >= _LUXURY:
             room -= _grow(widths, names, full, room, _NAME_COMFORT)
         least = full[column.header]
-        least = min(least, _NAME_ROOM) if column.is_name else least
+        least = min(least, name_room) if column.is_name else least
         if least + _GAP > room:
             break
         widths[column.header] = least

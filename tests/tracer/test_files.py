@@ -39,3 +39,44 @@ def test_an_existing_file_needs_force_and_a_folder_is_never_a_file(tmp_path):
         check_writable(tmp_path, force=True)
     with pytest.raises(InputError, match="does not exist"):
         check_writable(tmp_path / "no" / "a", force=False)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are POSIX")
+def test_a_pipe_is_never_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="a device or a pipe"):
+        check_writable(tmp_path / "pipe", force=True)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights there")
+def test_a_link_stays_and_what_it_points_to_is_written(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder" / "a")
+    check_writable(tmp_path / "link", force=False)
+    write_atomically(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "folder" / "a").read_bytes() == b"new"
+    with pytest.raises(InputError, match="the file exists"):
+        check_writable(tmp_path / "link", force=False)
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(InputError, match="round: cannot be written"):
+        check_writable(tmp_path / "round", force=True)
+
+
+def test_any_name_that_the_system_takes_can_be_written(tmp_path):
+    write_atomically(tmp_path / ("x" * 255), b"new")
+    with pytest.raises(InputError, match="File name too long"):
+        check_writable(tmp_path / ("x" * 256), force=False)
+
+
+def test_the_folder_is_on_the_disk_too(tmp_path, monkeypatch):
+    kinds = []
+    real = os.fsync
+
+    def watch(descriptor):
+        kinds.append(stat.S_IFMT(os.fstat(descriptor).st_mode))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watch)
+    write_atomically(tmp_path / "a", b"new")
+    assert kinds == [stat.S_IFREG, stat.S_IFDIR]

@@ -1,5 +1,6 @@
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 from onnx import helper
 
@@ -9,11 +10,33 @@ from tracer.errors import ModelError
 
 HEAD = '<ir_version: 8, opset_import: ["": 16]> g (float[2] x) => (float[2] y) '
 
+LOOPED = (
+    '<ir_version: 8, opset_import: ["": 16]> g (float[2] x, int64 k) => (float[2] y) '
+    "{{ y = Loop (k, , x) <body = b (int64 i, bool go, float[2] s) => (bool on, float[2] n) "
+    "{{ on = Identity (go) {} }}> late = Relu (x) }}"
+)
+
 WRONG_GRAPHS = {
     "a cycle": (HEAD + "{ a = Add (x, y)  y = Relu (a) }", "cycle through node Add_0"),
     "unsorted": (HEAD + "{ y = Relu (a)  a = Tanh (x) }", "not sorted: node Relu_0 reads 'a'"),
     "undefined": (HEAD + "{ y = Relu (nope) }", "reads 'nope', which nothing in 'g' makes"),
     "not SSA": (HEAD + "{ y = Relu (x)  y = Tanh (x) }", "'y' is written twice, again by"),
+    "a body with a cycle": (
+        LOOPED.format("a = Add (s, n)  n = Relu (a)"),
+        "cycle through node Add_1, in body 'b' of node Loop_0",
+    ),
+    "an unsorted body": (
+        LOOPED.format("n = Relu (a)  a = Tanh (s)"),
+        "not sorted: node Relu_1 reads 'a' before it is made, in body 'b' of node Loop_0",
+    ),
+    "a body that reads what nothing makes": (
+        LOOPED.format("n = Relu (nope)"),
+        "node Relu_1 reads 'nope', which nothing in 'b' makes, in body 'b' of node Loop_0",
+    ),
+    "a body that reads what is made after it": (
+        LOOPED.format("n = Relu (late)"),
+        "reads 'late', which nothing in 'b' makes",
+    ),
     "an operator there is none of": (HEAD + "{ y = Magic (x) }", "No Op registered for Magic"),
 }
 
@@ -95,3 +118,61 @@ def test_a_sparse_initializer_is_not_an_input():
     proto = parse(HEAD + "{ y = Add (x, s) }")
     proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2]))
     assert [v.name for v in loading.from_proto(proto).inputs] == ["x"]
+
+
+def test_a_path_that_the_system_refuses_is_told(tmp_path):
+    with pytest.raises(ModelError, match=r"x: cannot be read \(File name too long"):
+        loading.load(tmp_path / ("x" * 300))
+
+
+def untyped(where, field):
+    """A model whose input or output lacks its shape, or its whole type."""
+    proto = residual()
+    value = getattr(proto.graph, where)[0]
+    (value.type.tensor_type if field == "shape" else value).ClearField(field)
+    return proto
+
+
+@pytest.mark.parametrize(("where", "field"), [("input", "shape"), ("output", "shape"),
+                                              ("output", "type")])  # fmt: skip
+def test_a_rank_may_be_left_open_as_runtimes_allow(where, field, tmp_path):
+    proto = untyped(where, field)
+    assert onnxruntime.InferenceSession(proto.SerializeToString())
+    onnx.save(proto, tmp_path / "m.onnx")
+    for model in (loading.load(tmp_path / "m.onnx"), loading.from_proto(proto)):
+        assert model.proto == proto
+
+
+def test_an_input_without_a_type_is_named(tmp_path):
+    with pytest.raises(ModelError, match="input 'x' has no type"):
+        loading.from_proto(untyped("input", "type"))
+
+
+def test_a_model_of_open_rank_is_checked_in_all_else(tmp_path):
+    proto = untyped("output", "shape")
+    proto.graph.node[2].op_type = "Magic"
+    with pytest.raises(ModelError, match="No Op registered for Magic"):
+        loading.from_proto(proto)
+
+
+@pytest.mark.parametrize("damage", ["gone", "short", "outside", "a link"])
+def test_external_data_of_a_model_of_open_rank_are_verified(damage, tmp_path):
+    folder = tmp_path / "inside"
+    folder.mkdir()
+    file, data = folder / "m.onnx", folder / "w.bin"
+    proto = untyped("output", "shape")
+    onnx.save(proto, file, save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert loading.load(file).graph.initializer[0].external_data
+    content = data.read_bytes()
+    data.unlink()
+    if damage == "short":
+        data.write_bytes(content[:-1])
+    if damage in ("outside", "a link"):
+        (tmp_path / "w.bin").write_bytes(content)
+    if damage == "a link":
+        data.symlink_to(tmp_path / "w.bin")
+    if damage == "outside":
+        file.write_bytes(file.read_bytes().replace(b"\x05w.bin", b"\x05../w."))
+        (tmp_path / "w.").write_bytes(content)
+    with pytest.raises(ModelError, match=r"m\.onnx.*(w\.|external)"):
+        loading.load(file)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 
 import click
 
 from tracer import __version__
-from tracer.errors import TracerError
+from tracer.errors import InputError, LimitError, TracerError
 
 INTERNAL_ERROR = 70  # sysexits.h EX_SOFTWARE: our fault, not the user's
-INTERRUPTED = 130
+_CLICKS = (click.ClickException, click.Abort)  # no traceback tells more of these
+INTERRUPTED, TERMINATED = 130, 143  # 128 + the number of the signal, as shells have it
+
+
+class Terminated(BaseException):
+    """SIGTERM came: the command ends as on an interrupt, and takes its temporary files along."""
 
 
 class Commands(click.Group):
@@ -59,40 +68,67 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
     if debug:  # may stand anywhere, as it is what one adds to a failed command
         args = ["--debug", *(arg for arg in args if arg != "--debug")]
     try:
-        code = command.main(args, prog_name=name, standalone_mode=False)
+        with _ending_on_sigterm():
+            code = command.main(args, prog_name=name, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
-    except click.ClickException as error:
-        return _fail(name, f"error: {_sentence(error)}", error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        return _fail(name, "interrupted", INTERRUPTED)
-    except TracerError as error:
-        if debug:
+    except (Exception, KeyboardInterrupt, Terminated) as error:  # a user meets no bare traceback
+        if debug and isinstance(error, Exception) and not isinstance(error, _CLICKS):
             raise
-        return _fail(name, f"error: {error}", error.exit_code)
-    except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        sys.stderr.close()
-        return 0
-    except Exception as error:  # the last door: a user never meets a bare traceback
-        if debug:
-            raise
-        kind = type(error).__name__
-        return _fail(
-            name,
-            f"internal error: {kind}: {error}. Please report it; --debug shows where.",
-            INTERNAL_ERROR,
-        )
+        message, code = _told(error)
+        click.echo(f"{name}: {message}", err=True)
     return code if isinstance(code, int) else 0
+
+
+@contextlib.contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """Within, SIGTERM raises Terminated; a second one ends the process at once."""
+    before = signal.getsignal(signal.SIGTERM)
+    if before is not signal.SIG_DFL or threading.current_thread() is not threading.main_thread():
+        yield  # someone else minds the signal, or has it ignored
+        return
+
+    came: list[int] = []
+
+    def end(number: int, frame: object) -> None:
+        came.append(number)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except Exception as error:
+        if came:  # an extension that was being imported makes an error of its own of it
+            raise Terminated from error
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _sentence(error: click.ClickException) -> str:
     """What click says, in one line as our own errors are, with where to read on."""
-    what = " ".join(error.format_message().split())
+    what = " ".join(error.format_message().split()).rstrip(".") + "."
     context = getattr(error, "ctx", None)
     return f"{what} Try '{context.command_path} --help'." if context else what
 
 
-def _fail(name: str, message: str, code: int) -> int:
-    click.echo(f"{name}: {message}", err=True)
-    return code
+def _told(error: BaseException) -> tuple[str, int]:
+    """The line for what ended a command, and its exit code."""
+    match error:
+        case click.Abort() | KeyboardInterrupt():
+            return "interrupted", INTERRUPTED
+        case Terminated():
+            return "terminated", TERMINATED
+        case click.ClickException():
+            return f"error: {_sentence(error)}", error.exit_code
+        case TracerError():
+            return f"error: {error}", error.exit_code
+        case OSError():  # what the system refuses is no fault of ours
+            where = f"{error.filename}: " if error.filename else ""
+            return f"error: {where}{error.strerror or error}", InputError.exit_code
+        case MemoryError():
+            return f"error: not enough memory: {error}. Try a smaller batch.", LimitError.exit_code
+    what = f"internal error: {type(error).__name__}: {error}"
+    return f"{what}. Please report it; --debug shows where.", INTERNAL_ERROR

@@ -16,6 +16,24 @@ from analyzers.grouping import GROUPINGS
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+LARGEST = 2**31 - 1
+"""Of a dimension given by hand; more is a slip of the finger and would not fit a tensor."""
+
+_DIGITS = 10
+
+
+class PathName(click.ParamType[Path]):
+    """A path that is not the empty one, which would mean the current folder."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path; whether it is there is for the command to say."""
+        if not str(value):
+            self.fail("the path is empty; name a file, or . for the current folder", param, ctx)
+        return Path(value)
+
+
 class Integers(click.ParamType[tuple[int, ...]]):
     """Comma-separated positive integers: `1,16,64`."""
 
@@ -31,8 +49,10 @@ class Integers(click.ParamType[tuple[int, ...]]):
             numbers = tuple(int(part) for part in str(value).split(","))
         except ValueError:
             self.fail(f"'{value}' is not a list of integers such as 1,16,64", param, ctx)
-        if min(numbers) < 1:
-            self.fail(f"'{value}': every number must be at least 1", param, ctx)
+        if min(numbers) < 1 or max(numbers) > LARGEST:
+            self.fail(f"'{value}': every number must be from 1 to {LARGEST:,}", param, ctx)
+        if len(set(numbers)) < len(numbers):
+            self.fail(f"'{value}' names a number twice", param, ctx)
         return numbers
 
 
@@ -48,8 +68,10 @@ class Size(click.ParamType[tuple[str, int]]):
         if isinstance(value, tuple):
             return value
         name, equals, size = str(value).rpartition("=")
-        if not equals or not name or not size.isdigit():
+        if not equals or not name or not (size.isascii() and size.isdigit()):
             self.fail(f"'{value}' is not of the form name=value, as in sequence=128", param, ctx)
+        if len(size) > _DIGITS or int(size) > LARGEST:
+            self.fail(f"'{value}': a size is at most {LARGEST:,}", param, ctx)
         return name, int(size)
 
 
@@ -91,7 +113,7 @@ def dims(command: Command) -> Command:
         "dims",
         type=Size(),
         multiple=True,
-        help="Size of a symbolic dimension; repeatable.",
+        help="Size of a symbolic dimension, as in --dim sequence=128; repeatable.",
     )
     return option(command)
 
@@ -150,4 +172,4 @@ def viewing(command: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-MODEL = click.argument("model", type=click.Path(path_type=Path))
+MODEL = click.argument("model", type=PathName())

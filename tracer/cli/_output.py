@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tracer.errors import UsageError
+from tracer.errors import InputError, UsageError
 from tracer.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from analyzers.views import ViewOptions
     from tracer.trace import Trace
 
@@ -31,6 +34,9 @@ class Target:
     path: Path | None
 
 
+_SCREEN = Target("terminal", None)
+
+
 def targets(
     outputs: Sequence[str], as_json: bool = False, as_csv: bool = False, force: bool = False
 ) -> tuple[Target, ...]:
@@ -40,11 +46,43 @@ def targets(
     """
     wanted = [*outputs, *(["json:-"] if as_json else []), *(["csv:-"] if as_csv else [])]
     found = tuple(_parse(output) for output in wanted)
-    if sum(target.path is None for target in found) > 1:
-        raise UsageError("two outputs for stdout", "Write one of them to a file with -o.")
+    _refuse_twice(found)
+    if sys.stdout is None and any(target.path is None for target in found or [_SCREEN]):
+        raise InputError("stdout is closed", "Open it, or write to a file with -o.")
     for target in found:
         _check(target, force)
     return found
+
+
+def write_stdout(data: bytes) -> None:
+    """Write all of `data` to standard output. Raises InputError where that cannot be written.
+
+    A reader that goes away, as `head` does, has had what it wanted: that is no error.
+    """
+    sys.stdout.flush()
+    try:
+        # Past Python's buffer: what it could not write it would try again, and fail, on exit.
+        with open(sys.stdout.fileno(), "wb", buffering=0, closefd=False) as stream:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[stream.write(rest) :]
+    except BrokenPipeError:
+        return
+    except OSError as error:
+        raise InputError(f"stdout: cannot be written ({error.strerror or error})") from error
+
+
+def write_screen(render: Callable[[Console], None]) -> None:
+    """Write what `render` prints to standard output, as wide and as coloured as it can be."""
+    from rich.console import Console
+
+    if sys.stdout is None:  # closed by the user, who has named a file
+        return
+    page = io.BytesIO()
+    stream = io.TextIOWrapper(page, sys.stdout.encoding, "replace")
+    render(Console(file=stream, force_terminal=sys.stdout.isatty() or None, highlight=False))
+    stream.flush()
+    write_stdout(page.getvalue())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +94,29 @@ class Output:
 
     def emit(self, trace: Trace) -> None:
         """Write every target, then the terminal's table unless stdout was one of them."""
-        from analyzers.views import renderer
+        from analyzers.views import renderer, terminal
 
         rendered = [(t, renderer(t.format)(trace, self.options)) for t in self.targets]
         for target, data in rendered:
-            if target.path is None:
-                sys.stdout.buffer.write(data)
-                sys.stdout.buffer.flush()
-            else:
+            if target.path is not None:
                 write_atomically(target.path, data)
                 click.echo(f"wrote {target.path}", err=True)
+        for target, data in rendered:  # after the files, which a full pipe is not to cost
+            if target.path is None:
+                write_stdout(data)
         if all(target.path is not None for target in self.targets):
-            self._show(trace)
+            write_screen(lambda console: terminal.render(trace, self.options, console))
 
-    def _show(self, trace: Trace) -> None:
-        from rich.console import Console
 
-        from analyzers.views import terminal
-
-        terminal.render(trace, self.options, Console(highlight=False))
+def _refuse_twice(found: Sequence[Target]) -> None:
+    seen: set[Path | None] = set()
+    for target in found:
+        place = target.path.absolute() if target.path else None
+        if place in seen and place is None:
+            raise UsageError("two outputs for stdout", "Write one of them to a file with -o.")
+        if place in seen:
+            raise UsageError(f"two outputs for {target.path}", "Give each a file of its own.")
+        seen.add(place)
 
 
 def _parse(output: str) -> Target:

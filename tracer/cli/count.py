@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @_options.MODEL
-@click.option("--batch", type=click.IntRange(min=1), default=None, help="Batch size  [default: 1]")
+@click.option(
+    "--batch",
+    type=click.IntRange(1, _options.LARGEST),
+    default=None,
+    help="Batch size, as in --batch 8  [default: 1]",
+)
 @_options.dims
 @_options.convention
 @_options.viewing
@@ -26,9 +31,10 @@ def command(
     convention: str,
     output: Output,
 ) -> None:
-    """Count the MACs, operations, parameters and bytes of MODEL without running it.
+    """Count the work of MODEL without running it.
 
-    What cannot be counted is listed and in no total; it is never taken for zero.
+    MACs, operations, parameters and bytes follow from the shapes of its tensors. What cannot be
+    counted is listed and in no total; it is never taken for zero.
 
     \b
     Examples:

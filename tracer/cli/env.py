@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracer.cli import _output
+
 if TYPE_CHECKING:
     from tracer.environment import Environment
 
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 def command(as_json: bool) -> None:
-    """Show CPU, memory, GPU, operating system, Python and package versions.
+    """Show the machine and the versions of packages.
+
+    That is CPU, memory, GPU, operating system, Python, and the packages that results depend on.
 
     \b
     Example:
@@ -22,7 +26,6 @@ def command(as_json: bool) -> None:
     """
     import msgspec
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -30,12 +33,12 @@ def command(as_json: bool) -> None:
 
     observed = environment.observe()
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(observed), indent=1))
+        _output.write_stdout(msgspec.json.format(msgspec.json.encode(observed), indent=1) + b"\n")
         return
     table = Table("", "value", box=SIMPLE_HEAD, pad_edge=False)
     for name, value in _rows(observed):
         table.add_row(name, Text(value))
-    Console(highlight=False).print(table)
+    _output.write_screen(lambda console: console.print(table))
 
 
 def _rows(observed: Environment) -> Iterator[tuple[str, str]]:

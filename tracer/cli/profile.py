@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 @click.command()
 @_options.MODEL
 @click.option(
-    "--batch", type=_options.Integers(), default=None, help="Batch sizes, each profiled in turn."
+    "--batch",
+    type=_options.Integers(),
+    default=None,
+    help="Batch sizes, each profiled in turn, as in 1,16,64.",
 )
 @_options.dims
 @click.option(
     "--inputs",
-    type=click.Path(path_type=Path),
+    type=_options.PathName(),
     default=None,
     help="Feeds: an .npz file or a test_data_set folder  [default: seeded random]",
 )
@@ -60,7 +63,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="How much onnxruntime may rewrite the graph.",
 )
-@click.option("--provider", default="cpu", show_default=True, help="Execution provider.")
+@click.option(
+    "--provider",
+    default="cpu",
+    show_default=True,
+    help="Execution provider: cpu, cuda, tensorrt, … as onnxruntime has it.",
+)
 @_options.convention
 @_options.viewing
 def command(

@@ -23,7 +23,10 @@ def read(model: Model, path: Path) -> Feeds:
         return _read_folder(model, path)
     if path.suffix == ".npz":
         return _read_npz(path)
-    raise InputError(f"{path}: inputs are read from .npz files and test_data_set folders only")
+    raise InputError(
+        f"{path}: inputs are read from .npz files and test_data_set folders only",
+        "Write one with numpy.savez(file, input_name=array).",
+    )
 
 
 def _read_npz(path: Path) -> Feeds:

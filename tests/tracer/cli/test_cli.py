@@ -1,12 +1,17 @@
 """The command line as a user meets it: output, exit codes, and nothing half-written."""
 
+import importlib
 import json
+import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 
 import tracer.cli
 from tests.graphs import residual
@@ -92,6 +97,21 @@ BAD = {
     "bad number": (["profile", "{m}", "--runs", "0"], 2, "0 is not in the range"),
     "bad batch": (["profile", "{m}", "--batch", "1,x"], 2, "not a list of integers"),
     "bad dim": (["profile", "{m}", "--dim", "M"], 2, "not of the form name=value"),
+    "a size that is no digit": (["count", "{m}", "--dim", "N=²"], 2, "name=value, as in sequence"),
+    "a size too large": (["count", "{m}", "--dim", "N=" + "9" * 20], 2, "at most 2,147,483,647"),
+    "a size of many digits": (["count", "{m}", "--dim", "N=" + "9" * 5000], 2, "at most"),
+    "a count's batch too large": (["count", "{m}", "--batch", "9" * 20], 2, "not in the range"),
+    "a batch too large": (["profile", "{m}", "--batch", "9" * 20], 2, "from 1 to 2,147,483,647"),
+    "a batch no machine holds": (["profile", "{m}", "--batch", "2147483647"], 4, "memory"),
+    "a batch twice": (["profile", "{m}", "--batch", "2,2"], 2, "names a number twice"),
+    "a long name": (["count", "x" * 300], 3, "File name too long"),
+    "a long name of a trace": (["report", "x" * 300], 3, "File name too long"),
+    "a long name of inputs": (["profile", "{m}", "--inputs", "x" * 300], 3, "File name too long"),
+    "a long name of an output": (["count", "{m}", "-o", "x" * 300 + ".csv"], 3, "too long"),
+    "no name": (["profile", ""], 2, "the path is empty"),
+    "no name of inputs": (["profile", "{m}", "--inputs", ""], 2, "the path is empty"),
+    "no name of a trace": (["report", ""], 2, "the path is empty"),
+    "one file twice": (["count", "{m}", "-o", "a.json", "-o", "./a.json"], 2, "two outputs for"),
     "no command": (["nonsense"], 2, "No such command 'nonsense'"),
 }
 
@@ -143,11 +163,60 @@ def test_an_interrupt_is_130_and_leaves_nothing(model, capfd, monkeypatch, tmp_p
     assert not (tmp_path / "r.csv").exists()
 
 
-def test_a_reader_that_goes_away_is_no_error(model):
-    command = f"{sys.executable} -m tracer count {model} --csv | head -1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True)
-    assert done.stderr == ""
-    assert done.stdout.startswith("node,")
+def shell(command, model):
+    """A command line run by bash, where $t is tracer and $m the model."""
+    env = {**os.environ, "t": f"{sys.executable} -m tracer", "m": str(model), "COLUMNS": "100"}
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=env)
+
+
+@pytest.mark.parametrize("kind", ["", "--csv", "--json"])
+def test_a_reader_that_goes_away_is_no_error(kind, model):
+    # The reader has gone before the first byte comes, whatever a pipe holds.
+    done = shell(f"($t count $m {kind}; echo $? >&2) | exec 0<&-", model)
+    assert done.stderr == "0\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("kind", ["count $m", "count $m --csv", "env", "env --json"])
+def test_a_full_disk_behind_stdout_is_one_line(kind, model):
+    done = shell(f"$t {kind} > /dev/full", model)
+    assert done.returncode == 3
+    assert done.stderr == "tracer: error: stdout: cannot be written (No space left on device)\n"
+
+
+def test_a_closed_stdout_is_refused_unless_a_file_is_named(model, tmp_path):
+    for kind in ("", "--json"):
+        done = shell(f"$t count $m {kind} >&-", model)
+        assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+        assert "stdout is closed" in done.stderr
+    assert shell(f"$t count $m -o {tmp_path}/r.csv >&-", model).returncode == 0
+    assert (tmp_path / "r.csv").read_text().startswith("node,")
+
+
+def test_sigterm_ends_as_an_interrupt_does_and_leaves_nothing(model, tmp_path):
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    command = [sys.executable, "-m", "tracer", "profile", str(model), "--min-time", "300"]
+    env = {**os.environ, "TMPDIR": str(folder)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+        end = time.monotonic() + 60
+        while (
+            not any(folder.glob("tracer-*")) and process.poll() is None and time.monotonic() < end
+        ):
+            time.sleep(0.01)
+        process.terminate()
+        _, err = process.communicate(timeout=60)
+    assert (err, process.returncode) == ("tracer: terminated\n", 143)
+    assert not any(folder.glob("tracer-*"))
+
+
+def test_short_helps_are_whole_and_examples_stand_in_the_options():
+    for name in ("count", "env", "profile", "report"):
+        command = importlib.import_module(f"tracer.cli.{name}").command
+        assert not command.get_short_help_str(80 - 13).endswith("...")
+    shown = " ".join(CliRunner().invoke(tracer.cli.tracer, ["profile", "--help"]).output.split())
+    for example in ("1,16,64", "--dim sequence=128", "cpu, cuda"):
+        assert example in shown
 
 
 def test_help_imports_nothing_heavy():

@@ -1,0 +1,75 @@
+import re
+import warnings
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from analyzers.views import ViewOptions, renderer
+
+pytest.importorskip("matplotlib")
+
+
+def png(trace, tmp_path, **options):
+    """The chart as an array (height × width × 4)."""
+    from matplotlib.image import imread
+
+    (tmp_path / "c.png").write_bytes(renderer("png")(trace, ViewOptions(**options)))
+    return imread(tmp_path / "c.png")
+
+
+def svg(trace, **options):
+    """The chart's text, which an SVG keeps in comments, and whether a bar is red."""
+    text = renderer("svg")(trace, ViewOptions(**options)).decode()
+    return re.findall("<!-- (.*) -->", text), bool(re.search("<path [^>]*fill: #c44e52", text))
+
+
+def test_charts_are_pictures_and_the_same_trace_gives_the_same_svg(trace):
+    assert renderer("png")(trace, ViewOptions())[:8] == b"\x89PNG\r\n\x1a\n"
+    first, second = (renderer("svg")(trace, ViewOptions(threshold=1.0)) for _ in range(2))
+    assert first == second
+    assert first != renderer("svg")(trace, ViewOptions(threshold=1e6))
+
+
+def test_the_chart_reddens_what_stands_out_and_says_why(counted):
+    texts, red = svg(counted)
+    assert any(text.startswith("red: ≥ 221 k MACs, twice the median") for text in texts)
+    assert red
+
+
+def test_bars_that_are_nearly_equal_are_all_plain(counted):
+    nodes = counted.nodes.assign(macs=pd.array(range(100, 108), "Int64"))
+    texts, red = svg(replace(counted, nodes=nodes))
+    assert not red
+    assert not any(text.startswith("red") for text in texts)
+
+
+def test_a_threshold_is_one_of_time(trace, counted):
+    assert any(text == "red: ≥ 0.50 µs" for text in svg(trace, threshold=0.5)[0])
+    assert svg(counted, threshold=0.5) == svg(counted)
+
+
+def test_a_chart_without_heights_begins_at_zero(counted):
+    nodes = counted.nodes.assign(macs=pd.array([0] * 8, "Int64"))
+    texts, red = svg(replace(counted, nodes=nodes))
+    assert not red
+    assert "0" in texts
+    assert not any(text.startswith("\N{MINUS SIGN}") for text in texts)
+
+
+def test_the_title_and_what_red_means_are_on_lines_of_their_own(counted, tmp_path):
+    model = replace(counted.model, name="a long name of a model " * 8)
+    named, plain = (png(t, tmp_path) for t in (replace(counted, model=model), counted))
+    assert named.shape == plain.shape
+    red = (named[..., 0] > 0.6) & (named[..., 1] < 0.5) & (named[..., 2] < 0.5)
+    black = named[..., :3].max(axis=2) < 0.3
+    first_red = int(red.any(axis=1).argmax())
+    assert black[:first_red].any()  # the title, above
+    assert not black[first_red : first_red + 8].any()  # and nothing of it beside
+
+
+def test_letters_that_the_font_lacks_warn_nobody(counted, tmp_path):
+    model = replace(counted.model, name="모델 \U0001f642")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        png(replace(counted, model=model), tmp_path)

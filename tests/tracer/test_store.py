@@ -1,0 +1,92 @@
+"""A saved trace comes back whole, or is refused in one line."""
+
+import sqlite3
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tracer
+from tests.graphs import residual
+from tracer import store
+from tracer.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return tracer.profile(residual(), batch=[1, 2], runs=3, warmup=0, threads=1)
+
+
+@pytest.fixture
+def file(trace, tmp_path):
+    (tmp_path / "r.trace").write_bytes(store.dumps(trace))
+    return tmp_path / "r.trace"
+
+
+def test_what_was_saved_comes_back(trace, file):
+    again = store.load(file)
+    pd.testing.assert_frame_equal(again.nodes, trace.nodes)
+    assert (again.model, again.environment, again.notes) == (
+        trace.model,
+        trace.environment,
+        trace.notes,
+    )
+    for one, other in zip(again.runs, trace.runs, strict=True):
+        assert one.kernels == other.kernels
+        np.testing.assert_array_equal(one.samples, other.samples)
+        np.testing.assert_array_equal(one.wall_us, other.wall_us)
+
+
+DAMAGE = {
+    "no table of nodes": "DROP TABLE nodes",
+    "no table of runs": "DROP TABLE runs",
+    "no table of kernels": "DROP TABLE kernels",
+    "a column renamed": "ALTER TABLE nodes RENAME COLUMN macs TO mocs",
+    "a column too many": "ALTER TABLE runs ADD COLUMN more TEXT",
+    "a format that is no number": "UPDATE meta SET value = 'x' WHERE key = 'format'",
+    "no model": "DELETE FROM meta WHERE key = 'model'",
+    "settings of another kind": "UPDATE meta SET value = '[]' WHERE key = 'settings'",
+    "text among the times": "UPDATE nodes SET time_us = 'soon' WHERE rowid = 2",
+    "half an integer": "UPDATE nodes SET macs = 0.5 WHERE rowid = 1",
+    "no such dtype": """UPDATE meta SET value = '{"macs":"int7"}' WHERE key = 'dtypes'""",
+    "samples that are text": "UPDATE kernels SET samples = 'abc'",
+    "samples that are a number": "UPDATE kernels SET samples = 5",
+    "samples cut short": "UPDATE kernels SET samples = (SELECT x'789c030000000001')",
+    "an unknown dtype of a kernel": "UPDATE kernels SET record = '{}'",
+    "the first kernel gone": "DELETE FROM kernels WHERE position = 0",
+    "the last kernel gone": "DELETE FROM kernels WHERE rowid = (SELECT max(rowid) FROM kernels)",
+    "a run gone": "DELETE FROM runs WHERE position = 1",
+    "a node gone": "DELETE FROM nodes WHERE rowid = 3",
+}
+
+
+@pytest.mark.parametrize("statement", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_trace_is_said_to_be_one(statement, file):
+    with sqlite3.connect(file) as database:
+        database.execute(statement)
+    database.close()
+    with pytest.raises(InputError, match=r"r\.trace: not a trace, or a damaged one \("):
+        store.load(file)
+
+
+def test_every_truncation_is_refused(file):
+    whole = file.read_bytes()
+    for length in range(0, len(whole), 4001):
+        file.write_bytes(whole[:length])
+        with pytest.raises(InputError, match=r"r\.trace"):
+            store.load(file)
+
+
+def test_a_path_that_the_system_refuses_is_told(tmp_path):
+    with pytest.raises(InputError, match="File name too long"):
+        store.load(tmp_path / ("x" * 300))
+    with pytest.raises(InputError, match="no such trace"):
+        store.load(tmp_path)
+
+
+def test_a_trace_of_a_newer_tracer_asks_for_it(file):
+    with sqlite3.connect(file) as database:
+        database.execute("UPDATE meta SET value = '999' WHERE key = 'format'")
+    database.close()
+    with pytest.raises(InputError, match="newer tracer"):
+        store.load(file)
