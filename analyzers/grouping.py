@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     import pandas as pd
 
 SUMMED = (
@@ -18,7 +16,7 @@ SUMMED = (
 )  # fmt: skip
 """Columns that add up over nodes; a sum of missing values alone is missing."""
 
-UNKNOWN_MODULE = "(no module)"
+UNKNOWN_MODULE, ROOT = "(no module)", "(root)"
 
 
 def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
@@ -42,18 +40,16 @@ def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
     shared = groups["op_type"].transform("size") > 1
     joined = nodes[shared].groupby(of[shared], sort=False)["op_type"].agg("+".join)
     folded.loc[joined.index, "op_type"] = joined
-    folded["module"] = _modules(nodes, of, folded["module"])
+    modules = nodes[shared].dropna(subset="module")
+    spanned = modules.groupby(of[shared & nodes["module"].notna()], sort=False)["module"].agg(_span)
+    folded.loc[spanned.index, "module"] = spanned
     return folded.reset_index(drop=True)
 
 
-def _modules(nodes: pd.DataFrame, of: npt.NDArray[np.integer[Any]], first: pd.Series[Any]) -> Any:
-    """The module of each kernel; one that was fused across modules names them all."""
-    known = nodes["module"].notna().to_numpy()
-    several = nodes[known].groupby(of[known], sort=False)["module"].agg(dict.fromkeys)
-    several = several[several.map(len) > 1]
-    modules = first.copy()
-    modules.loc[several.index] = several.map("+".join)
-    return modules
+def _span(modules: pd.Series[Any]) -> str:
+    """One module, or all that a kernel was fused across."""
+    names = list(dict.fromkeys(modules))
+    return "+".join(name or ROOT for name in names) if len(names) > 1 else str(names[0])
 
 
 def by_op(nodes: pd.DataFrame) -> pd.DataFrame:
@@ -64,7 +60,7 @@ def by_op(nodes: pd.DataFrame) -> pd.DataFrame:
 def by_module(nodes: pd.DataFrame) -> pd.DataFrame:
     """A row for each module; nodes of no known module are together."""
     folded = by_node(nodes)
-    module = folded["module"].fillna(UNKNOWN_MODULE).replace("", "(root)")
+    module = folded["module"].fillna(UNKNOWN_MODULE).replace("", ROOT)
     return _fold(folded.assign(module=module), "module")
 
 

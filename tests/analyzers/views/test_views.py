@@ -218,3 +218,12 @@ def test_a_narrow_terminal_shows_times_and_cuts_names(trace, width):
     assert max(map(len, lines)) <= width
     for column, least in (("node", 20), ("share", 30), ("op", 40), ("MACs", 40), ("±", 60)):
         assert (column in head) or width < least
+
+
+def test_a_kernel_fused_across_modules_names_them_all(trace):
+    nodes = trace.nodes.assign(module=["a", "a", "b", "c", "", "d", "d", "e"])
+    nodes["kernels"] = ["k1", "k1", "k2", "k2", "k3", "k3", "k4", "k5"]
+    nodes.loc[[1, 3, 5], "time_us"] = None
+    folded = grouped(nodes, "module").set_index("module")
+    assert set(folded.index) == {"a", "b+c", "(root)+d", "d", "e"}
+    assert folded["time_us"].sum() == pytest.approx(nodes["time_us"].sum())
