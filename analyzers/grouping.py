@@ -22,8 +22,8 @@ UNKNOWN_MODULE, ROOT = "(no module)", "(root)"
 def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
     """A row for each kernel or single node, in the order of the graph; fused nodes share one.
 
-    `node` and the statistics are those of the first node; `op_type` and `module` name all, `nodes`
-    counts.
+    `node`, `module` and the statistics are those of the first node; `op_type` and `modules` name
+    all, `nodes` counts.
     """
     timed = bool(nodes["time_us"].notna().any())
     # A kernel of the runtime's own stands for no other row, whatever it shares its name with.
@@ -42,7 +42,8 @@ def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
     folded.loc[joined.index, "op_type"] = joined
     modules = nodes[shared].dropna(subset="module")
     spanned = modules.groupby(of[shared & nodes["module"].notna()], sort=False)["module"].agg(_span)
-    folded.loc[spanned.index, "module"] = spanned
+    folded["modules"] = folded["module"]
+    folded.loc[spanned.index, "modules"] = spanned
     return folded.reset_index(drop=True)
 
 
@@ -60,7 +61,7 @@ def by_op(nodes: pd.DataFrame) -> pd.DataFrame:
 def by_module(nodes: pd.DataFrame) -> pd.DataFrame:
     """A row for each module; nodes of no known module are together."""
     folded = by_node(nodes)
-    module = folded["module"].fillna(UNKNOWN_MODULE).replace("", ROOT)
+    module = folded["modules"].fillna(UNKNOWN_MODULE).replace("", ROOT)
     return _fold(folded.assign(module=module), "module")
 
 
