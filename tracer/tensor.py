@@ -47,20 +47,6 @@ class TensorType:
         return f"{self.dtype}[{','.join('?' if d is None else str(d) for d in self.shape)}]"
 
 
-def parse(text: str) -> TensorType:
-    """The inverse of `str(TensorType)`: `float32[1,3,?,seq]`."""
-    dtype, _, inside = text.removesuffix("]").partition("[")
-    if inside == "...":
-        return TensorType(dtype, None)
-    return TensorType(dtype, tuple(_parse_dim(dim) for dim in inside.split(",") if dim))
-
-
-def _parse_dim(text: str) -> Dim:
-    if text == "?":
-        return None
-    return int(text) if text.isdigit() else text
-
-
 @cache
 def bits_of(dtype: str) -> int | None:
     """Width of one element in bits; None for strings, whose width is not fixed."""
