@@ -1,8 +1,6 @@
 import onnx
 import onnx.parser
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
 from tracer import loading, shapes, tensor
