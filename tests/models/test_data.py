@@ -193,6 +193,8 @@ def test_an_archive_without_test_images_gives_a_fifth(tiny_data):
         ({"x": np.full((3, 8, 8), np.nan), "y": np.zeros(3, int)}, "not finite"),
         ({"x": np.zeros((3, 8, 8)), "y": np.zeros(3)}, "y is not a class index"),
         ({"x": np.zeros((3, 8, 8)), "y": np.array([0, -1, 1])}, "y is not a class index"),
+        ({"x": np.zeros((3, 8, 8)), "y": np.array([0, 1, 10**9])}, "reaches 1000000000"),
+        ({"x": np.zeros((3, 8, 8)), "y": np.array([0, 1, 2**64 - 1], np.uint64)}, "from 0, below"),
         ({"x": np.zeros((1, 8, 8)), "y": np.zeros(1, int)}, "1 images cannot be split"),
         ({"x": np.zeros((0, 8, 8)), "y": np.zeros(0, int)}, "do not fit"),
         ({"x": np.zeros((3, 8, 8)), "y": np.array([{}] * 3)}, "not an .npz of plain arrays"),
