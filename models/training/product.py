@@ -15,6 +15,7 @@ from tracer.files import write_atomically
 if TYPE_CHECKING:
     from exporters.records import Exported
 
+AGREEMENT = 1e-4  # how far the export may be from the framework, in parts of the outputs' range
 LABELS_KEY = "io.github.tracer-onnx.labels"
 DATA_KEY = "io.github.tracer-onnx.trained-on"
 
@@ -29,7 +30,9 @@ def export(learner: Learner, settings: Settings, labels: tuple[str, ...], path: 
     import exporters
 
     options = exporters.ExportOptions(
-        framework=settings.framework, keep_batchnorm=settings.framework == "torch"
+        framework=settings.framework,
+        keep_batchnorm=settings.framework == "torch",
+        rtol=AGREEMENT,
     )
     with tempfile.TemporaryDirectory() as folder:  # nobody should see it without its labels
         exported = exporters.export(

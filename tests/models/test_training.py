@@ -197,6 +197,7 @@ def test_the_command_prints_a_row_an_epoch_and_leaves_weights_and_model(
     assert rows[0].split()[:3] == ["epoch", "loss", "accuracy"]
     assert [row.split()[0] for row in rows[1:]] == ["1", "2"]
     assert f"wrote {out / 'model.onnx'}: 12 nodes" in result.stderr
+    assert f"within 0.01% of the range of {framework}'s outputs" in result.stderr
     logged = [json.loads(line) for line in (out / "log.jsonl").read_text("utf-8").splitlines()]
     assert [f"{row['loss']:.4f}" for row in logged] == [row.split()[1] for row in rows[1:]]
 
@@ -217,6 +218,11 @@ def test_the_command_prints_a_row_an_epoch_and_leaves_weights_and_model(
     kept.restore(out / f"snapshot{kept.snapshot_suffix}")
     for (_, found), (_, expected) in zip(weights_of(fresh), weights_of(kept), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+def test_the_help_lists_the_families():
+    said = CliRunner().invoke(train.command, ["--help"]).output
+    assert f"Families: {', '.join(families.names())}" in " ".join(said.split())
 
 
 def test_an_interrupted_command_keeps_its_epochs_and_says_how_to_go_on(tmp_path, tiny_data):
