@@ -70,12 +70,12 @@ class RunFolder:
         logged, expected = [row.epoch for row in rows], list(range(1, done + 1))
         if logged not in (expected, [*expected, done + 1]):
             raise InputError(
-                f"{self.path / LOG}: does not fit {snapshot.name}, which holds {done} epochs",
+                f"{self.path / LOG}: does not fit {snapshot.name} (epochs done: {done})",
                 "Bring both files back as the run left them, or start a new run.",
             )
         if settings.epochs < done:
             raise UsageError(
-                f"{self.path}: {done} epochs are done, and only {settings.epochs} are asked for",
+                f"{self.path}: is at epoch {done}, past the {settings.epochs} asked for",
                 f"Give --epochs {done} or more, or leave it out.",
             )
         self._write_settings(settings)

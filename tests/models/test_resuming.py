@@ -42,14 +42,14 @@ def test_a_log_that_does_not_reach_the_snapshot_is_refused(finished, kept):
     else:
         log.write_text("".join(lines[:kept]), "utf-8")
     before = contents(finished)
-    with pytest.raises(InputError, match=r"does not fit snapshot.pt, which holds 2 epochs"):
+    with pytest.raises(InputError, match=r"does not fit snapshot.pt \(epochs done: 2\)"):
         session.resume({"epochs": 3}, finished, Path())
     assert contents(finished) == before
 
 
 def test_a_log_without_its_snapshot_is_refused(finished):
     (finished.path / "snapshot.pt").unlink()
-    with pytest.raises(InputError, match=r"log.jsonl: does not fit snapshot.pt, which holds 0"):
+    with pytest.raises(InputError, match=r"log.jsonl: does not fit snapshot.pt \(epochs done: 0\)"):
         session.resume({}, finished, Path())
 
 
@@ -62,7 +62,9 @@ def test_a_log_of_something_else_is_refused(finished, line):
 
 def test_fewer_epochs_than_are_done_are_refused_and_the_settings_stay(finished):
     before = contents(finished)
-    with pytest.raises(UsageError, match=r"2 epochs are done, and only 1 .*Give --epochs 2 or mo"):
+    with pytest.raises(
+        UsageError, match=r"is at epoch 2, past the 1 asked for.*Give --epochs 2 or mo"
+    ):
         session.resume({"epochs": 1}, finished, Path())
     assert contents(finished) == before
 
