@@ -13,7 +13,10 @@ from tracer.errors import UsageError
 if TYPE_CHECKING:
     from exporters.records import Exporter
 
-_EXTRAS = {"torch": "torch", "onnxscript": "torch", "safetensors": "torch", "chainer": "chainer"}
+_EXTRAS = {
+    **{"torch": "torch", "onnxscript": "torch", "safetensors": "torch", "chainer": "chainer"},
+    **{"PIL": "train", "sklearn": "train", "tensorboardX": "train"},
+}
 
 
 def frameworks() -> list[str]:

@@ -9,9 +9,9 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from models import families
+from models import families, options
 from models.classification import classify
-from models.data import DEFAULT_FOLDER, images, load
+from models.data import images, load
 from tracer import cli, loading
 from tracer.errors import InputError, UsageError
 
@@ -20,14 +20,8 @@ from tracer.errors import InputError, UsageError
 @click.argument("model")
 @click.option("--image", type=click.Path(path_type=Path), help="A PNG or JPEG file.")
 @click.option("--data", help="digits, cifar10, mnist, or an .npz: take a test image from there.")
-@click.option("--index", type=click.IntRange(0), default=0, help="Which test image of --data.")
-@click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=DEFAULT_FOLDER,
-    show_default=True,
-    help="Where the files of cifar10 and mnist lie.",
-)
+@click.option("--index", type=click.IntRange(0), help="Which test image of --data. Default: 0.")
+@options.data_dir
 @click.option(
     "--framework",
     type=click.Choice(families.FRAMEWORKS),
@@ -39,7 +33,7 @@ def command(
     model: str,
     image: Path | None,
     data: str | None,
-    index: int,
+    index: int | None,
     data_dir: Path,
     framework: str,
     debug: bool,
@@ -52,22 +46,32 @@ def command(
       python -m models.predict lenet --data digits --index 7
       python -m models.predict runs/resnet/model.onnx --image cat.png
     """
-    if (image is None) == (data is None):
-        raise UsageError("one image is needed", "Give --image FILE, or --data NAME --index N.")
     known = model in families.names()
     found = loading.load(families.shipped(model, framework) if known else model)
-    if image is not None:
-        pixels = images.read(image)
-    else:
-        assert data is not None
-        pixels, truth = _test_image(data, data_dir, index)
-        click.echo(f"label  {truth}")
+    pixels, truth = _asked_image(image, data, index, data_dir)
     guesses = classify(found, pixels)
+    if truth is not None:
+        click.echo(f"label  {truth}")
     click.echo(f"top-1  {guesses[0].label}  {guesses[0].probability:.2%}")
     click.echo(f"top-{len(guesses)}")
     width = max(len(guess.label) for guess in guesses)
     for rank, guess in enumerate(guesses, 1):
         click.echo(f"  {rank}  {guess.label:{width}}  {guess.probability:7.2%}")
+
+
+def _asked_image(
+    image: Path | None, data: str | None, index: int | None, folder: Path
+) -> tuple[NDArray[np.generic], str | None]:
+    """The one image that is asked for, and its label where that is known."""
+    if image is not None and data is not None:
+        raise UsageError("--image and --data are two images", "Give one of them.")
+    if image is not None and index is not None:
+        raise UsageError("--index is for --data; --image is one image already", "Leave it out.")
+    if image is not None:
+        return images.read(image), None
+    if data is not None:
+        return _test_image(data, folder, index or 0)
+    raise UsageError("no image is given", "Give --image FILE, or --data NAME --index N.")
 
 
 def _test_image(data: str, folder: Path, index: int) -> tuple[NDArray[np.generic], str]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from models import families
-from models.data import DEFAULT_FOLDER
+from models import families, options
 from models.training import session
 from models.training.folder import RunFolder
 from models.training.loop import Epoch
+from models.training.product import AGREEMENT
 from models.training.tensorboard import Board
 from tracer import cli, loading
 from tracer.cli import _options
@@ -22,17 +22,14 @@ from tracer.cli._progress import progress
 HEADER = "epoch      loss  accuracy  val. loss  val. accuracy  seconds"
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=f"Families: {', '.join(families.names())}.",
+)
 @click.argument("family")
 @click.option("--framework", type=click.Choice(families.FRAMEWORKS), help="Default: torch.")
 @click.option("--data", help="digits (default), cifar10, mnist, or an .npz with x and y.")
-@click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=DEFAULT_FOLDER,
-    show_default=True,
-    help="Where the files of cifar10 and mnist lie.",
-)
+@options.data_dir
 @click.option("--epochs", type=click.IntRange(1), help="Default: the family's recipe.")
 @click.option("--batch", type=click.IntRange(1), help="Default: the family's recipe.")
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate of Adam.")
@@ -104,7 +101,7 @@ def train(run: session.Session, board: Board | None) -> None:
     click.echo(f"wrote {weights}", err=True)
     click.echo(
         f"wrote {exported.path}: {exported.nodes} nodes, opset {exported.opset}, "
-        f"within {exported.max_abs_error:.1e} of {exported.framework}",
+        f"within {AGREEMENT:.2%} of the range of {exported.framework}'s outputs",
         err=True,
     )
 
@@ -113,6 +110,8 @@ def _epochs(run: session.Session, board: Board | None) -> None:
     click.echo(HEADER)
     for row in run.rows:
         click.echo(_line(row))
+        if board is not None and board.is_new:
+            board.add_epoch(row)
     try:
         with progress() as report:
             for row in run.epochs(report):

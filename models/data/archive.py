@@ -12,6 +12,7 @@ from models.data.dataset import Dataset, Split, split
 from tracer.errors import InputError
 
 TEST_SHARE = 5  # one image of five is a test image where the file has no test images of its own
+MOST_CLASSES = 2**16  # three times as many as the whole of ImageNet has
 _HINT = (
     "It holds x [N, C, H, W] or [N, H, W], uint8 or float, and y [N], integers; "
     "optionally x_test and y_test."
@@ -44,6 +45,16 @@ def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
         raise InputError(f"{path}: not an .npz of plain arrays ({error})", _HINT) from error
 
 
+def _check_classes(what: str, y: NDArray[np.generic]) -> None:
+    if not np.issubdtype(y.dtype, np.integer) or int(np.min(y)) < 0:
+        raise InputError(f"{what} is not a class index in every row", _HINT)
+    if int(np.max(y)) >= MOST_CLASSES:
+        raise InputError(
+            f"{what} reaches {np.max(y)}: a model has a neuron for each class up to the last",
+            f"Number the classes from 0, below {MOST_CLASSES}.",
+        )
+
+
 def _split(path: Path, arrays: dict[str, NDArray[np.generic]], suffix: str) -> Split:
     missing = [name for name in (f"x{suffix}", f"y{suffix}") if name not in arrays]
     if missing:
@@ -56,6 +67,5 @@ def _split(path: Path, arrays: dict[str, NDArray[np.generic]], suffix: str) -> S
         raise InputError(f"{path}: x{suffix} is {x.dtype}", _HINT)
     if x.dtype != np.uint8 and not np.isfinite(x).all():
         raise InputError(f"{path}: x{suffix} has values that are not finite", "Clean it first.")
-    if not np.issubdtype(y.dtype, np.integer) or y.min() < 0:
-        raise InputError(f"{path}: y{suffix} is not a class index in every row", _HINT)
+    _check_classes(f"{path}: y{suffix}", y)
     return Split(x if x.dtype == np.uint8 else x.astype(np.float32), y.astype(np.int64))

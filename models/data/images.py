@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from models.installed import require
 from tracer.errors import InputError
 
 Pixels = NDArray[np.generic]
@@ -30,6 +31,7 @@ def fit(x: Pixels, shape: tuple[int, int, int]) -> Pixels:
     x = _channels(x, channels)
     if x.shape[2:] == (height, width):
         return x
+    require("resizing images", "PIL")
     grey_in_colours = x.strides[1] == 0  # resize one of three equal planes
     planes = x[:, :1] if grey_in_colours else x
     resized = np.stack([[_resize(p, height, width) for p in image] for image in planes])
@@ -38,6 +40,7 @@ def fit(x: Pixels, shape: tuple[int, int, int]) -> Pixels:
 
 def read(path: Path) -> Pixels:
     """An image file as uint8 [1, C, H, W], C 1 or 3. Raises InputError where it is none."""
+    require("reading an image file", "PIL")
     from PIL import Image, UnidentifiedImageError
 
     try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,14 @@ import numpy as np
 
 from exporters.chainer import compat
 from models import families
-from models.training.learner import Classes, Floats
-from tracer.errors import InputError
+from models.training.learner import Classes, Floats, no_snapshot
 
 chainer: Any = compat.load()
 
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, OSError),
+    *(LookupError, ValueError, TypeError, AttributeError),
+)
 _MODEL, _ADAM, _RANDOM = "model/", "adam/", "random/"
 
 
@@ -50,7 +55,7 @@ class ChainerLearner:
             loss = chainer.functions.softmax_cross_entropy(output, _labels(y))
         return _scored(loss, output, y)
 
-    def save(self, path: Path, epoch: int) -> None:
+    def snapshot(self, epoch: int) -> bytes:
         """Everything that the next epoch depends on, as arrays."""
         serializer = chainer.serializers.DictionarySerializer()
         serializer[_MODEL].save(self._model)
@@ -60,11 +65,12 @@ class ChainerLearner:
         arrays = {f"{_RANDOM}{key}": np.asarray(value) for key, value in random.items()}
         arrays |= serializer.target
         arrays["epoch"] = np.asarray(epoch)
-        with path.open("wb") as stream:
-            np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take arrays for a flag
+        file = io.BytesIO()
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # the stubs take arrays for a flag
+        return file.getvalue()
 
     def restore(self, path: Path) -> int:
-        """The state that `save` wrote; numpy refuses pickled objects, so it runs no code."""
+        """The state of a `snapshot`; numpy refuses pickled objects, so it runs no code."""
         try:
             with np.load(path, allow_pickle=False) as archive:
                 deserializer = chainer.serializers.NpzDeserializer(archive)
@@ -74,16 +80,14 @@ class ChainerLearner:
                 keys, *rest = (archive[_RANDOM + name] for name in names)
                 np.random.set_state(("MT19937", keys, *(value.item() for value in rest)))
                 return int(archive["epoch"])
-        except (zipfile.BadZipFile, KeyError, ValueError, TypeError, EOFError, OSError) as error:
-            why = str(error).partition("\n")[0] or type(error).__name__
-            raise InputError(
-                f"{path}: not a snapshot of this model ({why})", "Start a new run."
-            ) from error
+        except _BROKEN as error:
+            raise no_snapshot(path) from error
 
-    def save_weights(self, path: Path) -> None:
+    def weights(self) -> bytes:
         """What `chainer.serializers.load_npz` reads."""
-        with path.open("wb") as stream:
-            chainer.serializers.save_npz(stream, self._model)
+        file = io.BytesIO()
+        chainer.serializers.save_npz(file, self._model)
+        return file.getvalue()
 
 
 def new(family: str, arguments: Mapping[str, object], lr: float, seed: int) -> ChainerLearner:

@@ -6,15 +6,14 @@ Every file is replaced as a whole, so that a run that dies leaves its last compl
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from models.training.learner import Learner
-from models.training.loop import Epoch
+from models.training.loop import Epoch, from_json
 from models.training.settings import Settings
 from tracer.errors import InputError, UsageError
+from tracer.files import write_atomically
 
 SETTINGS = "settings.json"
 LOG = "log.jsonl"
@@ -55,36 +54,48 @@ class RunFolder:
             saved = json.loads(file.read_text("utf-8"))
         except ValueError as error:
             raise InputError(f"{file}: not JSON ({error})", "Start a new run.") from error
-        return saved if isinstance(saved, dict) else {}
+        if not isinstance(saved, dict):
+            raise InputError(f"{file}: not the settings of a run", "Start a new run.")
+        return saved
 
     def resume(self, settings: Settings, learner: Learner) -> list[Epoch]:
         """Bring `learner` back to the last snapshot; the epochs up to it, none if it died sooner.
 
-        Raises InputError for a snapshot or a log that is not of this run.
+        Raises InputError for a snapshot or a log that is not of this run, UsageError where it is
+        already past the epochs of `settings`; nothing is written then.
         """
         snapshot = self._snapshot(learner)
         done = learner.restore(snapshot) if snapshot.is_file() else 0
+        rows = self._log()
+        logged, expected = [row.epoch for row in rows], list(range(1, done + 1))
+        if logged not in (expected, [*expected, done + 1]):
+            raise InputError(
+                f"{self.path / LOG}: does not fit {snapshot.name} (epochs done: {done})",
+                "Bring both files back as the run left them, or start a new run.",
+            )
+        if settings.epochs < done:
+            raise UsageError(
+                f"{self.path}: is at epoch {done}, past the {settings.epochs} asked for",
+                f"Give --epochs {done} or more, or leave it out.",
+            )
         self._write_settings(settings)
-        return [row for row in self._log() if row.epoch <= done]
+        return rows[:done]
 
     def record(self, rows: list[Epoch], learner: Learner) -> None:
         """Keep the log and then the state: a log ahead of its snapshot is cut when resumed."""
         lines = "".join(f"{json.dumps(row.to_json())}\n" for row in rows)
-        with replacing(self.path / LOG) as file:
-            file.write_text(lines, "utf-8")
-        with replacing(self._snapshot(learner)) as file:
-            learner.save(file, rows[-1].epoch)
+        write_atomically(self.path / LOG, lines.encode())
+        write_atomically(self._snapshot(learner), learner.snapshot(rows[-1].epoch))
 
     def finish(self, learner: Learner) -> Path:
         """Write the final weights and return where."""
         weights = self.path / f"weights{learner.weights_suffix}"
-        with replacing(weights) as file:
-            learner.save_weights(file)
+        write_atomically(weights, learner.weights())
         return weights
 
     def _write_settings(self, settings: Settings) -> None:
-        with replacing(self.path / SETTINGS) as file:
-            file.write_text(json.dumps(settings.to_json(), indent=2) + "\n", "utf-8")
+        text = json.dumps(settings.to_json(), indent=2) + "\n"
+        write_atomically(self.path / SETTINGS, text.encode())
 
     def _snapshot(self, learner: Learner) -> Path:
         return self.path / f"snapshot{learner.snapshot_suffix}"
@@ -94,24 +105,6 @@ class RunFolder:
         if not file.is_file():
             return []
         try:
-            return [Epoch(**json.loads(line)) for line in file.read_text("utf-8").splitlines()]
+            return [from_json(json.loads(line)) for line in file.read_text("utf-8").splitlines()]
         except (ValueError, TypeError) as error:
             raise InputError(f"{file}: not the log of a run", "Start a new run.") from error
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file to write beside `path` that takes its place if nothing goes wrong.
-
-    Raises InputError where the disk is full or the folder cannot be written.
-    """
-    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-    try:
-        yield partial
-        partial.replace(path)
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be written ({error.strerror})", "Make room or give another --out."
-        ) from error
-    finally:
-        partial.unlink(missing_ok=True)

@@ -10,6 +10,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from models.installed import require
+from tracer.errors import InputError
+
+_PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "torch": ("torch", "safetensors", "onnxscript"),
+    "chainer": (),  # its learner looks for Chainer itself, which needs help to be imported
+}
+
 Floats = NDArray[np.float32]
 Classes = NDArray[np.int64]
 
@@ -34,20 +42,35 @@ class Learner(Protocol):
     def score(self, x: Floats, y: Classes) -> tuple[float, int]:
         """Judge a batch, as inference sees it; nothing is learned."""
 
-    def save(self, path: Path, epoch: int) -> None:
-        """Write weights, optimizer and random state after `epoch`, and nothing to unpickle."""
+    def snapshot(self, epoch: int) -> bytes:
+        """A file of weights, optimizer and random state after `epoch`, and nothing to unpickle."""
 
     def restore(self, path: Path) -> int:
-        """Go back to a saved state and return its epoch. Raises InputError where it is no fit."""
+        """Go back to a snapshot and return its epoch. Raises InputError where it is no fit."""
 
-    def save_weights(self, path: Path) -> None:
-        """Write the weights alone."""
+    def weights(self) -> bytes:
+        """A file of the weights alone."""
+
+
+def no_snapshot(path: Path) -> InputError:
+    """The error for a file that is broken or of another model.
+
+    What a framework says of such a file is about its own format and may advise to unpickle it.
+    """
+    return InputError(
+        f"{path}: not a snapshot of this model", "It is broken or of another run: start a new run."
+    )
 
 
 def new_learner(
     family: str, framework: str, arguments: Mapping[str, object], lr: float, seed: int
 ) -> Learner:
-    """A beginner of `family`. Raises UsageError as `families.build` does."""
+    """A beginner of `family`.
+
+    Raises UsageError as `families.build` does, or where a package is missing, be it one that only
+    the export needs: nobody should train for hours to be told then.
+    """
+    require(f"training in {framework}", *_PACKAGES[framework])
     module = importlib.import_module(f"models.training.{framework}_learner")
     learner: Learner = module.new(family, arguments, lr, seed)
     return learner

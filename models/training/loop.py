@@ -35,24 +35,45 @@ class Epoch:
         return asdict(self)
 
 
+def from_json(saved: object) -> Epoch:
+    """What `to_json` gave. Raises TypeError for anything else."""
+    if not isinstance(saved, dict):
+        raise TypeError(f"{saved!r} is no epoch")
+    for name, value in saved.items():
+        kinds = int if name == "epoch" else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise TypeError(f"{name} is {value!r}")
+    return Epoch(**saved)
+
+
 def train(
     learner: Learner, dataset: Dataset, settings: Settings, done: int, progress: Progress
 ) -> Iterator[Epoch]:
     """Train the epochs after `done` up to `settings.epochs`; each comes out as it ends.
 
     `dataset` is already of the model's input shape. `progress` is called with (images done, images
-    of the epoch, what is going on). Raises TracerError where the loss is no longer finite.
+    of the epoch, what is going on). Raises TracerError where a loss is no longer finite.
     """
     for epoch in range(done + 1, settings.epochs + 1):
         start = time.perf_counter()
         loss, accuracy = _learn(learner, dataset.train, settings, epoch, progress)
-        if not math.isfinite(loss):
-            raise TracerError(
-                f"training diverged: the loss of epoch {epoch} is {loss}", "Lower --lr."
-            )
+        _require_finite(loss, f"the loss of epoch {epoch}")
         validation_loss, validation_accuracy = judge(learner, dataset.test)
+        _require_finite(validation_loss, f"the validation loss of epoch {epoch}")
         seconds = time.perf_counter() - start
         yield Epoch(epoch, loss, accuracy, validation_loss, validation_accuracy, seconds)
+
+
+def batches(count: int, size: int) -> list[slice]:
+    """Which places of an epoch's order are learned from at once.
+
+    A last image that would be alone goes with those before it: batch normalisation cannot learn
+    from a single value.
+    """
+    starts = list(range(0, count, size))
+    if count % size == 1 and size > 1 and len(starts) > 1:
+        starts.pop()
+    return [slice(*ends) for ends in zip(starts, [*starts[1:], count], strict=True)]
 
 
 def judge(learner: Learner, split: Split) -> tuple[float, float]:
@@ -76,10 +97,15 @@ def _learn(
     what = f"epoch {epoch}/{settings.epochs}"
     scores = []
     progress(0, len(split), what)
-    for start in range(0, len(split), settings.batch):
-        scores.append(learner.step(*split.batch(chosen[start : start + settings.batch])))
-        progress(min(start + settings.batch, len(split)), len(split), what)
+    for places in batches(len(split), settings.batch):
+        scores.append(learner.step(*split.batch(chosen[places])))
+        progress(places.stop, len(split), what)
     return _mean(scores, len(split))
+
+
+def _require_finite(loss: float, what: str) -> None:
+    if not math.isfinite(loss):
+        raise TracerError(f"training diverged: {what} is {loss}", "Lower --lr.")
 
 
 def _mean(scores: list[tuple[float, int]], count: int) -> tuple[float, float]:

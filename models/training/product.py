@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models.training.folder import replacing
 from models.training.learner import Learner
 from models.training.settings import Settings
+from tracer.files import write_atomically
 
 if TYPE_CHECKING:
     from exporters.records import Exported
 
+AGREEMENT = 1e-4  # how far the export may be from the framework, in parts of the outputs' range
 LABELS_KEY = "io.github.tracer-onnx.labels"
 DATA_KEY = "io.github.tracer-onnx.trained-on"
 
@@ -28,20 +30,26 @@ def export(learner: Learner, settings: Settings, labels: tuple[str, ...], path: 
     import exporters
 
     options = exporters.ExportOptions(
-        framework=settings.framework, keep_batchnorm=settings.framework == "torch", force=True
+        framework=settings.framework,
+        keep_batchnorm=settings.framework == "torch",
+        rtol=AGREEMENT,
     )
-    with replacing(path) as file:
+    with tempfile.TemporaryDirectory() as folder:  # nobody should see it without its labels
         exported = exporters.export(
-            learner.model, file, input_shape=(1, *settings.input_shape), options=options
+            learner.model,
+            Path(folder) / path.name,
+            input_shape=(1, *settings.input_shape),
+            options=options,
         )
-        _stamp(file, {LABELS_KEY: json.dumps(labels), DATA_KEY: settings.data})
+        props = {LABELS_KEY: json.dumps(labels), DATA_KEY: settings.data}
+        write_atomically(path, _stamped(exported.path, props))
     return dataclasses.replace(exported, path=path)
 
 
-def _stamp(path: Path, props: dict[str, str]) -> None:
+def _stamped(path: Path, props: dict[str, str]) -> bytes:
     import onnx
 
     proto = onnx.load(path)
     for key, value in props.items():
         proto.metadata_props.add(key=key, value=value)
-    onnx.save(proto, path)
+    return proto.SerializeToString(deterministic=True)

@@ -88,15 +88,18 @@ def _prepare(settings: Settings, folder: RunFolder, data_dir: Path) -> Session:
             f"{settings.data} has {len(dataset.labels)} classes, not {arguments['classes']}",
             "Leave --arg classes out.",
         )
-    learner = new_learner(
-        settings.family, settings.framework, arguments, settings.lr, settings.seed
-    )
-    _probe(learner, dataset, settings)
-    return Session(settings, folder, dataset, learner)
+
+    def beginner() -> Learner:
+        return new_learner(
+            settings.family, settings.framework, arguments, settings.lr, settings.seed
+        )
+
+    _probe(beginner(), dataset, settings)
+    return Session(settings, folder, dataset, beginner())  # the probe has learned something
 
 
 def _probe(learner: Learner, dataset: Dataset, settings: Settings) -> None:
-    """Before anything is written: does the model take images of this size?"""
+    """Before anything is written: does the model take such images, and learn from so few?"""
     try:
         learner.score(*dataset.test.batch(slice(0, 2)))
     except Exception as error:  # each framework has its own for shapes that do not fit
@@ -104,4 +107,13 @@ def _probe(learner: Learner, dataset: Dataset, settings: Settings) -> None:
         raise UsageError(
             f"{settings.family} cannot take images of {settings.input_shape}: {why}",
             "Leave --size out, or give one the family's card allows.",
+        ) from error
+    fewest = min(s.stop - s.start for s in loop.batches(len(dataset.train), settings.batch))
+    try:
+        learner.step(*dataset.train.batch(slice(0, min(fewest, 2))))
+    except Exception as error:  # as batch normalisation, which wants more than one value
+        why = str(error).strip().partition("\n")[0]
+        raise UsageError(
+            f"{settings.family} cannot learn from a batch of {fewest}: {why}",
+            "Give a larger --batch, or more images.",
         ) from error

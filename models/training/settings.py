@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
 
-from tracer.errors import UsageError
+from models.families import FRAMEWORKS
+from tracer.errors import InputError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +32,34 @@ class Settings:
         return asdict(self)
 
 
+def _text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _whole(value: object, least: int = 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+_VALID: Mapping[str, Callable[[object], bool]] = {
+    "family": _text,
+    "framework": lambda value: value in FRAMEWORKS,
+    "data": _text,
+    "input_shape": lambda v: isinstance(v, list) and len(v) == 3 and all(map(_whole, v)),
+    "epochs": _whole,
+    "batch": _whole,
+    "lr": lambda value: isinstance(value, (int, float)) and value > 0,
+    "seed": lambda value: _whole(value, 0),
+    "arguments": lambda value: isinstance(value, dict),
+}
+
+
 def continued(saved: Mapping[str, object], asked: Mapping[str, object], where: str) -> Settings:
     """The settings of the run in `where`, with more epochs if more are `asked` for.
 
     `asked` holds what the user gave explicitly. Raises UsageError where it contradicts what was
-    saved, for that would be another run, or where what was saved is no settings.
+    saved, for that would be another run, InputError where what was saved is no settings.
     """
-    names = {f.name for f in fields(Settings)}
-    if set(saved) != names:
-        raise UsageError(f"{where}: these are not settings of a run", "Start a new one.")
+    settings = _from_json(saved, where)
     other = {
         name: value
         for name, value in asked.items()
@@ -47,12 +68,17 @@ def continued(saved: Mapping[str, object], asked: Mapping[str, object], where: s
     if other:
         changes = "; ".join(f"{name} {saved[name]}, not {value}" for name, value in other.items())
         raise UsageError(f"{where}: the run was started with {changes}", "Leave these out.")
-    shape = saved["input_shape"]
-    assert isinstance(shape, list)
-    settings = Settings(**{**saved, "input_shape": tuple(shape)})  # type: ignore[arg-type]
-    epochs = asked.get("epochs", settings.epochs)
-    assert isinstance(epochs, int)
-    return replace(settings, epochs=epochs)
+    return replace(settings, epochs=asked.get("epochs", settings.epochs))  # type: ignore[arg-type]
+
+
+def _from_json(saved: Mapping[str, object], where: str) -> Settings:
+    names = [f.name for f in fields(Settings)]
+    wrong = [name for name in names if not _VALID[name](saved.get(name))]
+    if wrong or set(saved) != set(names):
+        what = ", ".join(wrong or sorted(set(saved) - set(names)))
+        raise InputError(f"{where}: these are not settings of a run ({what})", "Start a new one.")
+    shape: Any = saved["input_shape"]
+    return Settings(**{**saved, "input_shape": tuple(shape)})  # type: ignore[arg-type]
 
 
 def _plain(value: object) -> object:

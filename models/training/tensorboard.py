@@ -6,14 +6,16 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from models.installed import require
 from models.training.loop import Epoch
-from tracer.errors import InputError, UsageError
+from tracer.errors import InputError
 
 if TYPE_CHECKING:
     import onnx
 
     from tracer.model import Model, Node
 
+EVENT_FILES = "events.out.tfevents.*"
 CURVES = {
     "loss/train": "loss",
     "loss/validation": "validation_loss",
@@ -24,20 +26,19 @@ CURVES = {
 
 
 class Board:
-    """An event file in `folder`.
+    """An event file in `folder`; `is_new` says that no earlier one lies there.
 
     Raises UsageError where tensorboardX is not installed, InputError for a folder that cannot be.
     """
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from tensorboardX.writer import FileWriter
-        except ImportError as error:
-            raise UsageError(
-                "tensorboardX is not installed", "pip install 'tracer-onnx[train]'."
-            ) from error
-        try:
-            self._writer: Any = FileWriter(str(folder))
+        require("--tensorboard", "tensorboardX")
+        from tensorboardX.writer import FileWriter
+
+        earlier = len(list(folder.glob(EVENT_FILES)))
+        self.is_new = not earlier
+        try:  # two files that begin in one second would have one name
+            self._writer: Any = FileWriter(str(folder), filename_suffix=f".{earlier}")
         except OSError as error:
             raise InputError(
                 f"{folder}: cannot be written ({error.strerror})", "Give another --tensorboard."

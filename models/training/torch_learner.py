@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch.nn import functional
 
 from models import families
-from models.training.learner import Classes, Floats
-from tracer.errors import InputError
+from models.training.learner import Classes, Floats, no_snapshot
+
+_BROKEN = (
+    *(pickle.UnpicklingError, RuntimeError, EOFError, OSError),
+    *(LookupError, ValueError, TypeError, AttributeError),
+)
 
 
 class TorchLearner:
@@ -47,7 +52,7 @@ class TorchLearner:
             output = self._model(torch.from_numpy(x))
             return _scored(functional.cross_entropy(output, torch.from_numpy(y)), output, y)
 
-    def save(self, path: Path, epoch: int) -> None:
+    def snapshot(self, epoch: int) -> bytes:
         """Everything that the next epoch depends on, as tensors and plain numbers."""
         state = {
             "epoch": epoch,
@@ -55,25 +60,24 @@ class TorchLearner:
             "adam": self._adam.state_dict(),
             "random": torch.get_rng_state(),
         }
-        torch.save(state, path)
+        file = io.BytesIO()
+        torch.save(state, file)
+        return file.getvalue()
 
     def restore(self, path: Path) -> int:
-        """The state that `save` wrote; `weights_only`, so that a foreign file runs no code."""
+        """The state of a `snapshot`; `weights_only`, so that a foreign file runs no code."""
         try:
             state = torch.load(path, weights_only=True)
             self._model.load_state_dict(state["model"])
             self._adam.load_state_dict(state["adam"])
             torch.set_rng_state(state["random"])
             return int(state["epoch"])
-        except (pickle.UnpicklingError, RuntimeError, KeyError, ValueError, EOFError) as error:
-            why = str(error).partition("\n")[0] or type(error).__name__
-            raise InputError(
-                f"{path}: not a snapshot of this model ({why})", "Start a new run."
-            ) from error
+        except _BROKEN as error:
+            raise no_snapshot(path) from error
 
-    def save_weights(self, path: Path) -> None:
+    def weights(self) -> bytes:
         """The state dict, as safetensors."""
-        save_file({name: t.contiguous() for name, t in self._model.state_dict().items()}, path)
+        return save({name: t.contiguous() for name, t in self._model.state_dict().items()})
 
 
 def new(family: str, arguments: Mapping[str, object], lr: float, seed: int) -> TorchLearner:

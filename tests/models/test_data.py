@@ -120,8 +120,23 @@ def test_mnist_is_read_from_its_idx_files(tmp_path, folder, suffix):
 
 
 def test_missing_mnist_is_told_with_what_to_get_and_where_to_put_it(tmp_path):
-    with pytest.raises(InputError, match=r"no train-images-idx3-ubyte or .*mnist, or give --data"):
+    with pytest.raises(InputError, match=r"no train-images-idx3-ubyte, .*mnist, or give --data"):
         data.load("mnist", tmp_path)
+    write_mnist(tmp_path / "mnist")
+    for name in ("train-labels-idx1-ubyte", "t10k-images-idx3-ubyte"):
+        (tmp_path / "mnist" / name).unlink()
+    with pytest.raises(InputError, match="no train-labels-idx1-ubyte, t10k-images-idx3-ubyte "):
+        data.load("mnist", tmp_path)
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_the_archive_of_cifar_10_is_unpacked_in_the_data_folder_itself(tmp_path, made):
+    """It brings its folder: unpacked inside that folder, nothing would be found."""
+    unpacked = tmp_path / "cifar-10-batches-bin"
+    if made:
+        unpacked.mkdir()
+    with pytest.raises(InputError, match=f"in {tmp_path}, which makes {unpacked}; or give"):
+        data.load("cifar10", tmp_path)
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=3).map(tuple))
@@ -193,6 +208,8 @@ def test_an_archive_without_test_images_gives_a_fifth(tiny_data):
         ({"x": np.full((3, 8, 8), np.nan), "y": np.zeros(3, int)}, "not finite"),
         ({"x": np.zeros((3, 8, 8)), "y": np.zeros(3)}, "y is not a class index"),
         ({"x": np.zeros((3, 8, 8)), "y": np.array([0, -1, 1])}, "y is not a class index"),
+        ({"x": np.zeros((3, 8, 8)), "y": np.array([0, 1, 10**9])}, "reaches 1000000000"),
+        ({"x": np.zeros((3, 8, 8)), "y": np.array([0, 1, 2**64 - 1], np.uint64)}, "from 0, below"),
         ({"x": np.zeros((1, 8, 8)), "y": np.zeros(1, int)}, "1 images cannot be split"),
         ({"x": np.zeros((0, 8, 8)), "y": np.zeros(0, int)}, "do not fit"),
         ({"x": np.zeros((3, 8, 8)), "y": np.array([{}] * 3)}, "not an .npz of plain arrays"),

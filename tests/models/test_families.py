@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections import Counter
@@ -72,16 +73,36 @@ def test_variants_of_the_small_resnet_can_be_exported(framework, variant, tmp_pa
 
 @pytest.mark.parametrize(("family", "framework"), DEFINITIONS)
 def test_a_definition_loads_by_its_path_alone(family, framework, monkeypatch):
+    """So that it can be exported from any folder; it may need nothing else of `models`."""
     families.build(family, framework, SMALL[family])  # makes Chainer importable
     monkeypatch.setattr(
         sys, "path", [p for p in sys.path if Path(p or ".").resolve() != families.FOLDER.parent]
     )
+    model = families.recipe(family).model
+    for name in [name for name in sys.modules if name.partition(".")[0] == "models"]:
+        monkeypatch.delitem(sys.modules, name)
     file = families.FOLDER / family / f"{framework}_net.py"
     spec = importlib.util.spec_from_file_location("by_path", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert getattr(module, families.recipe(family).model)(**SMALL[family])
+    assert getattr(module, model)(**SMALL[family])
+
+
+@pytest.mark.needs("torch", "chainer")
+@pytest.mark.parametrize(
+    ("family", "tables"),
+    [("resnet_cifar", ["RESIDUALS"]), ("resnet_imagenet", ["BLOCKS", "KINDS"])],
+)
+def test_twins_which_share_no_code_are_built_from_the_same_tables(family, tables):
+    families.build(family, "chainer", {})  # makes Chainer importable
+    torch, chainer = (
+        importlib.import_module(f"models.{family}.{framework}_net")
+        for framework in families.FRAMEWORKS
+    )
+    for table in tables:
+        assert getattr(torch, table) == getattr(chainer, table)
+    assert torch.nn.BatchNorm2d(1).eps == chainer.EPS
 
 
 def test_a_family_that_is_not_there_is_answered_with_those_that_are():

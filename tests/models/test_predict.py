@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from models import predict
+from models import families, predict
 from models.classification import classify
 from tracer import cli, loading
 from tracer.errors import ModelError
@@ -80,7 +80,9 @@ def test_a_shipped_model_is_found_by_its_family(family, framework, capsys):
     ("args", "code", "message"),
     [
         (["lenet"], 2, "Give --image FILE, or --data NAME --index N"),
-        (["lenet", "--image", "a.png", "--data", "digits"], 2, "one image is needed"),
+        (["lenet", "--image", "a.png", "--data", "digits"], 2, "are two images. Give one"),
+        (["lenet", "--image", "a.png", "--index", "0"], 2, "--index is for --data"),
+        (["lenet", "--index", "4"], 2, "no image is given"),
         (["lenet", "--image", "nowhere.png"], 3, "nowhere.png: no such file"),
         (["nowhere.onnx", "--data", "digits"], 3, "nowhere.onnx: no such file"),
         (["mnist", "--data", "digits"], 2, "no trained torch model of mnist is shipped"),
@@ -90,6 +92,33 @@ def test_bad_arguments_end_with_one_line_and_their_code(args, code, message, cap
     found, out, err = run(capsys, *args)
     assert (found, out) == (code, "")
     assert message in err
+
+
+def test_a_model_that_classifies_nothing_is_refused_before_a_label_is_printed(tmp_path, capsys):
+    text = (
+        '<ir_version: 10, opset_import: ["" : 20]> g (float[N,1,2,3] x) => (float[N,1,2,3] z)'
+        " { z = Neg (x) }"
+    )
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    code, out, err = run(capsys, tmp_path / "m.onnx", "--data", "digits")
+    assert (code, out) == (3, "")
+    assert "not [1, classes]" in err
+
+
+def examples() -> list[list[str]]:
+    """The documented commands that need no file of the reader's."""
+    guide = (families.FOLDER.parent / "docs" / "models.md").read_text("utf-8")
+    lines = [*guide.splitlines(), *str(predict.command.help).splitlines()]
+    calls = [line.split("models.predict ")[1] for line in lines if "models.predict " in line]
+    return [call.split() for call in calls if "--data digits" in call]
+
+
+def test_the_documented_examples_are_classified_correctly(capsys):
+    assert len(examples()) == 2
+    for example in examples():
+        _, out, _ = run(capsys, *example)
+        label, first, *_ = out.splitlines()
+        assert first.split()[1] == label.split()[1], example
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,20 @@ def test_every_shipped_node_knows_its_module_and_line(family, shipped_by):
     assert provenance.metadata(model.proto)["io.github.tracer-onnx.trained-on"] == "digits"
 
 
+@pytest.mark.parametrize(("family", "shipped_by"), SHIPPED)
+def test_the_line_a_shipped_layer_came_from_is_still_the_one_that_calls_it(family, shipped_by):
+    """Whoever moves a line of a definition makes its shipped models point elsewhere."""
+    layers = {"Conv", "BatchNormalization", "Gemm"}
+    checked = set()
+    for node in loading.load(families.shipped(family, shipped_by)).nodes:
+        if node.op_type in layers:
+            file, _, line = str(node.source).rpartition(":")
+            code = (families.FOLDER.parent / file).read_text("utf-8").splitlines()[int(line) - 1]
+            assert f"self.{str(node.module).rpartition('.')[2]}(" in code, (node.key, node.source)
+            checked.add(node.op_type)
+    assert checked >= {"Conv", "Gemm"}
+
+
 @pytest.mark.parametrize("shipped_by", families.FRAMEWORKS)
 def test_the_shipped_resnet_20_has_a_node_for_each_function_of_experiment_1(shipped_by):
     model = loading.load(families.shipped("resnet_cifar", shipped_by))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,17 +13,17 @@ from models import train
 from models.training.loop import Epoch
 from models.training.tensorboard import Board, graph_def
 from tracer import loading
+from tracer.errors import UsageError
 
 pytestmark = pytest.mark.needs("tensorboardX")
 
 
 def events(folder: Path) -> Iterator[object]:
-    """The records of the one event file: length, checksum, protobuf, checksum."""
+    """The records of the event files: length, checksum, protobuf, checksum."""
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.record_writer import masked_crc32c
 
-    (file,) = folder.glob("events.out.tfevents.*")
-    content = file.read_bytes()
+    content = b"".join(file.read_bytes() for file in folder.glob("events.out.tfevents.*"))
     while content:
         (length,) = struct.unpack("<Q", content[:8])
         data = content[12 : 12 + length]
@@ -103,3 +104,35 @@ def test_edges_follow_tensors_and_leave_weights_out():
         "outputs/z": ["choice"],
         "outputs/w": [],
     }
+
+
+@pytest.mark.needs("torch")
+def test_a_new_folder_gets_the_epochs_before_the_resume_and_an_old_one_does_not(
+    tmp_path, tiny_data
+):
+    args = ["lenet", "--data", str(tiny_data), "--out", str(tmp_path / "run")]
+    first, late = tmp_path / "first", tmp_path / "late"
+    for epochs, board in ((1, first), (2, late), (3, first)):
+        more = ["--epochs", str(epochs), "--tensorboard", str(board)]
+        resume = ["--resume"] if epochs > 1 else []
+        result = CliRunner().invoke(train.command, [*args, *more, *resume])
+        assert result.exit_code == 0, result.output
+    assert {step for _, step in scalars(late)} == {1, 2}
+    points = [(value.tag, event.step) for event in events(first) for value in event.summary.value]
+    assert sorted({step for _, step in points}) == [1, 3]
+    assert len(points) == len(set(points))
+
+
+def test_boards_that_open_in_one_second_keep_what_each_has(tmp_path):
+    for epoch in (1, 2, 3):
+        board = Board(tmp_path)
+        assert board.is_new == (epoch == 1)
+        board.add_epoch(Epoch(epoch, 2.0, 0.25, 2.5, 0.125, 3.0))
+        board.close()
+    assert {step for _, step in scalars(tmp_path)} == {1, 2, 3}
+
+
+def test_a_missing_tensorboardx_is_told_with_its_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(UsageError, match=r"needs 'tensorboardX'.*'tracer-onnx\[train\]'"):
+        Board(tmp_path)

@@ -30,7 +30,8 @@ def read(folder: Path) -> Dataset:
         raise InputError(
             f"CIFAR-10 is not in {place}: no {', '.join(missing)}",
             f"Unpack 'CIFAR-10 binary version' (cifar-10-binary.tar.gz, from "
-            f"https://www.cs.toronto.edu/~kriz/cifar.html) in {folder}, or give --data-dir.",
+            f"https://www.cs.toronto.edu/~kriz/cifar.html) in {folder}, which makes "
+            f"{folder / SUBFOLDER}; or give --data-dir.",
         )
     return Dataset("cifar10", _split(place, TRAIN), _split(place, TEST), LABELS)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from models.data.dataset import Dataset, split
-from tracer.errors import InputError
+from models.installed import require
 
 TEST_IMAGES = 360
 WHITE = 16
@@ -19,15 +19,11 @@ WHITE = 16
 def read(folder: Path) -> Dataset:
     """1,437 training and 360 test images, uint8 [N, 1, 8, 8]; `folder` is not looked at.
 
-    Raises InputError where scikit-learn is not installed.
+    Raises UsageError where scikit-learn is not installed.
     """
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise InputError(
-            "the digits come with scikit-learn, which is not installed",
-            "pip install 'tracer-onnx[train]'.",
-        ) from error
+    require("the data set digits", "sklearn")
+    from sklearn.datasets import load_digits
+
     bunch = load_digits()
     x = np.rint(bunch.images * (255 / WHITE)).astype(np.uint8)[:, None]
     train, test = split(x, bunch.target.astype(np.int64), TEST_IMAGES)

@@ -13,7 +13,7 @@ from models.data.dataset import Dataset, Split
 from tracer.errors import InputError
 
 FOLDERS = ("mnist", "MNIST/raw", "")
-STEMS = {"train": "train", "test": "t10k"}
+STEMS = ("train", "t10k")  # of the training and the test images
 IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
 UINT8 = 0x08  # the type byte of the idx header
 
@@ -23,12 +23,19 @@ def read(folder: Path) -> Dataset:
 
     Raises InputError where a file is missing or is not what its header says.
     """
-    train, test = (_split(folder, stem) for stem in STEMS.values())
+    wanted = [f"{stem}-{kind}" for stem in STEMS for kind in (IMAGES, LABELS)]
+    found = {name: path for name in wanted if (path := _find(folder, name))}
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        raise InputError(
+            f"MNIST is not in {folder}: no {', '.join(missing)} (nor as .gz)",
+            f"Put them into {folder / FOLDERS[0]}, or give --data-dir.",
+        )
+    train, test = (_split(found[f"{stem}-{IMAGES}"], found[f"{stem}-{LABELS}"]) for stem in STEMS)
     return Dataset("mnist", train, test, tuple(str(digit) for digit in range(10)))
 
 
-def _split(folder: Path, stem: str) -> Split:
-    images_path, labels_path = (_find(folder, f"{stem}-{kind}") for kind in (IMAGES, LABELS))
+def _split(images_path: Path, labels_path: Path) -> Split:
     x, y = read_idx(images_path, 3), read_idx(labels_path, 1)
     if len(x) != len(y):
         raise InputError(
@@ -40,17 +47,13 @@ def _split(folder: Path, stem: str) -> Split:
     return Split(x[:, None], y.astype(np.int64))
 
 
-def _find(folder: Path, name: str) -> Path:
+def _find(folder: Path, name: str) -> Path | None:
     """The file under any of the names and folders that downloads come with."""
     for place in FOLDERS:
         for spelling in (name, f"{name}.gz", name.replace("-idx", ".idx")):
             if (folder / place / spelling).is_file():
                 return folder / place / spelling
-    raise InputError(
-        f"MNIST is not in {folder}: no {name} or {name}.gz",
-        f"Put the four files {{train,t10k}}-{{{IMAGES},{LABELS}}}[.gz] into "
-        f"{folder / FOLDERS[0]}, or give --data-dir.",
-    )
+    return None
 
 
 def read_idx(path: Path, rank: int) -> NDArray[np.uint8]:

@@ -1,0 +1,17 @@
+"""Options that several commands of the models have, told in one way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from models.data import DEFAULT_FOLDER
+
+data_dir = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=DEFAULT_FOLDER,
+    show_default=True,
+    help="Where the files of cifar10 and mnist lie.",
+)
