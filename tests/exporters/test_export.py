@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from exporters import ExportOptions, export, pipeline, registry
-from exporters.records import InputSpec
+from exporters.records import Conversion, InputSpec, draw
 from exporters.writing import write
 from tracer import loading
-from tracer.errors import InputError, UsageError
+from tracer.errors import InputError, ThresholdError, UsageError
 
 torch = pytest.importorskip("torch")
 
@@ -122,3 +122,31 @@ def test_random_inputs_suit_their_type(dtype):
     assert len(np.unique(values)) > 1
     if dtype.endswith(("16", "32", "64")) and values.dtype.kind == "i":
         assert set(np.unique(values)) == {0, 1}  # rows that every table has
+
+
+class Baking:
+    """A framework that writes the value of the traced input in place of a function of it."""
+
+    name = "baking"
+
+    def convert(self, model, inputs, options):
+        import onnx
+        from onnx import helper, numpy_helper
+
+        def run(arrays):
+            return [np.floor(arrays[0])]
+
+        shape = list(inputs[0].shape)
+        value = numpy_helper.from_array(run(draw(inputs, options.seed))[0], "y")
+        x, y = (helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, shape) for n in "xy")
+        node = helper.make_node("Constant", [], ["y"], value=value)
+        proto = helper.make_model(
+            helper.make_graph([node], "g", [x], [y]), opset_imports=[helper.make_opsetid("", 18)]
+        )
+        return Conversion(proto, run, lambda arrays: {"y": run(arrays)[0]}, tuple(inputs))
+
+
+def test_a_value_of_the_traced_input_does_not_pass_for_a_function_of_it(target):
+    options = ExportOptions(dynamic_batch=False)
+    with pytest.raises(ThresholdError, match="differs from baking"):
+        pipeline.converted(Baking(), None, [InputSpec((2, 4))], options, target)
