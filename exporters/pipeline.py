@@ -9,6 +9,7 @@ from exporters import runtime
 from exporters.records import BATCH, Conversion, Exported, Exporter, ExportOptions, InputSpec, draw
 from exporters.registry import not_installed
 from exporters.verify import verify
+from exporters.writing import check_size
 from tracer.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ def converted(
     if options.opset not in (None, opset_of(proto)):
         raise ModelError(
             f"{exporter.name} wrote opset {opset_of(proto)} where {options.opset} was asked for",
-            "An operator of the model has no form that old: leave --opset out.",
+            "This model could not be converted down that far: leave --opset out.",
         )
     runtime.fit_ir_version(proto)
+    check_size(proto, path)  # onnx's checker fails on a larger one in its own way
     try:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:

@@ -7,7 +7,7 @@ from exporters import ExportOptions, export, pipeline, registry
 from exporters.records import Conversion, InputSpec, draw
 from exporters.writing import write
 from tracer import loading
-from tracer.errors import InputError, ThresholdError, UsageError
+from tracer.errors import InputError, LimitError, ThresholdError, UsageError
 
 torch = pytest.importorskip("torch")
 
@@ -35,11 +35,27 @@ def test_force_overwrites(target):
     assert target.read_bytes() != b"mine"
 
 
+def test_a_name_that_is_no_models_is_refused_before_the_work(tmp_path):
+    with pytest.raises(UsageError, match=r"m\.txt: not the name of a model.*\.onnx"):
+        export(Untouchable(), tmp_path / "m.txt", input_shape=(1, 3))
+
+
+def test_a_model_of_more_than_a_file_holds_is_refused_before_onnx_checks_it(target, monkeypatch):
+    def refuse(proto):
+        raise ValueError("This protobuf of onnx model is too large (>2GB).")
+
+    monkeypatch.setattr("exporters.writing._PROTOBUF_LIMIT", 100)
+    monkeypatch.setattr("onnx.checker.check_model", refuse)
+    with pytest.raises(LimitError, match="2 GB"):
+        export(torch.nn.Linear(30, 30), target, input_shape=(2, 30))
+
+
 def test_a_folder_that_is_not_there_is_refused_before_the_work(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         export(Untouchable(), tmp_path / "gone" / "m.onnx", input_shape=(1, 3))
+    (tmp_path / "folder.onnx").mkdir()
     with pytest.raises(InputError, match="is a folder"):
-        export(Untouchable(), tmp_path, input_shape=(1, 3))
+        export(Untouchable(), tmp_path / "folder.onnx", input_shape=(1, 3))
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(target, monkeypatch):
