@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporters.chainer import compat
-from tracer.provenance import location
+from tracer.provenance import is_installed, location
 
 compat.load()
 _CHAINERS = tuple(Path(importlib.import_module(p).__path__[0]) for p in ("chainer", "onnx_chainer"))
@@ -45,7 +45,9 @@ def caller(called: str) -> Caller:
         if _within(file, *_CHAINERS):
             called = frame.f_code.co_name
             applied = applied or called in _APPLYING
-        elif not file.startswith("<"):  # compiled from a string
+        elif not (
+            file.startswith("<") or is_installed(Path(file).absolute())
+        ):  # "<": made of a string
             return Caller(location(file, frame.f_lineno), called, applied)
         frame = frame.f_back  # type: ignore[assignment]
     return Caller(None, called, applied)
