@@ -28,17 +28,16 @@ def export(
     chainer.Link. `input_shape` has the batch first, as in (1, 3, 32, 32); several inputs are a
     sequence of shapes, and then `input_dtype` may be one name for each.
 
-    Raises UsageError or ModelError where the model cannot be exported, InputError where `path`
-    exists or cannot be written, ThresholdError where onnxruntime and the framework disagree; in
-    each case nothing is written.
+    Raises UsageError or ModelError where the model cannot be exported or `path` does not end in
+    .onnx, InputError where `path` exists or cannot be written, LimitError for more than 2 GB,
+    ThresholdError where onnxruntime and the framework disagree; in each case nothing is written.
     """
     from exporters.pipeline import converted
     from exporters.registry import exporter_of
-    from exporters.writing import write
-    from tracer.files import check_writable
+    from exporters.writing import check_target, write
 
     path = Path(path)
-    check_writable(path, options.force)
+    check_target(path, options.force)
     exporter = exporter_of(model, options.framework)
     inputs = _specs(input_shape, input_dtype)
     proto, exported = converted(exporter, model, inputs, options, path)

@@ -44,8 +44,8 @@ class InputSpec:
         return rng.integers(limits.min, limits.max, self.shape, dtype, endpoint=True)
 
 
-def draw(inputs: Sequence[InputSpec], seed: int) -> list[NDArray[Any]]:
-    """Random values for every input."""
+def draw(inputs: Sequence[InputSpec], seed: int | Sequence[int]) -> list[NDArray[Any]]:
+    """Random values for every input; numbers after the seed's own give other draws by it."""
     import numpy as np
 
     rng = np.random.default_rng(seed)

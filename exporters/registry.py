@@ -51,11 +51,19 @@ def exporter_of(model: object, framework: str | None = None) -> Exporter:
 
 
 def not_installed(what: str, error: ModuleNotFoundError) -> UsageError:
-    """The error that names what to install for `what`, which failed by `error`."""
+    """The error that names what to install for `what`, which failed by `error`.
+
+    A name that we do not know is not recommended for installing: it may be the user's own file.
+    """
     package = (error.name or "").partition(".")[0]
     extra = _EXTRAS.get(package)
-    remedy = f"pip install 'tracer-onnx[{extra}]'" if extra else f"pip install {package}"
-    return UsageError(f"{what} needs '{package}', which is not installed", f"Run {remedy}.")
+    if extra:
+        remedy = f"Run pip install 'tracer-onnx[{extra}]'."
+        return UsageError(f"{what} needs '{package}', which is not installed", remedy)
+    return UsageError(
+        f"{what} imports '{package}', which is not found",
+        "Install the package that has it, or name your folder that has it in PYTHONPATH.",
+    )
 
 
 def _exporter(name: str) -> Exporter:

@@ -35,11 +35,14 @@ def load_source(
     """
     try:
         model = _model(source, dict(arguments or {}), trust=trust)
-        exporter = exporter_of(model, framework)
-        if weights is not None:
-            exporter.load_weights(model, weights, trust=trust)
     except ModuleNotFoundError as error:
         raise not_installed(source, error) from error
+    exporter = exporter_of(model, framework)
+    if weights is not None:
+        try:
+            exporter.load_weights(model, weights, trust=trust)
+        except ModuleNotFoundError as error:
+            raise not_installed(f"reading {weights}", error) from error
     return model
 
 
@@ -96,9 +99,12 @@ def _module(place: str) -> ModuleType:
 def _from_file(file: Path) -> ModuleType:
     """Run a file as part of the package its folder is, or alone where its folder is none.
 
-    Its own folder is not put on the path: a `chainer.py` in it would be taken for Chainer.
+    Its own folder is last on the path: it may import what lies beside it, but a `chainer.py` there
+    is not taken for Chainer.
     """
     file = file.resolve()
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
     package: list[str] = []
     folder = file.parent
     while (folder / "__init__.py").is_file():
@@ -121,11 +127,11 @@ def _run(importing: Callable[[], ModuleType], place: str) -> ModuleType:
         return importing()
     except (ModuleNotFoundError, TracerError):
         raise
-    except Exception as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
         raise _raised(place, error) from error
 
 
-def _raised(place: str, error: Exception) -> ModelError:
+def _raised(place: str, error: BaseException) -> ModelError:
     reason = str(error).splitlines()[0].rstrip(".") if str(error) else ""
     return ModelError(
         f"{place} raised {type(error).__name__}: {reason}".rstrip(": "), "--debug shows where."
@@ -174,5 +180,5 @@ def _made(factory: Callable[..., object], source: str, arguments: dict[str, Any]
         return factory(**arguments)
     except (ModuleNotFoundError, TracerError):  # a model may speak for itself
         raise
-    except Exception as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
         raise _raised(source, error) from error

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporters import runtime
 from tracer import provenance
-from tracer.errors import ModelError, ThresholdError
+from tracer.errors import ModelError, ThresholdError, TracerError
 
 if TYPE_CHECKING:
     import onnx
@@ -22,7 +22,7 @@ def verify(conversion: Conversion, arrays: Arrays, options: ExportOptions, frame
     more than the tolerance of `options` or has another shape or type.
     """
     names = [output.name for output in conversion.proto.graph.output]
-    expected = conversion.run(arrays)
+    expected = _expected(conversion, arrays, options, framework)
     actual = runtime.run(conversion.proto, arrays)
     if len(expected) != len(actual):
         raise ModelError(f"{framework} gives {len(expected)} outputs, the export {len(actual)}")
@@ -36,6 +36,30 @@ def verify(conversion: Conversion, arrays: Arrays, options: ExportOptions, frame
                 "Nothing was written; --rtol and --atol set the tolerance.",
             )
     return max(map(max_abs_error, actual, expected), default=0.0)
+
+
+def _expected(
+    conversion: Conversion, arrays: Arrays, options: ExportOptions, framework: str
+) -> list[NDArray[Any]]:
+    try:
+        return conversion.run(arrays)
+    except TracerError:
+        raise
+    except Exception as error:  # whatever the model's own code raises
+        shapes = " and ".join(str(list(array.shape)) for array in arrays)
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = "; ".join([type(error).__name__, *lines[:2]]).replace(";", ":", 1)
+        raise ModelError(
+            f"{framework} does not run the model at batch {_batch(arrays)}, on inputs of {shapes}: "
+            + reason.rstrip(".:"),
+            "Give --static-batch and a batch that it runs at, or have it work on any."
+            if options.dynamic_batch
+            else "Check --input-shape; --debug shows where.",
+        ) from error
+
+
+def _batch(arrays: Arrays) -> int:
+    return next((array.shape[0] for array in arrays if array.ndim), 1)
 
 
 def difference(found: NDArray[Any], wanted: NDArray[Any], options: ExportOptions) -> str:

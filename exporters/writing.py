@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracer.errors import LimitError
-from tracer.files import write_atomically
+from tracer.errors import LimitError, UsageError
+from tracer.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,8 +15,20 @@ if TYPE_CHECKING:
 _PROTOBUF_LIMIT = 2**31 - 1
 
 
-def write(proto: onnx.ModelProto, path: Path) -> None:
-    """Write `proto` to `path`. Raises LimitError for more than one protobuf file can hold."""
+def check_target(path: Path, force: bool) -> None:
+    """Raise UsageError for a name that is no model's, InputError where `path` takes no file."""
+    if path.suffix != ".onnx":
+        raise UsageError(f"{path}: not the name of a model", "Give one that ends in .onnx.")
+    check_writable(path, force)
+
+
+def check_size(proto: onnx.ModelProto, path: Path) -> None:
+    """Raise LimitError for more than one protobuf file can hold."""
     if proto.ByteSize() > _PROTOBUF_LIMIT:
         raise LimitError(f"{path}: the model exceeds the 2 GB that one protobuf file can hold")
+
+
+def write(proto: onnx.ModelProto, path: Path) -> None:
+    """Write `proto` to `path`. Raises LimitError for more than one protobuf file can hold."""
+    check_size(proto, path)
     write_atomically(path, proto.SerializeToString(deterministic=True))

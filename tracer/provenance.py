@@ -48,7 +48,7 @@ def source_of(node: onnx.NodeProto) -> str | None:
     if SOURCE_KEY in props:
         return props[SOURCE_KEY]
     frames = _FRAME.findall(props.get(_TORCH_STACK, ""))
-    own = [frame for frame in frames if not _is_installed(Path(frame[0]))]
+    own = [frame for frame in frames if not is_installed(Path(frame[0]))]
     return location(*own[-1]) if own else None
 
 
@@ -77,7 +77,7 @@ def _module_in_name(name: str) -> str | None:
     return path
 
 
-def _is_installed(file: Path) -> bool:
+def is_installed(file: Path) -> bool:
     """Whether a library's file; torch gives some of its own relative to where it lies."""
     stdlib = Path(sysconfig.get_paths()["stdlib"])
     in_packages = not _PACKAGES.isdisjoint(file.parts)

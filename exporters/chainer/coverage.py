@@ -30,7 +30,7 @@ and compares this page.
 onnx_chainer, which is part of Chainer 7.8.1, claims to convert {functions} functions. Each was
 exported on NumPy 2 and a current onnx, checked by onnx, run under onnxruntime, and compared with
 Chainer's own output on random input; one passes where no element is off by more than a
-ten-thousandth of the largest. Of {functions}, {unreachable} cannot be reached by a model on a CPU;
+ten-thousandth of the largest. Of {functions}, {unreachable} are in no model exported from a CPU;
 of the others, {passed} pass in every use below. The last column says whether the model passes after
 its conversion to opset {newer} (`--opset {newer}`); the others are of opset 11.
 
@@ -44,15 +44,14 @@ the node and exits with 1.
 |---|---|---|---|---|
 {rows}
 
-A converter is there for these too, but no model reaches it on a CPU:
+A converter is there for these too, but no model exported from a CPU uses it:
 
 | function | why |
 |---|---|
 {gone}
 
-`F.dropout` leaves no trace in evaluation mode, in which models are exported. `BatchNormalization`,
-as opposed to `FixedBatchNormalization`, is what `F.batch_normalization` computes from the batch
-itself: the exported node has the statistics of the example, so that a dynamic batch is refused.
+`F.dropout` leaves no trace in evaluation mode, in which models are exported. `BatchNormalization`
+is what `F.batch_normalization` makes; `L.BatchNormalization` makes `FixedBatchNormalization` there.
 """
 
 
@@ -153,6 +152,8 @@ def _row(now: Outcome, newer: Outcome) -> str:
 
 def main() -> None:
     """Write the page to the file named on the command line."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m exporters.chainer.coverage FILE")
     Path(sys.argv[1]).write_text(table(), encoding="utf-8")
 
 

@@ -85,16 +85,18 @@ def _converted(
 ) -> onnx.ModelProto:
     from exporters.chainer import opset, trace
     from exporters.chainer.batch import make_dynamic
+    from exporters.chainer.constants import check_constants
     from exporters.chainer.repair import repair
 
-    def traced(specs: Sequence[InputSpec]) -> trace.Trace:
-        found = trace.trace(model, draw(specs, options.seed), written)
+    def traced(specs: Sequence[InputSpec], number: int) -> trace.Trace:
+        found = trace.trace(model, draw(specs, (options.seed, number)), written)
         repair(found.proto)
         return found
 
     batches = {spec.shape[0] for spec in inputs if spec.shape}
     if not options.dynamic_batch or not batches:
-        proto = traced(inputs).proto
+        first = traced(inputs, 0)
+        check_constants(first, traced(inputs, 1))
     elif len(batches) > 1:
         raise ModelError(
             f"the inputs have different batches: {sorted(batches)}", "Give --static-batch."
@@ -102,9 +104,14 @@ def _converted(
     else:
         # 1 is what a dimension also is for other reasons; neither trace uses it.
         sizes = (max(2, *batches), max(2, *batches) + 1)
-        first, second = (traced([s.with_batch(size) for s in inputs]) for size in sizes)
-        make_dynamic(first, second, sizes)
-        proto = first.proto
+        small, large = ([s.with_batch(size) for s in inputs] for size in sizes)
+        first = traced(small, 0)
+        try:
+            make_dynamic(first, traced(large, 1), sizes)
+        except ModelError:  # is it the batch that differs, or the values?
+            check_constants(traced(small, 0), traced(small, 1))
+            raise
+    proto = first.proto
     if options.opset is None or options.opset == written:
         return proto
     newer = opset.convert(proto, options.opset, draw(inputs, options.seed), options)

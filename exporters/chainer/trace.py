@@ -10,20 +10,18 @@ This module imports Chainer, and is imported only by functions that are about to
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporters.chainer import compat
+from exporters.chainer.constants import no_function, origins
 from exporters.chainer.corrections import correct
+from exporters.chainer.frames import Caller, caller
 from exporters.metadata import describe
 from tracer.errors import ModelError
-from tracer.provenance import location
 
 if TYPE_CHECKING:
     import onnx
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from exporters.records import Arrays
 
 chainer = compat.load()
-_CHAINERS = tuple(Path(importlib.import_module(p).__path__[0]) for p in ("chainer", "onnx_chainer"))
 OPSETS = range(7, 12)
 """Operator sets that onnx_chainer writes."""
 
@@ -49,16 +46,21 @@ class Call:
 
 @dataclass(frozen=True)
 class Trace:
-    """What one pass gave: the model as onnx_chainer writes it, and values by tensor name."""
+    """What one pass gave: the model as onnx_chainer writes it, and values by tensor name.
+
+    `origins` are the tensors that no function made: who did.
+    """
 
     proto: onnx.ModelProto
     values: dict[str, NDArray[Any]] = field(repr=False)
+    origins: dict[str, Caller | None]
 
 
 def trace(model: Any, arrays: Arrays, opset: int) -> Trace:
     """Export `model` at `opset`, one of `OPSETS`, on these inputs.
 
-    Raises ModelError for a function that has no converter, or has none for its arguments.
+    Raises ModelError for a function that has no converter, or has none for its arguments, and for
+    an output that no function made.
     """
     import onnx_chainer
     from onnx_chainer import mapping
@@ -66,20 +68,58 @@ def trace(model: Any, arrays: Arrays, opset: int) -> Trace:
     paths = {id(link): _dotted(name) for name, link in reversed(list(model.namedlinks()))}
     links = _Links(paths)
     functions = _Functions(links)
-    values: dict[str, NDArray[Any]] = {}
-    convert = _Converter(functions.calls, _owners(model), mapping.converters, values)
     names = _seen(model, arrays) | set(mapping.converters)
-    with warnings.catch_warnings(), links, functions:
+    with warnings.catch_warnings(), origins(chainer) as made, links, functions:
         warnings.simplefilter("ignore")
-        proto, _, outputs = onnx_chainer.export(
-            model,
+        root = _Root(model, made)
+        convert = _Converter(functions.calls, _owners(model), mapping.converters, made)
+        proto, _, named = onnx_chainer.export(
+            root,
             [array.copy() for array in arrays],
             opset_version=opset,
             input_names=_input_names(model, len(arrays)),
             external_converters={name: convert.named(name) for name in names},
             return_named_inout=True,
         )
-    return Trace(proto, values | {name: output.array for name, output in outputs.items()})
+    outputs = {name: variable.array for name, variable in named.items()}
+    _in_order(proto.graph, [name for o in root.outputs for name, v in named.items() if v is o])
+    return Trace(proto, convert.values | outputs, convert.origins)
+
+
+class _Root:
+    """The model as onnx_chainer sees it: its outputs are one list of functions' results."""
+
+    def __init__(self, model: Any, made: dict[int, Caller]) -> None:
+        self._model, self._made = model, made
+        self.namedlinks, self.namedparams = model.namedlinks, model.namedparams
+        self.outputs: list[Any] = []
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        outputs = _flat(self._model(*inputs))
+        for index, output in enumerate(outputs):
+            given = any(output is value for value in (*inputs, *self._model.params()))
+            made_by_none = isinstance(output, chainer.Variable) and output.creator_node is None
+            if made_by_none and not given:
+                raise no_function(self._made.get(id(output)), f"it is output {index} of the model")
+            again = any(output is earlier for earlier in self.outputs)
+            # ONNX has no output that is an input, nor one tensor for two outputs
+            self.outputs.append(chainer.functions.identity(output) if given or again else output)
+        return self.outputs
+
+
+def _flat(outputs: Any) -> list[Any]:
+    """The outputs of a model that returns one, a list, a tuple or a dict."""
+    if isinstance(outputs, dict):
+        return list(outputs.values())
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+
+def _in_order(graph: onnx.GraphProto, names: Sequence[str]) -> None:
+    """onnx_chainer writes the outputs in the order in which it comes to them."""
+    values = {value.name: value for value in graph.output}
+    ordered = [values[name] for name in names]
+    del graph.output[:]
+    graph.output.extend(ordered)
 
 
 def run(model: Any, arrays: Arrays) -> list[NDArray[Any]]:
@@ -87,11 +127,8 @@ def run(model: Any, arrays: Arrays) -> list[NDArray[Any]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with chainer.using_config("train", False), chainer.no_backprop_mode():
-            outputs = model(*(array.copy() for array in arrays))
-    if isinstance(outputs, dict):
-        outputs = list(outputs.values())
-    outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-    return [chainer.as_array(output) for output in outputs]
+            outputs = model(*(chainer.Variable(array.copy()) for array in arrays))
+    return [chainer.as_array(output) for output in _flat(outputs)]
 
 
 def _seen(model: Any, arrays: Arrays) -> set[str]:
@@ -99,7 +136,8 @@ def _seen(model: Any, arrays: Arrays) -> set[str]:
     functions = _Functions(_Links({}))
     with functions:
         run(model, arrays)
-    return {_name(call.function) for call in functions.calls.values()}
+    names = {_name(call.function) for call in functions.calls.values()}
+    return names | {"Identity"}  # which outputs may need
 
 
 def _name(function: Any) -> str:
@@ -138,7 +176,7 @@ class _Functions(chainer.FunctionHook):  # type: ignore[name-defined,misc]
     def forward_preprocess(self, function: Any, in_data: Sequence[NDArray[Any]]) -> None:
         function = getattr(function, "function", function)  # of an old-style Function's adapter
         module = self._links.running[-1] if self._links.running else None
-        self.calls[id(function)] = Call(function, in_data, module, _caller())
+        self.calls[id(function)] = Call(function, in_data, module, caller("").source)
 
 
 @dataclass(frozen=True)
@@ -148,7 +186,9 @@ class _Converter:
     calls: dict[int, Call]
     owners: dict[int, str]
     converters: dict[str, Callable[[Any], Sequence[onnx.NodeProto]]]
-    values: dict[str, NDArray[Any]]
+    made: dict[int, Caller]
+    values: dict[str, NDArray[Any]] = field(default_factory=dict)
+    origins: dict[str, Caller | None] = field(default_factory=dict)
 
     def named(self, name: str) -> Callable[[Any], Sequence[onnx.NodeProto]]:
         return lambda params: self._convert(name, params)
@@ -156,6 +196,8 @@ class _Converter:
     def _convert(self, name: str, params: Any) -> Sequence[onnx.NodeProto]:
         call = self.calls[id(params.func)]
         self.values.update(zip(params.input_names, call.reads, strict=False))
+        implicit = params.context.implicit_inputs.items()
+        self.origins.update({name: self.made.get(id(variable)) for name, variable in implicit})
         owner = self._owner(params.func)
         module = call.module if owner is None else owner
         where = f" in link '{module}'" if module else ""
@@ -200,22 +242,9 @@ def _dotted(path: str) -> str:
     return path.strip("/").replace("/", ".")
 
 
-def _caller() -> str | None:
-    """The innermost line that is neither Chainer's nor ours; None where Chainer's links call."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if file == __file__:
-            return None
-        theirs = any(Path(file).is_relative_to(folder) for folder in _CHAINERS)
-        if not theirs and not file.startswith("<"):  # compiled from a string
-            return location(file, frame.f_lineno)
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
-
-
 def _input_names(model: Any, count: int) -> list[str] | None:
-    """The names of `forward`'s parameters, where there is one for each input."""
-    parameters = list(inspect.signature(model.forward).parameters.values())
+    """The names of the parameters of `forward`, or of `__call__`, where each input has one."""
+    called = getattr(model, "forward", model.__call__)
+    parameters = list(inspect.signature(called).parameters.values())
     plain = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     return plain[:count] if len(plain) >= count else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,9 @@ from tracer.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+_SAVE = "Write one: chainer.serializers.save_npz(file, model)."
 
 
 def load_weights(model: Any, path: Path, *, trust: bool) -> None:
@@ -48,11 +52,12 @@ def _read(path: Path, *, trust: bool) -> dict[str, NDArray[Any]]:
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=trust) as archive:
-            if not hasattr(archive, "files"):
-                raise InputError(f"{path}: one array, not an .npz file of a model's weights")
-            return {name: archive[name] for name in archive.files}
-    except (zipfile.BadZipFile, EOFError) as error:
+        archive = np.load(path, allow_pickle=trust)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise InputError(f"{path}: one array, not an .npz file of a model's weights", _SAVE)
+        with archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (zipfile.BadZipFile, EOFError, pickle.UnpicklingError) as error:
         raise InputError(f"{path}: not an .npz file ({error})") from error
     except ValueError as error:
         if trust:
@@ -61,3 +66,7 @@ def _read(path: Path, *, trust: bool) -> dict[str, NDArray[Any]]:
             f"{path}: holds pickled objects, or is not an .npz file",
             "Unpickling runs code: give --trust if you know who wrote it, or save_npz again.",
         ) from error
+    foreign = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
+    if foreign:
+        raise InputError(f"{path}: not an .npz file: it has '{foreign[0]}', no array", _SAVE)
+    return arrays

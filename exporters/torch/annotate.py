@@ -19,12 +19,36 @@ def annotate(proto: onnx.ModelProto) -> None:
     for graph in graphs(proto.graph):
         for node in graph.node:
             describe(node, provenance.module_of(node), provenance.source_of(node))
+        _complete(graph)
         for value in (*graph.input, *graph.output, *graph.value_info):
             del value.metadata_props[:]
         for weight in graph.initializer:
             del weight.metadata_props[:]
         del graph.metadata_props[:]
     del proto.metadata_props[:]
+
+
+def _complete(graph: onnx.GraphProto) -> None:
+    """Give a node of no module that of the node it feeds, or is fed by: it is there for that one.
+
+    Torch knows no module for the sizes of a dynamic batch. A node between an input and an output
+    is the root's.
+    """
+    readers = {name: node for node in reversed(graph.node) for name in node.input}
+    makers = {name: node for node in graph.node for name in node.output}
+    for nodes, names, others in (
+        (reversed(graph.node), "output", readers),
+        (graph.node, "input", makers),
+    ):
+        for node in nodes:
+            if provenance.module_of(node) is None:
+                near = [others[name] for name in getattr(node, names) if name in others]
+                known = (provenance.module_of(other) for other in near)
+                module = next((m for m in known if m is not None), None)
+                describe(node, module, provenance.source_of(node))
+    for node in graph.node:
+        if provenance.module_of(node) is None:
+            describe(node, "", provenance.source_of(node))
 
 
 def name_batch(proto: onnx.ModelProto) -> None:

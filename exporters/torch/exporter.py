@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _OPSET = 20  # the first with Gelu; older than torch's own 18 nothing is implemented
+_TRAINING = ("train", "training", "use_input_stats")
+"""Arguments of ATen's operators that are true while a model is trained."""
 _STATIC = "Give --static-batch, or have the model work on any batch."
 _FIXED = re.compile(r"static shape of (?P<size>\d+) for dimension inputs\['?(?P<name>\w+)'?\]")
 
@@ -88,12 +90,32 @@ def _convert_program(program: torch.export.ExportedProgram, options: ExportOptio
             "the exported program's example inputs are not one or more tensors, by position",
             "Make it with such: torch.export.export(model, (x,)).",
         )
+    _check_program(program, options)
     inputs = [InputSpec(tuple(a.shape), str(a.dtype).removeprefix("torch.")) for a in args]
     module = program.module()
     exported = _export(program, args, None, options)
     conversion = _conversion(exported, lambda arrays: _run(module, arrays), inputs, options)
     name_batch(conversion.proto)
     return conversion
+
+
+def _check_program(program: torch.export.ExportedProgram, options: ExportOptions) -> None:
+    inputs = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
+    firsts = [size for value in inputs for size in getattr(value, "shape", ())[:1]]
+    if not (options.dynamic_batch or all(isinstance(size, int) for size in firsts)):
+        raise UsageError(
+            "the exported program has a dynamic batch, which --static-batch cannot fix",
+            "Leave it out, or export the program anew without dynamic_shapes.",
+        )
+    for node in program.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        names = [argument.name for argument in schema.arguments] if schema else []
+        given = dict(zip(names, node.args, strict=False)) | node.kwargs
+        if any(given.get(name) is True for name in _TRAINING):
+            raise ModelError(
+                f"the program was exported in training mode: {node.target} is set to train",
+                "Call model.eval() before torch.export.export.",
+            )
 
 
 def _conversion(program: Any, run: Any, inputs: Sequence[InputSpec], options: Any) -> Conversion:

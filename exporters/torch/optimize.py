@@ -28,24 +28,42 @@ def optimize(model: onnx_ir.Model, *, keep_batchnorm: bool) -> None:
 def _simplify(model: onnx_ir.Model) -> None:
     """The steps of onnxscript's `optimize`, but for the merging of equal initializers.
 
-    That one would have a fresh batch normalization read its mean from the bias of another.
+    That one would have a fresh batch normalization read its mean from the bias of another, so that
+    only the numbers that shapes are made of are merged.
     """
     import onnx_ir.passes.common as passes
     from onnxscript import optimizer, rewriter
 
     passes.InlinePass()(model)
     for _ in range(_ROUNDS):
-        optimizer.fold_constants_ir(model)
+        optimizer.fold_constants_ir(model, onnx_shape_inference=True)
         rewriter.rewrite(model)
+        passes.RemoveUnusedNodesPass()(model)
     for step in (
         passes.RemoveUnusedNodesPass(),
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         passes.LiftSubgraphInitializersToMainGraphPass(),
+        _merge_sizes,
         passes.CommonSubexpressionEliminationPass(),
         passes.OutputFixPass(),
         passes.NameFixPass(),
     ):
         step(model)
+
+
+def _merge_sizes(model: onnx_ir.Model) -> None:
+    """Have equal integers be one initializer, so that equal nodes that read them become one."""
+    import onnx_ir
+
+    kept: dict[tuple[object, bytes], onnx_ir.Value] = {}
+    for name, value in list(model.graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is None or tensor.dtype != onnx_ir.DataType.INT64 or value.is_graph_output():
+            continue
+        first = kept.setdefault((tensor.shape.numpy(), tensor.tobytes()), value)
+        if first is not value:
+            value.replace_all_uses_with(first)
+            model.graph.initializers.pop(name)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from exporters.torch.quiet import quiet
 from exporters.weights import check_exists, check_fit
 from tracer.errors import InputError, UsageError
 
@@ -49,7 +50,8 @@ def _pickled(path: Path, *, trust: bool) -> Mapping[str, torch.Tensor]:
     import torch
 
     try:
-        state: Any = torch.load(path, map_location="cpu", weights_only=not trust)
+        with quiet():
+            state: Any = torch.load(path, map_location="cpu", weights_only=not trust)
     except pickle.UnpicklingError as error:
         if trust:
             raise InputError(f"{path}: not a file of torch.save ({error})") from error
@@ -57,7 +59,7 @@ def _pickled(path: Path, *, trust: bool) -> Mapping[str, torch.Tensor]:
             f"{path}: holds more than tensors, or is not a file of torch.save",
             "Unpickling runs code: give --trust if you know who wrote it, or use safetensors.",
         ) from error
-    except (RuntimeError, EOFError, ValueError) as error:
+    except Exception as error:  # unpickling what is no pickle raises of every kind
         raise InputError(f"{path}: not a file of torch.save ({_first(error)})") from error
     if isinstance(state, torch.nn.Module):
         state = state.state_dict()
@@ -72,4 +74,5 @@ def _pickled(path: Path, *, trust: bool) -> Mapping[str, torch.Tensor]:
 
 
 def _first(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    lines = str(error).splitlines()
+    return ": ".join([type(error).__name__, *lines[:1]])

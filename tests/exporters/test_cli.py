@@ -98,6 +98,16 @@ def test_an_error_is_one_line_with_its_exit_code_and_writes_nothing(
     assert not (here / "net.onnx").exists()
 
 
+def test_what_a_model_prints_is_no_data_of_ours(here, capsys):
+    (here / "loud.py").write_text(
+        "import torch\nprint('made')\nclass Net(torch.nn.Module):\n"
+        "    def forward(self, x):\n        print('run')\n        return x + 1\n"
+    )
+    code, said = run(capsys, "loud.py:Net", "--input-shape", "2,3", "-o", "net.onnx")
+    assert code == 0
+    assert {"made", "run"} <= set(said.splitlines())
+
+
 RESIZED = """
     import chainer
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from exporters import ExportOptions, export, pipeline, registry
-from exporters.records import InputSpec
+from exporters.records import Conversion, InputSpec, draw
 from exporters.writing import write
 from tracer import loading
-from tracer.errors import InputError, UsageError
+from tracer.errors import InputError, LimitError, ThresholdError, UsageError
 
 torch = pytest.importorskip("torch")
 
@@ -35,11 +35,27 @@ def test_force_overwrites(target):
     assert target.read_bytes() != b"mine"
 
 
+def test_a_name_that_is_no_models_is_refused_before_the_work(tmp_path):
+    with pytest.raises(UsageError, match=r"m\.txt: not the name of a model.*\.onnx"):
+        export(Untouchable(), tmp_path / "m.txt", input_shape=(1, 3))
+
+
+def test_a_model_of_more_than_a_file_holds_is_refused_before_onnx_checks_it(target, monkeypatch):
+    def refuse(proto):
+        raise ValueError("This protobuf of onnx model is too large (>2GB).")
+
+    monkeypatch.setattr("exporters.writing._PROTOBUF_LIMIT", 100)
+    monkeypatch.setattr("onnx.checker.check_model", refuse)
+    with pytest.raises(LimitError, match="2 GB"):
+        export(torch.nn.Linear(30, 30), target, input_shape=(2, 30))
+
+
 def test_a_folder_that_is_not_there_is_refused_before_the_work(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         export(Untouchable(), tmp_path / "gone" / "m.onnx", input_shape=(1, 3))
+    (tmp_path / "folder.onnx").mkdir()
     with pytest.raises(InputError, match="is a folder"):
-        export(Untouchable(), tmp_path, input_shape=(1, 3))
+        export(Untouchable(), tmp_path / "folder.onnx", input_shape=(1, 3))
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(target, monkeypatch):
@@ -122,3 +138,31 @@ def test_random_inputs_suit_their_type(dtype):
     assert len(np.unique(values)) > 1
     if dtype.endswith(("16", "32", "64")) and values.dtype.kind == "i":
         assert set(np.unique(values)) == {0, 1}  # rows that every table has
+
+
+class Baking:
+    """A framework that writes the value of the traced input in place of a function of it."""
+
+    name = "baking"
+
+    def convert(self, model, inputs, options):
+        import onnx
+        from onnx import helper, numpy_helper
+
+        def run(arrays):
+            return [np.floor(arrays[0])]
+
+        shape = list(inputs[0].shape)
+        value = numpy_helper.from_array(run(draw(inputs, options.seed))[0], "y")
+        x, y = (helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, shape) for n in "xy")
+        node = helper.make_node("Constant", [], ["y"], value=value)
+        proto = helper.make_model(
+            helper.make_graph([node], "g", [x], [y]), opset_imports=[helper.make_opsetid("", 18)]
+        )
+        return Conversion(proto, run, lambda arrays: {"y": run(arrays)[0]}, tuple(inputs))
+
+
+def test_a_value_of_the_traced_input_does_not_pass_for_a_function_of_it(target):
+    options = ExportOptions(dynamic_batch=False)
+    with pytest.raises(ThresholdError, match="differs from baking"):
+        pipeline.converted(Baking(), None, [InputSpec((2, 4))], options, target)

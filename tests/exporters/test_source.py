@@ -33,6 +33,9 @@ NETS = """
     def broken():
         raise RuntimeError("out of order")
 
+    def leaving():
+        raise SystemExit(1)
+
     def picky():
         from tracer.errors import UsageError
 
@@ -90,6 +93,7 @@ def test_weights_are_loaded(here):
         ("nets.py:text", UsageError, "object of type builtins.str is not a model"),
         ("nets.py:Family.notes", UsageError, "is str, not a model"),
         ("nets.py:broken", ModelError, "nets.py:broken raised RuntimeError: out of order"),
+        ("nets.py:leaving", ModelError, "nets.py:leaving raised SystemExit: 1"),
         ("nets.py:picky", UsageError, "^depth 7 does not exist"),
         ("gone.pt2", InputError, r"gone\.pt2: no such file"),
     ],
@@ -123,14 +127,34 @@ def test_a_file_that_cannot_be_run_says_why(here):
 
 
 @pytest.mark.parametrize(
-    ("package", "remedy"),
-    [("torch", r"'tracer-onnx\[torch\]'"), ("nowhere_at_all", "nowhere_at_all")],
+    ("package", "message"),
+    [
+        ("torch", r"needs 'torch', .*pip install 'tracer-onnx\[torch\]'"),
+        ("helpers", "imports 'helpers', which is not found.*PYTHONPATH"),
+    ],
 )
-def test_a_package_that_is_not_installed_names_what_to_install(here, monkeypatch, package, remedy):
+def test_a_package_that_is_not_found_says_what_to_do(here, monkeypatch, package, message):
     monkeypatch.setitem(sys.modules, package, None)
     (here / "needy.py").write_text(f"import {package}\n")
-    with pytest.raises(UsageError, match=f"needs '{package}'.*pip install {remedy}"):
+    with pytest.raises(UsageError, match=message) as caught:
         load_source("needy.py:Net")
+    assert "pip install helpers" not in str(caught.value)
+
+
+def test_a_file_may_import_what_lies_beside_it_but_its_folder_shadows_no_package(here):
+    (here / "src").mkdir()
+    (here / "src" / "beside.py").write_text("from nets import small\n")
+    (here / "src" / "torch.py").write_text("1 / 0\n")
+    (here / "src" / "net.py").write_text("import torch\nfrom beside import small\n")
+    assert isinstance(load_source("src/net.py:small"), torch.nn.Module)
+
+
+def test_a_package_that_reading_weights_needs_is_not_put_on_the_model(here, monkeypatch):
+    (here / "w.safetensors").write_bytes(b"")
+    for name in ("safetensors", "safetensors.torch"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UsageError, match=r"^reading .*w\.safetensors needs 'safetensors'"):
+        load_source("nets.py:small", weights=here / "w.safetensors")
 
 
 def test_a_file_in_a_package_may_import_its_neighbours(here):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import click
 
+from exporters.registry import frameworks
 from tracer.cli import _options
 from tracer.errors import UsageError
 
@@ -36,7 +39,9 @@ from tracer.errors import UsageError
 @click.option(
     "--input-dtype", "dtypes", multiple=True, help="One, or one for each; float32 unless given."
 )
-@click.option("--framework", help="torch or chainer; told by the model unless given.")
+@click.option(
+    "--framework", type=click.Choice(frameworks()), help="Told by the model unless given."
+)
 @click.option("--opset", type=int, help="torch writes 20 and Chainer 11 unless given.")
 @click.option("--static-batch", is_flag=True, help="Fix the batch at that of --input-shape.")
 @click.option("--keep-batchnorm", is_flag=True, help="torch: leave BatchNormalization unfolded.")
@@ -54,7 +59,13 @@ from tracer.errors import UsageError
     show_default=True,
     help="Allowed difference, as a share of the largest value.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the random inputs.",
+)
 @click.option("--trust", is_flag=True, help="Unpickle what is given: this can run any code.")
 @click.option("--force", is_flag=True, help="Overwrite the file.")
 def command(
@@ -84,14 +95,15 @@ def command(
 
     \b
       tracer export net.py:Net --input-shape 1,3,32,32 -o net.onnx
-      tracer export net.py:resnet --arg depth=20 --weights net.npz --input-shape 1,3,32,32 -o r.onnx
+      tracer export net.py:resnet --arg depth=20 --weights net.npz -o r.onnx \\
+          --input-shape 1,3,32,32
       tracer export program.pt2 -o program.onnx
     """
     from exporters import ExportOptions, export
     from exporters.source import load_source
-    from tracer.files import check_writable
+    from exporters.writing import check_target
 
-    check_writable(output, force)
+    check_target(output, force)
     options = ExportOptions(
         framework=framework,
         opset=opset,
@@ -102,14 +114,15 @@ def command(
         seed=seed,
         force=force,
     )
-    model = load_source(source, dict(args), weights=weights, framework=framework, trust=trust)
-    exported = export(
-        model,
-        output,
-        input_shape=[_shape(shape) for shape in shapes] or None,
-        input_dtype=dtypes[0] if len(dtypes) == 1 else (dtypes or "float32"),
-        options=options,
-    )
+    with redirect_stdout(sys.stderr):  # what the user's own code prints is no data of ours
+        model = load_source(source, dict(args), weights=weights, framework=framework, trust=trust)
+        exported = export(
+            model,
+            output,
+            input_shape=[_shape(shape) for shape in shapes] or None,
+            input_dtype=dtypes[0] if len(dtypes) == 1 else (dtypes or "float32"),
+            options=options,
+        )
     batches = " and ".join(str(batch) for batch in exported.batches)
     click.echo(
         f"wrote {exported.path} ({exported.nodes} nodes, opset {exported.opset}, "

@@ -283,3 +283,16 @@ def test_several_inputs_and_integers(tmp_path):
     dtypes = ["int64", "float32"]
     export(Two(), tmp_path / "m.onnx", input_shape=shapes, input_dtype=dtypes)
     assert [i.name for i in loading.load(tmp_path / "m.onnx").inputs] == ["ids", "scale"]
+
+
+def test_the_line_of_a_call_is_the_users_not_that_of_a_library_between(tmp_path, monkeypatch):
+    library = tmp_path / "site-packages" / "shorthand.py"
+    library.parent.mkdir()
+    library.write_text("def activated(function, x):\n    return function(x)\n")
+    monkeypatch.syspath_prepend(library.parent)
+    import shorthand
+
+    model = chain(lambda self, x: shorthand.activated(F.relu, x))
+    export(model, tmp_path / "m.onnx", input_shape=(1, 4))
+    source = loading.load(tmp_path / "m.onnx").nodes[0].source
+    assert source.startswith("tests/exporters/chainer/test_exporter.py:")

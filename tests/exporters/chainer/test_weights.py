@@ -1,3 +1,5 @@
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -72,3 +74,13 @@ def test_a_file_that_is_no_npz_is_named(tmp_path, content):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InputError, match=r"gone\.npz: no such file"):
         exporter.load_weights(Net(), tmp_path / "gone.npz", trust=False)
+
+
+def test_one_array_and_a_zip_of_something_else_are_refused(tmp_path):
+    np.save(tmp_path / "one.npy", np.ones(3))
+    with pytest.raises(InputError, match=r"one\.npy: one array.*save_npz"):
+        exporter.load_weights(Net(), tmp_path / "one.npy", trust=False)
+    with zipfile.ZipFile(tmp_path / "w.npz", "w") as archive:
+        archive.writestr("readme.txt", "no array")
+    with pytest.raises(InputError, match=r"w\.npz: not an \.npz file: it has 'readme.txt'"):
+        exporter.load_weights(Net(), tmp_path / "w.npz", trust=False)

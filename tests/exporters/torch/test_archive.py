@@ -3,10 +3,10 @@ import zipfile
 
 import pytest
 
-from exporters import export
+from exporters import ExportOptions, export
 from exporters.source import load_source
 from tracer import loading
-from tracer.errors import InputError, UsageError
+from tracer.errors import InputError, ModelError, UsageError
 
 torch = pytest.importorskip("torch")
 
@@ -40,6 +40,19 @@ def test_a_saved_program_is_exported_with_its_dynamic_batch(program, tmp_path):
 def test_shapes_are_not_to_be_given_twice(program, tmp_path):
     with pytest.raises(UsageError, match="has its shapes in it"):
         export(load_source(str(program)), tmp_path / "m.onnx", input_shape=(2, 3))
+
+
+def test_a_dynamic_batch_cannot_be_fixed(program, tmp_path):
+    options = ExportOptions(dynamic_batch=False)
+    with pytest.raises(UsageError, match="dynamic batch, which --static-batch cannot fix"):
+        export(load_source(str(program)), tmp_path / "m.onnx", options=options)
+
+
+@pytest.mark.parametrize("layer", [torch.nn.Dropout(), torch.nn.BatchNorm1d(3)])
+def test_a_program_that_was_exported_in_training_mode_says_so(tmp_path, layer):
+    exported = torch.export.export(layer.train(), (torch.ones(2, 3),))
+    with pytest.raises(ModelError, match=r"exported in training mode: aten\..*model\.eval\(\)"):
+        export(exported, tmp_path / "m.onnx")
 
 
 def test_weights_are_not_to_be_given_twice(program, tmp_path):

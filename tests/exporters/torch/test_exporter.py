@@ -183,6 +183,18 @@ class Baked(nn.Module):
         return x + torch.ones(2, 3)
 
 
+class Fixed(nn.Module):
+    def forward(self, x):
+        return x.reshape(4, -1) + torch.zeros(4, 1)
+
+
+class Single(nn.Module):
+    def forward(self, x):
+        if len(x) == 1:
+            raise ValueError("one is too few")
+        return x + 1
+
+
 class InPlace(nn.Module):
     def forward(self, x, y):
         x += y
@@ -197,6 +209,26 @@ class Raises(nn.Module):
 def test_a_batch_that_is_baked_in_names_the_input(tmp_path):
     with pytest.raises(ModelError, match=r"fixes the batch of its input 'x' at 2.*--static-batch"):
         export(Baked(), tmp_path / "m.onnx", input_shape=(2, 3))
+
+
+@pytest.mark.parametrize(("net", "batch"), [(Fixed(), 4), (Single(), 1)])
+def test_a_model_that_runs_at_its_traced_batch_alone_is_refused_with_the_batch(
+    tmp_path, net, batch
+):
+    with pytest.raises(ModelError, match=r"--static-batch") as caught:
+        export(net, tmp_path / "m.onnx", input_shape=(batch, 3))
+    assert "batch" in caught.value.what
+
+
+def test_an_opset_that_the_model_does_not_reach_is_refused(tmp_path):
+    options = ExportOptions(opset=13)
+    with pytest.raises(ModelError, match=r"wrote opset 18 where 13 was asked for.*converted down"):
+        export(Mean(), tmp_path / "m.onnx", input_shape=(2, 3), options=options)
+
+
+class Mean(nn.Module):
+    def forward(self, x):
+        return x.mean(1)
 
 
 def test_several_inputs_outputs_by_name_and_changes_in_place(tmp_path):
@@ -226,7 +258,7 @@ from exporters import export
 from tests.exporters.torch.test_exporter import Raises, Residual
 export(Residual(), sys.argv[1], input_shape=(1, 3, 8, 8))
 try:
-    export(Raises(), sys.argv[1] + "2", input_shape=(1, 3))
+    export(Raises(), sys.argv[1] + "2.onnx", input_shape=(1, 3))
 except Exception:
     pass
 """

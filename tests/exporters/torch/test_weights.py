@@ -1,4 +1,5 @@
 import collections
+import pickle
 
 import pytest
 
@@ -56,8 +57,17 @@ def test_a_pickled_module_needs_trust(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["w.pt", "w.safetensors"])
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"neither format"])
+@pytest.mark.parametrize(
+    "content", [b"", b"PK\x03\x04 cut", b"neither format", b"junk\n", b"e" * 99]
+)
 def test_a_file_of_neither_format_is_named(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=name):
         exporter.load_weights(net(), tmp_path / name, trust=False)
+
+
+def test_a_plain_pickle_is_refused_without_a_word_of_torchs(tmp_path, recwarn):
+    (tmp_path / "w.pkl").write_bytes(pickle.dumps({"a": object()}))
+    with pytest.raises(InputError, match=r"w\.pkl"):
+        exporter.load_weights(net(), tmp_path / "w.pkl", trust=False)
+    assert [str(warning.message) for warning in recwarn] == []
