@@ -9,16 +9,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracer.api import count, profile
+    from tracer.api import count, interpret, profile
     from tracer.interpreter.interpreter import Interpreter
     from tracer.store import load
 
 __version__ = "0.1.0"
-__all__ = ["Interpreter", "count", "load", "profile"]
+__all__ = ["Interpreter", "count", "interpret", "load", "profile"]
 
 _HOMES = {
     "profile": "tracer.api",
     "count": "tracer.api",
+    "interpret": "tracer.api",
     "load": "tracer.store",
     "Interpreter": "tracer.interpreter.interpreter",
 }

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     import onnx
 
-STANDARD_DOMAINS = ("", "ai.onnx")
-
 
 @dataclass(frozen=True, slots=True)
 class Scope:

@@ -18,6 +18,7 @@ from tracer.executors.onnxruntime import (
     calibration,
     chunks,
     events,
+    feeding,
     graph,
     nesting,
     prepared,
@@ -52,7 +53,7 @@ def profile(
     """
     report = progress or (lambda done, total, what: None)
     factory = sessions.Factory(model, prepared.serialize(model), options)
-    plain = sessions.runner(model, factory.open(), feedset.feeds)
+    plain = feeding.runner(model, factory.open(), feedset.feeds)
     for _ in range(options.warmup):
         plain()
     bias = calibration.measure(options.threads, options.provider)
@@ -116,7 +117,7 @@ class _Recording:
     def add_profiled(self, warmup: int, count: int) -> None:
         """A session of `count` runs after `warmup` that are dropped whole, read and checked."""
         session = self._open()
-        run = sessions.runner(self.factory.model, session, self.feedset.feeds)
+        run = feeding.runner(self.factory.model, session, self.feedset.feeds)
         done = self.state.runs
         for index in range(warmup + count):
             run()

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tracer import tensor
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.executors.onnxruntime import prepared
 
 if TYPE_CHECKING:
     from tracer.executors.onnxruntime.options import Options
-    from tracer.inputs import Feeds
     from tracer.model import Model
 
 _Result = TypeVar("_Result")
@@ -87,51 +85,6 @@ class Factory:
                 raise
             message = _sentence(self.model, error)
             raise _refusal(self.model, message, ort.__version__) from error
-
-
-def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], object]:
-    """A function that makes one inference and drops its outputs.
-
-    Element types that numpy does not have go in as onnxruntime's own values. Raises InputError
-    for what cannot be fed, or does not run.
-    """
-    import numpy as np
-    import onnxruntime as ort
-
-    own = {name: value for name, value in feeds.items() if _is_foreign(value)}
-    if not own:
-        given = dict(feeds)
-        return translated(model, lambda: session.run(None, given))
-    types = {value.name: value.type.tensor_type.elem_type for value in model.inputs}
-    values = {
-        name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(_raw(value), types[name])
-        if name in own
-        else ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value))
-        for name, value in feeds.items()
-    }
-    return translated(model, lambda: session.run_with_ort_values(None, values))
-
-
-def _raw(value: Any) -> Any:
-    """The bytes of an array of ml_dtypes, in its shape; 4-bit elements packed, the low one first.
-
-    onnxruntime takes a packed tensor in an array of the unpacked shape and reads its front.
-    """
-    import numpy as np
-
-    if value.dtype.itemsize > 1 or tensor.bits_of(value.dtype.name) == 8:
-        return value.view(np.uint16 if value.dtype.itemsize == 2 else np.uint8)
-    nibbles = np.append(value.ravel().view(np.uint8) & 0xF, np.uint8(0))
-    raw = np.zeros(value.size, np.uint8)
-    raw[: -(-value.size // 2)] = (
-        nibbles[: value.size : 2] | nibbles[1::2][: -(-value.size // 2)] << 4
-    )
-    return raw.reshape(value.shape)
-
-
-def _is_foreign(value: Any) -> bool:
-    """Whether an array is of ml_dtypes: bfloat16, float8, int4."""
-    return getattr(getattr(value, "dtype", None), "kind", "") == "V"
 
 
 def translated(model: Model, run: Callable[[], _Result]) -> Callable[[], _Result]:

@@ -1,0 +1,29 @@
+import ml_dtypes
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from tests.graphs import parse
+from tracer import loading
+from tracer.executors.onnxruntime import feeding
+
+FOREIGN = {
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8e4m3fn": ml_dtypes.float8_e4m3fn,
+    "int4": ml_dtypes.int4,
+    "uint4": ml_dtypes.uint4,
+}
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 3), (1,), (0, 3)])
+@pytest.mark.parametrize("dtype", FOREIGN)
+def test_values_of_element_types_that_numpy_lacks_arrive_as_they_are(dtype, shape):
+    rank = ",".join("ABC"[: len(shape)])
+    text = f'<ir_version: 10, opset_import: ["": 21]> g ({dtype}[{rank}] x) => (float[{rank}] y)'
+    model = loading.from_proto(parse(text + " { y = Cast <to = 1> (x) }"))
+    session = ort.InferenceSession(
+        model.proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    x = (np.arange(np.prod(shape)).reshape(shape) % 7).astype(FOREIGN[dtype])
+    (y,) = feeding.runner(model, session, {"x": x})()
+    assert np.array_equal(y.numpy(), x.astype(np.float32))

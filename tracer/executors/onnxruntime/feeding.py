@@ -1,0 +1,58 @@
+"""One inference as a function: feeds turned once into what onnxruntime takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tracer import tensor
+from tracer.executors.onnxruntime import sessions
+
+if TYPE_CHECKING:
+    from tracer.inputs import Feeds
+    from tracer.model import Model
+
+_NIBBLE = 4
+
+
+def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], object]:
+    """A function that makes one inference and returns its outputs.
+
+    Element types that numpy does not have go in as onnxruntime's own values. Raises InputError
+    for what cannot be fed, or does not run.
+    """
+    import numpy as np
+    import onnxruntime as ort
+
+    if not any(map(_is_foreign, feeds.values())):
+        given = dict(feeds)
+        return sessions.translated(model, lambda: session.run(None, given))
+    types = {value.name: value.type.tensor_type.elem_type for value in model.inputs}
+    values = {
+        name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(_raw(value), types[name])
+        if _is_foreign(value)
+        else ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value))
+        for name, value in feeds.items()
+    }
+    return sessions.translated(model, lambda: session.run_with_ort_values(None, values))
+
+
+def _is_foreign(value: Any) -> bool:
+    """Whether an array is of ml_dtypes: bfloat16, float8, int4."""
+    return getattr(getattr(value, "dtype", None), "kind", "") == "V"
+
+
+def _raw(value: Any) -> Any:
+    """The bytes of an array of ml_dtypes, in its shape; two 4-bit elements a byte, low one first.
+
+    onnxruntime takes a packed tensor in an array of the unpacked shape and reads its front.
+    """
+    import numpy as np
+
+    data = np.ascontiguousarray(value).view(f"u{value.dtype.itemsize}")
+    if tensor.bits_of(value.dtype.name) != _NIBBLE:
+        return data
+    pairs = np.resize(np.append(data & 0xF, 0), (-(-data.size // 2), 2)).astype(np.uint8)
+    raw = np.zeros(data.size, np.uint8)
+    raw[: len(pairs)] = pairs[:, 0] | pairs[:, 1] << _NIBBLE
+    return raw.reshape(value.shape)
