@@ -1,0 +1,92 @@
+"""The register that a dot product is summed in: its width, and what it does beyond its range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import numpy as np
+
+from tracer.errors import UsageError
+from tracer.interpreter.arithmetic.orders import Order
+from tracer.interpreter.arithmetic.orders.sequential import Sequential
+from tracer.interpreter.values import Array
+
+Overflow = Literal["saturate", "symmetric", "wrap", "zero", "error"]
+Convention = Literal["twos-complement", "magnitude"]
+Bias = Literal["first", "last"]
+
+NARROWEST, WIDEST = 2, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """A signed accumulator of `bits`, and the order in which it meets its terms.
+
+    A sum that leaves the range is brought back at every step: `saturate` to the nearer end;
+    `symmetric` likewise, in a range without the lowest number; `wrap` modulo its size; `zero` to
+    0; `error` ends the run. `product_bits` is the width every product is brought into, in the
+    same way, before it is added; None keeps products exact. `bias` enters as the first term of
+    the last sum, or is added at its end. In two's complement B bits hold [-2^(B-1), 2^(B-1) - 1];
+    in the `magnitude` convention, which does not count the sign, [-2^B, 2^B - 1].
+
+    Raises UsageError for a width or a word that is not allowed.
+    """
+
+    bits: int
+    overflow: Overflow = "saturate"
+    order: Order = field(default_factory=Sequential)
+    product_bits: int | None = None
+    bias: Bias = "first"
+    convention: Convention = "twos-complement"
+
+    def __post_init__(self) -> None:
+        _one_of("overflow", self.overflow, get_args(Overflow))
+        _one_of("bias", self.bias, get_args(Bias))
+        _one_of("convention", self.convention, get_args(Convention))
+        widest = WIDEST - (self.convention == "magnitude")
+        for what, bits in (("an accumulator", self.bits), ("a product", self.product_bits)):
+            if bits is not None and not NARROWEST <= bits <= widest:
+                raise UsageError(
+                    f"{what} of {bits} bits",
+                    f"Widths from {NARROWEST} to {widest} are possible with '{self.convention}'.",
+                )
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The lowest and the highest number it holds."""
+        return self.range_of(self.bits)
+
+    def range_of(self, bits: int) -> tuple[int, int]:
+        """The same for another width."""
+        return signed_range(bits + (self.convention == "magnitude"), self.overflow == "symmetric")
+
+    def bits_for(self, low: Array, high: Array) -> Array:
+        """The least widths, int64, that hold both of `low` and `high`, int64, element by element.
+
+        Not less than NARROWEST; it may be WIDEST + 1 where no width is enough.
+        """
+        wide = np.maximum(needed(low, self.overflow == "symmetric"), needed(high))
+        return np.maximum(wide - (self.convention == "magnitude"), NARROWEST)
+
+
+def signed_range(bits: int, symmetric: bool = False) -> tuple[int, int]:
+    """What two's complement of `bits` holds; `symmetric` leaves out the lowest number."""
+    high = 2 ** (bits - 1) - 1
+    return (-high if symmetric else -high - 1), high
+
+
+def needed(values: Array, symmetric: bool = False) -> Array:
+    """Bits of two's complement, int64, that hold each of `values`, int64."""
+    magnitude = np.where(values < 0, -values if symmetric else ~values, values).astype(np.uint64)
+    bits = np.zeros(values.shape, np.int64)
+    for shift in (32, 16, 8, 4, 2, 1):  # a binary search for the highest bit that is set
+        above = magnitude >> np.uint64(shift)
+        bits += np.where(above > 0, shift, 0)
+        magnitude = np.where(above > 0, above, magnitude)
+    return bits + magnitude.astype(np.int64) + 1
+
+
+def _one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:
+    if given not in allowed:
+        raise UsageError(f"{what} '{given}'", f"It is one of {', '.join(allowed)}.")

@@ -1,0 +1,28 @@
+"""What came of a block of dot products under an accumulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracer.interpreter.values import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Excursions:
+    """Of a run with an unlimited accumulator: int64 arrays of the block's shape.
+
+    `final` is the sum; `low` and `high` are the least and the greatest number that the
+    accumulator held on the way, 0 before the first term among them.
+    """
+
+    final: Array
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Clipped:
+    """Of a run with a narrow one: `values`, int64, and `events`, how many steps left the range."""
+
+    values: Array
+    events: Array
