@@ -15,7 +15,7 @@ from tracer.interpreter import memory, parallel, values
 from tracer.interpreter.compiled import announced
 from tracer.interpreter.execution import Execution
 from tracer.interpreter.observers import Observer
-from tracer.interpreter.plan import Planner
+from tracer.interpreter.plan import Around, Planner
 from tracer.interpreter.registry import Operator, Registry
 from tracer.interpreter.values import Array, Value
 from tracer.limits import Limits, enforced
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class Interpreter:
     """Executes a model with numpy semantics; the same inputs give the same bits.
 
-    `operators` are the caller's own and win over all others; `observers` see every node;
+    `operators` are the caller's own and win over all others; `around` may put another kernel in
+    the place of any node's (see `tracer.interpreter.arithmetic`); `observers` see every node;
     `limits` bound each run; `threads` of None is as many as BLAS is set to use; `progress` is
     told when compiled kernels are loaded. Prepares every node once: raises ModelError for an
     operator that nothing implements, and for attributes or weights that are broken.
@@ -39,6 +40,7 @@ class Interpreter:
         model: Model | onnx.ModelProto | str | Path,
         *,
         operators: Iterable[Operator] = (),
+        around: Around | None = None,
         observers: Iterable[Observer] = (),
         limits: Limits | None = None,
         threads: int | None = None,
@@ -52,7 +54,7 @@ class Interpreter:
         self._observers = tuple(observers)
         folder = self.model.path.parent if self.model.path is not None else None
         with enforced(self.limits):
-            self._plan = Planner(self.model, Registry(operators), folder).plan()
+            self._plan = Planner(self.model, Registry(operators), folder, around).plan()
 
     def observed(self, *observers: Observer) -> Interpreter:
         """The same prepared model, with these observers in place of its own."""

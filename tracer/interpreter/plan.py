@@ -45,13 +45,23 @@ class Plan:
     steps: tuple[Step, ...] = field(repr=False)
 
 
-class Planner:
-    """Makes the plans of one model's graphs; `front` holds operators of the user's own."""
+Around = Callable[[Node, Kernel], Kernel]
+"""Makes the kernel of a node from the one it has; the way in for other arithmetic."""
 
-    def __init__(self, model: Model, front: Registry, folder: Path | None) -> None:
+
+class Planner:
+    """Makes the plans of one model's graphs.
+
+    `front` holds operators of the user's own; `around` sees the kernel of every node of the model.
+    """
+
+    def __init__(
+        self, model: Model, front: Registry, folder: Path | None, around: Around | None = None
+    ) -> None:
         self._model = model
         self._front = front
         self._folder = folder
+        self._around = around
         self._functions = functions.local_functions(model)
         self._nodes: dict[str, list[Node]] = defaultdict(list)
         for node in model.nodes:
@@ -87,6 +97,8 @@ class Planner:
             if isinstance(error, TracerError):
                 raise type(error)(f"{where}: {error.what}", error.hint) from error
             raise ModelError(f"{where}: {error}") from error
+        if kernel is not None and self._around is not None:
+            kernel = self._around(node, kernel)
         return Step(node, opset, kernel, expand, bodies, frees)
 
     def _computation(

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from tracer.errors import UsageError
-from tracer.interpreter.arithmetic.orders import Order
+from tracer.interpreter.arithmetic.orders import Order, Terms
 from tracer.interpreter.arithmetic.orders.sequential import Sequential
 from tracer.interpreter.values import Array
 
@@ -60,6 +60,11 @@ class Accumulator:
     def range_of(self, bits: int) -> tuple[int, int]:
         """The same for another width."""
         return signed_range(bits + (self.convention == "magnitude"), self.overflow == "symmetric")
+
+    def formats(self, terms: Terms) -> bool:
+        """Whether products are brought into a width before the accumulator meets them."""
+        stages = self.order.stages(terms)
+        return self.product_bits is not None or any(stage.bits is not None for stage in stages)
 
     def bits_for(self, low: Array, high: Array) -> Array:
         """The least widths, int64, that hold both of `low` and `high`, int64, element by element.

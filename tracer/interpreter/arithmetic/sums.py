@@ -19,6 +19,10 @@ class Excursions:
     low: Array
     high: Array
 
+    def reshaped(self, rows: int) -> Excursions:
+        """The same with so many rows."""
+        return Excursions(*(a.reshape(rows, -1) for a in (self.final, self.low, self.high)))
+
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
@@ -26,3 +30,7 @@ class Clipped:
 
     values: Array
     events: Array
+
+    def reshaped(self, rows: int) -> Clipped:
+        """The same with so many rows."""
+        return Clipped(self.values.reshape(rows, -1), self.events.reshape(rows, -1))

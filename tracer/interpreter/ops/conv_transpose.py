@@ -37,12 +37,9 @@ def conv_transpose(
             f"weights {list(W.shape)} do not fit {X.shape[1]} channels, {group} groups"
         )
     steps, spread = list(strides or [1] * rank), list(dilations or [1] * rank)
-    more = list(output_padding or [0] * rank)
-    full = [
-        (n - 1) * s + (k - 1) * d + 1 + extra
-        for n, s, k, d, extra in zip(X.shape[2:], steps, W.shape[2:], spread, more, strict=True)
-    ]
-    before, size = _crop(X.shape[2:], full, steps, pads, output_shape, auto_pad)
+    full, before, size = geometry(
+        X.shape[2:], W.shape[2:], steps, spread, pads, output_padding, output_shape, auto_pad
+    )
     maps = W.shape[1] * group
     limits.allow((len(X), maps, *full), X.dtype)
     dtype = X.dtype
@@ -54,6 +51,25 @@ def conv_transpose(
     if B is not None:
         made = made + B.astype(wide).reshape(-1, *[1] * rank)
     return made.astype(dtype, copy=False)
+
+
+def geometry(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    steps: Sequence[int],
+    spread: Sequence[int],
+    pads: _Ints,
+    output_padding: _Ints,
+    output_shape: _Ints,
+    auto_pad: str,
+) -> tuple[list[int], list[int], list[int]]:
+    """Per spatial axis: the full size, where the output begins in it, and the output's size."""
+    more = output_padding or [0] * len(size)
+    full = [
+        (n - 1) * s + (k - 1) * d + 1 + extra
+        for n, s, k, d, extra in zip(size, steps, kernel, spread, more, strict=True)
+    ]
+    return full, *_crop(size, full, steps, pads, output_shape, auto_pad)
 
 
 def _spread(
@@ -82,7 +98,7 @@ def _spread(
 def _crop(
     size: Sequence[int],
     full: list[int],
-    steps: list[int],
+    steps: Sequence[int],
     pads: _Ints,
     output_shape: _Ints,
     auto_pad: str,

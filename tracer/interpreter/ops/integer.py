@@ -66,7 +66,7 @@ def qlinear_conv(
     if B is not None:
         exact += B.reshape(channels)
     factor = x_scale * (w_scale.reshape(channels) if w_scale.size > 1 else w_scale) / y_scale
-    return rounded((exact * factor).astype(np.float32), y_zero_point, y_zero_point.dtype)
+    return requantized(exact, factor, y_zero_point)
 
 
 @operator("QLinearMatMul", since=10)
@@ -84,9 +84,19 @@ def qlinear_matmul(
     left = a.astype(np.int32) - per_row(a_zero_point)
     right = b.astype(np.int32) - b_zero_point.astype(np.int32)
     exact = integer_matmul(left, right, products.integers)
+    return requantized(exact, matmul_factor(a_scale, b_scale, y_scale), y_zero_point)
+
+
+def matmul_factor(a_scale: Array, b_scale: Array, y_scale: Array) -> Array:
+    """What a sum of products is multiplied by before it is quantized again, by row and column."""
     rows = a_scale[..., None] if a_scale.ndim == 1 and a_scale.size > 1 else a_scale
-    factor = rows.astype(np.float32) * b_scale.astype(np.float32) / y_scale.astype(np.float32)
-    return rounded((exact * factor).astype(np.float32), y_zero_point, y_zero_point.dtype)
+    factor: Array = rows.astype(np.float32) * b_scale.astype(np.float32)
+    return factor / y_scale.astype(np.float32)
+
+
+def requantized(sums: Array, factor: Array, zero_point: Array) -> Array:
+    """Sums of products times `factor`, quantized with `zero_point`."""
+    return rounded((sums * factor).astype(np.float32), zero_point, zero_point.dtype)
 
 
 def centred(tensor: Array, zero_point: Array | None) -> Array:

@@ -57,7 +57,7 @@ def average_pool(
     """The mean of each window; padding counts as zeros with `count_include_pad`, else not."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     made = _slide(X, slid, 0, lambda total, plane: np.add(total, plane, out=total))
-    made /= _counts(X.shape[2:], slid, bool(count_include_pad)).astype(made.dtype)
+    made /= counts(X.shape[2:], slid, bool(count_include_pad)).astype(made.dtype)
     return made
 
 
@@ -152,7 +152,7 @@ def _slide(x: Array, slid: Window, fill: Any, fold: Callable[[Array, Array], obj
     return out
 
 
-def _counts(size: Sequence[int], slid: Window, include_pad: bool) -> Array:
+def counts(size: Sequence[int], slid: Window, include_pad: bool) -> Array:
     """How many values each window holds: those in the input, or in its padding too."""
     axes = []
     for axis, n in enumerate(size):

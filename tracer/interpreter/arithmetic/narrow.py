@@ -1,0 +1,145 @@
+"""A model whose sums are made in narrow accumulators, and what that did to them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracer.errors import ModelError
+from tracer.interpreter import values
+from tracer.interpreter.arithmetic.accumulator import Accumulator
+from tracer.interpreter.arithmetic.meter import KEPT, Meter
+from tracer.interpreter.arithmetic.nodes import Summing, Sums, lowerings
+from tracer.interpreter.arithmetic.operands import Site, UnfitError
+from tracer.interpreter.arithmetic.policy import Policy, Rule
+from tracer.interpreter.arithmetic.tally import Tally
+from tracer.interpreter.arithmetic.units import Units
+from tracer.interpreter.binding import Body, Kernel
+from tracer.interpreter.values import Array, Value
+from tracer.model import Model, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulation:
+    """What is known of the sums of one node.
+
+    `guaranteed` bits hold the partial sums of any input, in the accumulator's order;
+    `guaranteed_any_order` in whatever order; `guaranteed_channels`, int64, are those of each
+    output channel. `datatype` bits follow from the types of the operands alone.
+    """
+
+    node: Node
+    accumulator: Accumulator
+    tally: Tally
+    guaranteed: int
+    guaranteed_any_order: int
+    guaranteed_channels: Array
+    datatype: int
+
+
+class Narrowing:
+    """Computes the nodes that a policy names in the accumulators it gives them.
+
+    To be given to `Interpreter(around=...)`; every run adds to the statistics. A sum that no
+    overflow changed keeps the bits of the plain interpreter. Raises UsageError for a policy that
+    matches nothing, ModelError where what an entry matches has no integer arithmetic.
+    """
+
+    def __init__(self, model: Model, policy: Policy) -> None:
+        self._model = model
+        self._narrow: dict[str, tuple[Summing, Meter]] = {}
+        self._why_not: dict[str, str] = {}
+        rules = policy.assign(model.nodes)
+        units = Units(model)
+        for node in model.nodes:
+            if node.key in rules:
+                self._prepare(node, rules[node.key], units)
+        self._check(rules)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Nodes that sum, and that the policy names, but that have no integer arithmetic."""
+        return tuple(f"not narrowed: {node}: {why}" for node, why in self._why_not.items())
+
+    def accumulations(self) -> Mapping[str, Accumulation]:
+        """By node key, in the order of the model; nodes that have not run are left out."""
+        found = ((node, self._narrow.get(node.key)) for node in self._model.nodes)
+        return {
+            node.key: _accumulation(node, narrow[1])
+            for node, narrow in found
+            if narrow is not None and narrow[1].tally is not None
+        }
+
+    def kernel(self, node: Node, plain: Kernel) -> Kernel:
+        """What computes `node`: `plain` where no policy names it."""
+        if node.key not in self._narrow:
+            return plain
+        summing, meter = self._narrow[node.key]
+
+        def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
+            sums = summing(inputs, meter)
+            if not meter.keeping:
+                return (sums.restore(sums.integers),)
+            return _replaced(plain(inputs, bodies), sums)
+
+        return kernel
+
+    def _prepare(self, node: Node, rule: Rule, units: Units) -> None:
+        lowering = lowerings().get((node.domain, node.op_type))
+        if lowering is None:
+            return
+        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+        try:
+            summing = lowering(Site(node, attributes, units, rule.format))
+        except UnfitError as reason:
+            self._why_not[node.key] = str(reason)
+        else:
+            self._narrow[node.key] = summing, Meter(rule.accumulator, rule.format is None)
+
+    def _check(self, rules: Mapping[str, Rule]) -> None:
+        """Every entry of the policy narrows a node at least."""
+        entries: dict[int, list[str]] = defaultdict(list)
+        for key, rule in rules.items():
+            entries[id(rule.accumulator)].append(key)
+        for keys in entries.values():
+            if not any(key in self._narrow for key in keys):
+                raise self._nothing(keys)
+
+    def _nothing(self, keys: Sequence[str]) -> ModelError:
+        summing = [key for key in keys if key in self._why_not]
+        node = next(n for n in self._model.nodes if n.key == (summing or keys)[0])
+        where = f"{self._model.name}: node '{node.key}' ({node.qualified_type})"
+        if not summing:
+            sums = sorted({name for _, name in lowerings()})
+            return ModelError(f"{where} adds nothing up", f"Operators that do: {', '.join(sums)}.")
+        return ModelError(
+            f"{where} has no integer arithmetic: {self._why_not[node.key]}",
+            "Quantise the model, or say which fixed-point numbers its floats become.",
+        )
+
+
+def _replaced(outputs: Sequence[Value], sums: Sums) -> Sequence[Value]:
+    """The outputs, with those elements that the accumulator changed taken from its sums."""
+    changed = sums.integers != KEPT
+    if not changed.any():
+        return outputs
+    restored = sums.restore(np.where(changed, sums.integers, 0))
+    return (np.where(changed, restored, outputs[0]), *outputs[1:])
+
+
+def _accumulation(node: Node, meter: Meter) -> Accumulation:
+    assert meter.tally is not None and meter.reduction is not None
+    accumulator = meter.accumulator
+    bounds = meter.reduction.bounds(accumulator)
+    return Accumulation(
+        node=node,
+        accumulator=accumulator,
+        tally=meter.tally,
+        guaranteed=int(bounds.bits.max()),
+        guaranteed_any_order=int(bounds.any_order_bits.max()),
+        guaranteed_channels=np.broadcast_to(bounds.bits, len(meter.tally.outputs)),
+        datatype=meter.reduction.datatype(accumulator),
+    )

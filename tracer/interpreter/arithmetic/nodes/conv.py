@@ -1,0 +1,111 @@
+"""Conv, ConvInteger and QLinearConv: the windows of each input channel times a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracer.interpreter.arithmetic.meter import Meter, Reduction
+from tracer.interpreter.arithmetic.nodes import Summing, Sums, lowering
+from tracer.interpreter.arithmetic.operands import Integers, Shift, Site
+from tracer.interpreter.arithmetic.orders import Terms
+from tracer.interpreter.convolution import check, convolve
+from tracer.interpreter.ops.integer import centred, requantized
+from tracer.interpreter.values import Array, Value
+from tracer.interpreter.windows import Window, window
+
+
+@lowering("Conv")
+def conv(site: Site) -> Summing:
+    """Dequantised or fixed-point operands; the bias too if it is whole steps."""
+    x, w = site.inputs(0), site.weights(1)
+    step = x.steps(None) * w.steps(0)
+
+    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+        shift = site.shift(2, step, inputs)
+        made = _summed(site, meter, x.integers(inputs[0]), w.integers(inputs[1]), shift.integers)
+        return Sums(made, restored(step, shift, inputs[0].dtype))
+
+    return compute
+
+
+@lowering("ConvInteger")
+def conv_integer(site: Site) -> Summing:
+    """8-bit operands, zero points taken off."""
+
+    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+        x, w, x_zero, w_zero = (*inputs, None, None)[:4]
+        right = site.centred(0, x, centred(x, x_zero), x_zero)
+        left = site.centred(1, w, centred(w, w_zero), w_zero)
+        return Sums(_summed(site, meter, right, left, None), lambda sums: sums.astype(np.int32))
+
+    return compute
+
+
+@lowering("QLinearConv")
+def qlinear_conv(site: Site) -> Summing:
+    """Quantised operands; the sums are quantised again."""
+
+    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+        x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (*inputs, None)[:9]
+        right = site.centred(0, x, centred(x, x_zero), x_zero)
+        left = site.centred(3, w, centred(w, w_zero), w_zero)
+        factor = x_scale * per_channel(w_scale, x.ndim) / y_scale
+        made = _summed(site, meter, right, left, bias)
+        return Sums(made, lambda sums: requantized(sums, factor, y_zero))
+
+    return compute
+
+
+def summed(
+    meter: Meter, x: Integers, w: Integers, bias: Array | None, slid: Window, group: int
+) -> Array:
+    """The sums, int64, of `x` (N, C, *size) and `w` (M, C / group, *kernel), plus `bias` (M)."""
+    rows = w.values.reshape(len(w.values), -1)
+    maps, deep = len(rows) // group, w.values.shape[1]
+    terms = Terms(deep, int(np.prod(w.values.shape[2:])))
+    shift = None if bias is None else bias.astype(np.int64).reshape(-1)
+    padded = any(slid.before) or any(slid.after)
+    stored = rows if w.constant else None
+    ranges = (x.low, x.high), (w.low, w.high)
+    meter.begin(Reduction(len(rows), terms, *ranges, stored, shift, padded))
+    out = np.empty((len(x.values), len(rows), *slid.out), np.int64)
+    for number in range(group):
+        part = slice(number * maps, (number + 1) * maps)
+        product = meter.product(part, None if shift is None else shift[part], terms)
+        channels = x.values[:, number * deep : (number + 1) * deep]
+        made = convolve(channels, w.values[part], slid, product=product, dtype=np.int64)
+        out[:, part] = made
+    return out
+
+
+def restored(step: Array, shift: Shift, dtype: Any) -> Callable[[Array], Array]:
+    """From sums to floats: times the step of their channel, plus what no integer is."""
+
+    def restore(sums: Array) -> Array:
+        out = sums * per_channel(step, sums.ndim)
+        if shift.rest is not None:
+            out = out + per_channel(shift.rest, sums.ndim)
+        return out.astype(dtype)
+
+    return restore
+
+
+def per_channel(values: Array, rank: int) -> Array:
+    """One number, or one for each channel of a tensor of `rank` axes."""
+    flat = values.reshape(-1)
+    return flat.reshape(()) if flat.size == 1 else flat.reshape(-1, *[1] * (rank - 2))
+
+
+def _summed(site: Site, meter: Meter, x: Integers, w: Integers, bias: Array | None) -> Array:
+    """As `summed`, with the windows that the node's attributes describe."""
+    options = site.attributes
+    group = options.get("group", 1)
+    check(x.values, w.values, group)
+    slid = window(
+        x.values.shape[2:], w.values.shape[2:], options.get("strides"), options.get("pads"),
+        options.get("dilations"), options.get("auto_pad", "NOTSET"),
+    )  # fmt: skip
+    return summed(meter, x, w, bias, slid, group)

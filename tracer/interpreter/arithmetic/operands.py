@@ -1,0 +1,161 @@
+"""The operands of a node as integers times a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tracer.interpreter.arithmetic.fixed_point import FixedPoint, Formats
+from tracer.interpreter.arithmetic.units import Unit, Units, integer_range
+from tracer.interpreter.values import Array, Value
+from tracer.model import Node
+
+_RTOL = 1e-5
+"""How far a bias's float32 scale may be from the product of two."""
+
+
+class UnfitError(Exception):
+    """A node has no integer arithmetic; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """`values`, int16 or int32, each from `low` to `high`; `constant` if every run has the same."""
+
+    values: Array
+    low: int
+    high: int
+    constant: bool = False
+
+
+class Operand(Protocol):
+    """A float tensor that is integers times steps."""
+
+    def integers(self, tensor: Array) -> Integers:
+        """The integers of the tensor."""
+
+    def steps(self, axis: int | None) -> Array:
+        """float64: the step, or one for each slice of `axis`, which alone they may depend on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """A dequantised tensor; `stored` are its integers if the model has them."""
+
+    unit: Unit
+    constant: bool
+    stored: Array | None
+
+    def integers(self, tensor: Array) -> Integers:
+        """As stored, else recovered from the floats."""
+        values = self.unit.integers(tensor) if self.stored is None else self.stored
+        return Integers(values, self.unit.low, self.unit.high, self.constant)
+
+    def steps(self, axis: int | None) -> Array:
+        """The scale. Raises UnfitError where it varies along another axis."""
+        if self.unit.scale.size == 1:
+            return self.unit.scale.astype(np.float64).reshape(())
+        if axis is None or not self.unit.along(axis):
+            raise UnfitError("an operand has a scale for each of the terms that are added")
+        return self.unit.scale.astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A float tensor brought into a fixed-point format."""
+
+    format: FixedPoint
+    constant: bool
+
+    def integers(self, tensor: Array) -> Integers:
+        """Rounded and saturated."""
+        return Integers(narrow(self.format.quantized(tensor)), *self.format.range, self.constant)
+
+    def steps(self, axis: int | None) -> Array:
+        """The step of the format."""
+        return np.array(2.0**-self.format.fraction)
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A bias: `integers`, int64, are summed with the products, `rest` is added to the output."""
+
+    integers: Array | None = None
+    rest: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A node and what the model tells of its inputs; `formats` make integers of floats."""
+
+    node: Node
+    attributes: Mapping[str, Any]
+    units: Units
+    formats: Formats | None
+
+    def inputs(self, index: int) -> Operand:
+        """An input that flows through the network. Raises UnfitError if it is no integers."""
+        return self._operand(index, None if self.formats is None else self.formats.activations)
+
+    def weights(self, index: int) -> Operand:
+        """An input that is weights, as a rule; two activations may be multiplied too."""
+        if not self.constant(index):
+            return self.inputs(index)
+        return self._operand(index, None if self.formats is None else self.formats.weights)
+
+    def constant(self, index: int) -> bool:
+        """Whether the input is the same in every run."""
+        return self.units.constant(self.node.inputs[index], self.node.scope)
+
+    def given(self, index: int) -> bool:
+        """Whether there is such an input."""
+        return len(self.node.inputs) > index and bool(self.node.inputs[index])
+
+    def shift(self, index: int, step: Array, inputs: Sequence[Value]) -> Shift:
+        """The bias at `index`, one number or one for each channel, where a sum's unit is `step`.
+
+        Whole multiples of the step are integers; any other bias is added to the output.
+        """
+        if not self.given(index):
+            return Shift()
+        value = inputs[index]
+        if self.formats is not None:
+            return Shift(np.rint(value.astype(np.float64) / step).astype(np.int64))
+        name, scope = self.node.inputs[index], self.node.scope
+        unit = self.units.of(name, scope)
+        if unit is None or not np.allclose(unit.scale.reshape(-1), step.reshape(-1), _RTOL, 0):
+            return Shift(rest=value)
+        stored = self.units.stored_integers(name, scope)
+        exact = np.rint(value.astype(np.float64) / step) if stored is None else stored
+        return Shift(exact.astype(np.int64).reshape(value.shape))
+
+    def centred(self, index: int, tensor: Array, values: Array, zero: Array | None) -> Integers:
+        """The quantised `tensor` at `index`, whose zero point is taken off in `values`."""
+        low, high = integer_range(tensor.dtype)
+        if zero is not None and zero.size:
+            low, high = low - int(zero.max()), high - int(zero.min())
+        return Integers(narrow(values), low, high, self.constant(index))
+
+    def _operand(self, index: int, format_: FixedPoint | None) -> Operand:
+        constant = self.constant(index)
+        if format_ is not None:
+            return Fixed(format_, constant)
+        name, scope = self.node.inputs[index], self.node.scope
+        unit = self.units.of(name, scope)
+        if unit is None:
+            raise UnfitError(f"'{name}' is not integers times a scale")
+        if not unit.recoverable:
+            raise UnfitError(
+                f"'{name}' has integers from {unit.low} to {unit.high}, beyond float32"
+            )
+        stored = self.units.stored_integers(name, scope)
+        return Quantized(unit, constant, None if stored is None else narrow(stored))
+
+
+def narrow(integers: Array) -> Array:
+    """int16 where it holds them, else int32."""
+    small = not integers.size or (integers.min() >= -(1 << 15) and integers.max() < 1 << 15)
+    return integers.astype(np.int16 if small else np.int32)

@@ -1,0 +1,244 @@
+"""Which float tensors are whole multiples of a step, and of which: what DequantizeLinear began.
+
+Quantised graphs in QDQ form compute in floats. A tensor that comes from DequantizeLinear, through
+nothing that mixes its elements, is an integer tensor times a scale, and the sums over it are sums
+of integers times scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracer.interpreter import values
+from tracer.interpreter.axes import place
+from tracer.interpreter.elementwise import apply
+from tracer.interpreter.ops.quantization import aligned
+from tracer.interpreter.values import Array
+from tracer.model import Model, Node, Scope
+
+if TYPE_CHECKING:
+    import onnx
+
+_EXACT = 1 << 20
+"""Integers up to here survive a multiplication by a float32 scale and the division by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A tensor is an integer tensor, of values from `low` to `high`, times `scale`.
+
+    `scale`, float32, is one number, or one for each slice of `axis`; `rank` is how many axes
+    there are, if the graph tells.
+    """
+
+    scale: Array
+    axis: int
+    low: int
+    high: int
+    rank: int | None = None
+
+    @property
+    def recoverable(self) -> bool:
+        """Whether float32 values tell their integers exactly."""
+        return self.low >= -_EXACT and self.high <= _EXACT
+
+    def along(self, axis: int) -> bool:
+        """Whether `axis` is the one that the scale varies along."""
+        if self.rank is None:
+            return axis == self.axis
+        return place(axis, self.rank) == place(self.axis, self.rank)
+
+    def integers(self, tensor: Array) -> Array:
+        """The integers of a float tensor, int16 where they fit, else int32."""
+        small = self.low >= -(1 << 15) and self.high < 1 << 15
+
+        def compute(x: Array, scale: Array, out: Array) -> None:
+            out[...] = np.rint(x / scale)
+
+        wanted = np.dtype(np.int16 if small else np.int32)
+        return apply(compute, tensor, aligned(self.scale, tensor, self.axis, 0), dtype=wanted)
+
+
+class Units:
+    """The units of the tensors of one model, found by walking back to where they were made."""
+
+    def __init__(self, model: Model) -> None:
+        self._folder = model.path.parent if model.path is not None else None
+        self._makers = {
+            (node.scope.path, name): node for node in model.nodes for name in node.outputs
+        }
+        self._stored = {
+            (scope.path, tensor.name): tensor
+            for scope in model.scopes
+            for tensor in scope.graph.initializer
+        }
+
+    def of(self, name: str, scope: Scope) -> Unit | None:
+        """The unit of a tensor, if it has one that the graph tells."""
+        maker = self._maker(name, scope)
+        rule = _RULES.get(maker.op_type) if maker is not None and not maker.domain else None
+        return rule(self, maker) if rule is not None and maker is not None else None
+
+    def constant(self, name: str, scope: Scope) -> bool:
+        """Whether a tensor is the same in every run."""
+        if self._tensor(name, scope) is not None:
+            return True
+        maker = self._maker(name, scope)
+        if maker is None or maker.op_type not in {*_RULES, "QuantizeLinear", "Cast"}:
+            return False
+        return all(self.constant(n, maker.scope) for n in maker.inputs if n)
+
+    def value(self, name: str, scope: Scope) -> Array | None:
+        """The stored tensor of this name, or that of a Constant node; None if there is none."""
+        stored = self._tensor(name, scope)
+        return None if stored is None else values.from_tensor(stored, self._folder)
+
+    def stored_integers(self, name: str, scope: Scope) -> Array | None:
+        """The integers, int64, of a tensor that DequantizeLinear makes of stored ones."""
+        maker = self._maker(name, scope)
+        if maker is None or maker.op_type != "DequantizeLinear":
+            return None
+        stored = self.value(maker.inputs[0], maker.scope)
+        if stored is None:
+            return None
+        wide = stored.astype(np.int64)
+        zero = self._zero_point(maker)
+        return wide if zero is None else wide - aligned(zero, wide, _axis(maker), 0)
+
+    def _zero_point(self, node: Node) -> Array | None:
+        named = len(node.inputs) > 2 and node.inputs[2]
+        zero = self.value(node.inputs[2], node.scope) if named else None
+        return None if zero is None else zero.astype(np.int64)
+
+    def _maker(self, name: str, scope: Scope) -> Node | None:
+        found = (self._makers.get((around.path, name)) for around in scope.outward())
+        return next(filter(None, found), None)
+
+    def _tensor(self, name: str, scope: Scope) -> onnx.TensorProto | None:
+        for around in scope.outward():
+            if (around.path, name) in self._stored:
+                return self._stored[around.path, name]
+        maker = self._maker(name, scope)
+        if maker is None or maker.op_type != "Constant":
+            return None
+        return next((a.t for a in maker.proto.attribute if a.name == "value"), None)
+
+    def dequantized(self, node: Node) -> Unit | None:
+        """The unit that DequantizeLinear gives its output, where scale and type are stored."""
+        scale = self.value(node.inputs[1], node.scope)
+        limits = self._limits(node)
+        blocked = any(a.name == "block_size" and a.i for a in node.proto.attribute)
+        if scale is None or limits is None or blocked or not np.all(scale > 0):
+            return None
+        stored = self._tensor(node.inputs[0], node.scope)
+        rank = None if stored is None else len(stored.dims)
+        return Unit(scale.astype(np.float32), _axis(node), *limits, rank)
+
+    def _limits(self, node: Node) -> tuple[int, int] | None:
+        """The least and the greatest integer after the zero point is taken off."""
+        stored = self._tensor(node.inputs[0], node.scope)
+        zero = None
+        if len(node.inputs) > 2 and node.inputs[2]:
+            zero = self.value(node.inputs[2], node.scope)
+            if zero is None:
+                return None
+        dtype = zero.dtype if zero is not None else _dtype(stored, self._made_by(node))
+        if dtype is None:
+            return None
+        low, high = integer_range(dtype)
+        around = np.zeros(1, np.int64) if zero is None else zero.astype(np.int64)
+        return low - int(around.max()), high - int(around.min())
+
+    def _made_by(self, node: Node) -> Node | None:
+        return self._maker(node.inputs[0], node.scope)
+
+
+def integer_range(dtype: Any) -> tuple[int, int]:
+    """What an integer type holds, the 2- and 4-bit ones of ml_dtypes too."""
+    import ml_dtypes
+
+    info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    return int(info.min), int(info.max)
+
+
+def _dtype(stored: Any, maker: Node | None) -> Any:
+    """The type of a quantised tensor without zero point: as stored, else QuantizeLinear's own."""
+    if stored is not None:
+        return values.from_tensor(stored).dtype
+    quantized = maker is not None and maker.op_type == "QuantizeLinear" and len(maker.inputs) < 3
+    return np.dtype(np.uint8) if quantized else None
+
+
+def _axis(node: Node) -> int:
+    return next((a.i for a in node.proto.attribute if a.name == "axis"), 1)
+
+
+_Rule = Callable[[Units, Node], "Unit | None"]
+
+
+def _same(units: Units, node: Node) -> Unit | None:
+    """Elements are moved or left out, or 0 is put between them: one scale stays one scale."""
+    unit = units.of(node.inputs[0], node.scope)
+    if unit is None or unit.scale.size > 1:
+        return None
+    return replace(unit, low=min(unit.low, 0), high=max(unit.high, 0))
+
+
+def _positive(units: Units, node: Node) -> Unit | None:
+    unit = units.of(node.inputs[0], node.scope)
+    return None if unit is None else replace(unit, low=max(unit.low, 0), high=max(unit.high, 0))
+
+
+def _identity(units: Units, node: Node) -> Unit | None:
+    return units.of(node.inputs[0], node.scope)
+
+
+def _transposed(units: Units, node: Node) -> Unit | None:
+    unit = units.of(node.inputs[0], node.scope)
+    order = next((list(a.ints) for a in node.proto.attribute if a.name == "perm"), None)
+    if unit is None or unit.scale.size == 1:
+        return unit
+    if order is None:
+        return None
+    axis = order.index(place(unit.axis, len(order)))
+    return replace(unit, axis=axis, rank=len(order))
+
+
+def _padded(units: Units, node: Node) -> Unit | None:
+    """Padding with zeros, or with elements."""
+    given = units.value(node.inputs[2], node.scope) if len(node.inputs) > 2 else np.zeros(1)
+    filled = given is not None and not np.any(given)
+    return _same(units, node) if filled and "pads" not in _attributes(node) else None
+
+
+def _joined(units: Units, node: Node) -> Unit | None:
+    """One unit if all inputs have the same scale."""
+    found = [units.of(name, node.scope) for name in node.inputs]
+    known = [unit for unit in found if unit is not None and unit.scale.size == 1]
+    if len(known) < len(found) or len({float(unit.scale.reshape(())) for unit in known}) > 1:
+        return None
+    return replace(known[0], low=min(u.low for u in known), high=max(u.high for u in known))
+
+
+def _attributes(node: Node) -> set[str]:
+    return {attribute.name for attribute in node.proto.attribute}
+
+
+_RULES: dict[str, _Rule] = {
+    "DequantizeLinear": Units.dequantized,
+    "Identity": _identity,
+    "Relu": _positive,
+    "Transpose": _transposed,
+    "Pad": _padded,
+    "Concat": _joined,
+    **dict.fromkeys(
+        ("MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice",
+         "Gather", "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "ReduceMax"),
+        _same,
+    ),
+}  # fmt: skip
+"""How the unit of an operator's output follows from those of its inputs."""
