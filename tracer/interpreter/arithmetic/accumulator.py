@@ -71,8 +71,9 @@ class Accumulator:
 
         Not less than NARROWEST; it may be WIDEST + 1 where no width is enough.
         """
-        wide = np.maximum(needed(low, self.overflow == "symmetric"), needed(high))
-        return np.maximum(wide - (self.convention == "magnitude"), NARROWEST)
+        symmetric = self.overflow == "symmetric"
+        largest = np.maximum(_magnitude(low, symmetric), _magnitude(high, symmetric))
+        return np.maximum(_bits(largest) - (self.convention == "magnitude"), NARROWEST)
 
 
 def signed_range(bits: int, symmetric: bool = False) -> tuple[int, int]:
@@ -83,13 +84,20 @@ def signed_range(bits: int, symmetric: bool = False) -> tuple[int, int]:
 
 def needed(values: Array, symmetric: bool = False) -> Array:
     """Bits of two's complement, int64, that hold each of `values`, int64."""
-    magnitude = np.where(values < 0, -values if symmetric else ~values, values).astype(np.uint64)
-    bits = np.zeros(values.shape, np.int64)
-    for shift in (32, 16, 8, 4, 2, 1):  # a binary search for the highest bit that is set
-        above = magnitude >> np.uint64(shift)
-        bits += np.where(above > 0, shift, 0)
-        magnitude = np.where(above > 0, above, magnitude)
-    return bits + magnitude.astype(np.int64) + 1
+    return _bits(_magnitude(values, symmetric))
+
+
+def _magnitude(values: Array, symmetric: bool) -> Array:
+    """uint64 that grows with the bits needed: n, and -n or, as two's complement has it, n - 1."""
+    return (np.abs(values) if symmetric else values ^ (values >> 63)).view(np.uint64)
+
+
+def _bits(magnitude: Array) -> Array:
+    """The position of the highest bit that is set, and one for the sign.
+
+    It is the exponent of a float64; the bit below is cleared lest rounding changes it.
+    """
+    return (((magnitude & ~(magnitude >> np.uint64(1))) + 0.5).view(np.int64) >> 52) - 1021
 
 
 def _one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:
