@@ -20,7 +20,7 @@ from tracer.interpreter.arithmetic.accumulator import WIDEST, Accumulator, signe
 from tracer.interpreter.arithmetic.orders import Stage, Terms
 from tracer.interpreter.values import Array
 
-_BLOCK = 1 << 16
+_BLOCK = 1 << 18
 """Terms looked at together, so that memory stays flat in large layers."""
 
 _SAFE = 2.0**62

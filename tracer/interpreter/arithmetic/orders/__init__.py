@@ -65,6 +65,13 @@ class Order:
         """The products (..., K), int64, in the order they are met; `start` (...) is before them."""
         return products
 
+    def envelope(self, low: Array, high: Array, start: Array) -> tuple[Array, Array]:
+        """Where partial sums lie, (...) each, if products (..., K) lie between `low` and `high`.
+
+        Asked where `arrange` depends on the products. It holds for any order.
+        """
+        return start + np.minimum(low, 0).sum(-1), start + np.maximum(high, 0).sum(-1)
+
     def __str__(self) -> str:
         """The spelling that `named` reads."""
         parts: Any = self  # every order is a dataclass

@@ -43,3 +43,13 @@ class Sorted(Order):
             up += take_up
             down += ~take_up
         return out
+
+    def envelope(self, low: Array, high: Array, start: Array) -> tuple[Array, Array]:
+        """What the lemma above says: the start, the largest term of a sign, the final sum.
+
+        A negative term is met by a sum of at least 1, a positive one by a sum of at most 0.
+        """
+        least, greatest = Order.envelope(self, low, high, start)
+        balanced_low = np.minimum(start, np.minimum(1 + low.min(-1), start + low.sum(-1)))
+        balanced_high = np.maximum(start, np.maximum(high.max(-1), start + high.sum(-1)))
+        return np.maximum(least, balanced_low), np.minimum(greatest, balanced_high)
