@@ -15,6 +15,7 @@ from tracer.errors import ModelError, UsageError
 from tracer.interpreter.arithmetic.accumulator import Accumulator
 from tracer.interpreter.arithmetic.fixed_point import FixedPoint, Formats
 from tracer.interpreter.arithmetic.narrow import Narrowing
+from tracer.interpreter.arithmetic.orders import named
 from tracer.interpreter.arithmetic.policy import Policy
 from tracer.interpreter.arithmetic.policy_text import read
 from tracer.interpreter.interpreter import Interpreter
@@ -408,3 +409,15 @@ def test_two_activations_are_bounded_by_their_types():
     (found,) = narrowing.accumulations().values()
     assert found.guaranteed == found.datatype == (4 * 255 * 255).bit_length() + 1
     assert found.guaranteed_channels.shape == (2,)
+
+
+def test_what_pairs_lose_counts_as_an_error_but_not_as_an_event():
+    w = np.full((4, 1), 127, np.int8)
+    proto = model("(uint8[1,4] a) => (int32[r,c] y) { y = MatMulInteger (a, w) }", w=w)
+    policy = read("32", like=Accumulator(32, order=named("maddubs")))
+    made, narrowing = narrowed(proto, policy, np.full((1, 4), 255, np.uint8))
+    (found,) = narrowing.accumulations().values()
+    assert made.item() == 2 * 32767
+    assert found.tally.saturation_events.sum() == 0
+    assert found.tally.outputs_changed.sum() == 1
+    assert found.tally.max_abs_error.max() == 2 * (64770 - 32767)

@@ -110,10 +110,18 @@ class Tally:
         """All quantities by name, for a file; they are not copies."""
         return {name: getattr(self, name) for name in _quantities()}
 
-    def add(self, channels: slice, seen: Excursions, clipped: Clipped | None = None) -> None:
+    def add(
+        self,
+        channels: slice,
+        seen: Excursions,
+        clipped: Clipped | None = None,
+        exact: Array | None = None,
+    ) -> None:
         """Take in outputs (rows of `channels`, any number) and what a narrow run made of them.
 
         `clipped` may be None where none of them overflows, or only other widths are of interest.
+        Errors are held against `exact`, which is the final sum unless products had a width of
+        their own.
         """
         first = channels.indices(len(self.outputs))[0]
         for y, x in _blocks(seen.final.shape):
@@ -122,7 +130,9 @@ class Tally:
             self._add_extremes(place, low, high, final)
             overflowing = self._add_widths(place, low, high, final)
             if clipped is not None:
-                self._add_errors(place, clipped.values[y, x], clipped.events[y, x], final)
+                self.saturation_events[place] += clipped.events[y, x].sum(1)
+                meant = final if exact is None else exact[y, x]
+                self._add_errors(place, clipped.values[y, x], meant)
             else:
                 self.missing[place] += overflowing
 
@@ -154,11 +164,10 @@ class Tally:
         """Bits of the register, where `bits` may leave out the sign."""
         return bits + (self.accumulator.convention == "magnitude")
 
-    def _add_errors(self, place: slice, values: Array, events: Array, final: Array) -> None:
-        if not events.any():
+    def _add_errors(self, place: slice, values: Array, exact: Array) -> None:
+        if np.array_equal(values, exact):
             return
-        errors = np.abs(values - final)
-        self.saturation_events[place] += events.sum(1)
+        errors = np.abs(values - exact)
         self.outputs_changed[place] += np.count_nonzero(errors, axis=1)
         largest = self.max_abs_error[place]
         np.maximum(largest, errors.max(1), out=largest)
