@@ -48,6 +48,11 @@ def run_blocks(count: int, work: Callable[[int], None]) -> None:
         raise failure
 
 
+def allowed() -> int:
+    """How many threads this run may use, its own among them."""
+    return _THREADS.get()
+
+
 def pieces(total: int, size: int) -> list[slice]:
     """`total` items cut into slices of `size`, the last one perhaps shorter."""
     return [slice(low, min(low + size, total)) for low in range(0, total, size)]

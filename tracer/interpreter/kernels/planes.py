@@ -1,7 +1,7 @@
 """Element-wise arithmetic on flat float32 tensors, in one pass.
 
-Loops run from 0 over slices, or over unsigned indices: numba lets an index count from the end
-unless it sees that it cannot be negative, and LLVM does not vectorise that.
+Loops run from 0 over slices: numba lets an index count from the end unless it sees that it cannot
+be negative, and LLVM does not vectorise that.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import cfunc
 
-_INT = types.intp
-_READ = types.Array(types.float32, 1, "C", readonly=True)
-_WRITE = types.Array(types.float32, 1, "C")
+from tracer.interpreter.kernels.arguments import TASK, floats
 
 
-@njit(types.void(_READ, _INT, _INT, _INT, _READ, _READ, _WRITE), nogil=True, cache=True)
-def affine(x: Any, low: int, high: int, size: int, scale: Any, shift: Any, out: Any) -> None:
-    """Planes `low` to `high` of `size` elements by the scale and shift of their channel."""
-    for plane in range(low, high):
+@cfunc(TASK, cache=True, error_model="numpy")
+def affine(words: Any, block: int) -> None:
+    """Some planes by the scale and shift of their channel, channels in turn.
+
+    Arguments: x, scale, shift, out; planes of all and of a block, elements of a plane.
+    """
+    x, scale, shift, out = floats(words, 0), floats(words, 2), floats(words, 4), floats(words, 6)
+    planes, each, size = words[8], words[9], words[10]
+    for plane in range(block * each, min((block + 1) * each, planes)):
         factor, term = scale[plane % scale.size], shift[plane % scale.size]
         source = x[plane * size : (plane + 1) * size]
         target = out[plane * size : (plane + 1) * size]
@@ -27,10 +30,12 @@ def affine(x: Any, low: int, high: int, size: int, scale: Any, shift: Any, out: 
             target[i] = source[i] * factor + term
 
 
-@njit(types.void(_READ, _INT, _INT, _WRITE), nogil=True, cache=True)
-def relu(x: Any, low: int, high: int, out: Any) -> None:
-    """Elements `low` to `high`, 0 where negative; NaN stays."""
-    source, target = x[low:high], out[low:high]
-    for i in range(high - low):
+@cfunc(TASK, cache=True)
+def relu(words: Any, block: int) -> None:
+    """Some elements, 0 where negative; NaN stays. Arguments: x, out; elements of a block."""
+    x, out, each = floats(words, 0), floats(words, 2), words[4]
+    source = x[block * each : (block + 1) * each]
+    target = out[block * each : (block + 1) * each]
+    for i in range(source.size):
         value = source[i]
         target[i] = np.float32(0) if value < 0 else value
