@@ -19,7 +19,7 @@ _WORTHWHILE = 1 << 17
 """Multiplications from which the kernels are used: below, a call costs more than it saves."""
 _BLOCK = 1 << 21
 """Multiplications of a block: some 50 us, so that threads end a node at about the same time."""
-_TILES = 16
+_TILES = 32
 """Tiles of rows of a block at least, as every block packs its columns anew."""
 _FEWEST = 4
 """With fewer rows or columns memory is the bound, where BLAS has its own ways."""
@@ -83,8 +83,10 @@ def _piece(rows: int, depth: int, columns: int) -> tuple[int, int]:
     """Rows and columns of a block, by the sizes alone."""
     kernels = loaded("gemm")
     panels = max(_BLOCK // (rows * depth * kernels.COLUMNS), 1)
-    tiles = max(_BLOCK // (depth * kernels.COLUMNS * kernels.ROWS), _TILES)
-    return min(rows, tiles * kernels.ROWS), min(columns, panels * kernels.COLUMNS)
+    most = max(_BLOCK // (depth * kernels.COLUMNS * kernels.ROWS), _TILES)
+    tiles = -(-rows // kernels.ROWS)
+    tall = -(-tiles // -(-tiles // most))  # of equal height: a thin rest would be slow
+    return min(rows, tall * kernels.ROWS), min(columns, panels * kernels.COLUMNS)
 
 
 def _whole_tiles(matrices: Array) -> Array:

@@ -62,8 +62,9 @@ class _Team:
             for parked, bell in self._bells.items():
                 if self._kernels.asleep(self._words, parked):
                     bell.release()
-            self._kernels.finish(self._words)
-        finally:
+            self._kernels.drain(self._words)
+        finally:  # even if interrupted: the arguments must outlive those who read them
+            self._kernels.close(self._words)
             self._led.release()
         return True
 

@@ -63,6 +63,13 @@ def _pack(
             panel[k * lanes + lane] = source[origin + lane] if inside else np.float32(0)
 
 
+@njit(_INT(_INT), nogil=True, cache=True)
+def _panel(columns: int) -> int:
+    """Vectors of the next panel: two and two rather than three and a slow one."""
+    vectors = (columns + LANES - 1) // LANES
+    return 2 if vectors == 4 else min(vectors, COLUMNS // LANES)
+
+
 @njit(
     types.void(_READ, _INT, _INT, _READ, _PLACES, _INT, _INT, _READ, _WRITE, _WRITE, _INT, _INT),
     nogil=True,
@@ -80,8 +87,9 @@ def product(
     """
     depth = offsets.size
     few = high - low <= _FEW * ROWS
-    for column in range(0, count, COLUMNS):
-        vectors = (min(COLUMNS, count - column) + LANES - 1) // LANES
+    column = 0
+    while column < count:
+        vectors = _panel(count - column)
         origin = start + column
         for k in range(0, depth, DEPTH):
             deep = min(DEPTH, depth - k)
@@ -105,6 +113,7 @@ def product(
                     multiply_2(left, f, depth, deep, k > 0, panel, out, t, width, bias, row)
                 else:
                     multiply_3(left, f, depth, deep, k > 0, panel, out, t, width, bias, row)
+        column += vectors * LANES
 
 
 @njit(

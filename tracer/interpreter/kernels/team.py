@@ -102,7 +102,8 @@ def alone(task: int, arguments: int, count: int) -> None:
 
 
 @njit(types.void(_WORDS), nogil=True, cache=True)
-def _drain(words: Any) -> None:
+def drain(words: Any) -> None:
+    """Compute blocks of the open task until none is left to begin."""
     while True:
         block = _add(words, _NEXT, 1)
         if block >= words[_COUNT]:
@@ -125,9 +126,8 @@ def asleep(words: Any, parked: int) -> bool:
 
 
 @njit(types.void(_WORDS), nogil=True, cache=True)
-def finish(words: Any) -> None:
-    """Work on the task until it is done."""
-    _drain(words)
+def close(words: Any) -> None:
+    """Let nobody else join, and wait for those who are still at a block."""
     _exchange(words, _OPEN, 0)
     while _load(words, _ACTIVE) != 0:
         _pause()
@@ -147,7 +147,7 @@ def serve(words: Any, parked: int) -> None:
         if _waiting(words):
             _add(words, _ACTIVE, 1)  # before asking again: the leader closes, then looks here
             if _load(words, _OPEN) != 0:
-                _drain(words)
+                drain(words)
             _add(words, _ACTIVE, -1)
             quiet = 0
         elif quiet < _PATIENCE:
