@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.interpreter.models import single
-from tracer.interpreter import memory, parallel, planewise
+from tracer.interpreter import memory, parallel, planewise, tasks
+from tracer.interpreter.compiled import loaded
 from tracer.interpreter.interpreter import Interpreter
 
 _THREADS = st.integers(1, 5)
@@ -54,6 +55,12 @@ def test_the_same_bits_on_any_number_of_threads(op_type):
     first, *others = (Interpreter(model, threads=n).run(None, feeds)[0] for n in (1, 2, 3, 7))
     for other in others:
         np.testing.assert_array_equal(first, other)
+
+
+@pytest.mark.parametrize("array", [np.zeros(4), np.zeros((4, 4), np.float32).T])
+def test_an_array_that_compiled_code_would_misread_is_refused(array):
+    with pytest.raises(TypeError, match="contiguous array of float32"):
+        tasks.share(loaded("planes").relu, 1, (array, array), (4,))
 
 
 def test_a_result_outlives_the_runs_after_it():

@@ -32,17 +32,20 @@ def suits(dtype: np.dtype[np.generic], rows: int, depth: int, columns: int) -> b
 
 
 def matmul(a: Array, b: Array, out: Array) -> None:
-    """The product of float32 matrices into a contiguous `out`."""
-    depth, wide = b.shape
-    if a.shape[1] != depth:  # the kernels check nothing
-        raise ModelError(f"matrices of {list(a.shape)} and {list(b.shape)} cannot be multiplied")
+    """The products of float32 matrices (N, M, K) and (N, K, P) into a contiguous (N, M, P)."""
+    many, rows, depth = a.shape
+    wide = b.shape[2]
+    if b.shape[1] != depth:  # the kernels check nothing
+        raise ModelError(
+            f"matrices of {[rows, depth]} and {list(b.shape[1:])} cannot be multiplied"
+        )
     offsets = np.arange(depth, dtype=np.int64) * wide
-    left, right = _whole_tiles(a[None]), np.ascontiguousarray(b)
-    shift = np.zeros(left.shape[1], np.float32)
-    tall, broad = _piece(len(a), depth, wide)
-    count = -(-len(a) // tall) * -(-wide // broad)
+    left, right = _whole_tiles(a), np.ascontiguousarray(b)
+    shift = np.zeros(left.shape[0] * left.shape[1], np.float32)
+    tall, broad = _piece(rows, depth, wide)
+    count = many * -(-rows // tall) * -(-wide // broad)
     tasks.share(loaded("gemm").matrices, count, (left, right, offsets, shift, out),
-                (1, len(a), tall, wide, broad, wide, wide, 0, wide))  # fmt: skip
+                (many, rows, tall, wide, broad, wide, wide, depth * wide, wide))  # fmt: skip
 
 
 def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array | None) -> Array:
@@ -75,6 +78,20 @@ def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> A
     tasks.share(loaded("gemm").depthwise, -(-planes // each),
                 (images, offsets, np.ascontiguousarray(weights), shift, out),
                 (placed.size, repeat, planes, each, placed.count, placed.grid, placed.width,
+                 window.pixels))  # fmt: skip
+    return out
+
+
+def max_pool(x: Array, window: Window) -> Array:
+    """The largest of each window of float32 `x` (N, C, *size), one or two axes; NaN is larger."""
+    limits.allow((*x.shape[:2], *window.out), np.float32)
+    out = memory.empty((*x.shape[:2], *window.out), np.float32)
+    placed = layout(window)
+    images, offsets = source(x, window, placed, -np.inf), placed.offsets(1)
+    planes = x.shape[0] * x.shape[1]
+    each = max(_BLOCK // 16 // (len(offsets) * window.pixels), 1)
+    tasks.share(loaded("gemm").max_pool, -(-planes // each), (images, offsets, out),
+                (placed.size, planes, each, placed.count, placed.grid, placed.width,
                  window.pixels))  # fmt: skip
     return out
 

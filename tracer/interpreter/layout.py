@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -40,8 +41,9 @@ class Layout:
         return (starts + np.array(self.places, np.int64)).reshape(-1)
 
 
+@lru_cache(maxsize=1024)
 def layout(window: Window) -> Layout:
-    """The layout that the windows ask for; one or two axes."""
+    """The layout that the windows ask for; one or two axes. Remembered, for the next run."""
     strides, spread = window.strides, window.dilations
     reach = [(n - 1) * s + e for n, s, e in zip(window.out, strides, window.extent, strict=True)]
     cells = tuple(-(-n // s) for n, s in zip(reach, strides, strict=True))
@@ -64,8 +66,8 @@ def layout(window: Window) -> Layout:
     return Layout(tuple(phases), cells, places, len(phases) * plane, count, grid, width)
 
 
-def source(x: Array, window: Window, placed: Layout) -> Array:
-    """The images in the layout; a stretch is left free at the end for those who read on."""
+def source(x: Array, window: Window, placed: Layout, fill: float = 0) -> Array:
+    """The images in the layout, padding filled; who reads on finds a free stretch at the end."""
     if window.pointwise:
         return np.ascontiguousarray(x).reshape(-1)
     planes = x.shape[0] * x.shape[1]
@@ -81,6 +83,7 @@ def source(x: Array, window: Window, placed: Layout) -> Array:
         geometry = np.concatenate([[[1, 1, 1, 0]], geometry])
         phases = np.concatenate([np.zeros_like(phases), phases], axis=1)
     each = max(_BLOCK // placed.size, 1)
-    tasks.share(loaded("arrange").arrange, -(-planes // each), (flat, out, geometry, phases),
-                (planes, each))  # fmt: skip
+    filling = np.array([fill], np.float32)
+    tasks.share(loaded("arrange").arrange, -(-planes // each),
+                (flat, out, geometry, phases, filling), (planes, each))  # fmt: skip
     return out

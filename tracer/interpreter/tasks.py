@@ -18,6 +18,8 @@ from tracer.interpreter import parallel
 from tracer.interpreter.compiled import loaded
 from tracer.interpreter.values import Array
 
+_TYPES = (np.dtype(np.float32), np.dtype(np.int64))
+
 
 class Task(Protocol):
     """A compiled function of its arguments' words and the number of a block."""
@@ -30,8 +32,9 @@ class Task(Protocol):
 def share(task: Task, count: int, arrays: Sequence[Array], numbers: Sequence[int] = ()) -> None:
     """Compute blocks 0 to `count` - 1 of a task, in any order and on several threads.
 
-    Its arguments are the address and size of each array, which has to be contiguous, then the
-    numbers. Blocks must not depend on each other.
+    Its arguments are the address and size of each array, float32 or int64, then the numbers.
+    Blocks must not depend on each other. Raises TypeError for an array that compiled code would
+    misread: of another type, or not contiguous.
     """
     words = [word for array in arrays for word in (_address(array), array.size)]
     arguments = np.array([*words, *numbers], np.int64)
@@ -80,4 +83,6 @@ def _team(helpers: int) -> _Team:
 
 
 def _address(array: Array) -> int:
+    if array.dtype not in _TYPES or not array.flags.c_contiguous:
+        raise TypeError(f"a contiguous array of float32 or int64 is wanted, not {array.dtype}")
     return array.__array_interface__["data"][0]

@@ -212,3 +212,25 @@ def depthwise(words: Any, block: int) -> None:
             for flat in range(count):
                 made[flat] += bias[channel]
         unpack(made, 0, 1, 0, count, grid, width, out, plane * pixels, pixels)
+
+
+@cfunc(TASK, cache=True, error_model="numpy")
+def max_pool(words: Any, block: int) -> None:
+    """Some planes, each the largest of the places of a channel that the offsets say.
+
+    Arguments: source, offsets, out; elements of a channel, planes of all and of a block, columns,
+    grid and width (see `unpack`), elements of a plane of `out`. NaN counts as larger than all.
+    """
+    source, offsets, out = floats(words, 0), integers(words, 2), floats(words, 4)
+    size, planes, each, count = words[6], words[7], words[8], words[9]
+    grid, width, pixels = words[10], words[11], words[12]
+    made = np.empty(count, np.float32)
+    for plane in range(block * each, min((block + 1) * each, planes)):
+        made[:] = -np.inf
+        for offset in offsets:
+            start = plane * size + offset
+            values = source[start : start + count]
+            for i in range(count):
+                top, value = made[i], values[i]
+                made[i] = top if (top >= value) | (top != top) else value
+        unpack(made, 0, 1, 0, count, grid, width, out, plane * pixels, pixels)
