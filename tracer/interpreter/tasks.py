@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import islice
 from threading import Lock, Thread
 from typing import Protocol
 
@@ -38,8 +39,8 @@ def share(task: Task, count: int, arrays: Sequence[Array], numbers: Sequence[int
     """
     words = [word for array in arrays for word in (_address(array), array.size)]
     arguments = np.array([*words, *numbers], np.int64)
-    helpers = min(parallel.allowed(), count) - 1
-    team = _team(helpers) if helpers > 0 else None
+    helpers = parallel.allowed() - 1
+    team = _team(helpers) if helpers > 0 and count > 1 else None
     if team is None or not team.run(task.address, _address(arguments), count):
         loaded("team").alone(task.address, _address(arguments), count)
 
@@ -62,7 +63,7 @@ class _Team:
             return False
         try:
             self._kernels.begin(self._words, task, arguments, count)
-            for parked, bell in self._bells.items():
+            for parked, bell in islice(self._bells.items(), count - 1):
                 if self._kernels.asleep(self._words, parked):
                     bell.release()
             self._kernels.drain(self._words)
