@@ -1,0 +1,197 @@
+"""Dense blocks of sums, term after term, in a narrow accumulator that saturates, or in a wide one.
+
+Columns come in panels of a tile each, `panel[(tile * depth + k) * COLUMNS + lane]`; rows and lanes
+beyond a block, and terms up to a multiple of GROUP, are zeros, which change no sum. A tile passes
+over its panel CHUNK by CHUNK: first hopefully, looking only now and then whether the sums are far
+enough from the ends of the range; where they are not, again with care, step by step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from tracer.interpreter.kernels.lanes import (
+    COLUMNS_16,
+    COLUMNS_32,
+    FEWER,
+    GROUP,
+    ROWS,
+    careful,
+    careful_full,
+    extremes,
+    hopeful,
+)
+
+__all__ = ["COLUMNS_16", "COLUMNS_32", "GROUP", "ROWS"]
+
+CHUNK = 128
+"""Terms after which a tile is looked at; its part of the panel stays in the first-level cache."""
+
+_INT = types.intp
+_FACTORS = types.Array(types.int32, 1, "C", readonly=True)
+_SLACK = types.Array(types.int64, 1, "C", readonly=True)
+_START = types.Array(types.int64, 2, "A", readonly=True)
+_OUT = types.Array(types.int64, 2, "A")
+
+
+def _clip(lane: Any) -> Any:
+    panel = types.Array(lane, 1, "C", readonly=True)
+    return types.void(
+        _FACTORS, _INT, panel, _INT, _SLACK, _START, lane, lane, types.boolean, _OUT, _OUT
+    )
+
+
+def _wide(lane: Any) -> Any:
+    panel = types.Array(lane, 1, "C", readonly=True)
+    return types.void(_FACTORS, _INT, panel, _INT, _START, _OUT, _OUT, _OUT)
+
+
+def _place(lane: Any) -> Any:
+    out = types.Array(lane, 1, "C")
+    return types.void(out, _INT, _START, _INT)
+
+
+@njit([_place(types.int16), _place(types.int32)], nogil=True, cache=True)
+def _begin(sums: Any, tile: int, start: Any, column: int) -> None:
+    """The start of the columns from `column` on, in the lanes of a tile; 0 beyond them."""
+    rows, columns = start.shape
+    count = min(tile, columns - column)
+    sums[:] = sums.dtype.type(0)
+    for row in range(rows):
+        for lane in range(count):
+            sums[row * tile + lane] = sums.dtype.type(start[row, column + lane])
+
+
+def _finish_of(lane: Any) -> Any:
+    return types.void(types.Array(lane, 1, "C"), _INT, _OUT, _INT)
+
+
+@njit([_finish_of(types.int16), _finish_of(types.int32)], nogil=True, cache=True)
+def _end(sums: Any, tile: int, out: Any, column: int) -> None:
+    """Write the lanes of a tile to the columns from `column` on."""
+    rows, columns = out.shape
+    count = min(tile, columns - column)
+    for row in range(rows):
+        for lane in range(count):
+            out[row, column + lane] = sums[row * tile + lane]
+
+
+def _tally_of(lane: Any) -> Any:
+    return types.boolean(types.Array(lane, 1, "C"), _INT, _INT, _INT, types.int32[::1])
+
+
+@njit([_tally_of(types.int16), _tally_of(types.int32)], nogil=True, cache=True)
+def _tally(counts: Any, place: int, size: int, depth: int, events: Any) -> bool:
+    """Add what `careful` counted to the events; whether there were any."""
+    source, target = counts[place : place + size], events[place : place + size]
+    some = np.int32(0)
+    for i in range(size):
+        here = np.int32(np.int32(depth) + np.int32(source[i]))
+        target[i] = np.int32(target[i] + here)
+        some = np.int32(some | here)
+    return some != 0
+
+
+@njit([_clip(types.int16), _clip(types.int32)], nogil=True, cache=True)
+def clip(
+    left: Any, depth: int, panel: Any, tile: int, slack: Any, start: Any, low: Any, high: Any,
+    full: bool, values: Any, events: Any,
+) -> None:  # fmt: skip
+    """Sums (rows, columns) that saturate at `low` and `high`, and how many steps did.
+
+    `left` (rows up to ROWS, depth up to GROUP) is flat; `start` is within the range. `slack` is,
+    for each ROWS rows, twice their largest product, or -1 where hope is vain. `full`: lanes are
+    int16, and the range is all they hold.
+    """
+    columns = start.shape[1]
+    bands = slack.size
+    sums = np.empty(bands * ROWS * tile, panel.dtype)
+    counts, many = np.empty_like(sums), np.empty(sums.size, np.int32)
+    calm = np.empty(bands, np.bool_)
+    base = 0
+    for column in range(0, columns, tile):
+        _begin(sums, tile, start, column)
+        many[:] = 0
+        calm[:] = True
+        for k in range(0, depth, CHUNK):
+            deep = min(CHUNK, depth - k)
+            place = base + k * tile
+            for band in range(bands):
+                f, t = band * ROWS * depth + k, band * ROWS * tile
+                margin = slack[band]
+                if calm[band] and margin >= 0 and hopeful(
+                    left, f, depth, deep, panel, place, sums, t,
+                    panel.dtype.type(low + margin), panel.dtype.type(high - margin),
+                ):  # fmt: skip
+                    continue
+                for part in range(0, ROWS, FEWER):
+                    g, u = f + part * depth, t + part * tile
+                    if full:
+                        careful_full(left, g, depth, deep, panel, place, sums, u, low, high, counts)
+                    else:
+                        careful(left, g, depth, deep, panel, place, sums, u, low, high, counts)
+                calm[band] = not _tally(counts, t, ROWS * tile, deep, many)
+        _end(sums, tile, values, column)
+        _end(many, tile, events, column)
+        base += depth * tile
+
+
+@njit([_wide(types.int16), _wide(types.int32)], nogil=True, cache=True)
+def observe(
+    left: Any, depth: int, panel: Any, tile: int, start: Any, final: Any, low: Any, high: Any
+) -> None:
+    """Sums (rows, columns) without a range; `low` and `high` are the extremes on the way, from 0.
+
+    `left` is as for `clip`, and all sums fit the lanes.
+    """
+    rows, columns = start.shape
+    size = (rows + ROWS - 1) // ROWS * ROWS * tile
+    sums = np.empty(size, panel.dtype)
+    least, greatest = np.empty_like(sums), np.empty_like(sums)
+    base = 0
+    for column in range(0, columns, tile):
+        _begin(sums, tile, start, column)
+        for i in range(size):
+            least[i] = min(sums[i], panel.dtype.type(0))
+            greatest[i] = max(sums[i], panel.dtype.type(0))
+        for k in range(0, depth, CHUNK):
+            deep = min(CHUNK, depth - k)
+            for row in range(0, rows, FEWER):
+                extremes(left, row * depth + k, depth, deep, panel, base + k * tile,
+                         sums, row * tile, least, greatest)  # fmt: skip
+        _end(sums, tile, final, column)
+        _end(least, tile, low, column)
+        _end(greatest, tile, high, column)
+        base += depth * tile
+
+
+def _pack_of(source: Any, lane: Any) -> Any:
+    there = types.Array(source, 2, "C", readonly=True)
+    order = types.Array(types.int64, 1, "C", readonly=True)
+    return types.void(there, order, _INT, _INT, _INT, _INT, types.Array(lane, 1, "C"))
+
+
+_SOURCES = (types.int8, types.uint8, types.int16, types.int32, types.int64)
+_LANES = (types.int16, types.int32, types.int64)
+
+
+@njit([_pack_of(s, t) for s in _SOURCES for t in _LANES], nogil=True, cache=True)
+def pack(source: Any, order: Any, first: int, stop: int, depth: int, tile: int, panel: Any) -> None:
+    """Columns `first` to `stop` of `source` in tiles; row k of a panel is row `order[k]`."""
+    target = 0
+    for column in range(first, stop, tile):
+        count = min(tile, stop - column)
+        for k in range(depth):
+            there = panel[target : target + tile]
+            if k < order.size:
+                row = source[order[k]]
+                here = row[column : column + count]
+                for lane in range(count):
+                    there[lane] = panel.dtype.type(here[lane])
+                there[count:] = panel.dtype.type(0)
+            else:
+                there[:] = panel.dtype.type(0)
+            target += tile
