@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tracer.interpreter import parallel
+from tracer.interpreter import memory, parallel
 from tracer.interpreter.arithmetic import oracle
 from tracer.interpreter.arithmetic.accumulator import Accumulator, signed_range
 from tracer.interpreter.arithmetic.operands import LIMIT, Operands
@@ -27,7 +27,6 @@ _TILE, _NARROWEST = 256, 16
 _ORACLE = 1 << 20
 """Products that are written out at a time, where no kernel knows the order."""
 
-_SOURCES = ("int8", "uint8", "int16", "int32", "int64")
 _WIDE = (1 << 15, 1 << 31)
 
 
@@ -54,7 +53,7 @@ class _Panels:
 def observed(given: Operands, terms: Terms, accumulator: Accumulator) -> Excursions:
     """Sums without a range and their extremes; the bias as the accumulator has it."""
     start, end = _ends(given, accumulator)
-    final, low, high = (np.zeros(given.shape, np.int64) for _ in range(3))
+    final, low, high = (memory.empty(given.shape, np.int64) for _ in range(3))
     if not final.size:
         return Excursions(final, low, high)
     plan = _program(given, terms, accumulator)
@@ -62,10 +61,11 @@ def observed(given: Operands, terms: Terms, accumulator: Accumulator) -> Excursi
         return _by_oracle(given, terms, accumulator, oracle.observe, Excursions)
     bites = _bites(given, accumulator)
     if plan.sequential and not bites and given.bound < _WIDE[1]:
-        _dense_extremes(given, plan, start, (final, low, high))
+        _dense_extremes(given, plan, np.broadcast_to(start, given.shape), (final, low, high))
     else:
         rules = _rules(plan, accumulator, bites, limited=False)
         narrow = given.bound < _WIDE[1]
+        start = np.broadcast_to(start, given.shape)
         _staged(given, plan, rules, narrow, start, (final, low, high), observed=True)
     if end is not None:
         final += end
@@ -76,7 +76,7 @@ def observed(given: Operands, terms: Terms, accumulator: Accumulator) -> Excursi
 
 def emulated(given: Operands, terms: Terms, accumulator: Accumulator) -> Clipped:
     """Sums brought back at every step, and how often that happened."""
-    values, events = np.zeros(given.shape, np.int64), np.zeros(given.shape, np.int64)
+    values, events = (memory.empty(given.shape, np.int64) for _ in range(2))
     if not values.size:
         return Clipped(values, events)
     plan = _program(given, terms, accumulator)
@@ -84,6 +84,7 @@ def emulated(given: Operands, terms: Terms, accumulator: Accumulator) -> Clipped
         return _by_oracle(given, terms, accumulator, oracle.emulate, Clipped)
     start, end = _ends(given, accumulator)
     begun, early = _met(start, accumulator)
+    begun = np.broadcast_to(begun, given.shape)
     bites = _bites(given, accumulator)
     lanes = _lanes(given, accumulator)
     saturates = accumulator.overflow not in ("wrap", "zero")
@@ -118,8 +119,8 @@ def _program(given: Operands, terms: Terms, accumulator: Accumulator) -> Program
 def _ends(given: Operands, accumulator: Accumulator) -> tuple[Array, Array | None]:
     """What sums begin with, and what is added at their end."""
     if accumulator.bias == "first":
-        return np.broadcast_to(given.bias, given.shape), None
-    return np.broadcast_to(np.int64(0), given.shape), given.bias
+        return given.bias, None
+    return np.zeros_like(given.bias), given.bias
 
 
 def _met(sums: Array, accumulator: Accumulator) -> tuple[Array, Array]:
@@ -192,7 +193,8 @@ def _staged(
     if narrow:  # a range beyond the lanes is never left
         rules[:, 1:3] = np.clip(rules[:, 1:3], *signed_range(32))
     tile = min(_TILE, -(-given.shape[1] // _NARROWEST) * _NARROWEST)
-    panels = _panels(given, plan, lane, tile, len(plan.sequence))
+    ordered = given.left[:, plan.sequence].astype(lane, order="C")
+    panels = _Panels(ordered, given.right, plan.sequence, len(plan.sequence), tile, lane)
 
     def block(rows: slice, part: slice) -> None:
         left = panels.left[rows].reshape(-1)
@@ -229,8 +231,7 @@ def _dense_clip(
 
 def _slack(given: Operands, band: int) -> Array:
     """Twice the largest product of each `band` of rows."""
-    largest = np.abs(given.left.astype(np.int64)).max(1, initial=0)
-    filled = np.pad(largest, (0, -len(largest) % band))
+    filled = np.pad(given.largest, (0, -len(given.largest) % band))
     return 2 * given.factors[1] * filled.reshape(-1, band).max(1)
 
 
@@ -251,23 +252,14 @@ def _dense_extremes(
 
 
 def _dense(given: Operands, plan: Program, bits: int) -> tuple[np.dtype[Any], _Panels]:
+    """Rows up to whole bands, terms up to whole groups."""
     kernels = loaded("dense")
     lane = np.dtype(f"int{bits}")
     tile = kernels.COLUMNS_16 if bits == 16 else kernels.COLUMNS_32
     depth = -(-len(plan.sequence) // kernels.GROUP) * kernels.GROUP
-    panels = _panels(given, plan, lane, tile, depth)
-    rows = -(-len(panels.left) // kernels.ROWS) * kernels.ROWS
-    left = np.zeros((rows, depth), np.int32)
-    left[: len(panels.left), : len(plan.sequence)] = panels.left
-    if bits == 16:
-        left = (left & 0xFFFF) | (left << 16)
-    return lane, replace(panels, left=left)
-
-
-def _panels(given: Operands, plan: Program, lane: np.dtype[Any], tile: int, depth: int) -> _Panels:
-    right = given.right if given.right.dtype.name in _SOURCES else given.right.astype(np.int64)
-    left = given.left[:, plan.sequence].astype(lane, order="C")
-    return _Panels(left, np.ascontiguousarray(right), plan.sequence, depth, tile, lane)
+    left = np.empty((-(-len(given.left) // kernels.ROWS) * kernels.ROWS, depth), np.int32)
+    kernels.spread(given.left, plan.sequence, bits == 16, left)
+    return lane, _Panels(left, given.right, plan.sequence, depth, tile, lane)
 
 
 def _shared_out(given: Operands, panels: _Panels, work: Callable[[slice, slice], None]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.interpreter.arithmetic.orders import Terms
+from tracer.interpreter.compiled import loaded
 from tracer.interpreter.values import Array
 
 LIMIT = 1 << 62
@@ -16,16 +17,17 @@ LIMIT = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """`left` (M, K), `right` (K, P), integers; `bias`, int64, broadcasts to (M, P).
+    """`left` (M, K), `right` (K, P), as kernels read them; `bias`, int64, broadcasts to (M, P).
 
-    `factors` are the largest magnitudes of each side; `bound` is one that no sum of any of the
-    products' magnitudes and the bias's exceeds.
+    `factors` are the largest magnitudes of each side, `largest` (M), int64, those of the rows;
+    `bound` is one that no sum of any of the products' magnitudes and the bias's exceeds.
     """
 
     left: Array
     right: Array
     bias: Array
     factors: tuple[int, int]
+    largest: Array
     bound: int
 
     @property
@@ -63,26 +65,32 @@ def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Oper
         raise ModelError(f"a bias of shape {list(bias.shape)} for {left.shape[0]} rows")
     wide = np.zeros(len(left), np.int64) if bias is None else bias
     factors = _largest(left), _largest(right)
-    bound = _bound(left, right, wide, factors)
+    ready = _ready(left), _ready(right)
+    sums, largest = np.empty(len(left), np.int64), np.empty(len(left), np.int64)
+    loaded("dense").sizes(ready[0], sums, largest)
+    bound = int(sums.max(initial=0)) * factors[1] + _largest(wide)
+    if left.shape[1] * factors[0] * factors[1] + _largest(wide) >= LIMIT:
+        bound = _closer(left, right, wide)
     if bound >= LIMIT:
         raise ModelError(
             f"sums of {left.shape[1]} products of up to {factors[0]} times {factors[1]}",
             "The sum of the magnitudes of products and bias must be below 2^62.",
         )
-    return Operands(left, right, wide.astype(np.int64)[:, None], factors, bound)
+    return Operands(*ready, wide.astype(np.int64)[:, None], factors, largest, bound)
+
+
+def _ready(array: Array) -> Array:
+    """In a type that the kernels read, contiguous."""
+    kinds = ("int8", "uint8", "int16", "int32", "int64")
+    return np.ascontiguousarray(array, None if array.dtype.name in kinds else np.int64)
 
 
 def _largest(array: Array) -> int:
     return max(abs(int(array.min())), abs(int(array.max()))) if array.size else 0
 
 
-def _bound(left: Array, right: Array, bias: Array, factors: tuple[int, int]) -> int:
-    """The largest row's magnitudes times the largest of the right; closer only where it must."""
-    first, second = factors
-    shift = _largest(bias)
-    if left.shape[1] * first * second + shift < LIMIT:
-        rows = np.abs(left.astype(np.int64)).sum(1)
-        return int(rows.max(initial=0)) * second + shift
+def _closer(left: Array, right: Array, bias: Array) -> int:
+    """The largest sum of magnitudes of products and bias, for what is near 64 bits."""
     sums = _magnitudes(left) @ _magnitudes(right) + _magnitudes(bias)[:, None]
     return int(sums.max(initial=0) * (1 + 1e-9))  # more than float64 can have rounded off
 

@@ -82,11 +82,13 @@ def _part(given: Operands, rows: Array, columns: Array) -> Operands:
     """The sums of some rows and columns."""
     whole = len(columns) == given.shape[1]
     right = given.right if whole else given.right[:, columns]
-    return Operands(given.left[rows], right, given.bias[rows], given.factors, given.bound)
+    left, right = given.left[rows], np.ascontiguousarray(right)
+    return Operands(left, right, given.bias[rows], given.factors, given.largest[rows], given.bound)
 
 
 def _gathered(given: Operands, rows: Array, columns: Array) -> Operands:
     """Sums that lie here and there, as one row of ones times their products."""
     terms = given.left[rows].T.astype(np.int64) * given.right[:, columns]
     ones = np.ones((1, given.depth), np.int64)
-    return Operands(ones, terms, given.bias[rows].T, (1, given.term), given.bound)
+    bias, one = given.bias[rows].T, np.ones(1, np.int64)
+    return Operands(ones, np.ascontiguousarray(terms), bias, (1, given.term), one, given.bound)

@@ -30,6 +30,9 @@ __all__ = ["COLUMNS_16", "COLUMNS_32", "GROUP", "ROWS"]
 CHUNK = 128
 """Terms after which a tile is looked at; its part of the panel stays in the first-level cache."""
 
+SOURCES = (types.int8, types.uint8, types.int16, types.int32, types.int64)
+"""Types of operands."""
+
 _INT = types.intp
 _FACTORS = types.Array(types.int32, 1, "C", readonly=True)
 _SLACK = types.Array(types.int64, 1, "C", readonly=True)
@@ -168,17 +171,53 @@ def observe(
         base += depth * tile
 
 
+def _sizes_of(source: Any) -> Any:
+    there = types.Array(source, 2, "C", readonly=True)
+    out = types.Array(types.int64, 1, "C")
+    return types.void(there, out, out)
+
+
+@njit([_sizes_of(kind) for kind in SOURCES], nogil=True, cache=True)
+def sizes(source: Any, sums: Any, largest: Any) -> None:
+    """Of every row the sum of magnitudes, and the largest; modulo 2^64."""
+    for row in range(len(source)):
+        there = source[row]
+        total, most = np.int64(0), np.int64(0)
+        for k in range(there.size):
+            size = abs(np.int64(there[k]))
+            total += size
+            most = max(most, size)
+        sums[row], largest[row] = total, most
+
+
+def _spread_of(source: Any) -> Any:
+    there = types.Array(source, 2, "C", readonly=True)
+    order = types.Array(types.int64, 1, "C", readonly=True)
+    return types.void(there, order, types.boolean, types.Array(types.int32, 2, "C"))
+
+
+@njit([_spread_of(kind) for kind in SOURCES], nogil=True, cache=True)
+def spread(source: Any, order: Any, twice: bool, out: Any) -> None:
+    """Factors for `clip` and `observe`, in the order of the terms; `twice` for int16 lanes."""
+    out[len(source) :] = 0
+    out[:, order.size :] = 0
+    for row in range(len(source)):
+        here, there = source[row], out[row]
+        for k in range(order.size):
+            factor = np.int32(here[order[k]])
+            there[k] = np.int32((factor << 16) | (factor & 0xFFFF)) if twice else factor
+
+
 def _pack_of(source: Any, lane: Any) -> Any:
     there = types.Array(source, 2, "C", readonly=True)
     order = types.Array(types.int64, 1, "C", readonly=True)
     return types.void(there, order, _INT, _INT, _INT, _INT, types.Array(lane, 1, "C"))
 
 
-_SOURCES = (types.int8, types.uint8, types.int16, types.int32, types.int64)
 _LANES = (types.int16, types.int32, types.int64)
 
 
-@njit([_pack_of(s, t) for s in _SOURCES for t in _LANES], nogil=True, cache=True)
+@njit([_pack_of(s, t) for s in SOURCES for t in _LANES], nogil=True, cache=True)
 def pack(source: Any, order: Any, first: int, stop: int, depth: int, tile: int, panel: Any) -> None:
     """Columns `first` to `stop` of `source` in tiles; row k of a panel is row `order[k]`."""
     target = 0
