@@ -219,12 +219,14 @@ def _dense_clip(
     slack = _slack(given, kernels.ROWS)
     slack[2 * slack > high - low] = -1
 
+    width, flat = given.shape[1], [out.reshape(-1) for out in outs]
+
     def block(some: slice, part: slice) -> None:
         bands = slice(some.start // kernels.ROWS, -(-some.stop // kernels.ROWS))
         left = panels.left[bands.start * kernels.ROWS : bands.stop * kernels.ROWS].reshape(-1)
         kernels.clip(left, panels.depth, panels.panel(part), panels.tile, slack[bands],
                      start[some, part], lane.type(low), lane.type(high), full,
-                     *(out[some, part] for out in outs))  # fmt: skip
+                     *flat, some.start * width + part.start, width)  # fmt: skip
 
     _shared_out(given, panels, block)
 
@@ -242,11 +244,14 @@ def _dense_extremes(
     fits = max(*given.factors, given.bound) < _WIDE[0]
     _, panels = _dense(given, plan, 16 if fits else 32)
 
+    width, flat = given.shape[1], [out.reshape(-1) for out in outs]
+
     def block(some: slice, part: slice) -> None:
         stop = -(-some.stop // kernels.ROWS) * kernels.ROWS
         left = panels.left[some.start : stop].reshape(-1)
         kernels.observe(left, panels.depth, panels.panel(part), panels.tile,
-                        start[some, part], *(out[some, part] for out in outs))  # fmt: skip
+                        start[some, part], *flat, some.start * width + part.start,
+                        width)  # fmt: skip
 
     _shared_out(given, panels, block)
 

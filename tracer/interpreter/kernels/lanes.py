@@ -243,6 +243,34 @@ def _extremes_of(
     return kind, lambda *call: _extremes(_Lanes(*call))
 
 
+def _moved(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Integers of one width as those of another, a tile of them."""
+    make: Any = make_array
+    kinds = signature.args[0].dtype, signature.args[2].dtype
+    here, there = (
+        builder.gep(
+            make(signature.args[n])(context, builder, arguments[n]).data, [arguments[n + 1]]
+        )
+        for n in (0, 2)
+    )
+    count = _VECTORS * _REGISTER // kinds[1].bitwidth
+    narrow, wide = (ir.VectorType(ir.IntType(kind.bitwidth), count) for kind in kinds)
+    value = builder.load(builder.bitcast(here, narrow.as_pointer()))
+    value.align = 1
+    if kinds[0].bitwidth < kinds[1].bitwidth:
+        value = (builder.sext if kinds[0].signed else builder.zext)(value, wide)
+    elif kinds[0].bitwidth > kinds[1].bitwidth:
+        value = builder.trunc(value, wide)
+    builder.store(value, builder.bitcast(there, wide.as_pointer())).align = 2
+    return context.get_dummy_value()
+
+
+@intrinsic
+def _move_of(typingctx: Any, source: Any, here: Any, panel: Any, there: Any) -> Any:
+    i = types.intp
+    return types.void(source, i, panel, i), _moved
+
+
 # In all of these arrays are flat and contiguous, and nothing is checked.
 
 hopeful: Any = _hopeful_of
@@ -253,6 +281,9 @@ careful, careful_full = _careful_of(full=False), _careful_of(full=True)
 """(left, first, stride, depth, panel, place, sums, at, low, high, counts): add up FEWER rows, held
 in [low, high] at every step; `counts`, laid out as the sums, becomes minus the steps within. In
 `careful_full` the range is all that an int16 lane holds."""
+
+move: Any = _move_of
+"""(source, here, panel, there): COLUMNS numbers of the source, as lanes."""
 
 extremes: Any = _extremes_of
 """(left, first, stride, depth, panel, place, sums, at, least, greatest): add up FEWER rows without
