@@ -1,0 +1,99 @@
+"""From calls to a Run: the kernels, what the instrument cost them, and the rows they belong to."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracer.trace import Kernel, Run
+
+if TYPE_CHECKING:
+    from tracer.executors.eager.calls import Calls, Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A Run, and the rows of the node table that its kernels belong to, in their order."""
+
+    run: Run
+    operations: tuple[Operation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What recording one call adds, µs: to its own time, and to that of the call around it."""
+
+    inside: float
+    outside: float
+
+    def __str__(self) -> str:
+        return f"{self.inside + self.outside:.2f} µs"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One executor on one batch, measured: whole runs (µs), undisturbed ones and recorded ones."""
+
+    executor: str
+    provider: str
+    batch: int | None
+    inputs: Mapping[str, str]
+    wall_us: Sequence[float]
+    recorded_us: Sequence[float]
+    cost: Cost
+    notes: tuple[str, ...]
+
+
+def profile_of(calls: Calls, measured: Measured) -> Profile:
+    """Put together what was measured; a note says what the instrument cost."""
+    import numpy as np
+
+    kernels = _kernels(calls, measured.provider)
+    children: dict[str, float] = defaultdict(float)
+    for kernel in kernels:
+        children[kernel.scope] += kernel.calls
+    bias = [
+        measured.cost.inside + measured.cost.outside * children[kernel.name] / kernel.calls
+        for kernel in kernels
+    ]
+    wall, recorded = np.array(measured.wall_us), np.array(measured.recorded_us)
+    note = (
+        f"recording adds {measured.cost} to a call, of {sum(k.calls for k in kernels):,.0f} a run: "
+        f"a recorded run took {np.median(recorded):,.0f} µs, an undisturbed one "
+        f"{np.median(wall):,.0f} µs (medians)"
+    )
+    run = Run(
+        executor=measured.executor,
+        batch=measured.batch,
+        inputs=measured.inputs,
+        wall_us=wall,
+        instrumented_us=recorded,
+        samples=calls.samples(),
+        bias_us=np.array(bias),
+        kernels=kernels,
+        notes=(*measured.notes, note),
+    )
+    return Profile(run, tuple(calls.operations.values()))
+
+
+def _kernels(calls: Calls, provider: str) -> tuple[Kernel, ...]:
+    """A kernel for each operator at each place; `scope` is the name of the kernel around it."""
+    return tuple(
+        Kernel(
+            name=place.path,
+            op_type=place.name,
+            domain=calls.operations[place.node].domain,
+            provider=provider,
+            node=place.node,
+            scope=place.scope,
+            inputs=(),
+            outputs=(),
+            attributes=(),
+            input_types=calls.operations[place.node].inputs if not place.scope else (),
+            output_types=(),
+            calls=count,
+        )
+        for place, count in zip(calls.places, calls.calls(), strict=True)
+    )
