@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from analyzers.timing import timing
@@ -19,8 +20,9 @@ def by_kernel(run: Run | None) -> pd.DataFrame:
     """A row for each kind of kernel of a run.
 
     `time_us` is its own time, `time_us_total` includes that of the kernels inside it, where the
-    runtime tells which those are; `time_us_per_call` is the mean of the total. Raises UsageError
-    for a table that nothing ran for.
+    runtime tells which those are; `time_us_per_call` is the mean of the total. A kernel that only
+    hands its work to one of its own name is one call with it, as in torch's own tables. Raises
+    UsageError for a table that nothing ran for.
     """
     import numpy as np
     import pandas as pd
@@ -29,19 +31,32 @@ def by_kernel(run: Run | None) -> pd.DataFrame:
         raise UsageError("nothing ran, so there are no kernels", "Group by node, op or module.")
     times = timing(run, [(str(i),) for i in range(len(run.kernels))])
     times = times.reindex([str(i) for i in range(len(run.kernels))])
+    outer = ~_handed_on(run)
+    totals = _totals(run, times["time_us"].to_numpy(np.float64))
     rows = pd.DataFrame(
         {
             "op_type": [kernel.op_type for kernel in run.kernels],
-            "calls": times["calls"].to_numpy(),
+            "calls": times["calls"].where(outer).to_numpy(),
             "time_us": times["time_us"].to_numpy(),
             "time_us_raw": times["time_us_raw"].to_numpy(),
             "time_share": times["time_share"].to_numpy(),
-            "time_us_total": _totals(run, times["time_us"].to_numpy(np.float64)),
+            "time_us_total": np.where(outer, totals, np.nan),
         }
     )
     folded = rows.groupby("op_type", sort=False).sum(min_count=1).reset_index()
     folded["time_us_per_call"] = folded["time_us_total"] / folded["calls"]
     return folded
+
+
+def _handed_on(run: Run) -> npt.NDArray[np.bool_]:
+    """Which kernels are all that is in another one of the same name."""
+    import numpy as np
+
+    names = {kernel.name: kernel.op_type for kernel in run.kernels}
+    inside = Counter(kernel.scope for kernel in run.kernels)
+    return np.array(
+        [names.get(k.scope) == k.op_type and inside[k.scope] == 1 for k in run.kernels], np.bool_
+    )
 
 
 def _totals(run: Run, own: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -6,6 +6,8 @@ This module imports Chainer, and is imported only by functions that are about to
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import add
 from typing import Any
 
 import chainer
@@ -55,7 +57,7 @@ def optimizer_for(model: chainer.Link, options: Options) -> Any:
 
 
 def _sum(outputs: Any) -> chainer.Variable:
-    return sum(chainer.functions.sum(value) for value in _differentiable(outputs))
+    return reduce(add, map(chainer.functions.sum, _differentiable(outputs)))
 
 
 def _differentiable(outputs: Any) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from tracer.errors import UsageError
@@ -57,8 +59,7 @@ def optimizer_for(model: torch.nn.Module, options: Options) -> torch.optim.Optim
 
 
 def _sum(outputs: Any) -> torch.Tensor:
-    total: torch.Tensor = sum(t.sum() for t in _tensors(outputs) if t.requires_grad)  # type: ignore[assignment]
-    return total
+    return reduce(add, (t.sum() for t in _tensors(outputs) if t.requires_grad))
 
 
 def _tensors(outputs: Any) -> list[torch.Tensor]:
