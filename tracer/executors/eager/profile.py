@@ -28,6 +28,12 @@ class Cost:
     inside: float
     outside: float
 
+    def at_most(self, whole: float) -> Cost:
+        """The same, less where all of recording took less than so many µs a call."""
+        found = self.inside + self.outside
+        share = min(1.0, max(0.0, whole) / found) if found else 0.0
+        return Cost(self.inside * share, self.outside * share)
+
     def __str__(self) -> str:
         return f"{self.inside + self.outside:.2f} µs"
 
@@ -51,16 +57,15 @@ def profile_of(calls: Calls, measured: Measured) -> Profile:
     import numpy as np
 
     kernels = _kernels(calls, measured.provider)
+    wall, recorded = np.array(measured.wall_us), np.array(measured.recorded_us)
+    count = sum(kernel.calls for kernel in kernels)
+    cost = measured.cost.at_most((np.median(recorded) - np.median(wall)) / max(count, 1.0))
     children: dict[str, float] = defaultdict(float)
     for kernel in kernels:
         children[kernel.scope] += kernel.calls
-    bias = [
-        measured.cost.inside + measured.cost.outside * children[kernel.name] / kernel.calls
-        for kernel in kernels
-    ]
-    wall, recorded = np.array(measured.wall_us), np.array(measured.recorded_us)
+    bias = [cost.inside + cost.outside * children[kernel.name] / kernel.calls for kernel in kernels]
     note = (
-        f"recording adds {measured.cost} to a call, of {sum(k.calls for k in kernels):,.0f} a run: "
+        f"recording adds {cost} to a call, of {count:,.0f} a run: "
         f"a recorded run took {np.median(recorded):,.0f} µs, an undisturbed one "
         f"{np.median(wall):,.0f} µs (medians)"
     )

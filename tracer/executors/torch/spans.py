@@ -23,6 +23,9 @@ _BACKWARD = "autograd::engine::evaluate_function: "
 _LAUNCHES = ("cuda", "cu", "hip")
 """Calls of an accelerator's runtime, which are part of the operator that makes them."""
 
+_AROUND = ("Torch-Compiled Region", "## Call CompiledFxGraph", "AOTDispatcher Runtime Wrapper")
+"""What torch.compile puts around the operators that it calls."""
+
 _DTYPES = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
     "long": "int64", "long int": "int64", "long long": "int64", "int": "int32", "short": "int16",
@@ -100,7 +103,7 @@ def _spans(event: Any, times: Mapping[int, int] | None) -> Iterator[Span]:
         kind, shown = Kind.PHASE, name.removeprefix(PHASE)
     elif name.startswith(_BACKWARD):
         kind = Kind.BACKWARD
-    elif name == RUN or (times is not None and name.startswith(_LAUNCHES)):
+    elif name.startswith((RUN, *_AROUND)) or (times is not None and name.startswith(_LAUNCHES)):
         return
     yield Span(
         kind,
