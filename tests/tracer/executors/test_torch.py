@@ -50,6 +50,21 @@ def test_rows_are_the_operators_that_each_module_calls():
     assert rows(profile(Toy().eval(), [X], FEW)) == FORWARD
 
 
+def test_modules_are_named_as_the_exporter_names_them(tmp_path):
+    pytest.importorskip("onnxscript")
+    import onnx
+
+    from exporters import export
+    from tracer.provenance import module_of
+
+    export(Toy().eval(), tmp_path / "toy.onnx", input_shape=(1, 2, 6, 6))
+    nodes = onnx.load(tmp_path / "toy.onnx").graph.node
+    exported = {module_of(node) for node in nodes} - {"norm"}  # which is folded into another
+    ours = {row[1] for row in FORWARD}
+    assert exported <= ours
+    assert {"stem", "block.0", "block.1", "fc", ""} <= exported
+
+
 def test_the_sum_of_the_rows_is_within_the_run():
     run = profile(Toy(), [X], FEW).run
     assert run.samples.shape == (3, len(run.kernels))
