@@ -64,10 +64,11 @@ def profile_of(calls: Calls, measured: Measured) -> Profile:
     for kernel in kernels:
         children[kernel.scope] += kernel.calls
     bias = [cost.inside + cost.outside * children[kernel.name] / kernel.calls for kernel in kernels]
+    adds = f"recording adds {cost} to a call, of {count:,.0f} a run"
+    lost = "what recording adds is too little to be seen, and nothing is taken off"
     note = (
-        f"recording adds {cost} to a call, of {count:,.0f} a run: "
-        f"a recorded run took {np.median(recorded):,.0f} µs, an undisturbed one "
-        f"{np.median(wall):,.0f} µs (medians)"
+        f"{adds if cost.inside + cost.outside else lost}: a recorded run took "
+        f"{np.median(recorded):,.0f} µs, an undisturbed one {np.median(wall):,.0f} µs (medians)"
     )
     run = Run(
         executor=measured.executor,
