@@ -82,7 +82,7 @@ def test_what_recording_costs_is_taken_from_the_call_around():
     calls = Calls("a")
     calls.add([Span(Kind.FORWARD, "f", 0, 9000), Span(Kind.FORWARD, "g", 100, 200)])
     calls.add([Span(Kind.FORWARD, "f", 0, 9000)])
-    measured = Measured("e", "cpu", 1, {}, [10.0], [20.0], Cost(0.5, 2.0), ())
+    measured = Measured("e", "cpu", [], [10.0], [20.0], Cost(0.5, 2.0))
     run = profile_of(calls, measured).run
     assert [k.calls for k in run.kernels] == [1.0, 0.5]
     assert run.bias_us.tolist() == [0.5 + 2.0 * 0.5, 0.5]

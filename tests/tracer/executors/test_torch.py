@@ -109,7 +109,7 @@ def test_kernels_are_the_table_that_torch_itself_makes_of_the_same_events(backwa
     calls = Calls("torch")
     calls.add(spans.runs(recorded)[0])
     far = [1e9] * 5  # a wall that no time has to be corrected to
-    measured = Measured("torch", "cpu", 2, {}, far, [1e9], Cost(0.0, 0.0), ())
+    measured = Measured("torch", "cpu", [X], far, [1e9], Cost(0.0, 0.0))
     ours = by_kernel(profile_of(calls, measured).run).set_index("op_type")
     theirs = {e.key: e for e in recorded.key_averages() if not e.key.startswith("tracer:")}
     assert set(ours.index) == set(theirs)

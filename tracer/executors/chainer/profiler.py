@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.errors import UsageError
 from tracer.executors.eager import rounds
-from tracer.executors.eager.calls import BACKWARD_PHASE, Calls, described
+from tracer.executors.eager.calls import BACKWARD_PHASE, Calls
 from tracer.executors.eager.failure import failing_clearly
 from tracer.executors.eager.options import Options
 from tracer.executors.eager.profile import Measured, Profile, profile_of
@@ -63,20 +63,8 @@ def profile(
         walls, recorded = rounds.alternate(
             options, step.timed, recording.runs, lambda: _BLOCK, report
         )
-    batch = arrays[0].shape[0] if arrays and arrays[0].ndim else None
-    return profile_of(
-        recording.calls,
-        Measured(
-            executor=EXECUTOR,
-            provider="cpu",
-            batch=batch,
-            inputs={f"input{i}": described(array) for i, array in enumerate(arrays)},
-            wall_us=walls,
-            recorded_us=recorded,
-            cost=calibration.measure(),
-            notes=(),
-        ),
-    )
+    measured = Measured(EXECUTOR, "cpu", arrays, walls, recorded, calibration.measure())
+    return profile_of(recording.calls, measured)
 
 
 Mark = Callable[[str], AbstractContextManager[object]]

@@ -105,11 +105,15 @@ class Calls:
     places: list[Place] = field(default_factory=list)
     operations: dict[str, Operation] = field(default_factory=dict)
     _columns: dict[tuple[int | str, str, int], int] = field(default_factory=dict)
-    _runs: list[Mapping[int, float]] = field(default_factory=list)
+    _runs: list[tuple[Any, Any]] = field(default_factory=list)
 
     def add(self, spans: Iterable[Span]) -> None:
         """A timed run."""
-        self._runs.append({c: ns / 1e3 for c, ns in _Walk(self).over(spans).items()})
+        import numpy as np
+
+        times = _Walk(self).over(spans)
+        own = np.fromiter(times.values(), np.float32, len(times)) / np.float32(1e3)
+        self._runs.append((np.fromiter(times, np.int32, len(times)), own))
 
     def observe(self, spans: Iterable[Span]) -> None:
         """A run that is not timed, for the types and the memory that its spans tell of."""
@@ -120,14 +124,17 @@ class Calls:
         import numpy as np
 
         table = np.zeros((len(self._runs), len(self.places)), np.float32)
-        for row, times in zip(table, self._runs, strict=True):
-            row[list(times)] = list(times.values())
+        for row, (columns, own) in zip(table, self._runs, strict=True):
+            row[columns] = own
         return table
 
     def calls(self) -> list[float]:
         """How often each kernel ran, per run."""
-        seen = Counter(column for times in self._runs for column in times)
-        return [seen[column] / len(self._runs) for column in range(len(self.places))]
+        import numpy as np
+
+        columns = np.concatenate([columns for columns, _ in self._runs])
+        seen = np.bincount(columns, minlength=len(self.places)) / len(self._runs)
+        return [float(share) for share in seen]
 
     def column(self, parent: int | None, node: str, name: str, nth: int) -> int:
         """The column of a kernel, a new one where it was never met."""

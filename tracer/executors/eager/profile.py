@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tracer.executors.eager.calls import described
 from tracer.trace import Kernel, Run
 
 if TYPE_CHECKING:
@@ -44,12 +45,20 @@ class Measured:
 
     executor: str
     provider: str
-    batch: int | None
-    inputs: Mapping[str, str]
+    arrays: Sequence[Any]
     wall_us: Sequence[float]
     recorded_us: Sequence[float]
     cost: Cost
-    notes: tuple[str, ...]
+
+    @property
+    def batch(self) -> int | None:
+        """The first dimension of the first input, where it has one."""
+        return int(self.arrays[0].shape[0]) if self.arrays and self.arrays[0].ndim else None
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Types of the inputs, which frameworks know by their place alone."""
+        return {f"input{i}": described(array) for i, array in enumerate(self.arrays)}
 
 
 def profile_of(calls: Calls, measured: Measured) -> Profile:
@@ -79,7 +88,7 @@ def profile_of(calls: Calls, measured: Measured) -> Profile:
         samples=calls.samples(),
         bias_us=np.array(bias),
         kernels=kernels,
-        notes=(*measured.notes, note),
+        notes=(note,),
     )
     return Profile(run, tuple(calls.operations.values()))
 

@@ -15,6 +15,11 @@ _DEFAULT_SECONDS = 1.0
 _PLAIN_SHARE = 10
 """One undisturbed run for so many recorded ones, once there are many."""
 _PLAIN_MOST, _PLAIN_LEAST = 20, 5
+"""So many before and after the first recorded ones, at least."""
+
+_BLOCK_US = 2e6
+_FIRST_BLOCK = 20
+"""How long a run takes is only known after the first."""
 
 
 def alternate(
@@ -34,8 +39,9 @@ def alternate(
     done: list[float] = []
     blocks = 0
     while wanted := missing(len(done), sum(done) / 1e6, options):
-        count = min(wanted if done else -(-wanted // 2), max(1, most()))
-        whole = max(count // _PLAIN_SHARE, min(count, _PLAIN_MOST), _PLAIN_LEAST)
+        count = min(_fitting(wanted, done), max(1, most()))
+        least = max(min(count, _PLAIN_MOST), _PLAIN_LEAST) if blocks < 2 else 1
+        whole = max(count // _PLAIN_SHARE, least)
         if blocks % 2 == 0:
             walls += _block(plain, whole)
         done += recorded(count)
@@ -56,6 +62,13 @@ def missing(runs: int, seconds: float, options: Options) -> int:
     if runs and seconds < wanted:
         by_time = int(runs / max(seconds, 1e-9) * (wanted - seconds)) + 1
     return max(0, least - runs, by_time)
+
+
+def _fitting(wanted: int, done: Sequence[float]) -> int:
+    """Runs of the next block: some seconds of them, and first of all no more than half."""
+    if not done:
+        return min(-(-wanted // 2), _FIRST_BLOCK)
+    return min(wanted, max(1, int(_BLOCK_US * len(done) / max(sum(done), 1e-9))))
 
 
 def _block(plain: Callable[[], float], count: int) -> list[float]:

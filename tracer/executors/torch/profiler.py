@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.errors import UsageError
 from tracer.executors.eager import rounds
-from tracer.executors.eager.calls import Calls, described
+from tracer.executors.eager.calls import Calls
 from tracer.executors.eager.failure import failing_clearly
 from tracer.executors.eager.options import Options
 from tracer.executors.eager.profile import Cost, Measured, Profile, profile_of
@@ -56,11 +56,7 @@ def profile(
             "are needed.",
         )
     with preserved(model, options):
-        inputs = [torch.tensor(array, device=options.device) for array in arrays]
-        run = model if compiled is None else compiled
-        loss = objective.loss_for(_first(run, inputs, options), options)
-        optimizer = objective.optimizer_for(model, options)
-        step = Step(run, inputs, tuple(model.parameters()), options.device, loss, optimizer)
+        step = _step(model, arrays, options, compiled)
         modules = nullcontext if compiled is not None else lambda: watched(model)
         recording = _Recording(step, spans.Session(options.device), modules)
         for _ in range(options.warmup):
@@ -70,20 +66,27 @@ def profile(
         walls, recorded = rounds.alternate(
             options, step.timed, recording.runs, recording.most, report
         )
-    batch = arrays[0].shape[0] if arrays and arrays[0].ndim else None
-    return profile_of(
-        recording.calls,
-        Measured(
-            executor=executor,
-            provider=options.device,
-            batch=batch,
-            inputs={f"input{i}": described(array) for i, array in enumerate(arrays)},
-            wall_us=walls,
-            recorded_us=recorded,
-            cost=calibration.measure() if options.device == "cpu" else Cost(0.0, 0.0),
-            notes=(),
-        ),
-    )
+    cost = calibration.measure() if options.device == "cpu" else Cost(0.0, 0.0)
+    measured = Measured(executor, options.device, arrays, walls, recorded, cost)
+    return profile_of(recording.calls, measured)
+
+
+def _step(
+    model: torch.nn.Module,
+    arrays: Sequence[Any],
+    options: Options,
+    compiled: Callable[..., Any] | None,
+) -> Step:
+    """A run of `model`, or of its compiled form; it is run once, of which anything may be wrong."""
+    import torch
+
+    run = model if compiled is None else compiled
+    inputs = [torch.tensor(array, device=options.device) for array in arrays]
+    with failing_clearly(model, inputs), torch.set_grad_enabled(options.backward):
+        outputs = run(*inputs)
+    loss = objective.loss_for(outputs, options)
+    optimizer = objective.optimizer_for(model, options)
+    return Step(run, inputs, tuple(model.parameters()), options.device, loss, optimizer)
 
 
 @dataclass
@@ -118,11 +121,3 @@ class _Recording:
         for run in spans.runs(seen, self.session.device)[1:]:
             self.calls.add(run)
         return times[1:]
-
-
-def _first(run: Callable[..., Any], inputs: Sequence[torch.Tensor], options: Options) -> Any:
-    """The outputs of the first run, of which anything may be wrong."""
-    import torch
-
-    with failing_clearly(run, inputs), torch.set_grad_enabled(options.backward):
-        return run(*inputs)
