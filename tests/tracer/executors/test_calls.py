@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracer.errors import UsageError
@@ -42,6 +42,7 @@ def spans_of(trees, start=0, inside=False):
     return found, start, outermost
 
 
+@settings(deadline=None)
 @given(TREES, st.randoms())
 def test_own_times_add_up_to_those_of_the_outermost_operators(trees, random):
     spans, _, outermost = spans_of(trees)
@@ -95,6 +96,7 @@ def test_no_more_is_taken_than_recording_cost_in_all():
     assert Cost(0.0, 0.0).at_most(-1.0) == Cost(0.0, 0.0)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 300), st.integers(1, 40))
 def test_every_run_asked_for_is_made_with_undisturbed_ones_on_both_sides(runs, most):
     order = []
