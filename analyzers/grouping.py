@@ -1,14 +1,17 @@
-"""The node table folded: by what ran, by operator, by module."""
+"""The node table folded: by node, by operator, by module, by what the runtime really ran."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from analyzers.kernels import by_kernel
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from tracer.trace import Run
 
 SUMMED = (
     "calls", "time_us", "time_us_raw", "time_share", "macs", "adds", "muls", "flops", "params",
@@ -65,20 +68,30 @@ def by_module(nodes: pd.DataFrame) -> pd.DataFrame:
     return _fold(folded.assign(module=module), "module")
 
 
-GROUPINGS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+_FOLDS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "node": by_node,
     "op": by_op,
     "module": by_module,
 }
+KERNEL = "kernel"
+GROUPINGS = (*_FOLDS, KERNEL)
 
 
-def grouped(nodes: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Fold the rows of one run. Raises UsageError for a grouping there is none of."""
-    if by not in GROUPINGS:
+def grouped(nodes: pd.DataFrame, by: str, run: Run | None = None) -> pd.DataFrame:
+    """Fold the rows of one run, or, by kernel, show what `run` really ran.
+
+    Raises UsageError for a grouping there is none of, and for kernels without a run.
+    """
+    if by == KERNEL:
+        columns = ["op_type", *SUMMED, "time_us_total", "time_us_per_call", "nodes"]
+        return by_kernel(run).reindex(columns=columns)
+    if by not in _FOLDS:
         raise UsageError(f"cannot group by '{by}'", f"Group by {', '.join(GROUPINGS)}.")
-    return GROUPINGS[by](nodes)
+    return _FOLDS[by](nodes)
 
 
 def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:
-    columns = [*SUMMED, "nodes"]
-    return rows.groupby(key, sort=False)[columns].sum(min_count=1).reset_index()
+    groups = rows.groupby(key, sort=False)
+    folded = groups[[*SUMMED, "nodes"]].sum(min_count=1)
+    folded["peak_bytes"] = groups["peak_bytes"].max()  # of nodes that run one after the other
+    return folded.reset_index()

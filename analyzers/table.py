@@ -19,7 +19,7 @@ _TEXTS = (
     "kernels",
 )  # fmt: skip
 _INTEGERS = ("index", "batch", "macs", "adds", "muls", "flops", "params", "param_bytes")
-_BYTES = ("bytes_read", "bytes_written")
+_BYTES = ("bytes_read", "bytes_written", "peak_bytes")
 
 
 def node_table(
@@ -30,7 +30,6 @@ def node_table(
     `parts` are the columns of the analyzers, indexed by node key. Columns nobody filled are
     missing values.
     """
-    import pandas as pd
 
     table = _identity(model, types)
     for part in parts:
@@ -42,6 +41,13 @@ def node_table(
     if run is not None:
         table["executor"], table["batch"] = run.executor, run.batch
         _describe_kernels(table, run, extra)
+    return typed(table)
+
+
+def typed(table: pd.DataFrame) -> pd.DataFrame:
+    """The columns of the node table in their order, each with its type, whatever was filled."""
+    import pandas as pd
+
     table = table.reindex(columns=list(COLUMNS)).reset_index(drop=True)
     for column in (*_INTEGERS, *_BYTES):
         table[column] = pd.to_numeric(table[column]).astype("Int64")

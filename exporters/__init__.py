@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from exporters.records import ExportOptions
 
 if TYPE_CHECKING:
-    from exporters.records import Exported
+    from exporters.records import Exported, InputSpec
 
 __all__ = ["ExportOptions", "export"]
 
@@ -39,13 +39,17 @@ def export(
     path = Path(path)
     check_target(path, options.force)
     exporter = exporter_of(model, options.framework)
-    inputs = _specs(input_shape, input_dtype)
+    inputs = input_specs(input_shape, input_dtype)
     proto, exported = converted(exporter, model, inputs, options, path)
     write(proto, path)
     return exported
 
 
-def _specs(shapes: Any, dtypes: str | Sequence[str]) -> tuple[Any, ...]:
+def input_specs(shapes: Any, dtypes: str | Sequence[str]) -> tuple[InputSpec, ...]:
+    """A record for each input of one shape or a sequence of them; none for None.
+
+    Raises UsageError where there are not as many types as shapes, or one.
+    """
     from exporters.records import InputSpec
     from tracer.errors import UsageError
 

@@ -46,6 +46,13 @@ def load_source(
     return model
 
 
+def names_code(source: str) -> bool:
+    """Whether `source` is of the form `FILE.py:NAME`, `package.module:NAME` or `FILE.pt2`."""
+    place, _, path = source.rpartition(":")
+    named = bool(place) and all(part.isidentifier() for part in path.split("."))
+    return (named and not Path(source).exists()) or source.endswith((".py", ".pt2"))
+
+
 def _model(source: str, arguments: dict[str, Any], *, trust: bool) -> object:
     if source.endswith(".pt2"):
         from exporters.torch.archive import load_program

@@ -9,15 +9,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracer.api import count, interpret, profile
+    from tracer.api import count, interpret, profile, profile_framework
     from tracer.interpreter.interpreter import Interpreter
     from tracer.store import load
 
 __version__ = "0.1.0"
-__all__ = ["Interpreter", "count", "interpret", "load", "profile"]
+__all__ = ["Interpreter", "count", "interpret", "load", "profile", "profile_framework"]
 
 _HOMES = {
     "profile": "tracer.api",
+    "profile_framework": "tracer.frameworks",
     "count": "tracer.api",
     "interpret": "tracer.api",
     "load": "tracer.store",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tracer import environment, inputs, loading, shapes
 from tracer.errors import InputError, UsageError
+from tracer.frameworks import profile_framework as profile_framework
 from tracer.inputs import dims as dimensions
 from tracer.model import Model
 from tracer.trace import ModelInfo, Run, Trace

@@ -13,7 +13,7 @@ import msgspec
 
 from tracer.environment import Environment
 from tracer.errors import InputError
-from tracer.trace import Kernel, ModelInfo, Run, Trace
+from tracer.trace import COLUMNS, Kernel, ModelInfo, Run, Trace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -166,7 +166,8 @@ def _read_run(
 def _read_nodes(database: sqlite3.Connection, dtypes: dict[str, str]) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.read_sql("SELECT * FROM nodes", database).astype(dtypes)
+    nodes = pd.read_sql("SELECT * FROM nodes", database).astype(dtypes)
+    return nodes.reindex(columns=list(COLUMNS))  # an older file may have fewer
 
 
 def _pack(values: np.ndarray[Any, Any]) -> bytes:

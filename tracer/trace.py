@@ -28,7 +28,7 @@ COLUMNS = (
     "calls", "time_us", "time_us_p50", "time_us_p95", "time_us_min", "time_us_std",
     "time_us_ci95_low", "time_us_ci95_high", "time_share", "time_us_raw", "kernels",
     "macs", "adds", "muls", "flops", "params", "param_bytes", "bytes_read", "bytes_written",
-    "intensity",
+    "intensity", "peak_bytes",
 )  # fmt: skip
 """The node table's columns in order: the interface other programs rely on."""
 

@@ -15,6 +15,7 @@ from tracer.errors import UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from analyzers.views._tables import Section
     from tracer.trace import Trace
 
 _PLAIN, _HIGH = "#4878a8", "#c44e52"
@@ -42,7 +43,7 @@ def draw(trace: Trace, options: ViewOptions, kind: str) -> bytes:
             "charts need matplotlib", "Install it with: pip install 'tracer-onnx[plots]'."
         ) from error
     found = sections(trace)
-    panels = [_bars(section.nodes, options) for section in found]
+    panels = [_bars(section, options) for section in found]
     width = min(max(8.0, 0.22 * max(map(len, panels)) + 2), 24.0)
     figure = Figure(figsize=(width, 4.6 * len(panels)), dpi=_DPI, layout="constrained")
     axes = figure.subplots(len(panels), squeeze=False)[:, 0]
@@ -60,9 +61,9 @@ def draw(trace: Trace, options: ViewOptions, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _bars(nodes: pd.DataFrame, options: ViewOptions) -> pd.DataFrame:
+def _bars(section: Section, options: ViewOptions) -> pd.DataFrame:
     """The rows to draw in the order of the graph, the length of their bars in `value`."""
-    rows = grouped(nodes, options.by)
+    rows = grouped(section.nodes, options.by, section.run)
     if options.top:
         rows = rows.loc[largest_first(rows).head(options.top).index].sort_index()
     rows["value"] = rows["time_us"] if rows["time_us"].notna().any() else rows["macs"]
@@ -103,7 +104,7 @@ def _threshold(values: pd.Series[float], given: float | None) -> tuple[float | N
 
 
 def _labels(rows: pd.DataFrame, by: str) -> list[str]:
-    field = {"node": "node", "op": "op_type", "module": "module"}[by]
+    field = {"node": "node", "op": "op_type", "module": "module", "kernel": "op_type"}[by]
     return [_unformulated(_short(printable(str(name)))) for name in rows[field]]
 
 

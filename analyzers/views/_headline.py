@@ -48,6 +48,10 @@ def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
 
 def totals(trace: Trace, nodes: pd.DataFrame) -> str:
     """Sums over the model, "at least" where a node's work is not known; shared parameters once."""
+    if not trace.model.opsets:  # what ran was no graph, of which work could be counted
+        known = trace.model.params
+        parameters = f", {si(known)} parameters" if known is not None else ""
+        return f"{plural(trace.model.nodes, 'operator')} forward{parameters}"
     own = nodes[nodes["index"].notna()]  # the runtime's own kernels do none of the model's work
     parts = [_sum(own["macs"], "{} MACs", si), _sum(own["flops"], "{} flops", si)]
     if trace.model.params is not None:

@@ -43,7 +43,7 @@ def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
     if options.by == "node":
         nodes = section.nodes
         return largest_first(nodes).head(options.top) if options.top else nodes
-    folded = grouped(section.nodes, options.by)
+    folded = grouped(section.nodes, options.by, section.run)
     folded.insert(0, "batch", section.batch)
     folded.insert(0, "executor", section.run.executor if section.run else None)
     folded = largest_first(folded.astype({"executor": "string", "batch": "Int64"}))

@@ -22,6 +22,8 @@ _COLUMNS = (
     ("time µs", "time_us", micros),
     ("raw µs", "time_us_raw", micros),
     ("share", "time_share", percent),
+    ("total µs", "time_us_total", micros),
+    ("µs/call", "time_us_per_call", micros),
     ("MACs", "macs", si),
     ("flops", "flops", si),
     ("params", "params", si),
@@ -37,7 +39,7 @@ def render(trace: Trace, options: ViewOptions) -> bytes:
             lines += [f"- {line}" for line in _headline.verdict(section.run, section.nodes)]
         lines += [f"- {_headline.totals(trace, section.nodes)}", ""]
         if len(section.nodes):
-            lines += [*_table(grouped(section.nodes, options.by), options.top), ""]
+            lines += [*_table(grouped(section.nodes, options.by, section.run), options.top), ""]
     lines += [f"- note: {_cell(note)}" for note in trace.notes]
     lines.append(f"- {_cell(trace.environment.summary)}")
     return ("\n".join(lines) + "\n").encode()

@@ -44,10 +44,6 @@ def _plus_minus(row: Row) -> str:
     return micros(row["time_us_ci95_high"] - row["time_us"])  # the lower end stops at 0
 
 
-def _rate(row: Row) -> str:
-    return si(1e6 * row["flops"] / row["time_us"]) if row["time_us"] > 0 else ""
-
-
 def _field(name: str, text: Callable[[Any], str]) -> Callable[[Row], str]:
     return lambda row: text(row[name])
 
@@ -68,6 +64,8 @@ _COLUMNS = (
     _Column("calls", "calls", _field("calls", _count), 15),
     _Column("time µs", "time_us", _field("time_us", micros), 1),
     _Column("±", "time_us_ci95_low", _plus_minus, 5),
+    _Column("total µs", "time_us_total", _field("time_us_total", micros), 4),
+    _Column("µs/call", "time_us_per_call", _field("time_us_per_call", micros), 6),
     _Column("p95", "time_us_p95", _field("time_us_p95", micros), 12),
     _Column("raw µs", "time_us_raw", _field("time_us_raw", micros), 9),
     _Column("share", "time_share", _field("time_share", percent), 2),
@@ -75,9 +73,11 @@ _COLUMNS = (
     _Column("MACs", "macs", _field("macs", si), 4),
     _Column("flops", "flops", _field("flops", si), 11),
     _Column("params", "params", _field("params", si), 8),
-    _Column("flop/s", "time_us", _rate, 13),
+    _Column("flop/s", "rate", _field("rate", si), 13),
     _Column("bytes", "bytes_read", lambda row: si(row["bytes_read"] + row["bytes_written"]), 14),
     _Column("flop/B", "intensity", _field("intensity", si), 16),
+    _Column("peak B", "peak_bytes", _field("peak_bytes", si), 13),
+    _Column("input", "input_shapes", _field("input_shapes", _name), 18, is_name=True),
     _Column("output", "output_shapes", _field("output_shapes", _name), 17, is_name=True),
 )
 _NAME_LEAST, _NAME_ROOM, _NAME_COMFORT = 6, 15, 30
@@ -111,7 +111,7 @@ def _render_section(trace: Trace, section: Section, options: ViewOptions, consol
     if section.run is not None:
         for line in _headline.verdict(section.run, section.nodes):
             console.print(Text(line))
-    rows = _plain(largest_first(grouped(section.nodes, options.by)))
+    rows = _plain(largest_first(grouped(section.nodes, options.by, section.run)))
     top = DEFAULT_TOP if options.top is None else options.top
     shown = rows.head(top) if top else rows
     if len(shown):
@@ -122,8 +122,10 @@ def _render_section(trace: Trace, section: Section, options: ViewOptions, consol
 
 
 def _plain(rows: pd.DataFrame) -> pd.DataFrame:
-    """Numbers as float64, NaN where missing; with the length of the bars."""
-    rows = rows.assign(bar=rows["time_share"] / rows["time_share"].max())
+    """Numbers as float64, NaN where missing; with the length of the bars, and flop per second."""
+    time = rows["time_us"].where(rows["time_us"] > 0)
+    rate = 1e6 * rows["flops"] / time
+    rows = rows.assign(bar=rows["time_share"] / rows["time_share"].max(), rate=rate)
     return rows.astype({name: "float64" for name in rows.columns if _numeric(rows[name])})
 
 

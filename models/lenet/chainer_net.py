@@ -13,6 +13,8 @@ class LeNet(chainer.Chain):
     Takes float32 [N, 3, 32, 32] and returns logits [N, classes].
     """
 
+    input_shape = (3, 32, 32)
+
     def __init__(self, classes: int = 10) -> None:
         super().__init__()
         with self.init_scope():

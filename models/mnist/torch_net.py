@@ -13,6 +13,8 @@ class MnistNet(nn.Module):
     Takes float32 [N, 1, 28, 28] and returns log-probabilities [N, classes].
     """
 
+    input_shape = (1, 28, 28)
+
     def __init__(self, classes: int = 10) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(1, 32, 3)

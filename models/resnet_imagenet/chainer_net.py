@@ -81,6 +81,8 @@ class ImageNetResNet(chainer.Chain):
     UsageError for a depth or kind that does not exist.
     """
 
+    input_shape = (3, 224, 224)
+
     def __init__(self, depth: int = 18, kind: str = "plain", classes: int = 1000) -> None:
         super().__init__()
         if depth not in BLOCKS:

@@ -56,6 +56,8 @@ class PatchTransformer(nn.Module):
     does not divide `width`, or `patch` the image's 32 pixels.
     """
 
+    input_shape = (3, IMAGE, IMAGE)
+
     def __init__(
         self, width: int = 64, heads: int = 4, layers: int = 2, patch: int = 8, classes: int = 10
     ) -> None:

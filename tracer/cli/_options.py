@@ -12,6 +12,7 @@ import click
 
 from analyzers.cost.conventions import CONVENTIONS
 from analyzers.grouping import GROUPINGS
+from tracer.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -154,8 +155,9 @@ def viewing(command: Callable[..., None]) -> Callable[..., None]:
         command(output=_output.Output(targets, ViewOptions(by, top, threshold)), **own)
 
     options = (
-        click.option("--by", type=click.Choice(tuple(GROUPINGS)), default="node",
-                     show_default=True, help="Fold rows by operator or module."),
+        click.option("--by", type=click.Choice(GROUPINGS), default="node",
+                     show_default=True,
+                     help="Fold rows by operator or module, or show the kernels that really ran."),
         click.option("--top", type=click.IntRange(min=0), default=None,
                      help="Rows to show; 0 for all  [default: 20 on a terminal, all in files]"),
         click.option("--threshold", type=click.FloatRange(min=0), default=None, metavar="µs",
@@ -170,6 +172,16 @@ def viewing(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(options):
         checked = option(checked)
     return checked
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """The sizes of `1,3,32,32`. Raises UsageError for what is none."""
+    try:
+        return tuple(int(size) for size in text.replace("x", ",").split(",") if size)
+    except ValueError as error:
+        raise UsageError(
+            f"--input-shape {text} is not a shape", "Give sizes with the batch first: 1,3,32,32."
+        ) from error
 
 
 MODEL = click.argument("model", type=PathName())

@@ -11,7 +11,6 @@ import click
 
 from exporters.registry import frameworks
 from tracer.cli import _options
-from tracer.errors import UsageError
 
 
 @click.command("export")
@@ -119,7 +118,7 @@ def command(
         exported = export(
             model,
             output,
-            input_shape=[_shape(shape) for shape in shapes] or None,
+            input_shape=[_options.shape(text) for text in shapes] or None,
             input_dtype=dtypes[0] if len(dtypes) == 1 else (dtypes or "float32"),
             options=options,
         )
@@ -130,12 +129,3 @@ def command(
         f"{exported.framework} at batch {batches}: max abs error {exported.max_abs_error:.2g})",
         err=True,
     )
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(size) for size in text.replace("x", ",").split(",") if size)
-    except ValueError as error:
-        raise UsageError(
-            f"--input-shape {text} is not a shape", "Give sizes with the batch first: 1,3,32,32."
-        ) from error

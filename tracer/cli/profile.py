@@ -1,4 +1,4 @@
-"""`tracer profile`: run a model under onnxruntime and say where the time goes."""
+"""`tracer profile`: run a model, under onnxruntime or its framework, and say where time goes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracer.cli import _options
+from tracer.cli import _framework, _options
 from tracer.executors.onnxruntime.options import OPTIMIZATIONS
 
 if TYPE_CHECKING:
+    from tracer.cli._framework import Framework
     from tracer.cli._output import Output
 
 
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     help="Execution provider: cpu, cuda, tensorrt, … as onnxruntime has it.",
 )
 @_options.convention
+@_framework.options
 @_options.viewing
 def command(
     model: Path,
@@ -84,36 +86,52 @@ def command(
     optimization: str,
     provider: str,
     convention: str,
+    framework: Framework,
     output: Output,
 ) -> None:
     """Show where the time of MODEL goes, node by node.
 
-    MODEL is an .onnx file, or a folder with model.onnx. Times are those of onnxruntime's
-    profiler less what the profiler itself costs; beside them stands the time of undisturbed runs.
+    MODEL is an .onnx file, or a folder with model.onnx; or FILE.py:NAME, a class, a factory or an
+    instance of PyTorch or Chainer, whose code is run. Times are those of the runtime's profiler
+    less what the profiler itself costs; beside them stands the time of undisturbed runs.
 
     \b
     Examples:
       tracer profile model.onnx
       tracer profile model.onnx --batch 1,16,64 --by op
       tracer profile model.onnx --runs 10000 -o run.trace -o layers.png
+      tracer profile net.py:Net --input-shape 1,3,32,32 --backward --by module
     """
     from tracer import api
     from tracer.cli import _progress
 
+    code = framework.wanted(model)
     with _progress.progress() as report:
-        trace = api.profile(
-            model,
-            batch=batch,
-            dims=dict(dims),
-            feeds=inputs,
-            seed=seed,
-            runs=runs,
-            warmup=warmup,
-            min_time=min_time,
-            threads=threads,
-            optimization=optimization,
-            provider=provider,
-            convention=convention,
-            progress=report,
-        )
+        if code:
+            trace = framework.profile(
+                model,
+                batch=batch,
+                seed=seed,
+                runs=runs,
+                warmup=warmup,
+                min_time=min_time,
+                threads=threads,
+                progress=report,
+            )
+        else:
+            trace = api.profile(
+                model,
+                batch=batch,
+                dims=dict(dims),
+                feeds=inputs,
+                seed=seed,
+                runs=runs,
+                warmup=warmup,
+                min_time=min_time,
+                threads=threads,
+                optimization=optimization,
+                provider=provider,
+                convention=convention,
+                progress=report,
+            )
     output.emit(trace)

@@ -1,0 +1,74 @@
+"""What a runtime really ran, folded by its name: own time, and time with what ran inside it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from analyzers.timing import timing
+from tracer.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pandas as pd
+
+    from tracer.trace import Run
+
+
+def by_kernel(run: Run | None) -> pd.DataFrame:
+    """A row for each kind of kernel of a run.
+
+    `time_us` is its own time, `time_us_total` includes that of the kernels inside it, where the
+    runtime tells which those are; `time_us_per_call` is the mean of the total. A kernel that only
+    hands its work to one of its own name is one call with it, as in torch's own tables. Raises
+    UsageError for a table that nothing ran for.
+    """
+    import numpy as np
+    import pandas as pd
+
+    if run is None:
+        raise UsageError("nothing ran, so there are no kernels", "Group by node, op or module.")
+    times = timing(run, [(str(i),) for i in range(len(run.kernels))])
+    times = times.reindex([str(i) for i in range(len(run.kernels))])
+    outer = ~_handed_on(run)
+    totals = _totals(run, times["time_us"].to_numpy(np.float64))
+    rows = pd.DataFrame(
+        {
+            "op_type": [kernel.op_type for kernel in run.kernels],
+            "calls": times["calls"].where(outer).to_numpy(),
+            "time_us": times["time_us"].to_numpy(),
+            "time_us_raw": times["time_us_raw"].to_numpy(),
+            "time_share": times["time_share"].to_numpy(),
+            "time_us_total": np.where(outer, totals, np.nan),
+        }
+    )
+    folded = rows.groupby("op_type", sort=False).sum(min_count=1).reset_index()
+    folded["time_us_per_call"] = folded["time_us_total"] / folded["calls"]
+    return folded
+
+
+def _handed_on(run: Run) -> npt.NDArray[np.bool_]:
+    """Which kernels are all that is in another one of the same name."""
+    import numpy as np
+
+    names = {kernel.name: kernel.op_type for kernel in run.kernels}
+    inside = Counter(kernel.scope for kernel in run.kernels)
+    return np.array(
+        [names.get(k.scope) == k.op_type and inside[k.scope] == 1 for k in run.kernels], np.bool_
+    )
+
+
+def _totals(run: Run, own: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Time of each kernel with that of all in its scope; NaN where scopes name no kernels."""
+    import numpy as np
+
+    places = {kernel.name: place for place, kernel in enumerate(run.kernels)}
+    if any(kernel.scope and kernel.scope not in places for kernel in run.kernels):
+        return np.full(len(own), np.nan)
+    totals = own.copy()
+    for place in reversed(range(len(own))):  # a kernel comes after the one it is in
+        scope = run.kernels[place].scope
+        if scope:
+            totals[places[scope]] += totals[place]
+    return totals

@@ -1,0 +1,52 @@
+"""Small networks whose operators are known."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Toy(nn.Module):
+    """A convolution, a block that is used twice, and a classifier."""
+
+    input_shape = (2, 6, 6)
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(2, 4, 3, padding=1)
+        self.block = nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU())
+        self.norm = nn.BatchNorm2d(4)
+        self.drop = nn.Dropout(0.5)
+        self.fc = nn.Linear(144, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[N, 2, 6, 6] to [N, classes]."""
+        h = self.stem(x)
+        h = self.block(self.block(h))
+        h = self.drop(functional.relu(self.norm(h)))
+        return self.fc(torch.flatten(h, 1))
+
+
+class Positions(nn.Module):
+    """Gives no value that has a gradient."""
+
+    input_shape = (5,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(5, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[N, 5] to integers [N]."""
+        return self.fc(x).argmax(1)
+
+
+class Flat(nn.Module):
+    """Gives a vector; its shape is not said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(5, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[N, 5] to [N]."""
+        return self.fc(x).squeeze(1)

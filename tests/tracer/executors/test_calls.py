@@ -1,0 +1,139 @@
+"""Spans to rows and kernels, on trees of any shape; and how runs are taken in turn."""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracer.errors import UsageError
+from tracer.executors.eager import rounds
+from tracer.executors.eager.calls import Calls, Kind, Span
+from tracer.executors.eager.options import Options
+from tracer.executors.eager.profile import Cost, Measured, profile_of
+
+NAMES = st.sampled_from(["a::x", "a::y", "z"])
+LEAF = st.tuples(st.sampled_from(["operator", "module"]), NAMES, st.just([]))
+TREES = st.lists(
+    st.recursive(
+        LEAF,
+        lambda inner: st.tuples(
+            st.sampled_from(["operator", "module"]), NAMES, st.lists(inner, max_size=4)
+        ),
+        max_leaves=25,
+    ),
+    max_size=5,
+)
+
+
+def spans_of(trees, start=0, inside=False):
+    """Spans of a forest, where it ends, and the time in operators that are in no other."""
+    found, outermost = [], 0
+    for kind, name, inner in trees:
+        own, end, within = spans_of(inner, start + 1, inside or kind == "operator")
+        end += 1
+        kinds = Kind.FORWARD if kind == "operator" else Kind.MODULE
+        found += [Span(kinds, name, start, end), *own]
+        if kind == "module":
+            outermost += within
+        elif not inside:
+            outermost += end - start
+        start = end + 1
+    return found, start, outermost
+
+
+@settings(deadline=None)
+@given(TREES, st.randoms())
+def test_own_times_add_up_to_those_of_the_outermost_operators(trees, random):
+    spans, _, outermost = spans_of(trees)
+    random.shuffle(spans)
+    calls = Calls("a")
+    calls.add(spans)
+    calls.add(spans)
+    samples = calls.samples()
+    assert (samples[0] == samples[1]).all()
+    assert (samples >= 0).all()
+    assert samples[0].sum() * 1e3 == pytest.approx(outermost, rel=1e-3, abs=1e-3)
+    assert len(calls.places) == sum(span.kind is Kind.FORWARD for span in spans)
+    assert len({place.path for place in calls.places}) == len(calls.places)
+    assert calls.calls() == [1.0] * len(calls.places)
+    assert {place.node for place in calls.places} == set(calls.operations)
+
+
+def test_a_gradient_of_no_origin_belongs_to_the_row_before_it():
+    calls = Calls("a")
+    calls.add(
+        [
+            Span(Kind.MODULE, "m", 0, 10),
+            Span(Kind.FORWARD, "a::f", 1, 9, origin=4),
+            Span(Kind.FORWARD, "a::g", 2, 8, origin=5),  # what made the gradient's node
+            Span(Kind.FORWARD, "a::h", 11, 12, origin=6),
+            Span(Kind.BACKWARD, "HBackward", 20, 21, origin=6),
+            Span(Kind.BACKWARD, "GBackward", 22, 23, origin=5),
+            Span(Kind.BACKWARD, "Accumulate", 24, 25),
+        ]
+    )
+    owners = {place.name: place.node for place in calls.places}
+    assert owners["HBackward"] == "h (backward)"
+    assert owners["GBackward"] == owners["Accumulate"] == "m/f (backward)"
+    assert calls.operations["m/f (backward)"].module == "m"
+
+
+def test_what_recording_costs_is_taken_from_the_call_around():
+    calls = Calls("a")
+    calls.add([Span(Kind.FORWARD, "f", 0, 9000), Span(Kind.FORWARD, "g", 100, 200)])
+    calls.add([Span(Kind.FORWARD, "f", 0, 9000)])
+    measured = Measured("e", "cpu", [], [10.0], [20.0], Cost(0.5, 2.0))
+    run = profile_of(calls, measured).run
+    assert [k.calls for k in run.kernels] == [1.0, 0.5]
+    assert run.bias_us.tolist() == [0.5 + 2.0 * 0.5, 0.5]
+
+
+def test_no_more_is_taken_than_recording_cost_in_all():
+    assert Cost(1.0, 3.0).at_most(2.0) == Cost(0.5, 1.5)
+    assert Cost(1.0, 3.0).at_most(9.0) == Cost(1.0, 3.0)
+    assert Cost(1.0, 3.0).at_most(-1.0) == Cost(0.0, 0.0)
+    assert Cost(0.0, 0.0).at_most(-1.0) == Cost(0.0, 0.0)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 300), st.integers(1, 40))
+def test_every_run_asked_for_is_made_with_undisturbed_ones_on_both_sides(runs, most):
+    order = []
+    walls, recorded = rounds.alternate(
+        Options(runs=runs),
+        lambda: order.append("W") or 1.0,
+        lambda count: order.append("P") or [1.0] * count,
+        lambda: most,
+        lambda done, total, what: None,
+    )
+    assert len(recorded) == runs
+    assert len(walls) >= 5
+    blocks = "".join(order).replace("WW", "W")
+    while "WW" in blocks:
+        blocks = blocks.replace("WW", "W")
+    assert blocks.startswith("WP")
+    assert runs == 1 or blocks.endswith(("PW", "WP"))
+    assert "PPP" not in blocks
+
+
+def test_without_a_number_runs_go_on_for_a_second():
+    ask = SimpleNamespace(runs=None, min_time=None)
+    assert rounds.missing(0, 0.0, ask) == 10
+    assert rounds.missing(10, 0.5, ask) == 11
+    assert rounds.missing(10, 1.5, ask) == 0
+    assert rounds.missing(3, 9.0, SimpleNamespace(runs=5, min_time=None)) == 2
+    assert rounds.missing(5, 1.0, SimpleNamespace(runs=5, min_time=2.0)) == 6
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"runs": 0}, {"warmup": -1}, {"min_time": -1}, {"threads": -1}, {"threads": 9999},
+        {"loss": "best", "backward": True}, {"optimizer": "best", "backward": True},
+        {"device": "tpu"}, {"loss": "sum"}, {"optimizer": "sgd"},
+    ],
+)  # fmt: skip
+def test_settings_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(UsageError):
+        Options(**wrong)

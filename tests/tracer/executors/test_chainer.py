@@ -1,0 +1,162 @@
+"""Chainer eager as an executor, against its own TimerHook and networks whose functions we know."""
+
+import dataclasses
+from collections import Counter
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from tracer.errors import InputError, UsageError
+from tracer.executors.eager.options import Options
+
+if find_spec("chainer") is None:
+    pytest.skip("Chainer is not installed", allow_module_level=True)
+
+from exporters.chainer.compat import load
+
+chainer = load()
+
+from models.resnet_cifar.chainer_net import CifarResNet  # noqa: E402
+from tests.tracer.executors.nets_chainer import Toy  # noqa: E402
+from tracer.executors.chainer.profiler import profile  # noqa: E402
+
+FEW = Options(runs=3, warmup=1, threads=1)
+STEP = dataclasses.replace(FEW, backward=True)
+X = np.random.default_rng(0).standard_normal((2, 2, 6, 6)).astype(np.float32)
+IMAGE = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)
+
+FORWARD = [
+    ("stem/Convolution2D", "stem", "Convolution2D"),
+    ("block/Convolution2D", "block", "Convolution2D"),
+    ("block/Convolution2D#2", "block", "Convolution2D"),
+    ("ReLU", "", "ReLU"),
+    ("norm/BatchNormalization", "norm", "BatchNormalization"),
+    ("Dropout", "", "Dropout"),
+    ("fc/Reshape", "fc", "Reshape"),
+    ("fc/Linear", "fc", "Linear"),
+]
+
+
+def rows(found):
+    return [(o.node, o.module, o.op_type) for o in found.operations]
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    return profile(CifarResNet(residual="downsample"), [IMAGE], FEW)
+
+
+def test_a_resnet_20_makes_the_66_calls_of_the_published_measurement(resnet):
+    assert Counter(o.op_type for o in resnet.operations) == {
+        "Convolution2D": 21,
+        "FixedBatchNormalization": 21,  # as it is called when it is not trained
+        "ReLU": 19,
+        "Add": 2,
+        "AveragePooling2D": 1,
+        "Reshape": 1,
+        "Linear": 1,
+    }
+    assert len(resnet.run.kernels) == 66
+    assert resnet.run.samples.shape == (3, 66)
+    assert (resnet.run.samples > 0).all()
+    assert (resnet.run.samples.sum(axis=1) <= resnet.run.instrumented_us).all()
+
+
+def test_they_come_in_the_order_that_chainers_own_hook_sees(resnet):
+    hook = chainer.function_hooks.TimerHook()
+    with chainer.using_config("train", False), chainer.no_backprop_mode(), hook:
+        CifarResNet(residual="downsample")(IMAGE)
+    names = [name.removesuffix("Function") for name, _ in hook.call_history]
+    assert [o.op_type for o in resnet.operations] == names
+
+
+def test_a_training_step_makes_the_calls_that_chainers_own_hook_counts():
+    hook = chainer.function_hooks.TimerHook()
+    model = CifarResNet(depth=8)
+    model.cleargrads()
+    with hook:
+        chainer.functions.sum(model(IMAGE)).backward()
+    found = profile(CifarResNet(depth=8), [IMAGE], STEP)
+    ours = Counter(kernel.op_type for kernel in found.run.kernels)
+    theirs = Counter(name.removesuffix("Function") for name, _ in hook.call_history)
+    assert ours == theirs
+
+
+def test_links_are_named_as_the_exporter_names_them(resnet):
+    from exporters.chainer import trace
+    from tracer.provenance import module_of
+
+    model = CifarResNet(residual="downsample")
+    with chainer.using_config("train", False):
+        graph = trace.trace(model, [IMAGE], 11).proto.graph
+    exported = {module_of(n) for n in graph.node if n.op_type in ("Conv", "BatchNormalization")}
+    ours = {o.module for o in resnet.operations if "Conv" in o.op_type or "Batch" in o.op_type}
+    assert ours == exported
+
+
+def test_the_backward_pass_belongs_to_the_links_of_the_forward_one():
+    found = rows(profile(Toy(), [X], STEP))
+    assert [row for row in found if "(backward)" not in row[0] and row[1] is not None] == FORWARD
+    backward = [row for row in found if row[0].endswith(" (backward)") and row[1] is not None]
+    assert backward == [
+        (f"{node} (backward)", module, f"{op} (backward)") for node, module, op in FORWARD[::-1]
+    ]
+    assert {row[0] for row in found if row[1] is None} == {"loss/Sum", "loss/Sum (backward)"}
+
+
+def test_a_second_profile_starts_from_nothing():
+    model = Toy()
+    first, second = (profile(model, [X], FEW) for _ in range(2))
+    assert [k.calls for k in second.run.kernels] == [1.0] * len(first.run.kernels)
+    assert second.run.samples.shape == first.run.samples.shape
+    assert first.operations == second.operations
+    assert chainer.get_function_hooks() == {}
+
+
+def test_a_hook_of_the_users_own_stays_and_is_not_confused():
+    hook = chainer.function_hooks.TimerHook()
+    with hook:
+        found = profile(Toy(), [X], FEW)
+        assert list(chainer.get_function_hooks()) == ["TimerHook"]
+    assert len(found.operations) == 7  # no dropout where nothing is trained
+
+
+@pytest.mark.parametrize("optimizer", [None, "sgd", "adam"])
+def test_the_model_is_left_as_it_was(optimizer):
+    model = Toy()
+    chainer.functions.sum(model(X)).backward()
+    model.block.W.cleargrad()
+    before = {name: p.array.copy() for name, p in model.namedparams()}
+    gradients = {name: p.grad for name, p in model.namedparams()}
+    mean, count = model.norm.avg_mean.copy(), model.norm.N
+    drawn = np.random.get_state()[1].copy()
+    profile(model, [X], dataclasses.replace(STEP, optimizer=optimizer))
+    for name, param in model.namedparams():
+        assert np.array_equal(param.array, before[name])
+        assert param.grad is gradients[name]
+        assert param.update_rule is None
+    assert np.array_equal(model.norm.avg_mean, mean)
+    assert count == model.norm.N
+    assert chainer.config.train
+    assert np.array_equal(np.random.get_state()[1], drawn)
+
+
+def test_an_optimizer_has_a_row_of_its_own():
+    found = profile(Toy(), [X], dataclasses.replace(STEP, optimizer="adam", loss="cross-entropy"))
+    assert found.operations[-1].node == "optimizer/Adam.update"
+    assert "loss/SoftmaxCrossEntropy (backward)" in [o.node for o in found.operations]
+
+
+class Detached(Toy):
+    def forward(self, x):
+        return super().forward(x).array
+
+
+def test_bad_requests_are_clear():
+    with pytest.raises(InputError, match=r"Toy does not run on float32\[2,3,6,6\]"):
+        profile(Toy(), [np.ones((2, 3, 6, 6), np.float32)], FEW)
+    with pytest.raises(UsageError, match="Chainer cannot use cuda"):
+        profile(Toy(), [X], dataclasses.replace(FEW, device="cuda"))
+    with pytest.raises(UsageError, match="no output of the model has a gradient"):
+        profile(Detached(), [X], STEP)

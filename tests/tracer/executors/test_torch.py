@@ -1,0 +1,279 @@
+"""torch eager as an executor, against torch's own profiler and a network that we know."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from analyzers.kernels import by_kernel
+from tracer.errors import InputError, UsageError
+from tracer.executors.eager.calls import Calls
+from tracer.executors.eager.options import Options
+from tracer.executors.eager.profile import Cost, Measured, profile_of
+
+torch = pytest.importorskip("torch")
+
+from tests.tracer.executors.nets_torch import Flat, Positions, Toy  # noqa: E402
+from tracer.executors.torch import spans  # noqa: E402
+from tracer.executors.torch.modules import watched  # noqa: E402
+from tracer.executors.torch.profiler import profile  # noqa: E402
+
+FEW = Options(runs=3, warmup=1, threads=1)
+STEP = dataclasses.replace(FEW, backward=True)
+X = np.random.default_rng(0).standard_normal((2, 2, 6, 6)).astype(np.float32)
+
+FORWARD = [
+    ("stem/conv2d", "stem", "conv2d"),
+    ("block.0/conv2d", "block.0", "conv2d"),
+    ("block.1/relu", "block.1", "relu"),
+    ("block.0/conv2d#2", "block.0", "conv2d"),
+    ("block.1/relu#2", "block.1", "relu"),
+    ("norm/batch_norm", "norm", "batch_norm"),
+    ("relu", "", "relu"),
+    ("drop/dropout", "drop", "dropout"),
+    ("flatten", "", "flatten"),
+    ("fc/linear", "fc", "linear"),
+]
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def rows(found):
+    return [(o.node, o.module, o.op_type) for o in found.operations]
+
+
+def test_rows_are_the_operators_that_each_module_calls():
+    assert rows(profile(Toy().eval(), [X], FEW)) == FORWARD
+
+
+def test_modules_are_named_as_the_exporter_names_them(tmp_path):
+    pytest.importorskip("onnxscript")
+    import onnx
+
+    from exporters import export
+    from tracer.provenance import module_of
+
+    export(Toy().eval(), tmp_path / "toy.onnx", input_shape=(1, 2, 6, 6))
+    nodes = onnx.load(tmp_path / "toy.onnx").graph.node
+    exported = {module_of(node) for node in nodes} - {"norm"}  # which is folded into another
+    ours = {row[1] for row in FORWARD}
+    assert exported <= ours
+    assert {"stem", "block.0", "block.1", "fc", ""} <= exported
+
+
+def test_the_sum_of_the_rows_is_within_the_run():
+    run = profile(Toy(), [X], FEW).run
+    assert run.samples.shape == (3, len(run.kernels))
+    assert (run.samples >= 0).all()
+    assert (run.samples.sum(axis=1) <= run.instrumented_us).all()
+    assert (run.samples.sum(axis=1) > 0).all()
+    assert len(run.wall_us) >= 5
+
+
+def test_the_backward_pass_belongs_to_the_modules_of_the_forward_one():
+    found = rows(profile(Toy(), [X], STEP))
+    counts = ("norm/add_", "norm", "add_")  # batches that were seen, which has no gradient
+    forward = [row for row in found if row[1] is not None and not row[0].endswith("(backward)")]
+    assert [row for row in forward if row != counts] == FORWARD
+    backward = [row for row in found if row[0].endswith(" (backward)") and row[1] is not None]
+    assert backward == [
+        (f"{node} (backward)", module, f"{op} (backward)") for node, module, op in FORWARD[::-1]
+    ]
+    assert {row[0] for row in found if row[1] is None} == {
+        "loss/sum",
+        "loss/sum (backward)",
+        "backward/ones_like",
+    }
+
+
+def test_gradients_of_parameters_are_gathered_in_the_row_that_made_them():
+    run = profile(Toy(), [X], STEP).run
+    gathered = [k for k in run.kernels if k.op_type == "torch::autograd::AccumulateGrad"]
+    owners = {str(kernel.node).partition("/")[0] for kernel in gathered}
+    assert owners == {"stem", "block.0", "norm", "fc"}
+    assert len(gathered) == len(list(Toy().parameters()))
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_kernels_are_the_table_that_torch_itself_makes_of_the_same_events(backward):
+    model, x = Toy(), torch.tensor(X)
+    model(x).sum().backward()
+    with watched(model), spans.Session().recording() as recorded, spans.mark(spans.RUN):
+        loss = model(x).sum()
+        if backward:
+            loss.backward()
+    calls = Calls("torch")
+    calls.add(spans.runs(recorded)[0])
+    far = [1e9] * 5  # a wall that no time has to be corrected to
+    measured = Measured("torch", "cpu", [X], far, [1e9], Cost(0.0, 0.0))
+    ours = by_kernel(profile_of(calls, measured).run).set_index("op_type")
+    theirs = {e.key: e for e in recorded.key_averages() if not e.key.startswith("tracer:")}
+    assert set(ours.index) == set(theirs)
+    assert len(theirs) > (40 if backward else 20)
+    for name, event in theirs.items():
+        row = ours.loc[name]
+        assert row["calls"] == event.count
+        assert row["time_us"] == pytest.approx(event.self_cpu_time_total, abs=0.05)
+        assert row["time_us_total"] == pytest.approx(event.cpu_time_total, abs=0.05)
+        assert row["time_us_per_call"] == pytest.approx(event.cpu_time, abs=0.05)
+
+
+def test_the_memory_of_an_operator_is_at_least_its_output():
+    found = {o.node: o for o in profile(Toy(), [X], FEW).operations}
+    assert found["stem/conv2d"].peak_bytes >= 2 * 4 * 6 * 6 * 4
+    assert found["relu"].peak_bytes == 2 * 4 * 6 * 6 * 4
+    assert found["flatten"].peak_bytes == 0  # a view
+    assert str(found["fc/linear"].inputs[0]) == "float32[2,144]"
+
+
+def state(model):
+    values = {name: value.clone() for name, value in model.state_dict().items()}
+    gradients = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+    return values, gradients, [m.training for m in model.modules()]
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("optimizer", [None, "sgd", "adam"])
+def test_the_model_is_left_as_it_was(training, optimizer):
+    model = Toy().train(training)
+    model(torch.tensor(X)).sum().backward()
+    model.block[0].weight.grad = None
+    model.drop.train(not training)
+    values, gradients, modes = state(model)
+    threads, random = torch.get_num_threads(), torch.get_rng_state()
+    profile(model, [X], dataclasses.replace(STEP, optimizer=optimizer))
+    again, gradients_again, modes_again = state(model)
+    assert all(torch.equal(value, again[name]) for name, value in values.items())
+    assert modes == modes_again
+    for before, after in zip(gradients, gradients_again, strict=True):
+        assert (before is None and after is None) or torch.equal(before, after)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), random)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+class Failing(Toy):
+    def forward(self, x):
+        self.block(self.stem(x))
+        raise ValueError("oops")
+
+
+def test_a_model_that_raises_is_told_and_left_as_it_was():
+    model = Failing().eval()
+    with pytest.raises(InputError, match=r"Failing does not run on float32\[2,2,6,6\]: oops"):
+        profile(model, [X], FEW)
+    assert not any(m._forward_hooks or m._forward_pre_hooks or m.training for m in model.modules())
+
+
+def test_a_second_profile_starts_from_nothing():
+    model = Toy()
+    first, second = (profile(model, [X], FEW) for _ in range(2))
+    assert [k.calls for k in second.run.kernels] == [1.0] * len(first.run.kernels)
+    assert first.operations == second.operations
+
+
+def test_a_path_taken_in_some_runs_alone_is_called_in_some():
+    class Now(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.run = 0
+            self.fc = torch.nn.Linear(3, 3)
+
+        def forward(self, x):
+            self.run += 1
+            return self.fc(x) if self.run % 2 else x.tanh()
+
+    found = profile(Now(), [np.ones((1, 3), np.float32)], dataclasses.replace(FEW, runs=40))
+    calls = {k.node: k.calls for k in found.run.kernels if not k.scope}
+    assert set(calls) == {"fc/linear", "tanh"}
+    assert sum(calls.values()) == pytest.approx(1)
+    assert 0 < calls["tanh"] < 1
+
+
+def test_an_optimizer_has_a_row_of_its_own():
+    found = profile(Toy(), [X], dataclasses.replace(STEP, optimizer="sgd", loss="cross-entropy"))
+    assert "optimizer/SGD.step" in [o.node for o in found.operations]
+    assert "loss/cross_entropy_loss (backward)" in [o.node for o in found.operations]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (Positions, STEP, "no output of the model has a gradient"),
+        (Flat, dataclasses.replace(STEP, loss="cross-entropy"), "cross-entropy needs an output"),
+    ],
+)
+def test_a_loss_that_does_not_suit_is_refused(model, options, message):
+    with pytest.raises(UsageError, match=message):
+        profile(model(), [np.ones((2, 5), np.float32)], options)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
+def test_a_device_that_is_not_there_is_a_clear_message():
+    with pytest.raises(UsageError, match="torch sees no CUDA device"):
+        profile(Toy(), [X], dataclasses.replace(FEW, device="cuda"))
+
+
+AUTOGRAD = "autograd::engine::evaluate_function: "
+
+
+@dataclasses.dataclass
+class Event:
+    """An event as Kineto has it, of an accelerator that this machine may lack."""
+
+    called: str
+    start: int
+    end: int
+    correlation: int = 0
+    linked: int = 0
+    on_device: bool = False
+    thread: int = 1
+    sequence: int = -1
+
+    def __getattr__(self, name):
+        from torch._C._autograd import DeviceType
+
+        values = {
+            "name": self.called,
+            "start_ns": self.start,
+            "end_ns": self.end,
+            "duration_ns": self.end - self.start,
+            "correlation_id": self.correlation,
+            "linked_correlation_id": self.linked,
+            "start_thread_id": self.thread,
+            "sequence_nr": self.sequence,
+            "device_type": DeviceType.CUDA if self.on_device else DeviceType.CPU,
+            "shapes": [],
+            "dtypes": [],
+        }
+        return lambda: values.get(name, False)
+
+
+def test_on_an_accelerator_the_time_is_that_of_the_kernels_an_operator_launched():
+    events = [
+        Event(spans.RUN, 0, 100_000),
+        Event(spans.MODULE + "fc", 5, 900),
+        Event("aten::linear", 10, 800, correlation=1, sequence=7),
+        Event("aten::addmm", 20, 700, correlation=2, sequence=7),
+        Event("cudaLaunchKernel", 30, 60, correlation=99),
+        Event("gemm", 50_000, 53_000, linked=2, on_device=True),
+        # autograd has a thread of its own for a device
+        Event(AUTOGRAD + "AddmmBackward0", 60_000, 61_000, 3, thread=2, sequence=7),
+        Event("aten::mm", 60_100, 60_900, correlation=4, thread=2),
+        Event("gemm", 70_000, 75_000, linked=4, on_device=True),
+        Event("cudaDeviceSynchronize", 62_000, 99_000, correlation=98),
+    ]  # fmt: skip
+    result = SimpleNamespace(events=lambda: events)
+    (run,) = spans.runs(SimpleNamespace(kineto_results=result), "cuda")
+    calls = Calls("torch")
+    calls.add(run)
+    times = {(p.node, p.name): t for p, t in zip(calls.places, calls.samples()[0], strict=True)}
+    assert times["fc/linear", "aten::linear"] == 0
+    assert times["fc/linear", "aten::addmm"] == pytest.approx(3.0)
+    assert times["fc/linear (backward)", "aten::mm"] == pytest.approx(5.0)
+    assert sum(times.values()) == pytest.approx(8.0)
+    assert calls.operations["fc/linear (backward)"].module == "fc"

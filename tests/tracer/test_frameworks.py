@@ -1,0 +1,206 @@
+"""Models in their framework, from the name to the table, as a user meets it."""
+
+import json
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+import tracer
+import tracer.cli
+from analyzers.views import ViewOptions, renderer
+from tracer import api
+from tracer.errors import UsageError
+from tracer.trace import COLUMNS
+
+TORCH = "tests/tracer/executors/nets_torch.py"
+CHAINER = "tests/tracer/executors/nets_chainer.py"
+FAST = ("--runs", "3", "--warmup", "1", "--threads", "1")
+
+needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+needs_chainer = pytest.mark.skipif(not find_spec("chainer"), reason="Chainer is not installed")
+
+
+def run(capfd, *args):
+    """Exit code, stdout and stderr of a command."""
+    code = tracer.cli.main([str(arg) for arg in args])
+    out = capfd.readouterr()
+    return code, out.out, out.err
+
+
+@pytest.fixture(scope="module")
+def trace():
+    pytest.importorskip("torch")
+    return tracer.profile_framework(
+        f"{TORCH}:Toy", batch=[1, 4], runs=4, warmup=1, threads=1, backward=True
+    )
+
+
+def test_the_table_is_the_one_that_other_programs_rely_on(trace):
+    nodes = trace.nodes
+    assert tuple(nodes.columns) == COLUMNS
+    assert set(nodes["executor"]) == {"torch"}
+    assert nodes["batch"].unique().tolist() == [1, 4]
+    first = nodes[nodes["batch"] == 1]
+    assert first["node"].is_unique
+    assert first["time_share"].sum() == pytest.approx(1)
+    assert (nodes["time_us"] >= 0).all()
+    assert (nodes["calls"] == 1).all()
+    assert nodes["macs"].isna().all()
+    assert trace.model.params == 2 * 4 * 9 + 4 + 4 * 4 + 4 + 8 + 144 * 3 + 3
+    row = first.set_index("node").loc["block.0/conv2d#2"]
+    assert (row["module"], row["op_type"], row["domain"]) == ("block.0", "conv2d", "aten")
+    assert row["input_shapes"].startswith("float32[1,4,6,6], float32[4,4,1,1]")
+    assert any("recording adds" in note and "(medians)" in note for note in trace.notes)
+
+
+def test_forward_and_backward_fold_into_the_same_module(trace):
+    table = renderer("json")(trace, ViewOptions(by="module"))
+    rows = {row["module"]: row for row in json.loads(table)["runs"][0]["nodes"]}
+    assert rows["fc"]["nodes"] == 2
+    assert rows["block.0"]["nodes"] == 4
+    assert rows["(no module)"]["nodes"] == 3  # the loss, its backward pass, and where that begins
+
+
+@pytest.mark.parametrize("by", ["node", "op", "module", "kernel"])
+def test_every_view_shows_it_again_after_the_file(trace, by, tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "r.trace").write_bytes(renderer("trace")(trace, ViewOptions()))
+    again = tracer.load(tmp_path / "r.trace")
+    for extension in ("json", "csv", "md", "svg"):
+        shown = renderer(extension)(again, ViewOptions(by=by))
+        assert shown == renderer(extension)(trace, ViewOptions(by=by))
+        assert len(shown) > 300
+
+
+@needs_torch
+def test_the_command_prints_the_table_of_the_framework(capfd):
+    code, out, err = run(capfd, "profile", f"{TORCH}:Toy", *FAST, "--backward", "--by", "module")
+    assert (code, err) == (0, "")
+    assert "torch 2" in out
+    assert "block.0" in out
+    assert "18 operators forward" not in out
+    assert "11 operators forward, 539 parameters" in out
+
+
+@needs_torch
+def test_kernels_are_shown_with_own_and_total_time(capfd):
+    code, out, _ = run(capfd, "profile", f"{TORCH}:Toy", *FAST, "--by", "kernel", "--csv")
+    assert code == 0
+    header, *rows = out.splitlines()
+    assert {"time_us", "time_us_total", "time_us_per_call", "calls"} <= set(header.split(","))
+    assert any("aten::convolution" in row for row in rows)
+
+
+@needs_chainer
+def test_chainer_is_profiled_by_the_same_command(capfd):
+    code, out, err = run(
+        capfd, "profile", f"{CHAINER}:Toy", "--framework", "chainer", *FAST, "--batch", "1,2",
+        "--json",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    runs = json.loads(out)["runs"]
+    assert [(r["executor"], r["batch"], len(r["nodes"])) for r in runs] == [
+        ("chainer", 1, 7),
+        ("chainer", 2, 7),
+    ]
+    assert runs[1]["inputs"] == {"input0": "float32[2,2,6,6]"}
+
+
+@needs_torch
+def test_arguments_and_weights_are_those_of_export(capfd, tmp_path):
+    import torch
+
+    from tests.tracer.executors.nets_torch import Toy
+
+    torch.save(Toy(classes=5).state_dict(), tmp_path / "w.pt")
+    five = ("--arg", "classes=5", "--weights", tmp_path / "w.pt")
+    assert run(capfd, "profile", f"{TORCH}:Toy", *FAST, *five)[0] == 0
+    code, _, err = run(capfd, "profile", f"{TORCH}:Toy", *FAST, "--weights", tmp_path / "w.pt")
+    assert code == 3
+    assert "fc.weight" in err
+
+
+BAD = {
+    "no such name": ([f"{TORCH}:Nothing"], 3, "has no 'Nothing'"),
+    "no such file": (["nowhere.py:Net"], 3, "nowhere.py: no such file"),
+    "no name": ([TORCH], 2, "names no model"),
+    "no shape": ([f"{TORCH}:Flat"], 2, "--input-shape"),
+    "a wrong shape": ([f"{TORCH}:Toy", "--input-shape", "1,3,6,6"], 3, "Toy does not run on"),
+    "a loss that does not suit": (
+        [f"{TORCH}:Flat", "--input-shape", "2,5", "--backward", "--loss", "cross-entropy"],
+        2, "cross-entropy needs an output [N, classes, …]",
+    ),
+    "no gradient": ([f"{TORCH}:Positions", "--backward"], 2, "no output of the model has"),
+    "a loss without a backward pass": ([f"{TORCH}:Toy", "--loss", "sum"], 2, "training step"),
+    "another framework": ([f"{TORCH}:Toy", "--framework", "chainer"], 2, "not a chainer model"),
+    "an option of a graph": ([f"{TORCH}:Toy", "--provider", "cpu"], 2, "--provider: not for"),
+    "an option of a framework": (["m.onnx", "--backward"], 2, "--backward: not for m.onnx"),
+    "a batch without memory": ([f"{TORCH}:Toy", "--batch", "2147483647"], 4, "memory"),
+}  # fmt: skip
+
+
+@needs_torch
+@pytest.mark.parametrize(("args", "expected", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_clear_message(args, expected, message, capfd):
+    code, out, err = run(capfd, "profile", *args, "--runs", "1")
+    assert (code, out) == (expected, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("framework", "file"), [("torch", TORCH), ("chainer", CHAINER)])
+def test_a_framework_that_is_not_installed_is_named_with_what_to_install(
+    framework, file, capfd, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, framework, None)
+    for name in [n for n in sys.modules if "nets_" in n]:
+        monkeypatch.delitem(sys.modules, name)
+    code, _, err = run(capfd, "profile", f"{file}:Toy", *FAST)
+    assert code == 2
+    assert f"pip install 'tracer-onnx[{framework}]'" in err
+    assert err.count("\n") == 1
+
+
+@needs_torch
+def test_what_torch_compiles_is_one_more_run_or_a_note(monkeypatch):
+    import torch
+
+    def aot(model, **kwargs):
+        return lambda *args: model(*args)
+
+    monkeypatch.setattr(torch, "compile", aot)
+    found = api.profile_framework(f"{TORCH}:Toy", runs=2, warmup=0, compiled=True)
+    assert [r.executor for r in found.runs] == ["torch", "torch-compile"]
+    rows = found.nodes[found.nodes["executor"] == "torch-compile"]
+    assert "conv2d" in set(rows["op_type"])
+    assert rows["module"].isna().all()
+
+    def broken(model, **kwargs):
+        def raising(*args):
+            raise RuntimeError("no C++ compiler")
+
+        return raising
+
+    monkeypatch.setattr(torch, "compile", broken)
+    found = api.profile_framework(f"{TORCH}:Toy", runs=2, warmup=0, compiled=True)
+    assert [r.executor for r in found.runs] == ["torch"]
+    assert any("torch.compile does not work here: " in note for note in found.notes)
+    assert any("no C++ compiler" in note for note in found.notes)
+
+
+@needs_chainer
+def test_chainer_is_not_compiled():
+    with pytest.raises(UsageError, match=r"torch\.compile does not take"):
+        api.profile_framework(f"{CHAINER}:Toy", compiled=True)
+
+
+@needs_torch
+def test_the_models_say_the_shapes_that_they_are_trained_on():
+    from models import families
+
+    for family in families.names():
+        for framework in families.frameworks(family):
+            if framework == "torch":
+                model = families.build(family, framework, {})
+                assert model.input_shape == families.recipe(family).input_shape

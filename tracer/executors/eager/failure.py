@@ -1,0 +1,32 @@
+"""What a model raises when it is first run, told as an error of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tracer.errors import InputError, LimitError, TracerError
+from tracer.executors.eager.calls import described
+
+_OUT_OF_MEMORY = ("can't allocate memory", "out of memory")
+
+
+@contextmanager
+def failing_clearly(model: object, inputs: Sequence[Any]) -> Iterator[None]:
+    """Run `model` on `inputs` inside. Raises LimitError out of memory, else InputError."""
+    shapes = ", ".join(map(described, inputs))
+    try:
+        yield
+    except TracerError:  # a model may speak for itself
+        raise
+    except Exception as error:  # whatever the model's own code raises
+        if isinstance(error, MemoryError) or any(t in str(error) for t in _OUT_OF_MEMORY):
+            what = f"there is not the memory to run {type(model).__name__} on {shapes}"
+            raise LimitError(what, "Use a smaller batch.") from error
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = "; ".join(lines[:3]).rstrip(".:") or type(error).__name__
+        raise InputError(
+            f"{type(model).__name__} does not run on {shapes}: {reason}",
+            "Check --input-shape and --batch first; --debug shows where.",
+        ) from error

@@ -1,0 +1,39 @@
+"""Which module runs, told to torch's profiler by hooks on every module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tracer.executors.torch.spans import MODULE, mark
+
+if TYPE_CHECKING:
+    import torch
+
+
+@contextmanager
+def watched(model: torch.nn.Module) -> Iterator[None]:
+    """Mark the calls of every module by its path, '' for `model` itself; no hook stays after."""
+    running: list[Any] = []
+    handles: list[Any] = []
+
+    def enter(name: str) -> None:
+        running.append(mark(name))
+        running[-1].__enter__()
+
+    def leave() -> None:
+        running.pop().__exit__(None, None, None)
+
+    try:
+        for path, module in model.named_modules():
+            name = MODULE + path
+            before = module.register_forward_pre_hook(lambda *_, name=name: enter(name))
+            after = module.register_forward_hook(lambda *_: leave())
+            handles += [before, after]
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        while running:  # a module raised
+            leave()

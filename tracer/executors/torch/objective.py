@@ -1,0 +1,69 @@
+"""What a training step minimises, and by what."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any
+
+from tracer.errors import UsageError
+from tracer.executors.eager.calls import described
+
+if TYPE_CHECKING:
+    import torch
+
+    from tracer.executors.eager.options import Options
+    from tracer.executors.torch.step import Loss
+
+_RATE = 1e-3
+
+
+def loss_for(outputs: Any, options: Options) -> Loss | None:
+    """The loss of `options` for a model that gave `outputs`; None where no gradient is asked for.
+
+    `sum` adds all outputs that have a gradient. `cross-entropy` is that of the first output,
+    [N, classes, …], with random targets. Raises UsageError where the outputs do not suit.
+    """
+    import torch
+
+    if not options.backward:
+        return None
+    if not any(leaf.requires_grad for leaf in _tensors(outputs)):
+        raise UsageError(
+            "no output of the model has a gradient",
+            "Leave --backward out, or let a parameter require its gradient.",
+        )
+    if options.loss != "cross-entropy":
+        return _sum
+    first = _tensors(outputs)[0]
+    if first.dim() < 2 or not first.requires_grad:
+        raise UsageError(
+            f"cross-entropy needs an output [N, classes, …], and the first is {described(first)}",
+            "Give --loss sum.",
+        )
+    random = torch.Generator().manual_seed(options.seed)
+    shape = (first.shape[0], *first.shape[2:])
+    targets = torch.randint(first.shape[1], shape, generator=random).to(first.device)
+    return lambda found: torch.nn.functional.cross_entropy(_tensors(found)[0], targets)
+
+
+def optimizer_for(model: torch.nn.Module, options: Options) -> torch.optim.Optimizer | None:
+    """The optimiser of `options`, on the parameters that require a gradient."""
+    import torch
+
+    if options.optimizer is None:
+        return None
+    kind: Any = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[options.optimizer]
+    made: torch.optim.Optimizer = kind([p for p in model.parameters() if p.requires_grad], lr=_RATE)
+    return made
+
+
+def _sum(outputs: Any) -> torch.Tensor:
+    return reduce(add, (t.sum() for t in _tensors(outputs) if t.requires_grad))
+
+
+def _tensors(outputs: Any) -> list[torch.Tensor]:
+    import torch
+
+    leaves = torch.utils._pytree.tree_leaves(outputs)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,67 @@
+"""One run: an inference, or a training step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tracer.executors.torch.spans import RUN, mark, phase
+
+if TYPE_CHECKING:
+    import torch
+
+Loss = Callable[[Any], "torch.Tensor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`model` on `inputs`; with `loss` a training step, which `optimizer` ends if there is one.
+
+    `parameters` are those whose gradients a step leaves behind.
+    """
+
+    model: Callable[..., Any]
+    inputs: Sequence[torch.Tensor]
+    parameters: Sequence[torch.nn.Parameter]
+    device: str
+    loss: Loss | None = None
+    optimizer: torch.optim.Optimizer | None = None
+
+    def timed(self) -> float:
+        """Make one run and give its time, µs; on an accelerator until all its work is done."""
+        self.clear()
+        self._settle()
+        start = time.perf_counter_ns()
+        with mark(RUN):
+            self._run()
+            self._settle()
+        return (time.perf_counter_ns() - start) / 1e3
+
+    def clear(self) -> None:
+        """Drop the gradients that the step before left."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def _run(self) -> None:
+        import torch
+
+        if self.loss is None:
+            with torch.no_grad():
+                self.model(*self.inputs)
+            return
+        outputs = self.model(*self.inputs)
+        with phase("loss"):
+            loss = self.loss(outputs)
+        with phase("backward"):
+            loss.backward()  # type: ignore[no-untyped-call]
+        if self.optimizer is not None:
+            with phase("optimizer"):
+                self.optimizer.step()
+
+    def _settle(self) -> None:
+        import torch
+
+        if self.device == "cuda":
+            torch.cuda.synchronize()
