@@ -119,7 +119,7 @@ def command(
         device=device,
     )
     if batches and len(batches) > 1:
-        return _swept(sides, batches, settings, runs, fail_above, targets, top)
+        return _swept(sides, batches, settings, (rounds, runs), fail_above, targets, top)
     tolerance = Tolerance(rtol, atol) if numbers and by != "model" else None
     found = _compared(sides, by, settings, rounds, runs, tolerance)
     _show(found, targets, top)
@@ -153,7 +153,7 @@ def _swept(
     sides: tuple[str, ...],
     batches: tuple[int, ...],
     settings: Settings,
-    runs: int | None,
+    repeats: tuple[int | None, int | None],
     fail_above: float | None,
     targets: tuple[Target, ...],
     top: int | None,
@@ -168,7 +168,14 @@ def _swept(
             "Give one --batch.",
         )
     with _progress.progress() as report:
-        found = comparison.sweep(sides, batches, settings=settings, runs=runs, progress=report)
+        found = comparison.sweep(
+            sides,
+            batches,
+            settings=settings,
+            rounds=repeats[0],
+            runs=repeats[1],
+            progress=report,
+        )
     _show(found, targets, top)
     return 0
 

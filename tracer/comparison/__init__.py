@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tracer.comparison.targets import Recorded, Settings, distinct, parse
+from tracer.comparison.targets import AtBatch, Recorded, Settings, distinct, parse
 from tracer.errors import ThresholdError, UsageError
 
 if TYPE_CHECKING:
@@ -37,20 +37,18 @@ def compare(
     Raises the errors of `tracer.errors`; InputError where there is too little in common.
     """
     from analyzers.compare import compare as compared
-    from analyzers.compare.sides import measured, recorded
-    from tracer.comparison import rounds as turns
+    from analyzers.compare.sides import recorded
     from tracer.comparison import values
 
     if len(sides) < 2:
         raise UsageError("one side alone cannot be compared", "Name two or more.")
     found = distinct([parse(side) for side in sides])
     live = [side for side in found if not isinstance(side, Recorded)]
-    traces = turns.quieter(turns.take_turns(live, settings, rounds, runs, progress)) if live else []
-    taken = iter(traces)
-    ready: list[Side] = [
+    taken = iter(_measured(live, settings, rounds, runs, progress))
+    ready = [
         recorded(side.label, side.trace, settings.batch)
         if isinstance(side, Recorded)
-        else measured(side.label, next(taken))
+        else next(taken)
         for side in found
     ]
     result = compared(ready, by)
@@ -65,21 +63,51 @@ def sweep(
     batches: Sequence[int],
     *,
     settings: Settings = Settings(),  # noqa: B008 - frozen, so one for all is right
+    rounds: int | None = None,
     runs: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Sweep, ...]:
-    """Each of `sides` at several batch sizes; of a saved trace, those it has among them."""
+    """Each of `sides` at several batch sizes; a saved trace must have runs of each.
+
+    What is run now takes turns, batch sizes and models alike.
+    """
     from analyzers.compare.sides import recorded
     from analyzers.compare.sweep import sweep as swept
 
-    def at(side: Recorded | Target, batch: int) -> Side:
-        if isinstance(side, Recorded):
-            return recorded(side.label, side.trace, batch)
-        trace = side.run(runs, replace(settings, batch=batch), progress)
-        return recorded(side.label, trace)
-
     found = distinct([parse(side) for side in sides])
-    return tuple(swept(side.label, [at(side, batch) for batch in batches]) for side in found)
+    live = [
+        AtBatch(side.label, side, batch)
+        for side in found
+        if not isinstance(side, Recorded)
+        for batch in batches
+    ]
+    taken = iter(_measured(live, settings, rounds, runs, progress))
+    return tuple(
+        swept(
+            side.label,
+            [recorded(side.label, side.trace, batch) for batch in batches]
+            if isinstance(side, Recorded)
+            else [next(taken) for _ in batches],
+        )
+        for side in found
+    )
+
+
+def _measured(
+    live: Sequence[Target],
+    settings: Settings,
+    rounds: int | None,
+    runs: int | None,
+    progress: Progress | None,
+) -> list[Side]:
+    """Run sides in turn."""
+    from analyzers.compare.sides import measured
+    from tracer.comparison.rounds import quieter, take_turns
+
+    if not live:
+        return []
+    kept = quieter(take_turns(live, settings, rounds, runs, progress))
+    return [measured(side.label, traces) for side, traces in zip(live, kept, strict=True)]
 
 
 def check(comparison: Comparison, fail_above: float) -> tuple[str, bool]:

@@ -146,6 +146,19 @@ class InFramework:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class AtBatch:
+    """A side at a batch size of its own."""
+
+    label: str
+    side: Target
+    batch: int
+
+    def run(self, runs: int | None, settings: Settings, progress: Progress | None = None) -> Trace:
+        """Run the side at that batch size."""
+        return self.side.run(runs, replace(settings, batch=self.batch), progress)
+
+
 def parse(text: str) -> Recorded | Target:
     """The side that `text` names. Raises UsageError or InputError where there is no such thing."""
     from exporters.registry import not_installed

@@ -9,6 +9,7 @@ from analyzers.compare import Comparison
 from analyzers.compare.layers import letter
 from analyzers.compare.sweep import WHOLE
 from analyzers.compare.views._comparison import MARK
+from analyzers.compare.views._page import times
 from analyzers.compare.views._sweep import wide
 from analyzers.views._chart import blank, saved, short, unformulated
 from analyzers.views._format import printable
@@ -46,7 +47,8 @@ def _whole(result: Comparison) -> Any:
     rest = rows["time_us"] - convolution
     axes.bar(places, rest / 1e3, bottom=convolution / 1e3, color=_WORK, label="the rest")
     for place, row in enumerate(rows.to_dict("records")):
-        text = "" if place == 0 else f"{row['ratio']:.2f}{MARK if row['significant'] else ''} ÷ A"
+        mark = MARK if row["significant"] else ""
+        text = "" if place == 0 else f"{times(row['ratio'])} times A{mark}"
         axes.annotate(text, (place, row["time_us"] / 1e3), (0, 2), textcoords="offset points",
                       ha="center", fontsize=8)  # fmt: skip
     axes.set_ylabel("time per run [ms]")
@@ -59,14 +61,19 @@ def _layers(result: Comparison, rows: pd.DataFrame, most: int) -> Any:
     names = [f"{letter(index).upper()} {side.label}" for index, side in enumerate(result.sides)]
     ends = [letter(index) for index in range(len(names))]
     real = rows[[f"significant_{end}" for end in ends[1:]]].any(axis=1)
-    field = {"layer": "layer", "module": "module", "op": "op"}[result.by]
-    labels = [
-        f"{label}{MARK if marked else ''}" for label, marked in zip(rows[field], real, strict=True)
-    ]
+    named = rows["layer"] if result.by == "layer" else rows[result.by]
+    if result.by == "layer":  # a module tells more than a node's name, where it is one layer's
+        own = ~rows["module"].duplicated(keep=False) & ~rows["module"].str.startswith("(")
+        named = named.where(~own, rows["module"])
+    labels = [f"{text}{MARK if marked else ''}" for text, marked in zip(named, real, strict=True)]
     figure = blank(min(max(8.0, 0.16 * len(rows) * (len(names) + 1) + 2), 24.0), 5.0)
     axes = figure.subplots()
     _grouped(axes, dict(zip(names, [rows[f"time_us_{end}"] for end in ends], strict=True)))
-    axes.set_title(f"the largest changes first; {MARK}: no chance", fontsize=10, loc="left")
+    axes.set_title(
+        f"the largest changes first; {MARK}: a difference that is no chance",
+        fontsize=10,
+        loc="left",
+    )
     axes.set_ylabel("time per run [µs]")
     _finish(axes, labels)
     return figure

@@ -12,14 +12,19 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from analyzers.compare.sides import Side
     from analyzers.compare.sweep import Sweep
     from analyzers.views._layout import Column
 
 
 def page(result: Sequence[Sweep]) -> Page:
     """Everything there is to say of some sweeps."""
-    notes = [f"{s.label}, batch {side.run.batch}: {note}" for s in result for side in s.sides
-             for note in side.trace.notes]  # fmt: skip
+    notes = [
+        f"{one.label}: {note}" if len(result) > 1 else note
+        for one in result
+        for side in one.sides
+        for note in (side.trace.notes if side.rounds_us is None else side.run.notes)
+    ]
     environment = result[0].sides[0].trace.environment
     tables = tuple(table for one in result for table in (_times(one), _growth(one)))
     return Page(tables, tuple(dict.fromkeys(notes)), environment.summary)
@@ -35,18 +40,19 @@ def wide(one: Sweep) -> pd.DataFrame:
 
 def _times(one: Sweep) -> Table:
     sizes = one.batches
-    runs = ", ".join(
-        plural(len(side.run.instrumented_us), "run") + f" at batch {side.run.batch}"
-        for side in one.sides
-    )
+    counts = {plural(len(side.run.instrumented_us), _counted(side)): None for side in one.sides}
     columns: list[Column] = [name("op", "op", 0)]
     ranks = iter(range(1, 100))
     samples = [figure(f"µs/sample @{n}", f"sample_us_{n}", micros, next(ranks)) for n in sizes]
     calls = [figure(f"µs/call @{n}", f"call_us_{n}", micros, next(ranks)) for n in sizes]
     shares = [figure(f"share @{n}", f"share_{n}", percent, next(ranks)) for n in sizes]
     executor = one.sides[0].run.executor
-    title = f"{one.label} · {executor} · {runs}"
+    title = f"{one.label} · {executor} · {' and '.join(counts)}"
     return Table(title, [*columns, *samples, *calls, *shares], wide(one), is_long=True)
+
+
+def _counted(side: Side) -> str:
+    return "run" if side.rounds_us is None else "round"
 
 
 def _growth(one: Sweep) -> Table:

@@ -66,11 +66,11 @@ def test_csv_is_the_table_of_layers(model, capfd):
 def test_several_batches_are_compared_with_each_other(model, capfd, tmp_path):
     pytest.importorskip("matplotlib")
     chart = tmp_path / "s.svg"
-    code, out, _ = run(capfd, model, "--batch", "1,4", "--runs", "2", "--threads", "1", "-o", chart)
+    code, out, _ = run(capfd, model, "--batch", "1,4", *QUICK, "-o", chart)
     assert code == 0
     assert "µs/sample @4" in out and "work to @4" in out
     ElementTree.parse(chart)
-    _, out, _ = run(capfd, model, "--batch", "1,4", "--runs", "2", "--threads", "1", "--json")
+    _, out, _ = run(capfd, model, "--batch", "1,4", *QUICK, "--json")
     (one,) = json.loads(out)["sweeps"]
     assert one["batches"] == [1, 4]
     whole = [row for row in one["operators"] if row["op"] == "(whole run)"]

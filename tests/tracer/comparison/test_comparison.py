@@ -200,7 +200,7 @@ def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monk
 
 
 def test_a_sweep_of_a_model_and_of_a_trace(model, tmp_path):
-    (live,) = comparison.sweep([model], [4, 1], settings=QUICK, runs=2)
+    (live,) = comparison.sweep([model], [4, 1], settings=QUICK, rounds=2, runs=2)
     assert live.batches == (1, 4)
     conv = live.table[live.table["op"].str.startswith("Conv")]
     assert conv[conv["batch"] == 4]["work_growth"].tolist() == [4.0] * (len(conv) // 2)
