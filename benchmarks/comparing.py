@@ -23,9 +23,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--comparisons", type=int, default=100)
-    parser.add_argument("--slowdowns", type=int, default=30)
+    parser.add_argument("--slowdowns", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--runs", type=int, default=60)
     args = parser.parse_args()
     same = comparisons(MODEL, args.comparisons, args.rounds, args.runs)
     report("the same model twice", same)

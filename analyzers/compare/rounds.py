@@ -1,7 +1,9 @@
-"""Rounds of one side as one run, in which every round is one sample: its medians.
+"""Rounds of one side as one run, in which every round is one sample.
 
-A round is short, and a single disturbed inference would be a large part of its mean; the median
-does not mind. What the profiler costs is taken off the rounds together, by `analyzers.timing`.
+A round is short, and a single disturbed inference would be a large part of its mean. So the time
+of whole runs is their median; that of a kernel the mean over the quieter half of the runs, for a
+profiler's clock counts whole µs, and a median of whole numbers would not tell 2.4 from 1.6. What
+the profiler costs is taken off the rounds together, by `analyzers.timing`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def joined(rounds: Sequence[Trace]) -> Run:
         runs[0],
         wall_us=np.array([np.median(run.wall_us) for run in runs]),
         instrumented_us=np.array([np.median(run.instrumented_us) for run in runs]),
-        samples=np.array([_medians(run, names) for run in runs], np.float64),
+        samples=np.array([_quiet_means(run, names) for run in runs], np.float64),
         bias_us=np.mean([_by_name(run, run.bias_us, names) for run in runs], axis=0),
     )
 
@@ -58,10 +60,11 @@ def times(run: Run, nodes: pd.DataFrame) -> FloatArray:
     return found
 
 
-def _medians(run: Run, names: Sequence[str]) -> Sequence[float]:
+def _quiet_means(run: Run, names: Sequence[str]) -> Sequence[float]:
     import numpy as np
 
-    return _by_name(run, np.median(run.samples, axis=0), names)
+    quiet = run.instrumented_us <= np.median(run.instrumented_us)
+    return _by_name(run, run.samples[quiet].mean(axis=0, dtype=np.float64), names)
 
 
 def _by_name(run: Run, values: FloatArray, names: Sequence[str]) -> list[float]:
