@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from analyzers.compare import contrast, student
@@ -25,6 +25,8 @@ _TABLE_LEVEL = 0.05
 """Of the intervals in the node table."""
 
 _TABLE_BATCHES = 30
+_DIGITS = 6
+"""Of a mean in µs: what is left of one that is 0 but for rounding would make any ratio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ class Side:
         if not timed:
             return None
         if self.rounds_us is not None:
-            return contrast.of_rounds(self.rounds_us[:, timed].sum(axis=1))
+            found = contrast.of_rounds(self.rounds_us[:, timed].sum(axis=1))
+            return replace(found, mean=round(max(found.mean, 0.0), _DIGITS))
         total, error = self.time_us[timed].sum(), self.error_us[timed].sum()
         return Sample(float(total), float(error), self.dof)
 
@@ -108,7 +111,7 @@ def measured(label: str, rounds: Sequence[Trace]) -> Side:
         run=run,
         nodes=nodes,
         wall=contrast.of_rounds(run.wall_us),
-        time_us=found.mean(axis=0),
+        time_us=np.maximum(found.mean(axis=0), 0.0).round(_DIGITS),
         error_us=error,
         dof=count - 1,
         rounds_us=found,

@@ -233,3 +233,12 @@ def test_a_clock_of_whole_microseconds_makes_no_difference_certain(trace):
 
     found = [compare([measured("a", rounds()), measured("b", rounds())]) for _ in range(20)]
     assert sum(bool(one.layers["significant_b"].any()) for one in found) <= 1
+
+
+def test_a_row_below_what_the_profiler_costs_takes_no_time_and_has_no_ratio(trace):
+    run = trace.runs[0]
+    dear = replace(run, bias_us=np.full(len(run.kernels), 1e6), samples=run.samples + np.pi)
+    rounds = [replace(trace, runs=(dear,))] * 5
+    found = compare([measured("a", rounds), measured("b", [trace] * 5)])
+    assert (found.layers["time_us_a"].dropna() == 0).all()
+    assert found.layers["ratio_b"].isna().all()
