@@ -41,6 +41,20 @@ def joined(rounds: Sequence[Trace]) -> Run:
     )
 
 
+def told(rounds: Sequence[Trace]) -> FloatArray:
+    """Time of each row of the first round in each round (rounds × rows), as their tables have it.
+
+    For executors whose rows do not name their kernels, and that have no profiler to correct for.
+    """
+    import numpy as np
+
+    keys = list(rounds[0].nodes["node"])
+    tables = [trace.nodes.set_index("node")["time_us"].reindex(keys) for trace in rounds]
+    found = np.array([table.to_numpy(np.float64, na_value=np.nan) for table in tables])
+    untimed = np.isnan(found).all(axis=0)
+    return np.where(np.isnan(found) & ~untimed, 0.0, found)  # a row that one round did without
+
+
 def times(run: Run, nodes: pd.DataFrame) -> FloatArray:
     """Time of each row of `nodes` in each round (rounds × rows), µs, NaN for rows without one.
 

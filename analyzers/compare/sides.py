@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.compare import contrast, student
 from analyzers.compare.contrast import Sample
-from analyzers.compare.rounds import joined, times
+from analyzers.compare.rounds import joined, times, told
 from analyzers.statistics import outliers
 from tracer.errors import InputError
 
@@ -103,6 +103,7 @@ def measured(label: str, rounds: Sequence[Trace]) -> Side:
     run = joined(rounds)
     nodes = rounds[0].nodes.reset_index(drop=True)
     found = times(run, nodes)
+    found = np.where(np.isnan(found), told(rounds), found)
     count = len(rounds)
     error = found.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else found[0] * np.nan
     return Side(

@@ -154,16 +154,16 @@ def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
         cells = [
             f"{printable(row['layer'])} {' and '.join(amounts)}"
             for row in common.to_dict("records")
-            if len(set(amounts := _amounts(row, field, everyone))) > 1
+            if len(set(amounts := _amounts(row, field, everyone))) > 1 and "" not in amounts
         ]
         if cells:
             yield f"{what} differ: {_listed(cells)}"
 
 
 def _amounts(row: Mapping[Any, Any], field: str, on: str) -> list[str]:
-    """The work of each side, '0' where it does none."""
+    """The work of each side, '' where it is not known."""
     values = [row[f"{field}_{end}"] for end in on.lower()]
-    return [f"{0 if value is None or value != value else value:,.0f}" for value in values]
+    return ["" if value is None or value != value else f"{value:,.0f}" for value in values]
 
 
 def _alone(row: Mapping[Any, Any], ends: Sequence[str]) -> str:

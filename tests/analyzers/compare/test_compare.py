@@ -242,3 +242,9 @@ def test_a_row_below_what_the_profiler_costs_takes_no_time_and_has_no_ratio(trac
     found = compare([measured("a", rounds), measured("b", [trace] * 5)])
     assert (found.layers["time_us_a"].dropna() == 0).all()
     assert found.layers["ratio_b"].isna().all()
+
+
+def test_rows_that_name_no_kernel_have_the_times_of_their_tables(trace):
+    table = trace.nodes.assign(kernels=trace.nodes["node"] + " row")
+    found = measured("eager", [replace(trace, nodes=table)] * 3)
+    assert found.time_us == pytest.approx(table["time_us"].to_numpy(float), abs=1e-5, nan_ok=True)
