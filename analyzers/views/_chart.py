@@ -33,25 +33,36 @@ def draw(trace: Trace, options: ViewOptions, kind: str) -> bytes:
     nothing was timed, those of at least twice the median of the bars above 0. Raises UsageError
     where matplotlib is not installed.
     """
-    import io
+    found = sections(trace)
+    panels = [_bars(section, options) for section in found]
+    width = min(max(8.0, 0.22 * max(map(len, panels)) + 2), 24.0)
+    figure = blank(width, 4.6 * len(panels))
+    axes = figure.subplots(len(panels), squeeze=False)[:, 0]
+    for panel, section, rows in zip(axes, found, panels, strict=True):
+        title = printable(_headline.headline(trace, section))
+        lines = textwrap.fill(title, int(width * _TITLE_CHARACTERS_PER_INCH))
+        panel.set_title(unformulated(lines), fontsize=10, loc="left", pad=18)
+        _draw_panel(panel, rows, options)
+    return saved(figure, kind)
 
+
+def blank(width: float, height: float) -> Any:
+    """An empty figure, inches. Raises UsageError where matplotlib is not installed."""
     try:
-        from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise UsageError(
             "charts need matplotlib", "Install it with: pip install 'tracer-onnx[plots]'."
         ) from error
-    found = sections(trace)
-    panels = [_bars(section, options) for section in found]
-    width = min(max(8.0, 0.22 * max(map(len, panels)) + 2), 24.0)
-    figure = Figure(figsize=(width, 4.6 * len(panels)), dpi=_DPI, layout="constrained")
-    axes = figure.subplots(len(panels), squeeze=False)[:, 0]
-    for panel, section, rows in zip(axes, found, panels, strict=True):
-        title = printable(_headline.headline(trace, section))
-        lines = textwrap.fill(title, int(width * _TITLE_CHARACTERS_PER_INCH))
-        panel.set_title(_unformulated(lines), fontsize=10, loc="left", pad=18)
-        _draw_panel(panel, rows, options)
+    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+
+
+def saved(figure: Any, kind: str) -> bytes:
+    """The bytes of a figure as `png` or `svg`."""
+    import io
+
+    from matplotlib import rc_context
+
     buffer = io.BytesIO()
     # A fixed salt and no date: the same trace gives the same file.
     with rc_context({"svg.hashsalt": "tracer"}), warnings.catch_warnings():
@@ -105,14 +116,14 @@ def _threshold(values: pd.Series[float], given: float | None) -> tuple[float | N
 
 def _labels(rows: pd.DataFrame, by: str) -> list[str]:
     field = {"node": "node", "op": "op_type", "module": "module", "kernel": "op_type"}[by]
-    return [_unformulated(_short(printable(str(name)))) for name in rows[field]]
+    return [unformulated(short(printable(str(name)))) for name in rows[field]]
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
     """The end of a long name tells more than its beginning."""
     return name if len(name) <= _MOST_CHARACTERS else "…" + name[1 - _MOST_CHARACTERS :]
 
 
-def _unformulated(text: str) -> str:
+def unformulated(text: str) -> str:
     """`$` would start a formula."""
     return text.replace("$", r"\$")

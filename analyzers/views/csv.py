@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from analyzers.views._format import printable
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from analyzers.views import ViewOptions
     from tracer.trace import Trace
 
@@ -21,7 +23,12 @@ def render(trace: Trace, options: ViewOptions) -> bytes:
     """
     from analyzers.views._tables import table
 
-    shown = table(trace, options)
+    return encoded(table(trace, options))
+
+
+def encoded(shown: pd.DataFrame) -> bytes:
+    """Any table as CSV, nothing in it able to do harm (see `render`)."""
+    shown = shown.copy()
     for column in shown.columns:
         if shown[column].dtype.kind not in "iufb":
             shown[column] = shown[column].map(_inert, na_action="ignore")

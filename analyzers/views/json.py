@@ -42,11 +42,11 @@ def _run(section: Section, options: ViewOptions) -> dict[str, Any]:
         "wall_us": wall(run) if run else None,
         "coverage": coverage(run, section.nodes) if run else None,
         "by": options.by,
-        "nodes": _records(rows(section, options)),
+        "nodes": records(rows(section, options)),
     }
 
 
-def _records(nodes: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows with plain Python values; pandas' kinds of missing become None."""
+def records(nodes: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows with plain Python values; what is missing or infinite becomes None."""
     plain = nodes.astype(object).where(nodes.notna(), None)
     return [{str(k): v for k, v in row.items()} for row in plain.to_dict("records")]

@@ -34,14 +34,14 @@ def render(trace: Trace, options: ViewOptions) -> bytes:
     """GitHub-flavoured Markdown, UTF-8; columns nobody filled are left out."""
     lines: list[str] = []
     for section in sections(trace):
-        lines += [f"### {_cell(_headline.headline(trace, section))}", ""]
+        lines += [f"### {cell(_headline.headline(trace, section))}", ""]
         if section.run is not None:
             lines += [f"- {line}" for line in _headline.verdict(section.run, section.nodes)]
         lines += [f"- {_headline.totals(trace, section.nodes)}", ""]
         if len(section.nodes):
             lines += [*_table(grouped(section.nodes, options.by, section.run), options.top), ""]
-    lines += [f"- note: {_cell(note)}" for note in trace.notes]
-    lines.append(f"- {_cell(trace.environment.summary)}")
+    lines += [f"- note: {cell(note)}" for note in trace.notes]
+    lines.append(f"- {cell(trace.environment.summary)}")
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -59,10 +59,10 @@ def _text(value: Any, text: Any) -> str:
 
     if pd.isna(value):
         return ""
-    return _cell(value) if text is str else text(float(value))
+    return cell(value) if text is str else text(float(value))
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
     """Names come from files: nothing in one may end the cell or begin a tag."""
     text = printable(str(value))
     for char in "\\|<>`*_[]":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,6 +75,27 @@ class Size(click.ParamType[tuple[str, int]]):
         if len(size) > _DIGITS or int(size) > LARGEST:
             self.fail(f"'{value}': a size is at most {LARGEST:,}", param, ctx)
         return name, int(size)
+
+
+class Percent(click.ParamType[float]):
+    """A share written as a percentage: `5%`; 0.05 as a value."""
+
+    name = "percent"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The share."""
+        if isinstance(value, float):
+            return value
+        text = str(value).strip().removesuffix("%")
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not (math.isfinite(number) and number >= 0 and str(value).strip().endswith("%")):
+            self.fail(f"'{value}' is not a percentage such as 5%", param, ctx)
+        return number / 100
 
 
 class Argument(click.ParamType[tuple[str, Any]]):

@@ -38,14 +38,22 @@ _SCREEN = Target("terminal", None)
 
 
 def targets(
-    outputs: Sequence[str], as_json: bool = False, as_csv: bool = False, force: bool = False
+    outputs: Sequence[str],
+    as_json: bool = False,
+    as_csv: bool = False,
+    force: bool = False,
+    known: Sequence[str] | None = None,
 ) -> tuple[Target, ...]:
     """Every target, checked: known format, its package installed, the file free and writable.
 
-    Raises UsageError or InputError before any work is done.
+    `known` are the formats there are, those of a trace unless given. Raises UsageError or
+    InputError before any work is done.
     """
+    from analyzers.views import formats
+
+    known = formats() if known is None else known
     wanted = [*outputs, *(["json:-"] if as_json else []), *(["csv:-"] if as_csv else [])]
-    found = tuple(_parse(output) for output in wanted)
+    found = tuple(_parse(output, known) for output in wanted)
     _refuse_twice(found)
     if sys.stdout is None and any(target.path is None for target in found or [_SCREEN]):
         raise InputError("stdout is closed", "Open it, or write to a file with -o.")
@@ -96,16 +104,23 @@ class Output:
         """Write every target, then the terminal's table unless stdout was one of them."""
         from analyzers.views import renderer, terminal
 
-        rendered = [(t, renderer(t.format)(trace, self.options)) for t in self.targets]
-        for target, data in rendered:
-            if target.path is not None:
-                write_atomically(target.path, data)
-                click.echo(f"wrote {target.path}", err=True)
-        for target, data in rendered:  # after the files, which a full pipe is not to cost
-            if target.path is None:
-                write_stdout(data)
-        if all(target.path is not None for target in self.targets):
-            write_screen(lambda console: terminal.render(trace, self.options, console))
+        write(
+            [(t, renderer(t.format)(trace, self.options)) for t in self.targets],
+            lambda console: terminal.render(trace, self.options, console),
+        )
+
+
+def write(rendered: Sequence[tuple[Target, bytes]], on_screen: Callable[[Console], None]) -> None:
+    """Write every target, then the terminal's view unless stdout was one of them."""
+    for target, data in rendered:
+        if target.path is not None:
+            write_atomically(target.path, data)
+            click.echo(f"wrote {target.path}", err=True)
+    for target, data in rendered:  # after the files, which a full pipe is not to cost
+        if target.path is None:
+            write_stdout(data)
+    if all(target.path is not None for target, _ in rendered):
+        write_screen(on_screen)
 
 
 def _refuse_twice(found: Sequence[Target]) -> None:
@@ -119,19 +134,17 @@ def _refuse_twice(found: Sequence[Target]) -> None:
         seen.add(place)
 
 
-def _parse(output: str) -> Target:
-    from analyzers.views import formats
-
+def _parse(output: str, known: Sequence[str]) -> Target:
     name, colon, rest = output.partition(":")
-    if colon and name in formats():
+    if colon and name in known:
         return Target(name, None if rest == STDOUT else Path(rest))
     if output == STDOUT:
         return Target("json", None)
     extension = Path(output).suffix.removeprefix(".")
-    if extension not in formats():
+    if extension not in known:
         raise UsageError(
             f"{output}: the extension names no format",
-            f"The formats are {', '.join(formats())}; FORMAT:FILE sets one for any name.",
+            f"The formats are {', '.join(known)}; FORMAT:FILE sets one for any name.",
         )
     return Target(extension, Path(output))
 

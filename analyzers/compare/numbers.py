@@ -1,0 +1,124 @@
+"""What two models compute from the same input: how far apart, and from which layer on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from analyzers.compare.alignment import align
+from analyzers.compare.rows import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tracer.interpreter.comparison import Tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What one model computed: its outputs in order, and the first output of nodes by their key.
+
+    `nodes` is its node table; nothing need be timed in it.
+    """
+
+    label: str
+    nodes: pd.DataFrame = field(repr=False)
+    outputs: Sequence[tuple[str, Any]] = field(repr=False)
+    by_node: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Differences of two models' values, those of the second from those of the first.
+
+    `layers` and `outputs` have a row for each tensor both have, in the order of the first: `layer`
+    or `output`, `max_abs`, `max_rel`, `max_ulp`, `nan_a`, `nan_b`, `inf_a`, `inf_b`, and `fault`,
+    in words, '' within tolerance. `first_divergence` is the first layer with a fault.
+    """
+
+    first: str
+    second: str
+    relative: float
+    absolute: float
+    layers: pd.DataFrame = field(repr=False)
+    outputs: pd.DataFrame = field(repr=False)
+    first_divergence: str | None
+    notes: tuple[str, ...] = ()
+
+
+def numbers(first: Values, second: Values, tolerance: Tolerance) -> Numbers:
+    """Compare layer by layer, at the last tensor of each that has the same shape on both sides."""
+
+    tables = (first.nodes, second.nodes)
+    rows = []
+    for layer in align([rows_of(nodes) for nodes in tables]):
+        keys = [
+            [str(nodes["node"].iloc[place]) for place in reversed(places)]
+            for nodes, places in zip(tables, layer.places, strict=True)
+        ]
+        pair = _last_alike(first, second, *keys)
+        if pair is not None:
+            name = {"layer": pair[0], "layer_b": pair[1]}
+            values = first.by_node[pair[0]], second.by_node[pair[1]]
+            rows.append(name | _difference(*values, tolerance))
+    outputs = [
+        {"output": name, "output_b": other} | _difference(ours, theirs, tolerance)
+        for (name, ours), (other, theirs) in zip(first.outputs, second.outputs, strict=False)
+    ]
+    faults = (row["layer"] for row in rows if row["fault"])
+    return Numbers(
+        first.label, second.label, tolerance.relative, tolerance.absolute,
+        _frame(rows, "layer"), _frame(outputs, "output"), next(faults, None),
+        _notes(first, second),
+    )  # fmt: skip
+
+
+def _last_alike(
+    first: Values, second: Values, ours: Sequence[str], theirs: Sequence[str]
+) -> tuple[str, str] | None:
+    """The last nodes of a layer with values of one shape: a folded node has none of its own."""
+    for key in ours:
+        for other in theirs:
+            a, b = first.by_node.get(key), second.by_node.get(other)
+            if getattr(a, "shape", None) == getattr(b, "shape", ()):
+                return key, other
+    return None
+
+
+def _difference(ours: Any, theirs: Any, tolerance: Tolerance) -> dict[str, Any]:
+    from tracer.interpreter.comparison import compare
+    from tracer.interpreter.recording import statistics
+
+    found = compare(theirs, ours, tolerance)  # relative to the first
+    seen = statistics(ours), statistics(theirs)
+    return {
+        "max_abs": found.max_abs,
+        "max_rel": found.max_rel,
+        "max_ulp": found.max_ulp,
+        "nan_a": seen[0].nan if seen[0] else None,
+        "nan_b": seen[1].nan if seen[1] else None,
+        "inf_a": seen[0].inf if seen[0] else None,
+        "inf_b": seen[1].inf if seen[1] else None,
+        "fault": found.fault,
+    }
+
+
+def _frame(rows: Sequence[Mapping[str, Any]], name: str) -> pd.DataFrame:
+    import pandas as pd
+
+    columns = (name, f"{name}_b", "max_abs", "max_rel", "max_ulp", "nan_a", "nan_b", "inf_a",
+               "inf_b", "fault")  # fmt: skip
+    found = pd.DataFrame(list(rows), columns=list(columns))
+    floats = dict.fromkeys(("max_abs", "max_rel", "max_ulp"), "float64")
+    counts = dict.fromkeys(("nan_a", "nan_b", "inf_a", "inf_b"), "Int64")
+    return found.astype({**floats, **counts})
+
+
+def _notes(first: Values, second: Values) -> tuple[str, ...]:
+    if len(first.outputs) == len(second.outputs):
+        return ()
+    return (
+        f"{first.label} has {len(first.outputs)} outputs and {second.label} {len(second.outputs)}: "
+        "the first ones are compared",
+    )

@@ -1,0 +1,78 @@
+"""Does `tracer compare` cry wolf, and does it see one? LeNet with itself, and with a node more."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+
+if TYPE_CHECKING:
+    from analyzers.compare import Comparison
+
+MODEL = Path("models/lenet/lenet.onnx")
+AFTER = 1
+"""The node whose result the extra one reads: the first Relu, the largest tensor there is."""
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--comparisons", type=int, default=100)
+    parser.add_argument("--slowdowns", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--runs", type=int, default=60)
+    args = parser.parse_args()
+    same = comparisons(MODEL, args.comparisons, args.rounds, args.runs)
+    report("the same model twice", same)
+    with tempfile.TemporaryDirectory() as folder:
+        slower = Path(folder) / "slower.onnx"
+        onnx.save(with_extra_node(onnx.load(MODEL)), slower)
+        report("a node more", comparisons(slower, args.slowdowns, args.rounds, args.runs))
+
+
+def comparisons(other: Path, count: int, rounds: int, runs: int) -> list[Comparison]:
+    """LeNet against `other`, again and again."""
+    from tracer.comparison import compare
+    from tracer.comparison.targets import Settings
+
+    return [
+        compare([str(MODEL), str(other)], settings=Settings(threads=1), rounds=rounds, runs=runs)
+        for _ in range(count)
+    ]
+
+
+def with_extra_node(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with an Erf of a whole feature map on the way, which nothing can fold away."""
+    before = model.graph.node[AFTER]
+    name = before.output[0]
+    before.output[0] = f"{name}_before"
+    extra = onnx.helper.make_node("Erf", [f"{name}_before"], [name], name="extra")
+    model.graph.node.insert(AFTER + 1, extra)
+    onnx.checker.check_model(model)
+    return model
+
+
+def report(what: str, found: Sequence[Comparison]) -> None:
+    """How many totals and how many tables of layers were called different."""
+    if not found:
+        return
+    rows = [comparison.totals.iloc[1] for comparison in found]
+    slower = sum(bool(row["significant"]) for row in rows)
+    layers = sum(bool(comparison.layers["significant_b"].any()) for comparison in found)
+    failed = sum(bool(row["ratio_low"] > 1.05) for row in rows)
+    ratios = sorted(float(row["ratio"]) for row in rows)
+    widths = statistics.median(float(row["ratio_high"] - row["ratio_low"]) for row in rows)
+    print(
+        f"{what}: total different in {slower} of {len(rows)}, any layer in {layers}, "
+        f"--fail-above 5% fails {failed}; ratio {statistics.median(ratios):.3f} "
+        f"({ratios[0]:.3f} to {ratios[-1]:.3f}), interval {widths:.3f} wide"
+    )
+
+
+if __name__ == "__main__":
+    main()

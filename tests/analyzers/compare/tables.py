@@ -1,0 +1,49 @@
+"""Sides made by hand: a node table with known times, and nothing else that matters."""
+
+import numpy as np
+import pandas as pd
+
+from analyzers.compare import contrast
+from analyzers.compare.sides import Side
+from tracer import environment
+from tracer.trace import COLUMNS, ModelInfo, Run, Trace
+
+TEXTS = ("node", "op_type", "domain", "module", "source", "executor", "input_shapes",
+         "output_shapes", "kernels")  # fmt: skip
+
+
+def nodes(rows, batch=1, executor="onnxruntime"):
+    """A node table; a row is a dictionary of some columns, `op_type` among them."""
+    table = pd.DataFrame(
+        [
+            {"node": f"{row['op_type']}_{place}", "index": place, "batch": batch,
+             "executor": executor, **row}
+            for place, row in enumerate(rows)
+        ],
+    ).reindex(columns=list(COLUMNS))  # fmt: skip
+    numbers = ["index", "batch", "macs", "flops", "params", "bytes_read", "bytes_written"]
+    for column in numbers:
+        table[column] = pd.to_numeric(table[column]).astype("Int64")
+    table["calls"] = table["calls"].fillna(1.0).astype("float64")
+    return table.astype(dict.fromkeys(TEXTS, "string"))
+
+
+def side(label, rows, rounds_us, batch=1, executor="onnxruntime", overhead=0.0):
+    """A side whose rows took `rounds_us` (rounds × rows), and whole runs their sum."""
+    rounds_us = np.asarray(rounds_us, np.float64)
+    table = nodes(rows, batch, executor).assign(time_us=rounds_us.mean(axis=0))
+    table.loc[np.isnan(rounds_us).all(axis=0), "time_us"] = np.nan
+    wall = np.nansum(rounds_us, axis=1) + overhead
+    run = Run(executor, batch, {}, wall, wall, rounds_us, np.zeros(len(rows)), ())
+    info = ModelInfo(label, "0" * 64, 8, {"": 17}, "", len(rows))
+    trace = Trace(info, environment.observe(), {}, (run,), table)
+    return Side(
+        label, trace, run, table, contrast.of_rounds(wall), rounds_us.mean(axis=0),
+        rounds_us.std(axis=0, ddof=1) / np.sqrt(len(rounds_us)), len(rounds_us) - 1, rounds_us,
+    )  # fmt: skip
+
+
+def shaken(times, rounds=20, spread=0.01, seed=0):
+    """Rounds × rows: the times, each with some noise of its own."""
+    random = np.random.default_rng(seed)
+    return np.asarray(times) * (1 + spread * random.standard_normal((rounds, len(times))))

@@ -1,0 +1,250 @@
+"""Tables whose truth is known: what is slower is found, by how much, and where."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tracer
+from analyzers.compare import compare
+from analyzers.compare.numbers import Values, numbers
+from analyzers.compare.sides import measured, recorded
+from analyzers.compare.sweep import WHOLE, sweep
+from analyzers.compare.totals import table as totals_of
+from tests.analyzers.compare.tables import nodes, shaken, side
+from tests.graphs import residual
+from tracer.errors import InputError, UsageError
+from tracer.interpreter.comparison import Tolerance
+
+ROWS = [
+    {"op_type": "Conv", "module": "a", "macs": 1000, "flops": 2000, "params": 30},
+    {"op_type": "Relu", "module": "a", "macs": 0, "flops": 100, "params": 0},
+    {"op_type": "Gemm", "module": "b", "macs": 500, "flops": 1000, "params": 500},
+    {"op_type": "Softmax", "module": "c", "macs": 0, "flops": 50, "params": 0},
+]
+TIMES = [100.0, 10.0, 50.0, 5.0]
+
+
+def test_the_one_layer_that_is_slower_is_found_and_no_other():
+    slower = [100.0, 10.0, 60.0, 5.0]
+    found = compare([side("a", ROWS, shaken(TIMES)), side("b", ROWS, shaken(slower, seed=1))])
+    first = found.layers.iloc[0]
+    assert first["layer"] == "Gemm_2"
+    assert first["ratio_b"] == pytest.approx(1.2, rel=0.02)
+    assert first["ratio_low_b"] < 1.2 < first["ratio_high_b"]
+    assert first["change_us_b"] == pytest.approx(10, rel=0.1)
+    assert list(found.layers["significant_b"]) == [True, False, False, False]
+    total = found.totals.iloc[1]
+    assert total["ratio"] == pytest.approx(175 / 165, rel=0.01)
+    assert total["significant"]
+
+
+def test_layers_come_in_the_order_of_their_change():
+    faster = [80.0, 12.0, 55.0, 5.0]
+    found = compare(
+        [side("a", ROWS, shaken(TIMES, spread=0)), side("b", ROWS, shaken(faster, spread=0))]
+    )
+    assert list(found.layers["change_us_b"]) == pytest.approx([-20, 5, 2, 0])
+
+
+def test_the_same_side_twice_differs_in_nothing():
+    one = side("a", ROWS, shaken(TIMES))
+    found = compare([one, one])
+    assert list(found.totals["ratio"]) == [1, 1]
+    assert not found.layers["significant_b"].any()
+    assert (found.layers["change_us_b"] == 0).all()
+
+
+def test_a_fused_layer_is_compared_with_the_sum_of_its_parts():
+    fused_rows = [{**ROWS[0], "kernels": "k"}, {**ROWS[1], "kernels": "k"}, *ROWS[2:]]
+    times = np.array([90.0, np.nan, 50.0, 5.0])
+    fused = side("b", fused_rows, np.tile(times, (20, 1)))
+    found = compare([side("a", ROWS, shaken(TIMES, spread=0)), fused])
+    row = found.layers.set_index("layer").loc["Conv_0"]
+    assert (row["time_us_a"], row["time_us_b"]) == pytest.approx((110, 90))
+    assert row["nodes_a"] == row["nodes_b"] == "Conv_0; Relu_1"
+    assert row["op"] == "Conv+Relu"
+
+
+def test_times_and_work_are_kept_whatever_is_grouped():
+    extra = [*ROWS, {"op_type": "Erf", "module": "d", "macs": 7, "flops": 9, "params": 0}]
+    first = side("a", ROWS, shaken(TIMES))
+    second = side("b", extra, shaken([*TIMES, 33.0], seed=2))
+    for by in ("layer", "module", "op"):
+        table = compare([first, second], by).layers
+        assert table["time_us_a"].sum() == pytest.approx(first.time_us.sum())
+        assert table["time_us_b"].sum() == pytest.approx(second.time_us.sum())
+        assert table["macs_b"].sum() == 1507
+    alone = compare([first, second]).layers.query("on == 'B'")
+    assert list(alone["layer"]) == ["Erf_4"]
+    assert alone["change_us_b"].iloc[0] == pytest.approx(33, rel=0.02)
+    assert np.isnan(alone["ratio_b"].iloc[0])
+
+
+def test_three_sides_have_a_table_of_three():
+    third = side("c", ROWS, shaken([200.0, 10.0, 50.0, 5.0], seed=3), executor="reference")
+    found = compare([side("a", ROWS, shaken(TIMES)), side("b", ROWS, shaken(TIMES, seed=4)), third])
+    row = found.layers.set_index("layer").loc["Conv_0"]
+    assert row["ratio_c"] == pytest.approx(2, rel=0.02)
+    assert row["significant_c"] and not row["significant_b"]
+
+
+def test_the_table_of_models_tells_shares_and_speeds():
+    backward = [*ROWS, {"op_type": "Gemm (backward)", "module": "b"}]
+    sides = [side("a", ROWS, shaken(TIMES, spread=0)),
+             side("b", backward, shaken([*TIMES, 165.0], spread=0))]  # fmt: skip
+    found = totals_of(sides)
+    assert list(found["convolution_share"]) == pytest.approx([100 / 165, 100 / 330])
+    assert np.isnan(found["backward_share"].iloc[0])
+    assert found["backward_share"].iloc[1] == pytest.approx(0.5)
+    assert list(found["macs"]) == [1500, 1500]
+    assert found["flops_per_s"].iloc[0] == pytest.approx(1e6 * 3150 / 165)
+
+
+def test_networks_with_nothing_in_common_are_refused_and_their_totals_are_not():
+    other = [{"op_type": op, "output_shapes": "float32[7]"} for op in ("Erf", "Sin", "Cos")]
+    sides = [side("a", ROWS, shaken(TIMES)), side("b", other, shaken([1.0, 2.0, 3.0]))]
+    with pytest.raises(InputError, match="0 of 4 nodes of a and 0 of 3 of b line up"):
+        compare(sides)
+    assert compare(sides, "model").layers is None
+
+
+def test_one_side_cannot_be_compared():
+    with pytest.raises(UsageError, match="from 2 to 26"):
+        compare([side("a", ROWS, shaken(TIMES))])
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return tracer.profile(residual(), runs=40, threads=1)
+
+
+def test_a_saved_trace_is_one_side_and_with_itself_no_different(trace):
+    found = compare([recorded("old", trace), recorded("new", trace)])
+    assert list(found.totals["ratio"]) == [1, 1]
+    assert found.totals["p"].iloc[1] == 1
+    assert found.layers["time_us_a"].sum() == pytest.approx(trace.nodes["time_us"].sum())
+    assert set(found.layers["on"]) == {"AB"}
+
+
+def test_the_errors_of_a_saved_trace_are_those_of_its_table(trace):
+    stats = pytest.importorskip("scipy.stats")
+    found = recorded("old", trace)
+    half = (trace.nodes["time_us_ci95_high"] - trace.nodes["time_us"]).to_numpy(float)
+    assert found.error_us * stats.t.isf(0.025, found.dof) == pytest.approx(half, nan_ok=True)
+
+
+def test_rounds_of_one_run_have_its_quiet_means_less_the_profilers_cost(trace):
+    found = measured("now", [trace, trace, trace])
+    total = trace.runs[0].instrumented_us
+    raw = trace.runs[0].samples[total <= np.median(total)].mean(axis=0, dtype=np.float64)
+    assert np.nansum(found.time_us) <= found.wall.mean + 1e-6
+    assert (np.isnan(found.time_us) == trace.nodes["time_us"].isna()).all()
+    by_kernel = {
+        kernel.name: value for kernel, value in zip(trace.runs[0].kernels, raw, strict=True)
+    }
+    for key, cell, time in zip(
+        trace.nodes["node"], trace.nodes["kernels"], found.time_us, strict=True
+    ):
+        if not np.isnan(time):
+            assert 0 <= time <= sum(by_kernel[name] for name in cell.split("; ")) + 1e-3, key
+
+
+def test_a_trace_without_runs_or_with_several_is_asked_about():
+    with pytest.raises(InputError, match="holds no run"):
+        recorded("counted", tracer.count(residual()))
+    two = tracer.profile(residual(), batch=[1, 2], runs=2, threads=1)
+    with pytest.raises(InputError, match="holds runs of batch 1, 2"):
+        recorded("two", two)
+    assert recorded("two", two, 2).run.batch == 2
+    with pytest.raises(InputError, match="no run of batch 3"):
+        recorded("two", two, 3)
+
+
+def test_a_sweep_divides_by_the_batch_and_by_the_calls():
+    def at(batch, times):
+        work = [("Conv", 100, 8), ("Conv", 300, 8), ("Reshape", 0, 4 * batch)]
+        rows = [
+            {"op_type": op, "flops": flops * batch, "bytes_read": moved, "bytes_written": 0}
+            for op, flops, moved in work
+        ]
+        return side("m", rows, np.tile(times, (4, 1)), batch=batch)
+
+    found = sweep("m", [at(16, [160.0, 160.0, 4.0]), at(1, [30.0, 10.0, 2.0])])
+    assert found.batches == (1, 16)
+    rows = found.table.set_index(["op", "batch"])
+    assert rows.loc[("Conv", 16), "sample_us"] == 20
+    assert rows.loc[("Conv", 16), "call_us"] == 160
+    assert rows.loc[("Conv", 16), "calls"] == 2
+    assert rows.loc[("Conv", 16), "time_growth"] == 8
+    assert rows.loc[("Conv", 16), "work_growth"] == 16
+    assert rows.loc[("Reshape", 16), "work_growth"] == 16  # of bytes, for it has no flops
+    assert rows.loc[(WHOLE, 16), "sample_us"] == 324 / 16
+    assert found.table["op"].iloc[0] == "Conv" and found.table["op"].iloc[-1] == WHOLE
+
+
+def test_a_sweep_needs_two_batch_sizes():
+    with pytest.raises(InputError, match="two batch sizes"):
+        sweep("m", [side("m", ROWS, shaken(TIMES))] * 2)
+
+
+def values(label, arrays, ops=("Conv", "Relu", "Gemm")):
+    table = nodes([{"op_type": op, "module": op} for op in ops])
+    by_node = dict(zip(table["node"], arrays, strict=True))
+    return Values(label, table, [("y", arrays[-1])], by_node)
+
+
+def test_the_first_layer_that_differs_is_named_and_nan_and_infinity_are_counted():
+    arrays = [np.arange(4, dtype=np.float32) + n for n in range(3)]
+    other = [array.copy() for array in arrays]
+    other[1][2] += 0.5
+    other[2][0], other[2][1] = np.nan, np.inf
+    found = numbers(values("a", arrays), values("b", other), Tolerance())
+    assert found.first_divergence == "Relu_1"
+    rows = found.layers.set_index("layer")
+    assert rows.loc["Conv_0", ["max_abs", "max_rel", "max_ulp"]].tolist() == [0, 0, 0]
+    assert rows.loc["Relu_1", "max_abs"] == 0.5
+    assert rows.loc["Relu_1", "max_rel"] == pytest.approx(0.5 / 3)
+    assert rows.loc["Relu_1", "max_ulp"] == 0.5 / np.spacing(np.float32(3))
+    assert rows.loc["Gemm_2", ["nan_a", "nan_b", "inf_a", "inf_b"]].tolist() == [0, 1, 0, 1]
+    assert found.outputs["fault"].iloc[0]
+
+
+def test_a_folded_batch_norm_is_no_divergence():
+    x = np.arange(4, dtype=np.float32)
+    plain = values("a", [x, 2 * x, 2 * x], ("Conv", "BatchNormalization", "Relu"))
+    folded = values("b", [2 * x, 2 * x], ("Conv", "Relu"))
+    assert numbers(plain, folded, Tolerance()).first_divergence is None
+
+
+def test_a_clock_of_whole_microseconds_makes_no_difference_certain(trace):
+    """Kernels of 2.5 µs on average, told as 2 or 3: where there is no difference, none is found."""
+    random = np.random.default_rng(0)
+
+    def rounds():
+        made = []
+        for _ in range(12):
+            run = trace.runs[0]
+            samples = 2.0 + random.integers(0, 2, (41, len(run.kernels)))
+            noisy = samples.sum(axis=1) + random.normal(0, 5, 41)
+            run = replace(run, samples=samples, instrumented_us=noisy, wall_us=noisy)
+            made.append(replace(trace, runs=(run,)))
+        return made
+
+    found = [compare([measured("a", rounds()), measured("b", rounds())]) for _ in range(20)]
+    assert sum(bool(one.layers["significant_b"].any()) for one in found) <= 1
+
+
+def test_a_row_below_what_the_profiler_costs_takes_no_time_and_has_no_ratio(trace):
+    run = trace.runs[0]
+    dear = replace(run, bias_us=np.full(len(run.kernels), 1e6), samples=run.samples + np.pi)
+    rounds = [replace(trace, runs=(dear,))] * 5
+    found = compare([measured("a", rounds), measured("b", [trace] * 5)])
+    assert (found.layers["time_us_a"].dropna() == 0).all()
+    assert found.layers["ratio_b"].isna().all()
+
+
+def test_rows_that_name_no_kernel_have_the_times_of_their_tables(trace):
+    table = trace.nodes.assign(kernels=trace.nodes["node"] + " row")
+    found = measured("eager", [replace(trace, nodes=table)] * 3)
+    assert found.time_us == pytest.approx(table["time_us"].to_numpy(float), abs=1e-5, nan_ok=True)

@@ -1,0 +1,154 @@
+"""`tracer compare` as a user meets it."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import onnx
+import pytest
+
+import tracer.cli
+from tests.graphs import parse, residual
+from tracer import store
+
+QUICK = ("--rounds", "4", "--runs", "2", "--warmup", "0", "--threads", "1")
+
+
+@pytest.fixture
+def model(tmp_path):
+    onnx.save(residual(), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def run(capfd, *args):
+    """Exit code, stdout and stderr of a command."""
+    code = tracer.cli.main(["compare", *(str(arg) for arg in args)])
+    out = capfd.readouterr()
+    return code, out.out, out.err
+
+
+def test_the_same_file_twice_writes_every_format(model, capfd, tmp_path):
+    pytest.importorskip("matplotlib")
+    names = ["c.json", "c.csv", "c.md", "c.png", "c.svg"]
+    outputs = [part for name in names for part in ("-o", tmp_path / name)]
+    code, out, err = run(capfd, model, model, *QUICK, *outputs)
+    assert code == 0
+    assert "By layer" in out and "is within tolerance" in out
+    for name in names:
+        assert (tmp_path / name).stat().st_size > 100
+        assert f"wrote {tmp_path / name}" in err
+    ElementTree.parse(tmp_path / "c.svg")
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_has_everything_and_is_alone_on_stdout(model, capfd):
+    code, out, _ = run(capfd, f"{model}@ort:none", model, *QUICK, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert [side["letter"] for side in found["sides"]] == ["a", "b"]
+    assert [len(side["rounds_us"]) for side in found["sides"]] == [4, 4]
+    assert len(found["totals"]) == 2
+    nodes = [name for layer in found["layers"] for name in layer["nodes_a"].split("; ") if name]
+    assert len(set(nodes)) == len(nodes) == len(residual().graph.node)
+    assert found["numbers"][0]["first_divergence"] is None
+
+
+def test_csv_is_the_table_of_layers(model, capfd):
+    _, out, _ = run(capfd, model, model, *QUICK, "--csv", "--by", "op", "--top", "1")
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert float(row["ratio_b"]) > 0
+    assert row["op"]
+
+
+def test_several_batches_are_compared_with_each_other(model, capfd, tmp_path):
+    pytest.importorskip("matplotlib")
+    chart = tmp_path / "s.svg"
+    code, out, _ = run(capfd, model, "--batch", "1,4", *QUICK, "-o", chart)
+    assert code == 0
+    assert "µs/sample @4" in out and "work to @4" in out
+    ElementTree.parse(chart)
+    _, out, _ = run(capfd, model, "--batch", "1,4", *QUICK, "--json")
+    (one,) = json.loads(out)["sweeps"]
+    assert one["batches"] == [1, 4]
+    whole = [row for row in one["operators"] if row["op"] == "(whole run)"]
+    assert [row["batch"] for row in whole] == [1, 4]
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_no_line_is_wider_than_the_terminal(model, capfd, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, out, _ = run(capfd, f"{model}@ort:none", model, f"{model}@interpreter", *QUICK)
+    assert max(map(len, out.splitlines())) <= width
+    assert "C ÷ A" in out
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Saved traces whose runs take 100 µs, and so many times as long."""
+    trace = tracer.profile(residual(), runs=4, threads=1)
+    shaken = 100 + np.random.default_rng(0).normal(size=90)
+
+    def saved(name, factor):
+        run = replace(trace.runs[0], wall_us=shaken * factor)
+        (tmp_path / name).write_bytes(store.dumps(replace(trace, runs=(run,))))
+        return tmp_path / name
+
+    return saved
+
+
+@pytest.mark.parametrize(
+    ("factor", "code", "verdict"), [(1.2, 1, "FAIL"), (1.02, 0, "pass"), (0.5, 0, "pass")]
+)
+def test_the_gate_says_one_line_and_sets_the_exit_code(recorded, capfd, factor, code, verdict):
+    old, new = recorded("old.trace", 1), recorded("new.trace", factor)
+    found, out, err = run(capfd, old, new, "--fail-above", "5%")
+    assert found == code
+    (line,) = err.splitlines()
+    assert line.startswith(f"{verdict}: new.trace is {abs(factor - 1):.1%}")
+    assert "By layer" in out
+
+
+def test_networks_with_nothing_in_common(model, capfd, tmp_path):
+    text = '<ir_version: 8, opset_import: ["": 16]> g (float[2] x) => (float[2] y) { y = Erf (x) }'
+    onnx.save(parse(text), tmp_path / "other.onnx")
+    code, out, err = run(capfd, model, tmp_path / "other.onnx", *QUICK)
+    assert (code, out) == (3, "")
+    assert "too little in common" in err and "--by model" in err
+    code, out, _ = run(capfd, model, tmp_path / "other.onnx", *QUICK, "--by", "model")
+    assert code == 0
+    assert "other.onnx" in out and "By layer" not in out
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["{m}"], 2, "one side alone"),
+        (["{m}", "{m}", "--fail-above", "5"], 2, "not a percentage"),
+        (["{m}", "{m}", "--fail-above", "much%"], 2, "not a percentage"),
+        (["{m}", "{m}", "--fail-above", "-5%"], 2, "not a percentage"),
+        (["{m}", "{m}", "--batch", "1,2", "--fail-above", "5%"], 2, "Give one --batch"),
+        (["{m}", "none.trace"], 3, "no such trace"),
+        (["{m}", "{m}@tpu"], 2, "no executor 'tpu'"),
+        (["{m}", "{m}", "-o", "c.trace"], 2, "names no format"),
+        (["{m}", "{m}", "--rounds", "1"], 2, "--rounds"),
+    ],
+)
+def test_bad_input_is_one_line(model, capfd, args, code, said):
+    found, out, err = run(capfd, *(arg.format(m=model) for arg in args))
+    assert (found, out) == (code, "")
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_hostile_name_reaches_no_terminal_and_no_cell(capfd, tmp_path):
+    proto = residual()
+    proto.graph.node[0].name = "=1+\x1b[31m|<b>"
+    onnx.save(proto, tmp_path / "h.onnx")
+    path = tmp_path / "h.onnx"
+    _, out, _ = run(capfd, path, path, *QUICK, "-o", tmp_path / "h.md", "-o", tmp_path / "h.csv")
+    assert "\x1b[31m" not in out
+    assert "\x1b" not in (tmp_path / "h.md").read_text() + (tmp_path / "h.csv").read_text()
+    assert "<b>" not in (tmp_path / "h.md").read_text()

@@ -1,0 +1,238 @@
+"""Sides as a user names them, the turns they take, and what is said of them."""
+
+import itertools
+import sys
+from dataclasses import replace
+from types import ModuleType
+
+import numpy as np
+import onnx
+import pytest
+
+import tracer
+from tests.graphs import residual
+from tracer import api, comparison, store
+from tracer.comparison import rounds, targets
+from tracer.comparison.targets import Settings
+from tracer.errors import InputError, ThresholdError, UsageError
+from tracer.interpreter.comparison import Tolerance
+
+QUICK = Settings(threads=1, warmup=0)
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "m.onnx"
+    onnx.save(residual(), path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return tracer.profile(residual(), runs=10, threads=1)
+
+
+@pytest.fixture
+def saved(trace, tmp_path):
+    path = tmp_path / "m.trace"
+    path.write_bytes(store.dumps(trace))
+    return str(path)
+
+
+def test_a_side_is_what_its_name_says(model, saved):
+    assert isinstance(targets.parse(saved), targets.Recorded)
+    assert targets.parse(model).optimization is None
+    assert targets.parse(f"{model}@ort").optimization is None
+    assert targets.parse(f"{model}@ort:basic").optimization == "basic"
+    assert isinstance(targets.parse(f"{model}@interpreter"), targets.OnInterpreter)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "error", "said"),
+    [
+        ("@gpu", UsageError, "no executor 'gpu'"),
+        ("@ort:fast", UsageError, "no optimization 'fast'"),
+        ("@interpreter:basic", UsageError, "no executor"),
+    ],
+)
+def test_an_executor_there_is_none_of_is_refused(model, suffix, error, said):
+    with pytest.raises(error, match=said):
+        targets.parse(model + suffix)
+
+
+def test_what_is_not_there_or_not_a_trace_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        targets.parse(str(tmp_path / "none.onnx"))
+    with pytest.raises(UsageError, match="no framework is named"):
+        targets.parse("net.py:Net")
+    broken = tmp_path / "broken.trace"
+    broken.write_text("not SQLite")
+    with pytest.raises(InputError, match="not a trace"):
+        targets.parse(str(broken))
+
+
+def test_a_framework_that_is_not_installed_names_the_extra(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"tracer-onnx\[chainer\]"):
+        targets.parse("net.py:Net@chainer")
+
+
+def test_sides_are_called_by_their_files_where_those_differ():
+    sides = [targets.Recorded(name, None) for name in ("x/a.trace", "y/b.trace")]
+    assert [side.label for side in targets.distinct(sides)] == ["a.trace", "b.trace"]
+    sides = [targets.Recorded(name, None) for name in ("x/a.trace", "y/a.trace", "x/a.trace")]
+    assert [side.label for side in targets.distinct(sides)] == [
+        "x/a.trace", "y/a.trace", "x/a.trace #2",
+    ]  # fmt: skip
+
+
+class Fake:
+    """A side whose runs take the time it is told, and which remembers its turns."""
+
+    def __init__(self, label, trace, walls, turns):
+        self.label, self._trace, self._walls, self._turns = label, trace, iter(walls), turns
+
+    def run(self, runs, settings, progress=None):
+        self._turns.append(self.label)
+        wall = next(self._walls)
+        run = self._trace.runs[0]
+        made = replace(run, wall_us=np.full(runs, wall), instrumented_us=run.instrumented_us * wall)
+        return replace(self._trace, runs=(made,))
+
+
+def test_sides_take_turns_whose_order_turns_and_the_first_is_not_kept(trace):
+    turns = []
+    fakes = [Fake(name, trace, itertools.count(100.0), turns) for name in "ab"]
+    found = rounds.take_turns(fakes, QUICK, rounds=3, runs=4)
+    assert "".join(turns) == "ab" + "ab" + "ba" + "ab"
+    assert [[t.runs[0].wall_us[0] for t in side] for side in found] == [[101, 102, 103]] * 2
+
+
+def test_a_turn_lasts_as_long_as_it_should(trace):
+    asked = []
+
+    class Timed(Fake):
+        def run(self, runs, settings, progress=None):
+            asked.append(runs)
+            return super().run(runs, settings, progress)
+
+    for wall, runs in ((1.0, 100), (1000.0, 20), (1e6, 5)):
+        asked.clear()
+        rounds.take_turns([Timed("a", trace, itertools.repeat(wall), [])], QUICK, rounds=2)
+        assert asked == [5, runs, runs]
+
+
+def test_the_quieter_half_is_kept_and_favours_no_side(trace):
+    walls = {"a": [10.0, 99.0, 10.0, 10.0, 10.0, 12.0, 10.0, 80.0, 50.0],
+             "b": [20.0, 20.0, 20.0, 95.0, 21.0, 20.0, 20.0, 60.0, 90.0]}  # fmt: skip
+    fakes = [Fake(name, trace, times, []) for name, times in walls.items()]
+    found = rounds.quieter(rounds.take_turns(fakes, QUICK, rounds=8, runs=2))
+    kept = [[t.runs[0].wall_us[0] for t in side] for side in found]
+    assert kept == [[10, 10, 12, 10], [20, 21, 20, 20]]
+
+
+def test_a_model_compared_with_itself_computes_the_same(model):
+    found = comparison.compare([model, model], settings=QUICK, rounds=4, runs=3,
+                               tolerance=Tolerance())  # fmt: skip
+    assert [side.label for side in found.sides] == ["m.onnx", "m.onnx #2"]
+    (numbers,) = found.numbers
+    assert numbers.first_divergence is None
+    assert numbers.outputs["max_ulp"].tolist() == [0]
+    assert len(numbers.layers) == len(residual().graph.node)
+    assert set(found.layers["on"]) == {"AB"}
+    assert found.sides[0].rounds_us.shape[0] == 4
+
+
+def test_other_weights_are_a_divergence_and_its_first_layer_is_named(model, tmp_path):
+    changed = onnx.load(model)
+    weight = next(w for w in changed.graph.initializer if w.name == "w2")
+    values = onnx.numpy_helper.to_array(weight).copy()
+    values.flat[0] += 1
+    weight.CopyFrom(onnx.numpy_helper.from_array(values, "w2"))
+    onnx.save(changed, tmp_path / "changed.onnx")
+    found = comparison.compare([model, str(tmp_path / "changed.onnx")], settings=QUICK, rounds=2,
+                               runs=1, tolerance=Tolerance())  # fmt: skip
+    second = [node.key for node in api.open_model(model).nodes if node.op_type == "Conv"][1]
+    assert found.numbers[0].first_divergence == second
+
+
+def test_the_interpreter_agrees_with_onnxruntime_layer_by_layer(model):
+    found = comparison.compare([f"{model}@ort:none", f"{model}@interpreter"], settings=QUICK,
+                               rounds=2, runs=1, tolerance=Tolerance())  # fmt: skip
+    assert [side.run.executor for side in found.sides] == ["onnxruntime", "reference"]
+    assert found.numbers[0].first_divergence is None
+
+
+def test_inputs_that_do_not_fit_are_a_note_and_no_failure(model, tmp_path):
+    wide = residual()
+    wide.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 3
+    wide.graph.input[0].name, wide.graph.node[0].input[0] = "z", "z"
+    extra = onnx.helper.make_tensor_value_info("unused", onnx.TensorProto.FLOAT, [1])
+    wide.graph.input.append(extra)
+    onnx.save(wide, tmp_path / "wide.onnx")
+    found = comparison.compare([model, str(tmp_path / "wide.onnx")], settings=QUICK, rounds=2,
+                               runs=1, tolerance=Tolerance())  # fmt: skip
+    assert not found.numbers
+    assert any("takes 2 inputs, and 1 are given" in note for note in found.notes)
+
+
+def test_saved_traces_are_said_not_to_have_taken_turns(saved, model):
+    found = comparison.compare([saved, model], settings=QUICK, rounds=3, runs=2)
+    assert any("recorded before, not in turn: m.trace" in note for note in found.notes)
+
+
+def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monkeypatch):
+    asked = []
+
+    def profile_framework(target, **options):
+        asked.append((target, options))
+        return trace
+
+    monkeypatch.setattr(api, "profile_framework", profile_framework, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    settings = replace(QUICK, arguments={"depth": 20}, backward=True)
+    found = comparison.compare(["net.py:Net@torch", model], settings=settings, rounds=3, runs=2)
+    assert [side.label for side in found.sides] == ["net.py:Net@torch", "m.onnx"]
+    target, options = asked[-1]
+    assert (target, options["framework"], options["args"]) == ("net.py:Net", "torch", {"depth": 20})
+    assert options["backward"] and options["runs"] == 2
+
+
+def test_a_sweep_of_a_model_and_of_a_trace(model, tmp_path):
+    (live,) = comparison.sweep([model], [4, 1], settings=QUICK, rounds=2, runs=2)
+    assert live.batches == (1, 4)
+    conv = live.table[live.table["op"].str.startswith("Conv")]
+    assert conv[conv["batch"] == 4]["work_growth"].tolist() == [4.0] * (len(conv) // 2)
+    path = tmp_path / "two.trace"
+    path.write_bytes(store.dumps(tracer.profile(residual(), batch=[1, 2], runs=2, threads=1)))
+    (kept,) = comparison.sweep([str(path)], [1, 2])
+    assert kept.batches == (1, 2)
+
+
+def totals(ratio, low, high):
+    """A comparison with nothing in it but a ratio."""
+    import pandas as pd
+
+    from analyzers.compare import Comparison
+
+    rows = pd.DataFrame({"side": ["a", "b"], "ratio": [1.0, ratio], "ratio_low": [np.nan, low],
+                         "ratio_high": [np.nan, high]})  # fmt: skip
+    return Comparison((), "model", rows, None, ())
+
+
+@pytest.mark.parametrize(
+    ("interval", "failed"),
+    [((1.12, 1.08, 1.16), True), ((1.12, 1.04, 1.2), False), ((0.8, 0.7, 0.9), False)],
+)
+def test_the_gate_fails_where_the_whole_interval_is_above(interval, failed):
+    verdict, found = comparison.check(totals(*interval), 0.05)
+    assert found == failed
+    assert "\n" not in verdict
+    assert ("FAIL" in verdict) == failed
+    assert ("faster" in verdict) == (interval[0] < 1)
+
+
+def test_a_gate_that_cannot_tell_does_not_let_pass():
+    with pytest.raises(ThresholdError, match="too few runs"):
+        comparison.check(totals(1.0, np.nan, np.nan), 0.05)

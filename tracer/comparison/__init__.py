@@ -1,0 +1,135 @@
+"""Run sides in turn, or read them, and compare them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tracer.comparison.targets import AtBatch, Recorded, Settings, distinct, parse
+from tracer.errors import ThresholdError, UsageError
+
+if TYPE_CHECKING:
+    from analyzers.compare import Comparison
+    from analyzers.compare.sides import Side
+    from analyzers.compare.sweep import Sweep
+    from tracer.comparison.targets import Target
+    from tracer.interpreter.comparison import Tolerance
+
+Progress = Callable[[int, int, str], None]
+
+
+def compare(
+    sides: Sequence[str],
+    *,
+    by: str = "layer",
+    settings: Settings = Settings(),  # noqa: B008 - frozen, so one for all is right
+    rounds: int | None = None,
+    runs: int | None = None,
+    tolerance: Tolerance | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Compare the first of `sides` with each of the others, in time and work.
+
+    Sides are named as on the command line (see `tracer.comparison.targets`); those that are no
+    saved traces are run now, in turn. With a `tolerance`, what they compute is compared too.
+    Raises the errors of `tracer.errors`; InputError where there is too little in common.
+    """
+    from analyzers.compare import compare as compared
+    from analyzers.compare.sides import recorded
+    from tracer.comparison import values
+
+    if len(sides) < 2:
+        raise UsageError("one side alone cannot be compared", "Name two or more.")
+    found = distinct([parse(side) for side in sides])
+    live = [side for side in found if not isinstance(side, Recorded)]
+    taken = iter(_measured(live, settings, rounds, runs, progress))
+    ready = [
+        recorded(side.label, side.trace, settings.batch)
+        if isinstance(side, Recorded)
+        else next(taken)
+        for side in found
+    ]
+    result = compared(ready, by)
+    if tolerance is None:
+        return result
+    numbers, notes = values.compared(found, settings, tolerance)
+    return replace(result, numbers=numbers, notes=(*result.notes, *notes))
+
+
+def sweep(
+    sides: Sequence[str],
+    batches: Sequence[int],
+    *,
+    settings: Settings = Settings(),  # noqa: B008 - frozen, so one for all is right
+    rounds: int | None = None,
+    runs: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[Sweep, ...]:
+    """Each of `sides` at several batch sizes; a saved trace must have runs of each.
+
+    What is run now takes turns, batch sizes and models alike.
+    """
+    from analyzers.compare.sides import recorded
+    from analyzers.compare.sweep import sweep as swept
+
+    found = distinct([parse(side) for side in sides])
+    live = [
+        AtBatch(side.label, side, batch)
+        for side in found
+        if not isinstance(side, Recorded)
+        for batch in batches
+    ]
+    taken = iter(_measured(live, settings, rounds, runs, progress))
+    return tuple(
+        swept(
+            side.label,
+            [recorded(side.label, side.trace, batch) for batch in batches]
+            if isinstance(side, Recorded)
+            else [next(taken) for _ in batches],
+        )
+        for side in found
+    )
+
+
+def _measured(
+    live: Sequence[Target],
+    settings: Settings,
+    rounds: int | None,
+    runs: int | None,
+    progress: Progress | None,
+) -> list[Side]:
+    """Run sides in turn."""
+    from analyzers.compare.sides import measured
+    from tracer.comparison.rounds import quieter, take_turns
+
+    if not live:
+        return []
+    kept = quieter(take_turns(live, settings, rounds, runs, progress))
+    return [measured(side.label, traces) for side, traces in zip(live, kept, strict=True)]
+
+
+def check(comparison: Comparison, fail_above: float) -> tuple[str, bool]:
+    """One line on whether any side is slower than the first by more than a share, and if so.
+
+    It is where the whole interval of the ratio lies above. Raises ThresholdError where the runs
+    are too few for an interval: a gate that cannot tell must not let pass.
+    """
+    first, *others = comparison.totals.to_dict("records")
+    verdicts, failed = [], False
+    for row in others:
+        low, high = row["ratio_low"] - 1, row["ratio_high"] - 1
+        if math.isnan(low):
+            raise ThresholdError(
+                f"{row['side']}: too few runs, or too uneven ones, to tell whether it is slower",
+                "Give --runs and --rounds, or a quieter machine.",
+            )
+        slower = low > fail_above
+        failed = failed or slower
+        way = "slower" if row["ratio"] > 1 else "faster"
+        verdicts.append(
+            f"{'FAIL' if slower else 'pass'}: {row['side']} is {abs(row['ratio'] - 1):.1%} {way} "
+            f"than {first['side']} (between {low:+.1%} and {high:+.1%}, allowed {fail_above:+.1%})"
+        )
+    return "; ".join(verdicts), failed

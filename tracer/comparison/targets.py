@@ -1,0 +1,211 @@
+"""What a user names as a side of a comparison, and how it is run.
+
+`run.trace` was measured before; `model.onnx`, `model.onnx@ort:basic` and `model.onnx@interpreter`
+are run now, and so is `FILE.py:NAME@torch`, a framework's own model.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tracer.errors import InputError, UsageError
+from tracer.executors.onnxruntime.options import OPTIMIZATIONS
+
+if TYPE_CHECKING:
+    from tracer.api import Progress
+    from tracer.model import Model
+    from tracer.trace import Trace
+
+ORT, INTERPRETER = "ort", "interpreter"
+FRAMEWORKS = ("torch", "chainer")
+_INTERPRETED_RUNS = 5
+_FORMS = (
+    "A side is FILE.trace, FILE.onnx, FILE.onnx@ort, @ort:none … @ort:all or @interpreter, "
+    "or FILE.py:NAME@torch or @chainer."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the sides that are run now are run; those of `tracer.profile` where they are its."""
+
+    batch: int | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    feeds: Path | None = None
+    seed: int = 0
+    warmup: int = 2
+    threads: int = 0
+    optimization: str = "all"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    weights: Path | None = None
+    backward: bool = False
+    device: str = "cpu"
+
+
+class Target(Protocol):
+    """A side that is run now."""
+
+    @property
+    def label(self) -> str:
+        """What to call it."""
+
+    def run(self, runs: int | None, settings: Settings, progress: Progress | None = None) -> Trace:
+        """A trace of one run, of so many inferences; None leaves the number to the executor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A saved trace."""
+
+    label: str
+    trace: Trace = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OnOnnxruntime:
+    """An ONNX model under onnxruntime; `optimization` None is that of the settings."""
+
+    label: str
+    model: Model = field(repr=False)
+    source: Path
+    optimization: str | None = None
+
+    def run(self, runs: int | None, settings: Settings, progress: Progress | None = None) -> Trace:
+        """Profile it."""
+        from tracer import api
+
+        return api.profile(
+            self.model,
+            batch=settings.batch,
+            dims=settings.dims,
+            feeds=_feeds(self.source, settings),
+            seed=settings.seed,
+            runs=runs,
+            warmup=settings.warmup,
+            threads=settings.threads,
+            optimization=self.optimization or settings.optimization,
+            progress=progress,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OnInterpreter:
+    """An ONNX model in the reference interpreter."""
+
+    label: str
+    model: Model = field(repr=False)
+    source: Path
+
+    def run(self, runs: int | None, settings: Settings, progress: Progress | None = None) -> Trace:
+        """Interpret it."""
+        from tracer import api
+        from tracer.executors import reference
+
+        return api.interpret(
+            self.model,
+            batch=settings.batch,
+            dims=settings.dims,
+            feeds=_feeds(self.source, settings),
+            seed=settings.seed,
+            options=reference.Options(
+                runs or _INTERPRETED_RUNS, min(settings.warmup, 1), settings.threads
+            ),
+            progress=progress,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InFramework:
+    """A framework's model, run eagerly. Every run of it loads it anew."""
+
+    label: str
+    source: str
+    framework: str
+
+    def run(self, runs: int | None, settings: Settings, progress: Progress | None = None) -> Trace:
+        """Profile it."""
+        from tracer.api import profile_framework
+
+        return profile_framework(
+            self.source,
+            framework=self.framework,
+            args=settings.arguments,
+            weights=settings.weights,
+            batch=settings.batch,
+            runs=runs,
+            warmup=settings.warmup,
+            threads=settings.threads,
+            seed=settings.seed,
+            backward=settings.backward,
+            device=settings.device,
+            progress=progress,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AtBatch:
+    """A side at a batch size of its own."""
+
+    label: str
+    side: Target
+    batch: int
+
+    def run(self, runs: int | None, settings: Settings, progress: Progress | None = None) -> Trace:
+        """Run the side at that batch size."""
+        return self.side.run(runs, replace(settings, batch=self.batch), progress)
+
+
+def parse(text: str) -> Recorded | Target:
+    """The side that `text` names. Raises UsageError or InputError where there is no such thing."""
+    from exporters.registry import not_installed
+    from tracer import api, store
+
+    place, at, how = text.rpartition("@")
+    if not at or Path(text).exists():
+        place, how = text, ""
+    if how in FRAMEWORKS:
+        if importlib.util.find_spec(how) is None:
+            raise not_installed(text, ModuleNotFoundError(name=how))
+        return InFramework(text, place, how)
+    if how == "" and Path(place).suffix == ".trace":
+        return Recorded(text, store.load(place))
+    if how == "" and ".py:" in place:
+        raise UsageError(f"{text}: no framework is named", f"Add @{' or @'.join(FRAMEWORKS)}.")
+    executor, _, level = how.partition(":")
+    if executor not in ("", ORT, INTERPRETER) or (level and executor != ORT):
+        raise UsageError(f"{text}: there is no executor '{how}'", _FORMS)
+    if level not in ("", *OPTIMIZATIONS):
+        raise UsageError(
+            f"{text}: there is no optimization '{level}'",
+            f"The levels are {', '.join(OPTIMIZATIONS)}.",
+        )
+    if not Path(place).exists():
+        raise InputError(f"{place}: no such file", _FORMS)
+    model = api.open_model(place)
+    if executor == INTERPRETER:
+        return OnInterpreter(text, model, Path(place))
+    return OnOnnxruntime(text, model, Path(place), level or None)
+
+
+def distinct(sides: list[Recorded | Target]) -> list[Recorded | Target]:
+    """The sides by the names of their files, where those tell them apart, else by number."""
+    short = [side.label.rpartition("/")[2] for side in sides]
+    if len(set(short)) == len({side.label for side in sides}):
+        sides = [replace(side, label=label) for side, label in zip(sides, short, strict=True)]  # type: ignore[type-var]
+    taken: dict[str, int] = {}
+    found = []
+    for side in sides:
+        taken[side.label] = count = taken.get(side.label, 0) + 1
+        found.append(replace(side, label=f"{side.label} #{count}") if count > 1 else side)  # type: ignore[type-var]
+    return found
+
+
+def _feeds(source: Path, settings: Settings) -> Path | None:
+    """The feeds asked for, else the test data of a model that was given as a folder."""
+    if settings.feeds or settings.batch is not None or settings.dims or not source.is_dir():
+        return settings.feeds
+    return next(iter(sorted(source.glob("test_data_set_*"))), None)
