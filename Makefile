@@ -1,5 +1,6 @@
 # make demo   install the core into .venv, profile the model that ships, write a table and a chart
 # make test   install what the tests need; lint, types, import arrows, tests
+# make test-bounds  the compiled sums with numba's checks of indices (code written by hand has none)
 # make bench  the figures of benchmarks/README.md (on a quiet machine)
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-bounds lint bench clean
 
 demo: .venv/core
 	mkdir -p demo
@@ -20,6 +21,10 @@ demo: .venv/core
 
 test: lint
 	$(BIN)/python -m pytest
+
+# Checked code goes to a cache of its own: numba's index does not know about the checks.
+test-bounds: .venv/all
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/numba-bounds $(BIN)/python -m pytest tests/interpreter/arithmetic
 
 lint: .venv/all
 	$(BIN)/ruff check .

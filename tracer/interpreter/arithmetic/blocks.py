@@ -56,7 +56,7 @@ def observed(given: Operands, terms: Terms, accumulator: Accumulator) -> Excursi
     final, low, high = (memory.empty(given.shape, np.int64) for _ in range(3))
     if not final.size:
         return Excursions(final, low, high)
-    plan = _program(given, terms, accumulator)
+    plan = None if accumulator.order.reorders else program(accumulator.order, terms)
     if plan is None:
         return _by_oracle(given, terms, accumulator, oracle.observe, Excursions)
     bites = _bites(given, accumulator)
@@ -79,7 +79,7 @@ def emulated(given: Operands, terms: Terms, accumulator: Accumulator) -> Clipped
     values, events = (memory.empty(given.shape, np.int64) for _ in range(2))
     if not values.size:
         return Clipped(values, events)
-    plan = _program(given, terms, accumulator)
+    plan = None if accumulator.order.reorders else program(accumulator.order, terms)
     if plan is None:
         return _by_oracle(given, terms, accumulator, oracle.emulate, Clipped)
     start, end = _ends(given, accumulator)
@@ -109,11 +109,6 @@ def alters(given: Operands, accumulator: Accumulator, terms: Terms) -> bool:
         return True
     own = min((1 << bits - 1 for bits in plan.bits if bits is not None), default=LIMIT)
     return given.bound >= own
-
-
-def _program(given: Operands, terms: Terms, accumulator: Accumulator) -> Program | None:
-    order = accumulator.order
-    return None if order.reorders else program(order, terms)
 
 
 def _ends(given: Operands, accumulator: Accumulator) -> tuple[Array, Array | None]:
@@ -216,7 +211,7 @@ def _dense_clip(
     lane, panels = _dense(given, plan, bits)
     low, high = np.clip(accumulator.range, *signed_range(bits)).tolist()
     full = bits == 16 and (low, high) == signed_range(16)
-    slack = _slack(given, kernels.ROWS)
+    slack = 2 * given.terms_of(kernels.ROWS)
     slack[2 * slack > high - low] = -1
 
     width, flat = given.shape[1], [out.reshape(-1) for out in outs]
@@ -229,12 +224,6 @@ def _dense_clip(
                      *flat, some.start * width + part.start, width)  # fmt: skip
 
     _shared_out(given, panels, block)
-
-
-def _slack(given: Operands, band: int) -> Array:
-    """Twice the largest product of each `band` of rows."""
-    filled = np.pad(given.largest, (0, -len(given.largest) % band))
-    return 2 * given.factors[1] * filled.reshape(-1, band).max(1)
 
 
 def _dense_extremes(

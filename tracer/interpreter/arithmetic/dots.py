@@ -53,7 +53,7 @@ def narrowed(
 def clip(
     left: Array, right: Array, bias: Array | None, terms: Terms, accumulator: Accumulator
 ) -> Clipped:
-    """What `emulate` gives, skipping what cannot overflow; its cost nears that of a product.
+    """What `emulate` gives, by float products where they show that nothing can overflow.
 
     Sums are emulated where the products of either sign, added up, could leave the range.
     """

@@ -30,7 +30,8 @@ __all__ = ["COLUMNS_16", "COLUMNS_32", "GROUP", "ROWS"]
 
 CHUNK = 128
 """Terms after which a tile is looked at; its part of the panel stays in the first-level cache."""
-_ROWS_PACKED = 64
+_ROWS_PACKED = 4
+"""Rows whose lines stay in the cache, also where the stride of the source is a power of two."""
 
 SOURCES = (types.int8, types.uint8, types.int16, types.int32, types.int64)
 """Types of operands."""
