@@ -45,6 +45,11 @@ class Operands:
         """A magnitude that no product exceeds."""
         return self.factors[0] * self.factors[1]
 
+    def terms_of(self, band: int) -> Array:
+        """The same for each `band` of rows, int64."""
+        filled = np.pad(self.largest, (0, -len(self.largest) % band))
+        return self.factors[1] * filled.reshape(-1, band).max(1)
+
 
 def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Operands:
     """Operands that fit each other and 64 bits. Raises ModelError."""

@@ -30,11 +30,6 @@ class Integers:
     high: int
     constant: bool = False
 
-    def terms_of(self, band: int) -> Array:
-        """The same for each `band` of rows, int64."""
-        filled = np.pad(self.largest, (0, -len(self.largest) % band))
-        return self.factors[1] * filled.reshape(-1, band).max(1)
-
 
 class Operand(Protocol):
     """A float tensor that is integers times steps."""
