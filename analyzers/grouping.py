@@ -13,8 +13,17 @@ if TYPE_CHECKING:
 SUMMED = (
     "calls", "time_us", "time_us_raw", "time_share", "macs", "adds", "muls", "flops", "params",
     "param_bytes", "bytes_read", "bytes_written",
+    "outputs", "overflow_outputs", "transient_outputs", "persistent_outputs", "saturation_events",
+    "outputs_changed",
 )  # fmt: skip
 """Columns that add up over nodes; a sum of missing values alone is missing."""
+
+EXTREMES = {
+    "acc_min": "min", "acc_max": "max", "final_min": "min", "final_max": "max",
+    "bits_observed": "max", "bits_guaranteed": "max", "bits_datatype": "max",
+    "max_abs_error": "max",
+}  # fmt: skip
+"""Columns of which the worst of all nodes counts."""
 
 UNKNOWN_MODULE, ROOT = "(no module)", "(root)"
 
@@ -80,5 +89,10 @@ def grouped(nodes: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:
-    columns = [*SUMMED, "nodes"]
-    return rows.groupby(key, sort=False)[columns].sum(min_count=1).reset_index()
+    groups = rows.groupby(key, sort=False)
+    summed = groups[[*SUMMED, "nodes"]].sum(min_count=1)
+    worst = groups.agg(EXTREMES)
+    # A group is guaranteed what all its narrow nodes are.
+    guaranteed = groups["bits_guaranteed"].count() == groups["bits"].count()
+    worst["bits_guaranteed"] = worst["bits_guaranteed"].where(guaranteed)
+    return summed.join(worst).reset_index()

@@ -41,6 +41,13 @@ def read(accumulator: str, fixed: str | None = None, like: Accumulator | None = 
     return Policy(tuple(_accumulators(accumulator, like)), given)
 
 
+def policy(given: int | str | Path | Accumulator | Policy) -> Policy:
+    """A policy from whatever says one: a width, what `read` takes, an accumulator for all."""
+    if isinstance(given, Policy):
+        return given
+    return Policy.of(given) if isinstance(given, Accumulator) else read(str(given))
+
+
 def _accumulators(text: str, like: Accumulator) -> Iterator[Entry[Accumulator]]:
     for entry, pattern, bits in _entries(text, f"A policy is {_EXAMPLE}."):
         if not (bits.isascii() and bits.isdigit() and len(bits) <= _DIGITS):
