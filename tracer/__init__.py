@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracer.api import count, interpret, profile
+    from tracer.interpreter.arithmetic.accumulator import Accumulator
+    from tracer.interpreter.arithmetic.policy import Policy
     from tracer.interpreter.interpreter import Interpreter
     from tracer.store import load
 
 __version__ = "0.1.0"
-__all__ = ["Interpreter", "count", "interpret", "load", "profile"]
+__all__ = ["Accumulator", "Interpreter", "Policy", "count", "interpret", "load", "profile"]
 
 _HOMES = {
     "profile": "tracer.api",
     "count": "tracer.api",
     "interpret": "tracer.api",
     "load": "tracer.store",
+    "Accumulator": "tracer.interpreter.arithmetic.accumulator",
+    "Policy": "tracer.interpreter.arithmetic.policy",
     "Interpreter": "tracer.interpreter.interpreter",
 }
 

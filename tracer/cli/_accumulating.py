@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzers.grouping import GROUPINGS
+from analyzers.views import ViewOptions
+from tracer.cli._options import PathName
 from tracer.errors import UsageError
+from tracer.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
+    from tracer.cli._output import Output
+    from tracer.inputs import FeedSet
     from tracer.interpreter.arithmetic.policy import Policy
+    from tracer.model import Model
+    from tracer.trace import Trace
 
 OVERFLOWS = ("saturate", "symmetric", "wrap", "zero", "error")
 BIASES = ("first", "last")
@@ -37,13 +44,17 @@ _OPTIONS = (
     click.option("--fixed", default=None, metavar="FORMATS",
                  help="Fixed-point numbers for the floats of a graph, bits:fraction bits, for "
                       "activations/weights: 8:5, 'conv1=16:8,*=8:5/8:7'."),
+    click.option("--certificate", type=PathName(), default=None, metavar="FILE.json",
+                 help="Write a certificate that on these inputs nothing overflows; if something "
+                      "does, the exit code is 1."),
     click.option("--by", type=click.Choice(tuple(GROUPINGS)), default=None,
                  help="Fold rows by operator or module."),
     click.option("--top", type=click.IntRange(min=0), default=None,
                  help="Rows to show; 0 for all  [default: 20]"),
 )  # fmt: skip
 _NAMES = frozenset({
-    "accumulator", "overflow", "order", "bias", "product_bits", "magnitude", "fixed", "by", "top",
+    "accumulator", "overflow", "order", "bias", "product_bits", "magnitude", "fixed",
+    "certificate", "by", "top",
 })  # fmt: skip
 _ANY = 32
 """A width that every entry of a policy replaces."""
@@ -56,6 +67,7 @@ class Accumulating:
     policy: Policy
     by: str
     top: int | None
+    certificate: Path | None
 
     def run(
         self,
@@ -66,30 +78,70 @@ class Accumulating:
         as_json: bool,
         force: bool,
     ) -> None:
-        """Run the model, and show and write what was counted; `asked` is for `api.interpret`."""
-        from analyzers.views import ViewOptions
+        """Run the model, and show and write what was counted; `asked` is for `api.interpret`.
+
+        Raises ThresholdError at the end where a certificate is wanted and cannot be given.
+        """
         from tracer import api
-        from tracer.cli import _output, _progress, _values
+        from tracer.cli import _progress, _values
         from tracer.executors.reference import Options
 
-        tables = [output for output in outputs if not _values.named(output)]
-        place = _values.place([output for output in outputs if _values.named(output)], force)
-        shown = _output.Output(
-            _output.targets(tables, as_json, force=force), ViewOptions(self.by, self.top)
-        )
-        writer = None if place is None else _values.Writer(place, api.open_model(model))
+        shown, place = self._targets(outputs, as_json, force)
+        opened = api.open_model(model)
+        writer = None if place is None else _values.Writer(place, opened)
+        witness = None if self.certificate is None else _Witness(opened, self.certificate)
+        receivers = [each.receive for each in (writer, witness) if each is not None]
         with _progress.progress() as report:
             trace = api.interpret(
                 model,
                 accumulator=self.policy,
                 options=Options(threads=threads),
                 progress=report,
-                receive=None if writer is None else writer.receive,
+                receive=lambda feedset, made: [to(feedset, made) for to in receivers],
                 **asked,
             )
         if writer is not None:
             writer.finish()
         shown.emit(trace)
+        if witness is not None:
+            witness.finish(trace)
+
+    def _targets(
+        self, outputs: Sequence[str], as_json: bool, force: bool
+    ) -> tuple[Output, Path | None]:
+        """Where the tables and where the model's outputs go, checked before any work."""
+        from tracer.cli import _output, _values
+
+        tables = [output for output in outputs if not _values.named(output)]
+        place = _values.place([output for output in outputs if _values.named(output)], force)
+        if self.certificate is not None:
+            check_writable(self.certificate, force)
+        targets = _output.targets(tables, as_json, force=force)
+        return _output.Output(targets, ViewOptions(self.by, self.top)), place
+
+
+class _Witness:
+    """Sees all inputs, and certifies that nothing overflowed on them."""
+
+    def __init__(self, model: Model, path: Path) -> None:
+        from tracer.interpreter.arithmetic.certificate import Data
+
+        self._model = model
+        self._path = path
+        self._data = Data()
+
+    def receive(self, feedset: FeedSet, outputs: Sequence[Any]) -> None:
+        """Take in the inputs of one batch."""
+        self._data.add(feedset.feeds)
+
+    def finish(self, trace: Trace) -> None:
+        """Write the certificate, and say so. Raises ThresholdError where something overflowed."""
+        from tracer.interpreter.arithmetic.certificate import certificate
+
+        tallies = {sums.node: sums.tally for run in trace.runs for sums in run.sums}
+        given = certificate(self._model, self._data, tallies)
+        write_atomically(self._path, given.to_json())
+        click.echo(f"wrote {self._path}: nothing overflows on these inputs", err=True)
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -120,8 +172,9 @@ def _accumulating(accumulator: str, said: dict[str, Any]) -> Accumulating:
     from tracer.interpreter.arithmetic.policy_text import read
 
     by, top, fixed = said.pop("by", "node"), said.pop("top", None), said.pop("fixed", None)
+    certificate = said.pop("certificate", None)
     if said.pop("magnitude", False):
         said["convention"] = "magnitude"
     if "order" in said:
         said["order"] = orders.named(said["order"])
-    return Accumulating(read(accumulator, fixed, Accumulator(_ANY, **said)), by, top)
+    return Accumulating(read(accumulator, fixed, Accumulator(_ANY, **said)), by, top, certificate)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracer.limits import Limits
     from tracer.model import Model
 
-Receive = Callable[["FeedSet", Sequence[Any]], None]
+Receive = Callable[["FeedSet", Sequence[Any]], object]
 """Is handed the feeds and the outputs of every batch."""
 
 

@@ -10,6 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 import tracer
+import tracer.api
 import tracer.cli
 from tests.graphs import integers, residual
 from tests.interpreter.models import onnxruntime
@@ -151,6 +152,24 @@ def test_overflow_can_be_an_error(model, file, capfd):
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert "node 'c' (ConvInteger" in err
     assert "[-2048, 2047], the range of 12 bits" in err
+
+
+def test_a_certificate_says_that_nothing_overflows(model, file, feeds, capfd, tmp_path):
+    from tracer.interpreter.arithmetic.certificate import Certificate, Data
+
+    target = tmp_path / "c.json"
+    args = (model, "--inputs", file, "--certificate", target)
+    code, out, err = run(capfd, *args, "--accumulator", 15)
+    assert (code, target.exists()) == (1, False)
+    assert "bits hold every partial sum seen" in out
+    assert "node 'c' overflows 15 bits" in err
+    code, _, err = run(capfd, *args, "--accumulator", 22)
+    assert (code, "nothing overflows on these inputs" in err) == (0, True)
+    found, data = Certificate.from_json(target.read_bytes()), Data()
+    data.add(feeds)
+    found.check(tracer.api.open_model(model), data)
+    assert set(found.nodes) == {"c", "m"}
+    assert run(capfd, *args, "--accumulator", 22)[0] == 3  # it exists
 
 
 @pytest.mark.parametrize(
