@@ -8,7 +8,8 @@ import pytest
 from onnx import helper
 
 from benchmarks import _networks as networks
-from tests.interpreter.models import onnxruntime, parsed, single
+from tests import graphs
+from tests.interpreter.models import normal, onnxruntime, parsed, single
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.interpreter import values
 from tracer.interpreter.interpreter import Interpreter
@@ -230,3 +231,15 @@ def test_random_operators_give_the_same_bits_in_every_run():
     runs = [Interpreter(model).run(None, {"x": np.zeros((3, 4), np.float32)})[0] for _ in "ab"]
     np.testing.assert_array_equal(*runs)
     assert runs[0].std() > 0.1
+
+
+def test_a_run_can_go_on_from_any_step():
+    feeds = {"x": normal(2, 3, 16, 16)}
+    interpreter = Interpreter(graphs.residual())
+    whole = interpreter.run(None, feeds)
+    begun = interpreter.begin(feeds)
+    for stop in range(len(interpreter.steps) + 1):
+        alive = interpreter.advance(begun, 0, stop)
+        done = interpreter.advance(alive, stop)
+        for ours, expected in zip(interpreter.outputs(done), whole, strict=True):
+            np.testing.assert_array_equal(ours, expected)

@@ -93,6 +93,18 @@ class Execution:
         self._budget.release(sum(values.nbytes(value) for value in frame.values.values()))
         return outputs
 
+    def part(
+        self, plan: Plan, alive: Mapping[str, Value], start: int, stop: int
+    ) -> dict[str, Value]:
+        """The values alive after step `stop` - 1, from those alive before step `start`."""
+        frame = Frame(plan, None)
+        with self._budget.nested():
+            for name, value in alive.items():
+                self._store(frame, name, value)
+            for step in plan.steps[start:stop]:
+                self._node(step, frame)
+        return {name: value for name, value in frame.values.items() if name}
+
     def _node(self, step: Step, frame: Frame) -> None:
         inputs = [frame.read(name) for name in step.node.proto.input]
         for observer in self._observers:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from tracer.interpreter.plan import Around, Planner
 from tracer.interpreter.registry import Operator, Registry
 from tracer.interpreter.values import Array, Value
 from tracer.limits import Limits, enforced
-from tracer.model import Model
+from tracer.model import Model, Node
 
 if TYPE_CHECKING:
     import onnx
@@ -70,6 +71,11 @@ class Interpreter:
         """The outputs, as the model declares them."""
         return tuple(self.model.graph.output)
 
+    @property
+    def steps(self) -> tuple[Node, ...]:
+        """The nodes of the main graph in the order they run."""
+        return tuple(step.node for step in self._plan.steps)
+
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Value]) -> list[Value]:
         """Outputs by name (None: all of them, in order) for `feeds` by input name.
 
@@ -79,16 +85,44 @@ class Interpreter:
         """
         wanted = self._wanted(output_names)
         given = self._feeds(feeds)
+        with self._running() as execution:
+            outputs = execution.graph(self._plan, given, None)
+        made = dict(zip(self._plan.outputs, outputs, strict=True))
+        return [_own(made[name]) for name in wanted]
+
+    def begin(self, feeds: Mapping[str, Value]) -> dict[str, Value]:
+        """The values alive before the first step; raises as `run` does."""
+        return dict(zip(self._plan.inputs, self._feeds(feeds), strict=True))
+
+    def advance(
+        self, alive: Mapping[str, Value], start: int, stop: int | None = None
+    ) -> dict[str, Value]:
+        """The values alive before step `stop` (None: after the last), from those before `start`.
+
+        Outputs of the graph stay alive. What is returned may be kept, and used again to go on
+        from there; it must not be written into.
+        """
+        last = len(self._plan.steps) if stop is None else stop
+        with self._running() as execution:
+            return execution.part(self._plan, alive, start, last)
+
+    def outputs(self, alive: Mapping[str, Value]) -> list[Value]:
+        """The outputs of the graph among the values alive after the last step."""
+        return [
+            alive[name] if name in alive else self._plan.weights[name]
+            for name in self._plan.outputs
+        ]
+
+    @contextmanager
+    def _running(self) -> Iterator[Execution]:
         with (
             enforced(self.limits) as budget,
             parallel.threads(self._threads),
             announced(self._progress),
             memory.pooled(),
         ):
-            outputs = Execution(self.model, self._observers, budget).graph(self._plan, given, None)
+            yield Execution(self.model, self._observers, budget)
         self.peak_bytes = budget.peak
-        made = dict(zip(self._plan.outputs, outputs, strict=True))
-        return [_own(made[name]) for name in wanted]
 
     def _wanted(self, names: Sequence[str] | None) -> Sequence[str]:
         unknown = sorted(set(names or ()) - set(self._plan.outputs))

@@ -9,14 +9,24 @@ from hypothesis import strategies as st
 
 from tests.interpreter.models import quick
 from tracer.interpreter.arithmetic import bins
-from tracer.interpreter.arithmetic.accumulator import needed
+from tracer.interpreter.arithmetic.accumulator import Accumulator, needed
+from tracer.interpreter.arithmetic.sums import Excursions
+from tracer.interpreter.arithmetic.tally import Tally
 
 LIMITS = [int(limit) for limit in bins.edges()]
 LARGE = st.integers(0, 63).flatmap(lambda k: st.integers(-(1 << k), (1 << k) - 1))
 
 
+def tallied(numbers):
+    """A tally of sums that are these numbers, and nothing else."""
+    sums = np.array([numbers], np.int64)
+    tally = Tally.empty(1, Accumulator(64))
+    tally.add(slice(0, 1), Excursions(sums, sums, sums))
+    return tally
+
+
 def place(number):
-    return int(bins.count(bins.keys(np.array([number]))).argmax())
+    return int(tallied([number]).final_histogram.argmax())
 
 
 def test_limits_are_whole_increasing_and_mirrored():
@@ -47,9 +57,11 @@ def test_counts_are_those_of_a_search(numbers):
     expected = np.zeros(len(LIMITS) - 1, int)
     for number in numbers:
         expected[bisect_right(LIMITS, number) - 1] += 1
-    keys = bins.keys(np.array(numbers))
-    assert bins.count(keys).tolist() == expected.tolist()
-    assert bins.widths(keys).tolist() == needed(np.array(numbers)).tolist()
+    tally = tallied(numbers)
+    for counts in (tally.final_histogram, tally.low_histogram, tally.high_histogram):
+        assert counts.tolist() == expected.tolist()
+    widths = np.bincount(needed(np.array(numbers)), minlength=66)
+    assert tally.final_widths[0].tolist() == tally.prefix_widths[0].tolist() == widths.tolist()
 
 
 @quick

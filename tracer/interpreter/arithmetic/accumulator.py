@@ -44,13 +44,18 @@ class Accumulator:
         _one_of("overflow", self.overflow, get_args(Overflow))
         _one_of("bias", self.bias, get_args(Bias))
         _one_of("convention", self.convention, get_args(Convention))
-        widest = WIDEST - (self.convention == "magnitude")
+        widest = self.widest
         for what, bits in (("an accumulator", self.bits), ("a product", self.product_bits)):
             if bits is not None and not NARROWEST <= bits <= widest:
                 raise UsageError(
                     f"{what} of {bits} bits",
                     f"Widths from {NARROWEST} to {widest} are possible with '{self.convention}'.",
                 )
+
+    @property
+    def widest(self) -> int:
+        """The largest width there is."""
+        return WIDEST - (self.convention == "magnitude")
 
     @property
     def range(self) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,7 +50,8 @@ class Narrowing:
 
     def __init__(self, model: Model, policy: Policy) -> None:
         self._model = model
-        self._narrow: dict[str, tuple[Summing, Meter]] = {}
+        self._summings: dict[str, Summing] = {}
+        self._meters: dict[str, Meter] = {}
         self._why_not: dict[str, str] = {}
         rules = policy.assign(model.nodes)
         units = Units(model)
@@ -64,22 +65,33 @@ class Narrowing:
         """Nodes that sum, and that the policy names, but that have no integer arithmetic."""
         return tuple(f"not narrowed: {node}: {why}" for node, why in self._why_not.items())
 
+    @property
+    def meters(self) -> Mapping[str, Meter]:
+        """What measures each narrow node now, by its key, in the order of the model."""
+        return self._meters
+
+    def renew(self, bits: Mapping[str, int]) -> None:
+        """Begin the statistics again, with other widths for the nodes that `bits` names."""
+        for key, meter in self._meters.items():
+            accumulator = replace(meter.accumulator, bits=bits.get(key, meter.accumulator.bits))
+            self._meters[key] = Meter(accumulator, meter.keeping)
+
     def accumulations(self) -> Mapping[str, Accumulation]:
         """By node key, in the order of the model; nodes that have not run are left out."""
-        found = ((node, self._narrow.get(node.key)) for node in self._model.nodes)
         return {
-            node.key: _accumulation(node, narrow[1])
-            for node, narrow in found
-            if narrow is not None and narrow[1].tally is not None
+            node.key: _accumulation(node, self._meters[node.key])
+            for node in self._model.nodes
+            if node.key in self._meters and self._meters[node.key].tally is not None
         }
 
     def kernel(self, node: Node, plain: Kernel) -> Kernel:
         """What computes `node`: `plain` where no policy names it."""
-        if node.key not in self._narrow:
+        summing = self._summings.get(node.key)
+        if summing is None:
             return plain
-        summing, meter = self._narrow[node.key]
 
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
+            meter = self._meters[node.key]
             sums = summing(inputs, meter)
             if not meter.keeping:
                 return (sums.restore(sums.integers),)
@@ -97,7 +109,8 @@ class Narrowing:
         except UnfitError as reason:
             self._why_not[node.key] = str(reason)
         else:
-            self._narrow[node.key] = summing, Meter(rule.accumulator, rule.format is None)
+            self._summings[node.key] = summing
+            self._meters[node.key] = Meter(rule.accumulator, rule.format is None)
 
     def _check(self, rules: Mapping[str, Rule]) -> None:
         """Every entry of the policy narrows a node at least."""
@@ -105,7 +118,7 @@ class Narrowing:
         for key, rule in rules.items():
             entries[id(rule.accumulator)].append(key)
         for keys in entries.values():
-            if not any(key in self._narrow for key in keys):
+            if not any(key in self._summings for key in keys):
                 raise self._nothing(keys)
 
     def _nothing(self, keys: Sequence[str]) -> ModelError:

@@ -7,12 +7,13 @@ seen at its own width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from tracer.errors import InputError, UsageError
+from tracer.interpreter import compiled
 from tracer.interpreter.arithmetic import bins
 from tracer.interpreter.arithmetic.accumulator import NARROWEST, WIDEST, Accumulator
 from tracer.interpreter.arithmetic.sums import Clipped, Excursions
@@ -123,57 +124,42 @@ class Tally:
         Errors are held against `exact`, which is the final sum unless products had a width of
         their own.
         """
-        first = channels.indices(len(self.outputs))[0]
-        for y, x in _blocks(seen.final.shape):
-            place = slice(first + y.start, first + y.stop)
-            low, high, final = seen.low[y, x], seen.high[y, x], seen.final[y, x]
-            self._add_extremes(place, low, high, final)
-            overflowing = self._add_widths(place, low, high, final)
-            if clipped is not None:
-                self.saturation_events[place] += clipped.events[y, x].sum(1)
-                meant = final if exact is None else exact[y, x]
-                self._add_errors(place, clipped.values[y, x], meant)
-            else:
-                self.missing[place] += overflowing
+        part = self._of(seen, clipped, exact)
+        for name in _quantities():
+            mine = getattr(self, name)
+            place = slice(None) if name.endswith("_histogram") else channels
+            mine[place] = _JOIN.get(name, np.add)(mine[place], getattr(part, name))
+        _carry(self.error_sum[channels])
 
-    def _add_extremes(self, place: slice, low: Array, high: Array, final: Array) -> None:
-        self.outputs[place] += final.shape[1]
-        for name, found in (
-            ("acc_min", low.min(1)),
-            ("acc_max", high.max(1)),
-            ("final_min", final.min(1)),
-            ("final_max", final.max(1)),
-        ):
-            mine = getattr(self, name)[place]
-            _JOIN[name](mine, found, out=mine)
-
-    def _add_widths(self, place: slice, low: Array, high: Array, final: Array) -> Array:
-        """Count bins and widths, and return how many of each row overflow."""
-        lows, highs, finals = bins.keys(low), bins.keys(high), bins.keys(final)
-        self.low_histogram[:] += bins.count(lows)
-        self.high_histogram[:] += bins.count(highs)
-        self.final_histogram[:] += bins.count(finals)
-        if self.accumulator.overflow == "symmetric":
-            lows, finals = bins.keys(-low), bins.keys(np.abs(final))
-        prefixes = _by_row(np.maximum(bins.widths(lows), bins.widths(highs)))
-        self.prefix_widths[place] += prefixes
-        self.final_widths[place] += _by_row(bins.widths(finals))
-        return prefixes[:, self._register(self.accumulator.bits) + 1 :].sum(1)
+    def _of(self, seen: Excursions, clipped: Clipped | None, exact: Array | None) -> Tally:
+        """A tally of these outputs alone, whose rows are its channels."""
+        part = Tally.empty(len(seen.final), self.accumulator)
+        if not seen.final.size:
+            return part
+        kernels = compiled.loaded("tally")
+        low, high, final = (_wide(array) for array in (seen.low, seen.high, seen.final))
+        kernels.spread(
+            low, high, final, self.accumulator.overflow == "symmetric", bins.FRACTION,
+            part.prefix_widths, part.final_widths,
+            part.low_histogram, part.high_histogram, part.final_histogram,
+        )  # fmt: skip
+        part.outputs[:] = final.shape[1]
+        part.acc_min[:], part.acc_max[:] = low.min(1), high.max(1)
+        part.final_min[:], part.final_max[:] = final.min(1), final.max(1)
+        if clipped is None:
+            above = self._register(self.accumulator.bits) + 1
+            part.missing[:] = part.prefix_widths[:, above:].sum(1)
+            return part
+        part.saturation_events[:] = clipped.events.sum(1)
+        meant = final if exact is None else _wide(exact)
+        kernels.errors(
+            _wide(clipped.values), meant, part.outputs_changed, part.max_abs_error, part.error_sum
+        )
+        return part
 
     def _register(self, bits: int) -> int:
         """Bits of the register, where `bits` may leave out the sign."""
         return bits + (self.accumulator.convention == "magnitude")
-
-    def _add_errors(self, place: slice, values: Array, exact: Array) -> None:
-        if np.array_equal(values, exact):
-            return
-        errors = np.abs(values - exact)
-        self.outputs_changed[place] += np.count_nonzero(errors, axis=1)
-        largest = self.max_abs_error[place]
-        np.maximum(largest, errors.max(1), out=largest)
-        self.error_sum[place, 0] += (errors >> 32).sum(1)
-        self.error_sum[place, 1] += (errors & 0xFFFFFFFF).sum(1)
-        _carry(self.error_sum[place])
 
     def merge(self, other: Tally) -> None:
         """Take in another tally of the same node.
@@ -239,20 +225,8 @@ def _shape(name: str, channels: int) -> tuple[int, ...]:
     return (channels, *columns.get(name, ()))
 
 
-def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
-    rows, columns = shape
-    wide = max(min(columns, _BLOCK), 1)
-    high = _BLOCK // wide
-    for y in range(0, rows, high):
-        for x in range(0, columns, wide):
-            yield slice(y, min(y + high, rows)), slice(x, x + wide)
-
-
-def _by_row(bits: Array) -> Array:
-    """Count each width in each row: (rows, 66)."""
-    rows = len(bits)
-    places = bits + _WIDTHS * np.arange(rows)[:, None]
-    return np.bincount(places.ravel(), minlength=rows * _WIDTHS).reshape(rows, _WIDTHS)
+def _wide(array: Array) -> Array:
+    return np.ascontiguousarray(array, np.int64)
 
 
 def _carry(sums: Array) -> None:

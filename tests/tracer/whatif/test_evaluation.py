@@ -1,0 +1,112 @@
+"""Evaluations that use what earlier runs showed, against runs of everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tests import graphs
+from tracer import loading
+from tracer.interpreter.arithmetic.accumulator import Accumulator
+from tracer.interpreter.arithmetic.narrow import Narrowing
+from tracer.interpreter.arithmetic.orders import named
+from tracer.interpreter.arithmetic.policy_text import read
+from tracer.interpreter.interpreter import Interpreter
+from tracer.whatif.evaluation import Evaluator
+
+QUANTISED = """
+<ir_version: 9, opset_import: ["": 20]>
+residual (float[N,2,6,6] x) => (float[N,10] y) {
+  xq = QuantizeLinear (x, s, z)
+  xd = DequantizeLinear (xq, s, z)
+  w1 = DequantizeLinear (q1, s, z)
+  c1 = Conv <pads = [1,1,1,1]> (xd, w1)
+  r1 = Relu (c1)
+  aq = QuantizeLinear (r1, t, z)
+  ad = DequantizeLinear (aq, t, z)
+  w2 = DequantizeLinear (q2, s, z)
+  c2 = Conv <pads = [1,1,1,1]> (ad, w2)
+  sum = Add (c2, r1)
+  bq = QuantizeLinear (sum, t, z)
+  bd = DequantizeLinear (bq, t, z)
+  flat = Flatten (bd)
+  w3 = DequantizeLinear (q3, s, z)
+  y = Gemm <transB = 1> (flat, w3)
+}
+"""
+
+
+@dataclass(frozen=True)
+class Batch:
+    inputs: dict[str, np.ndarray]
+
+
+def model():
+    random = np.random.default_rng(3)
+    weights = {"q1": (3, 2, 3, 3), "q2": (3, 3, 3, 3), "q3": (10, 108)}
+    stored = {n: random.integers(-40, 41, shape).astype(np.int8) for n, shape in weights.items()}
+    stored |= {"s": np.float32(0.05), "t": np.float32(1.5), "z": np.int8(0)}
+    return loading.from_proto(graphs.parse(QUANTISED, **stored))
+
+
+def batches():
+    random = np.random.default_rng(7)
+    sizes = (0.02, 0.3, 1, 3, 0.1)
+    return [Batch({"x": random.normal(0, s, (4, 2, 6, 6)).astype(np.float32)}) for s in sizes]
+
+
+def score(outputs, batch, wide):
+    return (outputs[0] * np.arange(1, 11)).sum(1) + wide[0][:, 0]
+
+
+def everything(policy):
+    """Scores, and the statistics of each node, of running all the data."""
+    loaded = model()
+    narrowing = Narrowing(loaded, policy)
+    interpreter = Interpreter(loaded, around=narrowing.kernel)
+    wide = Interpreter(loaded)
+    scores = [
+        score(interpreter.run(None, b.inputs), b, wide.run(None, b.inputs)) for b in batches()
+    ]
+    return float(np.concatenate(scores).mean()), narrowing.accumulations()
+
+
+@pytest.mark.parametrize("memory", [0, 3000, 1 << 30])
+@pytest.mark.parametrize("order", ["sequential", "tree"])
+def test_an_evaluation_is_what_running_everything_gives(memory, order):
+    like = Accumulator(64, order=named(order))
+    evaluator = Evaluator(model(), read("*=64", like=like), batches, score, memory=memory)
+    keys = evaluator.nodes
+    assert evaluator.baseline.samples == 20
+    for widths in [(64, 64, 64), (16, 64, 12), (11, 13, 14), (9, 9, 9), (12, 10, 12)]:
+        bits = dict(zip(keys, widths, strict=True))
+        made = evaluator.evaluate(bits)
+        text = ",".join(f"{key}={width}" for key, width in bits.items())
+        expected, accumulations = everything(read(text, like=like))
+        assert made.score == expected
+        for key, found in accumulations.items():
+            overflow = found.tally.overflow(bits[key])
+            mine = made.overflows[key]
+            assert mine.outputs == overflow.outputs.sum()
+            assert mine.overflow_outputs == overflow.overflow_outputs.sum()
+            assert mine.transient_outputs == overflow.transient_outputs.sum()
+            assert mine.persistent_outputs == overflow.persistent_outputs.sum()
+            assert mine.saturation_events == found.tally.saturation_events.sum()
+            assert mine.outputs_changed == found.tally.outputs_changed.sum()
+
+
+def test_the_baseline_tells_every_width():
+    evaluator = Evaluator(model(), read("64"), batches, score)
+    _, accumulations = everything(read("64"))
+    for key, found in evaluator.baseline.accumulations.items():
+        for name, array in found.tally.arrays().items():
+            np.testing.assert_array_equal(array, accumulations[key].tally.arrays()[name])
+    widest = evaluator.baseline.needed.max(0)
+    safe = evaluator.evaluate(dict(zip(evaluator.nodes, widest, strict=True)))
+    assert safe.score == evaluator.baseline.score
+    assert not any(found.overflow_outputs for found in safe.overflows.values())
+    for place, key in enumerate(evaluator.nodes):
+        tight = evaluator.evaluate({key: int(widest[place]) - 1})
+        assert tight.overflows[key].overflow_outputs > 0

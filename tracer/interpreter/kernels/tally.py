@@ -1,0 +1,85 @@
+"""Sums counted: by the width they need, by the bin they lie in, by how far they are off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+_READ = types.Array(types.int64, 2, "C", readonly=True)
+_TABLE = types.Array(types.int64, 2, "C")
+_LINE = types.Array(types.int64, 1, "C")
+
+
+@intrinsic
+def _zeros_before(typingctx: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.int64), generate
+
+
+_leading_zeros: Any = _zeros_before
+"""Of a 64-bit integer."""
+
+
+@njit(types.int64(types.int64, types.boolean), nogil=True, cache=True, inline="always")
+def _width(value: int, symmetric: bool) -> int:
+    """Bits of two's complement; `symmetric` leaves out the lowest number of each width."""
+    magnitude = value ^ (value >> 63)
+    if symmetric and value < 0:
+        magnitude += 1
+    return 65 - _leading_zeros(magnitude)
+
+
+@njit(types.int64(types.int64, types.int64, types.int64), nogil=True, cache=True, inline="always")
+def _bin(value: int, fraction: int, middle: int) -> int:
+    """The bin of `bins.edges`, with 2^`fraction` to an octave, where 0 has the bin `middle`."""
+    magnitude = value ^ (value >> 63)
+    octave = max(63 - _leading_zeros(magnitude) - fraction, 0)
+    # A number of the first octaves is its own; above, each octave adds 2^fraction bins.
+    place = (magnitude >> octave) + (octave << fraction)
+    return middle + place if value >= 0 else middle - 1 - place
+
+
+@njit(
+    types.void(
+        _READ, _READ, _READ, types.boolean, types.int64, _TABLE, _TABLE, _LINE, _LINE, _LINE
+    ),
+    nogil=True,
+    cache=True,
+)
+def spread(
+    low: Any, high: Any, final: Any, symmetric: bool, fraction: int,
+    prefix_widths: Any, final_widths: Any, lows: Any, highs: Any, finals: Any,
+) -> None:  # fmt: skip
+    """Count sums (rows, n) by width, (rows, 66), and by bin, into arrays that are added to."""
+    middle = finals.size // 2
+    for row in range(final.shape[0]):
+        for i in range(final.shape[1]):
+            least, most, last = low[row, i], high[row, i], final[row, i]
+            width = max(_width(least, symmetric), _width(most, symmetric))
+            prefix_widths[row, np.uintp(width)] += 1
+            final_widths[row, np.uintp(_width(last, symmetric))] += 1
+            lows[np.uintp(_bin(least, fraction, middle))] += 1
+            highs[np.uintp(_bin(most, fraction, middle))] += 1
+            finals[np.uintp(_bin(last, fraction, middle))] += 1
+
+
+@njit(types.void(_READ, _READ, _LINE, _LINE, _TABLE), nogil=True, cache=True)
+def errors(values: Any, exact: Any, changed: Any, largest: Any, sums: Any) -> None:
+    """Count sums (rows, n) that are not exact, their largest error and the sum of all errors.
+
+    `sums` (rows, 2) are in units of 2^32 and of 1; all arrays are added to.
+    """
+    for row in range(values.shape[0]):
+        for i in range(values.shape[1]):
+            error = abs(values[row, i] - exact[row, i])
+            if error != 0:
+                changed[row] += 1
+                largest[row] = max(largest[row], error)
+                sums[row, 0] += error >> 32
+                sums[row, 1] += error & 0xFFFFFFFF

@@ -1,0 +1,209 @@
+"""How well a network does on data at given widths, without computing anything twice.
+
+A run in narrow accumulators is the run in wide ones until the first partial sum that leaves the
+range. So one run over the data that looks at the exact partial sums tells which batches nothing
+changes for, whatever the widths; the others go on from the first node that overflows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from tracer.interpreter.arithmetic.accumulator import NARROWEST
+from tracer.interpreter.arithmetic.meter import Meter
+from tracer.interpreter.arithmetic.narrow import Accumulation, Narrowing
+from tracer.interpreter.arithmetic.policy import Policy
+from tracer.interpreter.arithmetic.tally import Tally
+from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.values import Array, Value
+from tracer.limits import Limits
+from tracer.model import Model, Node
+from tracer.whatif.checkpoints import Checkpoints
+from tracer.whatif.spill import Spill
+
+Progress = Callable[[int, int, str], None]
+
+
+class Batch(Protocol):
+    """Samples that are fed at a time."""
+
+    @property
+    def inputs(self) -> Mapping[str, Value]:
+        """Arrays by input name."""
+
+
+B = TypeVar("B", bound=Batch)
+Scoring = Callable[[Sequence[Value], B, Sequence[Value]], Array]
+"""Scores (n,) of the samples of a batch: of its outputs, given those of wide accumulators."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overflows:
+    """How often the sums of a node overflowed, over all the data."""
+
+    outputs: int
+    overflow_outputs: int
+    transient_outputs: int
+    persistent_outputs: int
+    saturation_events: int
+    outputs_changed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The mean score over all samples at these widths, and the overflows of each narrow node."""
+
+    bits: Mapping[str, int]
+    score: float
+    overflows: Mapping[str, Overflows]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The run with accumulators that hold everything: the score, and what was seen of each node.
+
+    `needed` (batches, nodes), int64, are the widths that hold all partial sums of a batch.
+    """
+
+    score: float
+    samples: int
+    needed: Array
+    accumulations: Mapping[str, Accumulation]
+
+
+class Evaluator(Generic[B]):
+    """A model, a policy for its accumulators, and data to score it on.
+
+    `data` gives the same batches whenever it is called. `memory` bounds the bytes of values kept
+    between runs. Raises what `Narrowing` and `Interpreter` raise.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        policy: Policy,
+        data: Callable[[], Iterable[B]],
+        scoring: Scoring[B],
+        *,
+        memory: int = 1 << 30,
+        limits: Limits | None = None,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._narrowing = Narrowing(model, policy)
+        self._interpreter = Interpreter(
+            model, around=self._narrowing.kernel, limits=limits, threads=threads, progress=progress
+        )
+        self._data = data
+        self._scoring = scoring
+        self._kept = Checkpoints(memory)
+        self._wide = Spill()
+        self._given = {key: meter.accumulator for key, meter in self._narrowing.meters.items()}
+        self._steps = _steps(self._interpreter.steps, model, self._given)
+        self._scores: list[Array] = []
+        self.notes = self._narrowing.notes
+        self.baseline = self._measured()
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The narrow nodes in the order of the model."""
+        return tuple(self._given)
+
+    def evaluate(self, bits: Mapping[str, int]) -> Evaluation:
+        """Score the model with the nodes of `bits` at these widths, others as the policy has them.
+
+        The result is that of running all the data, bit for bit.
+        """
+        widths = {key: given.bits for key, given in self._given.items()} | dict(bits)
+        over = self.baseline.needed > np.array([widths[key] for key in self.nodes])
+        scores = list(self._scores)
+        self._narrowing.renew(widths)
+        for number, batch in enumerate(self._data()):
+            if over[number].any():
+                first = min(self._steps[self.nodes[node]] for node in np.flatnonzero(over[number]))
+                outputs = self._outputs_from(number, batch, first)
+                scores[number] = self._scoring(outputs, batch, self._wide.read(number))
+        return Evaluation(widths, float(np.concatenate(scores).mean()), self._overflows())
+
+    def _outputs_from(self, number: int, batch: B, step: int) -> list[Value]:
+        """The outputs for a batch in which nothing changes before `step`."""
+        kept = self._kept.latest(number, step)
+        start, alive = kept or (0, self._interpreter.begin(batch.inputs))
+        return self._interpreter.outputs(self._interpreter.advance(alive, start))
+
+    def _overflows(self) -> dict[str, Overflows]:
+        """Batches that were not run again have outputs, but none that overflow."""
+        return {
+            key: _overflow_of(self._narrowing.meters[key], int(found.tally.outputs.sum()))
+            for key, found in self.baseline.accumulations.items()
+        }
+
+    def _measured(self) -> Baseline:
+        """Run everything once, wide, and keep what later runs can begin from."""
+        wide = {key: given.widest for key, given in self._given.items()}
+        totals: dict[str, Tally] = {}
+        needed = []
+        for number, batch in enumerate(self._data()):
+            self._narrowing.renew(wide)
+            outputs = self._stepwise(number, batch)
+            self._wide.append(outputs)
+            self._scores.append(self._scoring(outputs, batch, outputs))
+            needed.append([_needed(meter) for meter in self._narrowing.meters.values()])
+            _add(totals, self._narrowing.meters)
+        for key, total in totals.items():
+            self._narrowing.meters[key].tally = total
+        scores = np.concatenate(self._scores)
+        return Baseline(
+            float(scores.mean()), len(scores), np.array(needed), self._narrowing.accumulations()
+        )
+
+    def _stepwise(self, number: int, batch: B) -> list[Value]:
+        """The outputs for a batch; what is alive before each narrow node is kept if it may be."""
+        alive, before = self._interpreter.begin(batch.inputs), 0
+        for step in sorted(set(self._steps.values())):
+            alive = self._interpreter.advance(alive, before, step)
+            self._kept.offer(number, step, alive)
+            before = step
+        return self._interpreter.outputs(self._interpreter.advance(alive, before))
+
+
+def _steps(main: Sequence[Node], model: Model, keys: Iterable[str]) -> dict[str, int]:
+    """The step of the main graph that each node is, or is inside of."""
+    places = {node.key: index for index, node in enumerate(main)}
+    nodes = {node.key: node for node in model.nodes}
+
+    def outermost(node: Node) -> Node:
+        return node if node.scope.owner is None else outermost(node.scope.owner)
+
+    return {key: places[outermost(nodes[key]).key] for key in keys}
+
+
+def _needed(meter: Meter) -> int:
+    return NARROWEST if meter.tally is None else int(meter.tally.bits_observed.max())
+
+
+def _add(totals: dict[str, Tally], meters: Mapping[str, Meter]) -> None:
+    for key, meter in meters.items():
+        if meter.tally is not None and key in totals:
+            totals[key].merge(meter.tally)
+        elif meter.tally is not None:
+            totals[key] = meter.tally
+
+
+def _overflow_of(meter: Meter, outputs: int) -> Overflows:
+    tally = meter.tally
+    if tally is None:
+        return Overflows(outputs, 0, 0, 0, 0, 0)
+    found = tally.overflow(meter.accumulator.bits)
+    return Overflows(
+        outputs=outputs,
+        overflow_outputs=int(found.overflow_outputs.sum()),
+        transient_outputs=int(found.transient_outputs.sum()),
+        persistent_outputs=int(found.persistent_outputs.sum()),
+        saturation_events=int(tally.saturation_events.sum()),
+        outputs_changed=int(tally.outputs_changed.sum()),
+    )
