@@ -65,20 +65,17 @@ def widths(sums: PartialSums) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from tracer.interpreter.arithmetic.accumulator import NARROWEST, WIDEST
+    from tracer.interpreter.arithmetic.accumulator import NARROWEST
 
-    enough = min(int(sums.tally.bits_observed.max(initial=NARROWEST)), _widest(sums, WIDEST))
+    enough = min(
+        int(sums.tally.bits_observed.max(initial=NARROWEST)), sums.tally.accumulator.widest
+    )
     counts = {bits: sums.tally.overflow(bits) for bits in range(NARROWEST, enough + 1)}
     rows = [
         {"bits": bits, **{name: int(getattr(count, name).sum()) for name in _COUNTED[1:]}}
         for bits, count in counts.items()
     ]
     return pd.DataFrame(rows).astype("Int64")
-
-
-def _widest(sums: PartialSums, bits: int) -> int:
-    """The widest accumulator of its convention."""
-    return bits - (sums.tally.accumulator.convention == "magnitude")
 
 
 def _row(sums: PartialSums) -> dict[str, int | None]:
