@@ -76,8 +76,9 @@ def test_the_compiled_kernels_are_announced(monkeypatch):
     Interpreter(model, progress=lambda *news: told.append(news)).run(
         None, {"a": x, "b": np.ones((256, 64), np.float32)}
     )
-    assert [news[:2] for news in told] == [(0, 1), (1, 1)]
-    assert "compiled" in told[0][2]
+    assert [news[:2] for news in told] == [(0, 1), (1, 1)] * 2
+    assert [news[2].split("'")[1] for news in told[::2]] == ["gemm", "team"]
+    assert all("compiled" in news[2] for news in told)
 
 
 def test_a_sparse_weight_is_made_dense_and_one_that_does_not_fit_is_told():

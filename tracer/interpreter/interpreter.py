@@ -51,6 +51,7 @@ class Interpreter:
         self.limits = limits or Limits()
         self.peak_bytes: int | None = None
         self._threads = threads
+        self._memory: list[memory.Pool] = []
         self._progress = progress
         self._observers = tuple(observers)
         folder = self.model.path.parent if self.model.path is not None else None
@@ -119,7 +120,7 @@ class Interpreter:
             enforced(self.limits) as budget,
             parallel.threads(self._threads),
             announced(self._progress),
-            memory.pooled(),
+            memory.pooled(self._memory),
         ):
             yield Execution(self.model, self._observers, budget)
         self.peak_bytes = budget.peak

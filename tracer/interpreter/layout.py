@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter import memory, parallel
+from tracer.interpreter import memory, tasks
 from tracer.interpreter.compiled import loaded
 from tracer.interpreter.values import Array
 from tracer.interpreter.windows import Window
+
+_BLOCK = 1 << 15
+"""Elements of a block: some 10 us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +41,9 @@ class Layout:
         return (starts + np.array(self.places, np.int64)).reshape(-1)
 
 
+@lru_cache(maxsize=1024)
 def layout(window: Window) -> Layout:
-    """The layout that the windows ask for; one or two axes."""
+    """The layout that the windows ask for; one or two axes. Remembered, for the next run."""
     strides, spread = window.strides, window.dilations
     reach = [(n - 1) * s + e for n, s, e in zip(window.out, strides, window.extent, strict=True)]
     cells = tuple(-(-n // s) for n, s in zip(reach, strides, strict=True))
@@ -61,15 +66,14 @@ def layout(window: Window) -> Layout:
     return Layout(tuple(phases), cells, places, len(phases) * plane, count, grid, width)
 
 
-def source(x: Array, window: Window, placed: Layout) -> Array:
-    """The images in the layout; a stretch is left free at the end for those who read on."""
+def source(x: Array, window: Window, placed: Layout, fill: float = 0) -> Array:
+    """The images in the layout, padding filled; who reads on finds a free stretch at the end."""
     if window.pointwise:
         return np.ascontiguousarray(x).reshape(-1)
-    kernels = loaded("gemm")
     planes = x.shape[0] * x.shape[1]
     total = planes * placed.size
     limits.allow((total,), np.float32)
-    out = memory.empty((total + kernels.STRETCH,), np.float32)
+    out = memory.empty((total + loaded("gemm").STRETCH,), np.float32)
     out[total:] = 0
     flat = np.ascontiguousarray(x).reshape(-1)
     axes = zip(x.shape[2:], placed.cells, window.strides, window.before, strict=True)
@@ -78,11 +82,8 @@ def source(x: Array, window: Window, placed: Layout) -> Array:
     if len(geometry) == 1:  # one axis is an image of one line
         geometry = np.concatenate([[[1, 1, 1, 0]], geometry])
         phases = np.concatenate([np.zeros_like(phases), phases], axis=1)
-    parts = parallel.pieces(planes, max(parallel.BLOCK // placed.size, 1))
-
-    def block(index: int) -> None:
-        part = parts[index]
-        kernels.arrange(flat, part.start, part.stop, geometry, phases, out)
-
-    parallel.run_blocks(len(parts), block)
+    each = max(_BLOCK // placed.size, 1)
+    filling = np.array([fill], np.float32)
+    tasks.share(loaded("arrange").arrange, -(-planes // each),
+                (flat, out, geometry, phases, filling), (planes, each))  # fmt: skip
     return out

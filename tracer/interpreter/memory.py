@@ -1,4 +1,4 @@
-"""Memory for results, used again within a run once nothing refers to it.
+"""Memory for results, used again once nothing refers to it, within a run and by the next one.
 
 A fresh array of megabytes costs a page fault for every 4 KiB; one that another value has just
 left is in the cache already.
@@ -26,7 +26,7 @@ _SLACK = 1.5
 
 
 class Pool:
-    """Buffers of one run, the last used first."""
+    """Buffers of one run at a time, the last used first."""
 
     def __init__(self) -> None:
         self._buffers: list[Array] = []
@@ -49,13 +49,22 @@ _POOL: ContextVar[Pool | None] = ContextVar("pool", default=None)
 
 
 @contextmanager
-def pooled() -> Iterator[None]:
-    """Let `empty` use buffers again during a run."""
-    token = _POOL.set(Pool())
+def pooled(idle: list[Pool]) -> Iterator[None]:
+    """Let `empty` use buffers again during a run: those of an idle pool, if there is one.
+
+    The pool is put back afterwards; what the run returned stays the caller's, as long as he
+    refers to it.
+    """
+    try:
+        pool = idle.pop()
+    except IndexError:  # the first run, or one beside others
+        pool = Pool()
+    token = _POOL.set(pool)
     try:
         yield
     finally:
         _POOL.reset(token)
+        idle.append(pool)
 
 
 def empty(shape: Sequence[int], dtype: Any) -> Array:

@@ -42,10 +42,15 @@ def run_blocks(count: int, work: Callable[[int], None]) -> None:
     futures = [_pool(helpers).submit(drain) for _ in range(helpers)]
     try:
         drain()
-    finally:
-        failures = [future.exception() for future in futures]
+    finally:  # a helper that has not begun has nothing left to do: nobody waits for it
+        failures = [future.exception() for future in futures if not future.cancel()]
     for failure in filter(None, failures):
         raise failure
+
+
+def allowed() -> int:
+    """How many threads this run may use, its own among them."""
+    return _THREADS.get()
 
 
 def pieces(total: int, size: int) -> list[slice]:

@@ -30,7 +30,7 @@ def split(a: Array, b: Array, out: Array) -> None:
     """The product in blocks on threads: compiled kernels for large float32, else BLAS."""
     (rows, depth), columns = a.shape, b.shape[1]
     if out.flags.c_contiguous and fast.suits(a.dtype, rows, depth, columns):
-        fast.matmul(a, b, out)
+        fast.matmul(a[None], b[None], out[None])
         return
     if rows * depth * columns < _SPLIT:
         np.matmul(a, b, out=out)
@@ -66,6 +66,10 @@ def matmul(a: Array, b: Array) -> Array:
     flat = out.reshape(-1, *shape[-2:])
     lefts = np.broadcast_to(a, (*batch, *a.shape[-2:])).reshape(-1, *a.shape[-2:])
     rights = np.broadcast_to(b, (*batch, *b.shape[-2:])).reshape(-1, *b.shape[-2:])
+    rows, depth = a.shape[-2:]
+    if fast.suits(a.dtype, rows, depth, b.shape[-1]):
+        fast.matmul(lefts, rights, flat)
+        return out
     if len(flat) < 4:
         for left, right, target in zip(lefts, rights, flat, strict=True):
             split(left, right, target)

@@ -110,11 +110,11 @@ class Meter:
             np.copyto(out, clipped.values, where=clipped.values != exact)
         else:
             out[...] = clipped.values
+        assert self.tally is not None
         rows = channels.stop - channels.start
+        part = self.tally.of(seen.reshaped(rows), clipped.reshaped(rows), exact.reshape(rows, -1))
         with self._lock:
-            assert self.tally is not None
-            self.tally.add(channels, seen.reshaped(rows), clipped.reshaped(rows),
-                           exact.reshape(rows, -1))  # fmt: skip
+            self.tally.take(channels, part)
 
     def _overflow(self, low: Array, high: Array) -> ModelError:
         least, most = self.accumulator.range

@@ -124,15 +124,20 @@ class Tally:
         Errors are held against `exact`, which is the final sum unless products had a width of
         their own.
         """
-        part = self._of(seen, clipped, exact)
+        self.take(channels, self.of(seen, clipped, exact))
+
+    def take(self, channels: slice, part: Tally) -> None:
+        """Take in a tally whose channels are these."""
         for name in _quantities():
             mine = getattr(self, name)
             place = slice(None) if name.endswith("_histogram") else channels
             mine[place] = _JOIN.get(name, np.add)(mine[place], getattr(part, name))
         _carry(self.error_sum[channels])
 
-    def _of(self, seen: Excursions, clipped: Clipped | None, exact: Array | None) -> Tally:
-        """A tally of these outputs alone, whose rows are its channels."""
+    def of(
+        self, seen: Excursions, clipped: Clipped | None = None, exact: Array | None = None
+    ) -> Tally:
+        """A tally of these outputs alone, whose rows are its channels; see `add`."""
         part = Tally.empty(len(seen.final), self.accumulator)
         if not seen.final.size:
             return part
@@ -172,10 +177,7 @@ class Tally:
                 f"One has {len(self.outputs)} channels under {self.accumulator}, the other"
                 f" {len(other.outputs)} under {other.accumulator}.",
             )
-        for name in _quantities():
-            mine = getattr(self, name)
-            _JOIN.get(name, np.add)(mine, getattr(other, name), out=mine)
-        _carry(self.error_sum)
+        self.take(slice(None), other)
 
     def overflow(self, bits: int) -> Overflow:
         """Who overflows in an accumulator of `bits` that is otherwise the same.

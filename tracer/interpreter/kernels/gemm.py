@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import cfunc, njit, types
 
+from tracer.interpreter.kernels.arguments import TASK, floats, integers
 from tracer.interpreter.kernels.micro import (
     COLUMNS,
     LANES,
@@ -36,7 +37,6 @@ _FEW = 4
 _INT = types.intp
 _READ = types.Array(types.float32, 1, "C", readonly=True)
 _WRITE = types.Array(types.float32, 1, "C")
-_GEOMETRY = types.Array(types.int64, 2, "C")
 _PLACES = types.Array(types.int64, 1, "C", readonly=True)
 
 
@@ -63,6 +63,13 @@ def _pack(
             panel[k * lanes + lane] = source[origin + lane] if inside else np.float32(0)
 
 
+@njit(_INT(_INT), nogil=True, cache=True)
+def _panel(columns: int) -> int:
+    """Vectors of the next panel: two and two rather than three and a slow one."""
+    vectors = (columns + LANES - 1) // LANES
+    return 2 if vectors == 4 else min(vectors, COLUMNS // LANES)
+
+
 @njit(
     types.void(_READ, _INT, _INT, _READ, _PLACES, _INT, _INT, _READ, _WRITE, _WRITE, _INT, _INT),
     nogil=True,
@@ -80,8 +87,9 @@ def product(
     """
     depth = offsets.size
     few = high - low <= _FEW * ROWS
-    for column in range(0, count, COLUMNS):
-        vectors = (min(COLUMNS, count - column) + LANES - 1) // LANES
+    column = 0
+    while column < count:
+        vectors = _panel(count - column)
         origin = start + column
         for k in range(0, depth, DEPTH):
             deep = min(DEPTH, depth - k)
@@ -105,6 +113,7 @@ def product(
                     multiply_2(left, f, depth, deep, k > 0, panel, out, t, width, bias, row)
                 else:
                     multiply_3(left, f, depth, deep, k > 0, panel, out, t, width, bias, row)
+        column += vectors * LANES
 
 
 @njit(
@@ -138,76 +147,63 @@ def unpack(
 
 @njit(
     types.void(
-        _READ,
-        _INT,
-        _INT,
-        _READ,
-        _PLACES,
-        _INT,
-        _INT,
-        _INT,
-        _INT,
-        _INT,
-        _READ,
-        _INT,
-        _INT,
-        _WRITE,
-        _WRITE,
-        _WRITE,
-        _INT,
-        _INT,
-        _INT,
+        _READ, _INT, _READ, _PLACES, _INT, _INT, _INT, _READ, _INT, _INT, _WRITE, _INT, _INT
     ),
     nogil=True,
     cache=True,
 )
-def images(
-    left: Any, low: int, high: int, source: Any, offsets: Any, start: int, step: int, many: int,
-    flat: int, count: int, bias: Any, grid: int, width: int,
-    panel: Any, made: Any, out: Any, place: int, far: int, pixels: int,
+def _block(
+    left: Any, many: int, source: Any, offsets: Any, start: int, flat: int, count: int,
+    bias: Any, grid: int, width: int, out: Any, place: int, pixels: int,
 ) -> None:  # fmt: skip
-    """`product` and `unpack` for `many` images, `step` apart in the source and `far` in `out`."""
+    """`product`, written straight to its place where whole tiles fit there, else unpacked."""
+    panel = np.empty(DEPTH * COLUMNS, np.float32)
+    if count % LANES == 0 and many % ROWS == 0 and grid == width:  # nothing to leave out
+        product(left, 0, many, source, offsets, start + flat, count, bias, panel, out,
+                place + flat, pixels)  # fmt: skip
+        return
     wide = (count + LANES - 1) // LANES * LANES
-    for image in range(many):
-        begin = start + image * step + flat
-        product(left, low, high, source, offsets, begin, count, bias, panel, made, 0, wide)
-        target = place + image * far
-        unpack(made, wide, high - low, flat, count, grid, width, out, target, pixels)
+    made = np.empty((many + ROWS - 1) // ROWS * ROWS * wide, np.float32)
+    product(left, 0, many, source, offsets, start + flat, count, bias, panel, made, 0, wide)
+    unpack(made, wide, many, flat, count, grid, width, out, place, pixels)
 
 
-@njit(
-    types.void(
-        _READ,
-        _INT,
-        _PLACES,
-        _READ,
-        _READ,
-        _INT,
-        _INT,
-        _INT,
-        _INT,
-        _INT,
-        _INT,
-        _WRITE,
-        _WRITE,
-        _INT,
-    ),
-    nogil=True,
-    cache=True,
-    error_model="numpy",
-)
-def depthwise(
-    source: Any, size: int, offsets: Any, weights: Any, bias: Any, repeat: int, low: int,
-    high: int, count: int, grid: int, width: int, made: Any, out: Any, pixels: int,
-) -> None:  # fmt: skip
-    """Planes `low` to `high`, each the sum of its kernel's weights times places of its channel.
+@cfunc(TASK, cache=True, error_model="numpy")
+def matrices(words: Any, block: int) -> None:
+    """Some rows and columns of one of many products, one after the other in the source and out.
 
-    `repeat` planes share a channel of `size` elements; weights and biases begin again with every
-    image. `made` is scratch of `count` elements and a stretch more; `width` of every `grid`
-    elements are wanted.
+    Arguments: left, source, offsets, bias, out; how many left matrices take turns, rows of one
+    and of a block, columns and those of a block, grid and width (see `unpack`), elements of a
+    right matrix in the source, columns of a matrix in `out`.
     """
+    left, source, offsets = floats(words, 0), floats(words, 2), integers(words, 4)
+    bias, out = floats(words, 6), floats(words, 8)
+    group, rows, tall, count, wide = words[10], words[11], words[12], words[13], words[14]
+    grid, width, step, pixels = words[15], words[16], words[17], words[18]
+    down, across = (rows + tall - 1) // tall, (count + wide - 1) // wide
+    matrix, part = block // (down * across), block % (down * across)
+    low, flat = part // across * tall, part % across * wide
+    row = matrix % group * ((rows + ROWS - 1) // ROWS * ROWS) + low
+    _block(left[row * offsets.size :], min(tall, rows - low), source, offsets, matrix * step,
+           flat, min(wide, count - flat), bias[row:], grid, width, out,
+           (matrix * rows + low) * pixels, pixels)  # fmt: skip
+
+
+@cfunc(TASK, cache=True, error_model="numpy")
+def depthwise(words: Any, block: int) -> None:
+    """Some planes, each the sum of its kernel's weights times places of its channel.
+
+    Arguments: source, offsets, weights, bias, out; elements of a channel, planes that share one,
+    planes of all and of a block, columns, grid and width (see `unpack`), elements of a plane of
+    `out`. Weights and biases begin again with every image.
+    """
+    source, offsets, weights = floats(words, 0), integers(words, 2), floats(words, 4)
+    bias, out = floats(words, 6), floats(words, 8)
+    size, repeat, planes, each = words[10], words[11], words[12], words[13]
+    count, grid, width, pixels = words[14], words[15], words[16], words[17]
     depth = offsets.size
-    for plane in range(low, high):
+    made = np.empty(count + STRETCH, np.float32)
+    for plane in range(block * each, min((block + 1) * each, planes)):
         channel = plane % bias.size
         start = plane // repeat * size
         for flat in range(0, count, STRETCH):
@@ -218,48 +214,23 @@ def depthwise(
         unpack(made, 0, 1, 0, count, grid, width, out, plane * pixels, pixels)
 
 
-@njit(types.void(_READ, _INT, _WRITE, _INT, _INT, _INT), nogil=True, cache=True)
-def _line(images: Any, place: int, out: Any, target: int, count: int, step: int) -> None:
-    """Copy every `step`-th element; indices are unsigned, see `planes`."""
-    here, there = np.uintp(place), np.uintp(target)
-    if step == 1:
-        for i in range(np.uintp(count)):
-            out[there + i] = images[here + i]
-    else:
-        wide = np.uintp(step)
-        for i in range(np.uintp(count)):
-            out[there + i] = images[here + i * wide]
+@cfunc(TASK, cache=True, error_model="numpy")
+def max_pool(words: Any, block: int) -> None:
+    """Some planes, each the largest of the places of a channel that the offsets say.
 
-
-@njit(types.void(_WRITE, _INT, _INT), nogil=True, cache=True)
-def _zeros(out: Any, target: int, count: int) -> None:
-    there = np.uintp(target)
-    for i in range(np.uintp(count)):
-        out[there + i] = np.float32(0)
-
-
-@njit(types.void(_READ, _INT, _INT, _GEOMETRY, _GEOMETRY, _WRITE), nogil=True, cache=True)
-def arrange(images: Any, low: int, high: int, geometry: Any, phases: Any, out: Any) -> None:
-    """Lay out planes `low` to `high` of flat images, padded with zeros and apart by phases.
-
-    `geometry` has for lines, then for places in a line: size, cells, stride, padding before;
-    `phases` has the phase of lines and places. `out` is flat (plane, phase, line, place).
+    Arguments: source, offsets, out; elements of a channel, planes of all and of a block, columns,
+    grid and width (see `unpack`), elements of a plane of `out`. NaN counts as larger than all.
     """
-    height, lines, down, above = geometry[0]
-    width, cells, across, left = geometry[1]
-    target = low * len(phases) * lines * cells
-    for plane in range(low, high):
-        for phase in range(len(phases)):
-            skip = phases[phase, 1] - left
-            first = min(max((-skip + across - 1) // across, 0), cells)
-            stop = max(min((width - skip + across - 1) // across, cells), first)
-            for line in range(lines):
-                row = line * down + phases[phase, 0] - above
-                if row < 0 or row >= height:
-                    _zeros(out, target, cells)
-                else:
-                    origin = (plane * height + row) * width + skip + first * across
-                    _zeros(out, target, first)
-                    _line(images, origin, out, target + first, stop - first, across)
-                    _zeros(out, target + stop, cells - stop)
-                target += cells
+    source, offsets, out = floats(words, 0), integers(words, 2), floats(words, 4)
+    size, planes, each, count = words[6], words[7], words[8], words[9]
+    grid, width, pixels = words[10], words[11], words[12]
+    made = np.empty(count, np.float32)
+    for plane in range(block * each, min((block + 1) * each, planes)):
+        made[:] = -np.inf
+        for offset in offsets:
+            start = plane * size + offset
+            values = source[start : start + count]
+            for i in range(count):
+                top, value = made[i], values[i]
+                made[i] = top if (top >= value) | (top != top) else value
+        unpack(made, 0, 1, 0, count, grid, width, out, plane * pixels, pixels)

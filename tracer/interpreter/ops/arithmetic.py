@@ -7,6 +7,7 @@ from functools import reduce
 
 import numpy as np
 
+from tracer.interpreter import planewise
 from tracer.interpreter.elementwise import Compute, aligned, apply
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
@@ -22,11 +23,12 @@ def divide(a: Array, b: Array, out: Array) -> None:
         out += (np.fmod(a, b) != 0) & ((a < 0) != (b < 0))
 
 
-def binary(compute: Compute) -> Callable[[Array, Array], Array]:
+def binary(name: str, compute: Compute) -> Callable[[Array, Array], Array]:
     """An operator with numpy's broadcasting, which ONNX has since opset 7."""
 
     def function(A: Array, B: Array) -> Array:  # noqa: N803
-        return apply(compute, A, B)
+        a, b = (B, A) if name in ("Add", "Mul") and A.size < B.size else (A, B)
+        return planewise.binary(name, a, b) if planewise.pairs(a, b) else apply(compute, A, B)
 
     return function
 
@@ -63,7 +65,7 @@ _BINARY: dict[str, Compute] = {
     "Div": divide,
 }
 for _name, _compute in _BINARY.items():
-    operator(_name, since=7)(binary(_compute))
+    operator(_name, since=7)(binary(_name, _compute))
     operator(_name, since=1)(legacy_binary(_compute))
 
 for _name, _compute in {"Max": np.maximum, "Min": np.minimum, "Sum": np.add}.items():

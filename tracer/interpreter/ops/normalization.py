@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from tracer.errors import ModelError
-from tracer.interpreter import planewise
+from tracer.interpreter import planewise, rowwise
 from tracer.interpreter.axes import place
 from tracer.interpreter.elementwise import apply
 from tracer.interpreter.registry import operator
@@ -121,8 +121,14 @@ def layer_normalization(
     stash_type: int = 1,
 ) -> tuple[Array, ...]:
     """The axes from `axis` on by their mean and variance, which are outputs too."""
-    axes = tuple(range(place(axis, X.ndim), X.ndim))
+    first = place(axis, X.ndim)
+    axes = tuple(range(first, X.ndim))
     wide = _stashed(X, stash_type)
+    if rowwise.suits(wide) and X.dtype == wide.dtype and Scale.shape == X.shape[first:]:
+        shift = np.zeros_like(Scale) if B is None else np.broadcast_to(B, Scale.shape)
+        made, *statistics = rowwise.normalize(X, Scale, shift, epsilon)
+        shape = X.shape[:first] + (1,) * len(axes)
+        return made, *(each.reshape(shape) for each in statistics)
     mean = wide.mean(axes, keepdims=True)
     ready = wide - mean
     variance = np.square(ready).mean(axes, keepdims=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter import memory, parallel
+from tracer.interpreter import fast, memory, parallel, planewise
 from tracer.interpreter.binding import Context
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
@@ -36,7 +36,10 @@ def max_pool(
     """The largest value of each window, and its flat index if that output is wanted."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     lowest = _lowest(X.dtype)
-    made = _slide(X, slid, lowest, lambda total, plane: np.maximum(total, plane, out=total))
+    if X.ndim <= 4 and planewise.suits(X):
+        made = fast.max_pool(X, slid)
+    else:
+        made = _slide(X, slid, lowest, lambda total, plane: np.maximum(total, plane, out=total))
     if len(ctx.wanted) < 2 or not ctx.wanted[1]:
         return (made,)
     return made, _indices(X, slid, lowest, storage_order)
