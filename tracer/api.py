@@ -78,6 +78,7 @@ def interpret(
     feeds: Feeds = None,
     seed: int = 0,
     accumulator: int | str | Accumulator | Policy | None = None,
+    fixed: str | None = None,
     options: reference.Options | None = None,
     limits: Limits | None = None,
     convention: str = "plain",
@@ -86,13 +87,13 @@ def interpret(
 ) -> Trace:
     """Time `model` node by node under the reference interpreter, for one batch size.
 
-    The node table is that of `profile`; feeds are chosen in the same way.
-
-    With an `accumulator` every sum is made in it: a width, a policy as text (`conv1=18,*=17`) or
-    as the path of a TOML file, or an object of `tracer.interpreter.arithmetic`. The overflow
-    columns are filled then, from one inference on each batch. `feeds` may be many .npz files,
-    test_data_set folders, and folders of these; arrays with more rows than `batch`, or than the
-    model takes, are cut. `receive` is handed the feeds and the outputs of every batch.
+    The node table is that of `profile`; feeds are chosen in the same way. With an `accumulator`
+    every sum is made in it: a width, a policy as text (`conv1=18,*=17`) or as the path of a TOML
+    file, or an object of `tracer.interpreter.arithmetic`; `fixed` are the numbers that floats
+    become, as in `8:5/8:7`. The overflow columns are filled then, from one inference on each batch.
+    `feeds` may be many .npz files, test_data_set folders, and folders of these; arrays with more
+    rows than `batch`, or than the model takes, are cut. `receive` is handed the feeds and the
+    outputs of every batch.
 
     Raises the errors of `tracer.errors`, among them LimitError for a run beyond `limits`.
     """
@@ -106,18 +107,19 @@ def interpret(
     if accumulator is None:
         feedset = request.feeds()
         run = reference.profile(loaded, feedset, options, limits, progress)
+        ran: dict[str, object] = asdict(options)
     else:
         batches = request.batches()
         feedset = next(iter(batches))
         run = narrowed.profile(
-            loaded, batches, policy(accumulator), options.threads, limits, progress, receive
+            loaded, batches, policy(accumulator, fixed), options.threads, limits, progress, receive
         )
+        ran = {"threads": options.threads, "accumulator": accumulator, "fixed": fixed}
     seen = observation.of(loaded, run.kernels)
     types = shapes.infer(loaded, feedset.shapes).updated(seen.types)
-    asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention,
-             "accumulator": accumulator}  # fmt: skip
+    asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention}
     analyzed = [_analyze(loaded, run, types, seen.calls, convention)]
-    return _trace(loaded, analyzed, {**asdict(options), **asked})
+    return _trace(loaded, analyzed, {**ran, **asked})
 
 
 def feeds_for(
@@ -291,8 +293,7 @@ def _plain(value: object) -> object:
 
 
 def _cost_notes(counted: Cost) -> tuple[str, ...]:
-    unknown = [f"work not known, and in no total: {node}" for node in counted.unknown]
-    return (*counted.notes, *unknown)
+    return (*counted.notes, *(f"work not known, and in no total: {n}" for n in counted.unknown))
 
 
 def _whole(value: float | None) -> int | None:

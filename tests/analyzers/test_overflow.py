@@ -127,3 +127,16 @@ def test_groups_have_the_sums_and_the_worst_of_their_nodes(trace):
     unknown = nodes.copy()
     unknown.loc[unknown["node"] == "c", "bits_guaranteed"] = pd.NA
     assert grouped(unknown, "module")["bits_guaranteed"].isna().all()
+
+
+def test_python_says_it_as_objects_and_as_text():
+    from tests.graphs import residual
+
+    by_text = tracer.interpret(residual(), accumulator="Conv=16", fixed="8:6/8:4")
+    policy = tracer.Policy.of(tracer.Accumulator(16))
+    by_object = tracer.interpret(residual(), accumulator=policy, fixed="8:6/8:4")
+    for node in ("c1", "c2"):
+        one, other = (t.nodes.set_index("node").loc[node] for t in (by_text, by_object))
+        assert one["overflow_outputs"] == other["overflow_outputs"]
+    assert "y" not in {sums.node for sums in by_text.runs[0].sums}
+    assert "y" in {sums.node for sums in by_object.runs[0].sums}

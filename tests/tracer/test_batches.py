@@ -81,10 +81,23 @@ def test_inputs_that_have_no_rows_go_with_every_batch(tmp_path):
     assert [feedset.feeds["k"].shape for feedset in found] == [(9,), (9,)]
 
 
+def test_only_the_batch_is_cut(tmp_path):
+    np.savez(
+        tmp_path / "f.npz",
+        x=np.ones((4, 3), np.float32), n=np.arange(4), s=np.ones((6, 4), np.float32),
+    )  # fmt: skip
+    some = model("batch", extra=", int64[batch] n, float[steps,batch] s")
+    with pytest.raises(InputError):  # the batch of `s` is not its first axis, and stays whole
+        list(batches(some, [tmp_path / "f.npz"], batch=2))
+    np.savez(tmp_path / "g.npz", x=np.ones((4, 3), np.float32), n=np.arange(4))
+    found = list(batches(model("batch", extra=", int64[batch] n"), [tmp_path / "g.npz"], batch=2))
+    assert [feedset.feeds["n"].tolist() for feedset in found] == [[0, 1], [2, 3]]
+
+
 def test_inputs_with_different_numbers_of_rows_are_refused(tmp_path):
     np.savez(tmp_path / "f.npz", x=np.ones((4, 3), np.float32), z=np.ones((6, 3), np.float32))
     with pytest.raises(InputError, match="different numbers of rows: 'x' 4, 'z' 6"):
-        batches(model(extra=", float[M,3] z"), [tmp_path / "f.npz"], batch=2)
+        batches(model(extra=", float[N,3] z"), [tmp_path / "f.npz"], batch=2)
 
 
 def test_what_holds_no_inputs_is_said_to(tmp_path):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tracer.executors.reference import EXECUTOR, Progress, described, table, timed
-from tracer.trace import PartialSums, Run
+from tracer.executors.reference import EXECUTOR, Progress, described, kernel, timed
+from tracer.trace import Kernel, PartialSums, Run
 
 if TYPE_CHECKING:
     from tracer.inputs import FeedSet
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from tracer.interpreter.interpreter import Interpreter
     from tracer.interpreter.recording import NodeRecord
     from tracer.limits import Limits
-    from tracer.model import Model
+    from tracer.model import Model, Node
 
 Receive = Callable[["FeedSet", Sequence[Any]], object]
 """Is handed the feeds and the outputs of every batch."""
@@ -59,21 +61,20 @@ def profile(
     first = next(iter(batches))
     types = _observed(prepare(), first)
     wall: list[float] = []
-    records: list[Mapping[str, NodeRecord]] = []
+    times = _Times()
     for done, feedset in enumerate(batches):
-        record, time_us = _inference(narrow, feedset, receive)
-        records.append(_typed(record, types))
+        records, time_us = _inference(narrow, feedset, receive)
+        times.add(records)
         wall.append(time_us)
         report(done + 1, len(batches), "accumulating")
-    kernels, samples = table(records)
-    times: Any = np.array(samples, np.float32)
+    kernels = times.kernels(types)
     return Run(
         executor=EXECUTOR,
         batch=first.batch,
         inputs=described(first.feeds),
         wall_us=np.array(wall),
         instrumented_us=np.array(wall),
-        samples=times.reshape(len(wall), len(kernels)),
+        samples=times.samples(),
         bias_us=np.zeros(len(kernels)),
         kernels=kernels,
         notes=(*first.notes, *narrowing.notes, "times are those of emulating the accumulators"),
@@ -105,12 +106,41 @@ def _inference(
     return recorder.records, time_us
 
 
-def _typed(
-    records: Mapping[str, NodeRecord], types: Mapping[str, NodeRecord]
-) -> Mapping[str, NodeRecord]:
-    for key in records.keys() & types.keys():
-        records[key].inputs, records[key].outputs = types[key].inputs, types[key].outputs
-    return records
+class _Times:
+    """The time of every node in every batch, in few bytes; 0 where it did not run."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._calls: Counter[str] = Counter()
+        self._times: dict[str, array[float]] = {}
+        self._batches = 0
+
+    def add(self, records: Mapping[str, NodeRecord]) -> None:
+        """Take in what the nodes did on one batch."""
+        for key, record in records.items():
+            if key not in self._nodes:
+                self._nodes[key] = record.node
+                self._times[key] = array("f", bytes(4 * self._batches))
+            self._calls[key] += record.calls
+        for key, times in self._times.items():
+            times.append(records[key].time_us if key in records else 0.0)
+        self._batches += 1
+
+    def kernels(self, known: Mapping[str, NodeRecord]) -> tuple[Kernel, ...]:
+        """What ran, with the types that are `known` of it."""
+        from tracer.interpreter.recording import NodeRecord
+
+        return tuple(
+            kernel(known.get(key) or NodeRecord(node), self._calls[key] / self._batches)
+            for key, node in self._nodes.items()
+        )
+
+    def samples(self) -> Any:
+        """µs, float32 (batches, kernels)."""
+        import numpy as np
+
+        columns = [np.frombuffer(times, np.float32) for times in self._times.values()]
+        return np.array(columns, np.float32).reshape(len(columns), self._batches).T
 
 
 def _sums(found: Accumulation) -> PartialSums:

@@ -60,7 +60,7 @@ def profile(
         instrumented.append(timed(lambda run=watched.run: run(None, feeds)))  # type: ignore[misc]
         recorders.append(recorder)
         report(done + 1, options.runs, "interpreting")
-    kernels, samples = table([recorder.records for recorder in recorders])
+    kernels, samples = _table([recorder.records for recorder in recorders])
     times: Any = np.array(samples, np.float32)  # half the file, as with onnxruntime's
     return Run(
         executor=EXECUTOR,
@@ -82,20 +82,21 @@ def timed(call: Callable[[], object]) -> float:
     return (time.perf_counter_ns() - start) / 1e3
 
 
-def table(
+def _table(
     runs: Sequence[Mapping[str, NodeRecord]],
 ) -> tuple[tuple[Kernel, ...], list[list[float]]]:
     """A kernel for each node that ran, and its time in each run; 0 where it did not run."""
     seen = {key: record for run in runs for key, record in run.items()}
     kernels = tuple(
-        _kernel(record, sum(run[key].calls for run in runs if key in run) / len(runs))
+        kernel(record, sum(run[key].calls for run in runs if key in run) / len(runs))
         for key, record in seen.items()
     )
     samples = [[run[key].time_us if key in run else 0.0 for key in seen] for run in runs]
     return kernels, samples
 
 
-def _kernel(record: NodeRecord, calls: float) -> Kernel:
+def kernel(record: NodeRecord, calls: float) -> Kernel:
+    """A node as what ran, so many times in an inference."""
     node = record.node
     return Kernel(
         name=node.key,

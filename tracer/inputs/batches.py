@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer import tensor
 from tracer.errors import InputError
 from tracer.inputs import FeedSet, check, files
 from tracer.inputs import dims as dimensions
@@ -16,7 +15,6 @@ from tracer.inputs import dims as dimensions
 if TYPE_CHECKING:
     from tracer.inputs import Feeds
     from tracer.model import Model
-    from tracer.tensor import Dim
 
 _ARCHIVE = ".npz"
 
@@ -100,16 +98,16 @@ def _source(model: Model, path: Path, batch: int | None) -> _Source:
     if path.suffix != _ARCHIVE or not path.is_file():
         return _Source(path)
     shapes = files.shapes(path)
-    sizes = _taken(model, batch)
+    fixed, sizes = _taken(model, batch)
     rows = {n: shapes[n][0] for n, size in sizes.items() if shapes.get(n) and shapes[n][0] > size}
     if not rows:
         return _Source(path)
-    size = min(sizes[name] for name in rows)
-    count = max(rows.values())
     if len(set(rows.values())) > 1 or len({sizes[name] for name in rows}) > 1:
         told = ", ".join(f"'{name}' {number:,}" for name, number in rows.items())
         raise InputError(f"{path}: the inputs have different numbers of rows: {told}")
-    if count % size and _fixed(model) & set(rows):
+    name, count = next(iter(rows.items()))
+    size = sizes[name]
+    if count % size and fixed & set(rows):
         raise InputError(
             f"{path}: {count:,} rows cannot be cut into batches of {size:,}, which {model.name} "
             "takes",
@@ -118,19 +116,10 @@ def _source(model: Model, path: Path, batch: int | None) -> _Source:
     return _Source(path, count, size, frozenset(rows))
 
 
-def _taken(model: Model, batch: int | None) -> Mapping[str, int]:
-    """How many rows of each input the model takes at a time, where that is limited."""
-    first = {n: shape[0] for n, shape in _matrices(model).items()}
-    limits = {n: size if isinstance(size, int) else batch for n, size in first.items()}
-    return {name: size for name, size in limits.items() if size}
-
-
-def _fixed(model: Model) -> set[str]:
-    """Inputs whose first axis has a size that the model says."""
-    return {name for name, shape in _matrices(model).items() if isinstance(shape[0], int)}
-
-
-def _matrices(model: Model) -> Mapping[str, tuple[Dim, ...]]:
-    """Declared shapes of the inputs that have rows."""
-    kinds = {value.name: tensor.from_type_proto(value.type) for value in model.inputs}
-    return {n: kind.shape for n, kind in kinds.items() if kind and len(kind.shape or ()) > 1}  # type: ignore[misc]
+def _taken(model: Model, batch: int | None) -> tuple[set[str], Mapping[str, int]]:
+    """Inputs with a fixed number of rows, and how many rows of each the model is to be given."""
+    declared = dimensions.declared_shapes(model)
+    axes = dimensions.batch_axes(declared)
+    fixed = {n: shape[0] for n, shape in declared.items() if shape and isinstance(shape[0], int)}
+    asked = {n: batch for n, axis in axes.items() if axis == 0 and batch is not None}
+    return set(fixed), {name: size for name, size in {**asked, **fixed}.items() if size}
