@@ -1,0 +1,113 @@
+"""How fast narrow accumulators are: their speed over that of numpy's float32 product.
+
+    python -m benchmarks.accumulators [--threads 1 2] [--runs 15]
+
+1 is as fast as BLAS, which rounds where we count. Ratios of medians in one process; the two take
+turns, so that a busy machine slows both alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+SHAPES = ((192, 576, 128), (64, 576, 4096))
+SMALL, WHOLE = ((-8, 8), (0, 16)), ((-128, 128), (0, 256))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One line: a function of `dots`, bits and overflow, and the ranges of weights and inputs."""
+
+    name: str
+    function: str
+    bits: int
+    ranges: tuple[tuple[int, int], tuple[int, int]]
+    target: float | None = None
+
+
+CASES = (
+    Case("int16 lanes, 16 bits, int4 x uint4", "emulate", 16, SMALL, 1.0),
+    Case("int16 lanes, 16 bits, int8 x uint8: most overflow", "emulate", 16, WHOLE, 1.0),
+    Case("int16 lanes, 10 bits, int4 x uint4: most overflow", "emulate", 10, SMALL, 1.0),
+    Case("int32 lanes, 24 bits, int8 x uint8", "emulate", 24, WHOLE, 0.6),
+    Case("int32 lanes, 18 bits, int8 x uint8: most overflow", "emulate", 18, WHOLE, 0.6),
+    Case("all widths, int4 x uint4 (int16 lanes)", "observe", 16, SMALL, 0.5),
+    Case("all widths, int8 x uint8 (int32 lanes)", "observe", 16, WHOLE, 0.5),
+    Case("ladder, 32 bits, int8 x uint8: one product", "clip", 32, WHOLE),
+    Case("ladder, 24 bits, int8 x uint8: two products", "clip", 24, WHOLE),
+    Case("ladder, 20 bits, int8 x uint8: some overflow", "clip", 20, WHOLE),
+)
+
+
+def main() -> None:
+    """Print a table for every shape and number of threads."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--runs", type=int, default=15)
+    arguments = parser.parse_args()
+    for threads in arguments.threads:
+        for shape in SHAPES:
+            print(f"\n{'x'.join(map(str, shape))}, {threads} thread(s)")
+            for case in CASES:
+                _report(case, shape, threads, arguments.runs)
+
+
+def _report(case: Case, shape: tuple[int, int, int], threads: int, runs: int) -> None:
+    import numpy as np
+
+    from tracer.interpreter.arithmetic import dots
+    from tracer.interpreter.arithmetic.accumulator import Accumulator
+    from tracer.interpreter.arithmetic.orders import Terms
+
+    rows, depth, columns = shape
+    random = np.random.default_rng(1)
+    left = random.integers(*case.ranges[0], (rows, depth)).astype(np.int8)
+    right = random.integers(*case.ranges[1], (depth, columns)).astype(np.uint8)
+    floats = left.astype(np.float32), right.astype(np.float32)
+    made: Any = None
+
+    def ours() -> None:
+        nonlocal made
+        accumulator = Accumulator(case.bits)
+        made = getattr(dots, case.function)(left, right, None, Terms(depth), accumulator)
+
+    def blas() -> None:
+        np.matmul(*floats)
+
+    mine, theirs = _medians(runs, ours, blas, threads)
+    events = f"{(made.events > 0).mean():6.1%}" if case.function != "observe" else ""
+    target = f">= {case.target}" if case.target else ""
+    print(f"  {case.name:<52}{theirs / mine:6.2f}  {target:<8}{events}", flush=True)
+
+
+def _medians(
+    runs: int, ours: Callable[[], None], blas: Callable[[], None], threads: int
+) -> tuple[float, float]:
+    """Median seconds of each; one run of each in turn, after two that do not count."""
+    from threadpoolctl import threadpool_limits
+
+    from tracer.interpreter import memory, parallel
+
+    mine, theirs = [], []
+    with memory.pooled():
+        for _ in range(runs + 2):
+            with parallel.threads(threads):
+                mine.append(_seconds(ours))
+            with threadpool_limits(threads, "blas"):
+                theirs.append(_seconds(blas))
+    return statistics.median(mine[2:]), statistics.median(theirs[2:])
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()

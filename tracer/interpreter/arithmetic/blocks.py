@@ -1,0 +1,308 @@
+"""Blocks of exact sums by the compiled kernels: which lanes they fit, and the work of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracer.interpreter import memory, parallel
+from tracer.interpreter.arithmetic import oracle
+from tracer.interpreter.arithmetic.accumulator import Accumulator, signed_range
+from tracer.interpreter.arithmetic.matrices import LIMIT, Operands
+from tracer.interpreter.arithmetic.orders import Terms
+from tracer.interpreter.arithmetic.programs import Program, program
+from tracer.interpreter.arithmetic.sums import Clipped, Excursions
+from tracer.interpreter.compiled import loaded
+from tracer.interpreter.values import Array
+
+_WORK = 1 << 22
+"""Products of one block of work: long against handing it to a thread."""
+_PANEL = 1 << 19
+"""Elements of a block's columns, in the second-level cache."""
+_TILE, _NARROWEST = 256, 16
+"""Columns that the steps of a program take at a time."""
+_ORACLE = 1 << 20
+"""Products that are written out at a time, where no kernel knows the order."""
+
+_WIDE = (1 << 15, 1 << 31)
+
+
+@dataclass(frozen=True, slots=True)
+class _Panels:
+    """Operands in the lanes of a kernel."""
+
+    left: Array
+    right: Array
+    sequence: Array
+    depth: int
+    tile: int
+    lane: np.dtype[Any]
+
+    def panel(self, part: slice) -> Array:
+        """Columns in tiles."""
+        kernels = loaded("dense")
+        tiles = -(-(part.stop - part.start) // self.tile)
+        made = np.empty(tiles * self.depth * self.tile, self.lane)
+        kernels.pack(self.right, self.sequence, part.start, part.stop, self.depth, self.tile, made)
+        return made
+
+
+def observed(given: Operands, terms: Terms, accumulator: Accumulator) -> Excursions:
+    """Sums without a range and their extremes; the bias as the accumulator has it."""
+    start, end = _ends(given, accumulator)
+    final, low, high = (memory.empty(given.shape, np.int64) for _ in range(3))
+    if not final.size:
+        return Excursions(final, low, high)
+    plan = _program(given, terms, accumulator)
+    if plan is None:
+        return _by_oracle(given, terms, accumulator, oracle.observe, Excursions)
+    bites = _bites(given, accumulator)
+    if plan.sequential and not bites and given.bound < _WIDE[1]:
+        _dense_extremes(given, plan, np.broadcast_to(start, given.shape), (final, low, high))
+    else:
+        rules = _rules(plan, accumulator, bites, limited=False)
+        narrow = given.bound < _WIDE[1]
+        start = np.broadcast_to(start, given.shape)
+        _staged(given, plan, rules, narrow, start, (final, low, high), observed=True)
+    if end is not None:
+        final += end
+        np.minimum(low, final, out=low)
+        np.maximum(high, final, out=high)
+    return Excursions(final, low, high)
+
+
+def emulated(given: Operands, terms: Terms, accumulator: Accumulator) -> Clipped:
+    """Sums brought back at every step, and how often that happened."""
+    values, events = (memory.empty(given.shape, np.int64) for _ in range(2))
+    if not values.size:
+        return Clipped(values, events)
+    plan = _program(given, terms, accumulator)
+    if plan is None:
+        return _by_oracle(given, terms, accumulator, oracle.emulate, Clipped)
+    start, end = _ends(given, accumulator)
+    begun, early = _met(start, accumulator)
+    begun = np.broadcast_to(begun, given.shape)
+    bites = _bites(given, accumulator)
+    lanes = _lanes(given, accumulator)
+    saturates = accumulator.overflow not in ("wrap", "zero")
+    if plan.sequential and not bites and saturates and lanes:
+        _dense_clip(given, plan, accumulator, lanes, begun, (values, events))
+    else:
+        rules = _rules(plan, accumulator, bites, limited=True)
+        narrow = _narrow(given, plan, accumulator)
+        _staged(given, plan, rules, narrow, begun, (values, events, events), observed=False)
+    if early.any():
+        events += early
+    if end is not None:
+        values, late = _met(values + end, accumulator)
+        events += late
+    return Clipped(values, events)
+
+
+def alters(given: Operands, accumulator: Accumulator, terms: Terms) -> bool:
+    """Whether exact sums may differ from plain ones: products or stages with their own width."""
+    plan = program(accumulator.order, terms)
+    if plan is None or _bites(given, accumulator):
+        return True
+    own = min((1 << bits - 1 for bits in plan.bits if bits is not None), default=LIMIT)
+    return given.bound >= own
+
+
+def _program(given: Operands, terms: Terms, accumulator: Accumulator) -> Program | None:
+    order = accumulator.order
+    return None if order.reorders else program(order, terms)
+
+
+def _ends(given: Operands, accumulator: Accumulator) -> tuple[Array, Array | None]:
+    """What sums begin with, and what is added at their end."""
+    if accumulator.bias == "first":
+        return given.bias, None
+    return np.zeros_like(given.bias), given.bias
+
+
+def _met(sums: Array, accumulator: Accumulator) -> tuple[Array, Array]:
+    """Sums brought back into the range, and where they were outside."""
+    low, high = accumulator.range
+    outside = ((sums < low) | (sums > high)).astype(np.int64)
+    if not outside.any():
+        return sums, outside
+    return oracle.brought_back(sums, low, high, accumulator.overflow), outside
+
+
+def _bites(given: Operands, accumulator: Accumulator) -> bool:
+    """Whether products may leave the width they have of their own."""
+    if accumulator.product_bits is None:
+        return False
+    low, high = accumulator.range_of(accumulator.product_bits)
+    return given.term > min(high, -low)
+
+
+def _lanes(given: Operands, accumulator: Accumulator) -> int:
+    """The bits of the narrowest lanes in which clipped sums are exact; 0 if they are too narrow.
+
+    In int16 an addition that saturates is exact, if the range lies within the lane or is it.
+    """
+    low, high = accumulator.range
+    whole = (low, high) == signed_range(16)
+    if max(*given.factors, given.term) < _WIDE[0] and (
+        given.bound < _WIDE[0] or whole or (low > -_WIDE[0] and high < _WIDE[0] - 1)
+    ):
+        return 16
+    reach = min(max(-low, high), given.bound) + given.term
+    return 32 if max(*given.factors, reach) < _WIDE[1] else 0
+
+
+def _narrow(given: Operands, plan: Program, accumulator: Accumulator) -> bool:
+    """Whether int32 lanes hold every step of a program."""
+    low, high = accumulator.range
+    own = max((1 << bits - 1 for bits in plan.bits if bits is not None), default=0)
+    reach = min(max(-low, high), given.bound)
+    larger = max(given.term, min(own, given.bound), reach)
+    return max(*given.factors, given.term, reach + larger) < _WIDE[1]
+
+
+def _rules(plan: Program, accumulator: Accumulator, bites: bool, limited: bool) -> Array:
+    """What each register does beyond its range, and last what is done to products."""
+    kernels = loaded("staged")
+    rule = {"wrap": kernels.WRAP, "zero": kernels.ZERO}.get(accumulator.overflow, kernels.SATURATE)
+    rows = [
+        (kernels.SATURATE, *signed_range(bits), 0)
+        if bits is not None
+        else (rule if limited else kernels.EXACT, *accumulator.range, 1)
+        for bits in plan.bits
+    ]
+    width = accumulator.product_bits
+    own = (rule, *accumulator.range_of(width), 0) if width and bites else (kernels.EXACT, 0, 0, 0)
+    return np.array([*rows, own], np.int64)
+
+
+def _staged(
+    given: Operands,
+    plan: Program,
+    rules: Array,
+    narrow: bool,
+    start: Array,
+    outs: tuple[Array, Array, Array],
+    observed: bool,
+) -> None:
+    kernels = loaded("staged")
+    lane = np.dtype(np.int32 if narrow else np.int64)
+    if narrow:  # a range beyond the lanes is never left
+        rules[:, 1:3] = np.clip(rules[:, 1:3], *signed_range(32))
+    tile = min(_TILE, -(-given.shape[1] // _NARROWEST) * _NARROWEST)
+    ordered = given.left[:, plan.sequence].astype(lane, order="C")
+    panels = _Panels(ordered, given.right, plan.sequence, len(plan.sequence), tile, lane)
+
+    def block(rows: slice, part: slice) -> None:
+        left = panels.left[rows].reshape(-1)
+        kernels.run(left, panels.depth, panels.panel(part), panels.tile, plan.steps, rules,
+                    observed, start[rows, part], *(out[rows, part] for out in outs))  # fmt: skip
+
+    _shared_out(given, panels, block)
+
+
+def _dense_clip(
+    given: Operands,
+    plan: Program,
+    accumulator: Accumulator,
+    bits: int,
+    start: Array,
+    outs: tuple[Array, Array],
+) -> None:
+    kernels = loaded("dense")
+    lane, panels = _dense(given, plan, bits)
+    low, high = np.clip(accumulator.range, *signed_range(bits)).tolist()
+    full = bits == 16 and (low, high) == signed_range(16)
+    slack = _slack(given, kernels.ROWS)
+    slack[2 * slack > high - low] = -1
+
+    width, flat = given.shape[1], [out.reshape(-1) for out in outs]
+
+    def block(some: slice, part: slice) -> None:
+        bands = slice(some.start // kernels.ROWS, -(-some.stop // kernels.ROWS))
+        left = panels.left[bands.start * kernels.ROWS : bands.stop * kernels.ROWS].reshape(-1)
+        kernels.clip(left, panels.depth, panels.panel(part), panels.tile, slack[bands],
+                     start[some, part], lane.type(low), lane.type(high), full,
+                     *flat, some.start * width + part.start, width)  # fmt: skip
+
+    _shared_out(given, panels, block)
+
+
+def _slack(given: Operands, band: int) -> Array:
+    """Twice the largest product of each `band` of rows."""
+    filled = np.pad(given.largest, (0, -len(given.largest) % band))
+    return 2 * given.factors[1] * filled.reshape(-1, band).max(1)
+
+
+def _dense_extremes(
+    given: Operands, plan: Program, start: Array, outs: tuple[Array, Array, Array]
+) -> None:
+    kernels = loaded("dense")
+    fits = max(*given.factors, given.bound) < _WIDE[0]
+    _, panels = _dense(given, plan, 16 if fits else 32)
+
+    width, flat = given.shape[1], [out.reshape(-1) for out in outs]
+
+    def block(some: slice, part: slice) -> None:
+        stop = -(-some.stop // kernels.ROWS) * kernels.ROWS
+        left = panels.left[some.start : stop].reshape(-1)
+        kernels.observe(left, panels.depth, panels.panel(part), panels.tile,
+                        start[some, part], *flat, some.start * width + part.start,
+                        width)  # fmt: skip
+
+    _shared_out(given, panels, block)
+
+
+def _dense(given: Operands, plan: Program, bits: int) -> tuple[np.dtype[Any], _Panels]:
+    """Rows up to whole bands, terms up to whole groups."""
+    kernels = loaded("dense")
+    lane = np.dtype(f"int{bits}")
+    tile = kernels.COLUMNS_16 if bits == 16 else kernels.COLUMNS_32
+    depth = -(-len(plan.sequence) // kernels.GROUP) * kernels.GROUP
+    left = np.empty((-(-len(given.left) // kernels.ROWS) * kernels.ROWS, depth), np.int32)
+    kernels.spread(given.left, plan.sequence, bits == 16, left)
+    return lane, _Panels(left, given.right, plan.sequence, depth, tile, lane)
+
+
+def _shared_out(given: Operands, panels: _Panels, work: Callable[[slice, slice], None]) -> None:
+    """Blocks of rows and columns, by the shapes alone."""
+    rows, columns = given.shape
+    band = loaded("dense").ROWS
+    depth = max(panels.depth, 1)
+    wide = min(_WORK // (depth * rows), _PANEL // depth)
+    wide = max(wide // panels.tile, 1) * panels.tile
+    tall = max(_WORK // (depth * wide) // band, 1) * band
+    jobs = [
+        (some, part)
+        for part in parallel.pieces(columns, wide)
+        for some in parallel.pieces(rows, tall)
+    ]
+    parallel.run_blocks(len(jobs), lambda index: work(*jobs[index]))
+
+
+def _by_oracle(
+    given: Operands,
+    terms: Terms,
+    accumulator: Accumulator,
+    define: Callable[..., Any],
+    made: type[Any],
+) -> Any:
+    """The definition itself, so many sums at a time that memory stays flat."""
+    outs = [np.zeros(given.shape, np.int64) for _ in made.__slots__]
+    bias = np.broadcast_to(given.bias, given.shape)
+    ones = np.ones((given.depth, 1), np.int64)
+    parts = parallel.pieces(outs[0].size, max(_ORACLE // max(given.depth, 1), 1))
+
+    def block(index: int) -> None:
+        part = np.arange(parts[index].start, parts[index].stop)
+        rows, columns = np.unravel_index(part, given.shape)
+        products = given.left[rows].astype(np.int64) * given.right.T[columns].astype(np.int64)
+        found = define(products, ones, bias[rows, columns], terms, accumulator)
+        for name, out in zip(made.__slots__, outs, strict=True):
+            out[rows, columns] = getattr(found, name)[:, 0]
+
+    parallel.run_blocks(len(parts), block)
+    return made(*outs)

@@ -1,0 +1,99 @@
+"""The operands of a block of dot products: checked, and how large their sums can be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracer.errors import ModelError
+from tracer.interpreter.arithmetic.orders import Terms
+from tracer.interpreter.compiled import loaded
+from tracer.interpreter.values import Array
+
+LIMIT = 1 << 62
+"""Sums of magnitudes stay below it, so that no step leaves 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """`left` (M, K), `right` (K, P), as kernels read them; `bias`, int64, broadcasts to (M, P).
+
+    `factors` are the largest magnitudes of each side, `largest` (M), int64, those of the rows;
+    `bound` is one that no sum of any of the products' magnitudes and the bias's exceeds.
+    """
+
+    left: Array
+    right: Array
+    bias: Array
+    factors: tuple[int, int]
+    largest: Array
+    bound: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the sums."""
+        return self.left.shape[0], self.right.shape[1]
+
+    @property
+    def depth(self) -> int:
+        """Terms of a sum."""
+        return self.left.shape[1]
+
+    @property
+    def term(self) -> int:
+        """A magnitude that no product exceeds."""
+        return self.factors[0] * self.factors[1]
+
+
+def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Operands:
+    """Operands that fit each other and 64 bits. Raises ModelError."""
+    for what, array in (("left", left), ("right", right), ("bias", bias)):
+        if array is not None and array.dtype.kind not in "iu":
+            raise ModelError(
+                f"the {what} operand of exact sums has type {array.dtype}", "It must be integers."
+            )
+    if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[0]:
+        raise ModelError(
+            f"matrices of {list(left.shape)} and {list(right.shape)} cannot be multiplied"
+        )
+    if terms.count != left.shape[1]:
+        raise ModelError(
+            f"{terms.channels} channels, windows of {terms.window}: not {left.shape[1]} terms"
+        )
+    if bias is not None and bias.shape != (left.shape[0],):
+        raise ModelError(f"a bias of shape {list(bias.shape)} for {left.shape[0]} rows")
+    wide = np.zeros(len(left), np.int64) if bias is None else bias
+    factors = _largest(left), _largest(right)
+    ready = _ready(left), _ready(right)
+    sums, largest = np.empty(len(left), np.int64), np.empty(len(left), np.int64)
+    loaded("dense").sizes(ready[0], sums, largest)
+    bound = int(sums.max(initial=0)) * factors[1] + _largest(wide)
+    if left.shape[1] * factors[0] * factors[1] + _largest(wide) >= LIMIT:
+        bound = _closer(left, right, wide)
+    if bound >= LIMIT:
+        raise ModelError(
+            f"sums of {left.shape[1]} products of up to {factors[0]} times {factors[1]}",
+            "The sum of the magnitudes of products and bias must be below 2^62.",
+        )
+    return Operands(*ready, wide.astype(np.int64)[:, None], factors, largest, bound)
+
+
+def _ready(array: Array) -> Array:
+    """In a type that the kernels read, contiguous."""
+    kinds = ("int8", "uint8", "int16", "int32", "int64")
+    return np.ascontiguousarray(array, None if array.dtype.name in kinds else np.int64)
+
+
+def _largest(array: Array) -> int:
+    return max(abs(int(array.min())), abs(int(array.max()))) if array.size else 0
+
+
+def _closer(left: Array, right: Array, bias: Array) -> int:
+    """The largest sum of magnitudes of products and bias, for what is near 64 bits."""
+    sums = _magnitudes(left) @ _magnitudes(right) + _magnitudes(bias)[:, None]
+    return int(sums.max(initial=0) * (1 + 1e-9))  # more than float64 can have rounded off
+
+
+def _magnitudes(array: Array) -> Array:
+    return np.abs(array.astype(np.float64))
