@@ -16,8 +16,17 @@ if TYPE_CHECKING:
 SUMMED = (
     "calls", "time_us", "time_us_raw", "time_share", "macs", "adds", "muls", "flops", "params",
     "param_bytes", "bytes_read", "bytes_written",
+    "outputs", "overflow_outputs", "transient_outputs", "persistent_outputs", "saturation_events",
+    "outputs_changed",
 )  # fmt: skip
 """Columns that add up over nodes; a sum of missing values alone is missing."""
+
+EXTREMES = {
+    "acc_min": "min", "acc_max": "max", "final_min": "min", "final_max": "max",
+    "peak_bytes": "max", "bits_observed": "max", "bits_guaranteed": "max", "bits_datatype": "max",
+    "max_abs_error": "max",
+}  # fmt: skip
+"""Columns of which the worst of all nodes counts."""
 
 UNKNOWN_MODULE, ROOT = "(no module)", "(root)"
 
@@ -92,6 +101,9 @@ def grouped(nodes: pd.DataFrame, by: str, run: Run | None = None) -> pd.DataFram
 
 def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     groups = rows.groupby(key, sort=False)
-    folded = groups[[*SUMMED, "nodes"]].sum(min_count=1)
-    folded["peak_bytes"] = groups["peak_bytes"].max()  # of nodes that run one after the other
-    return folded.reset_index()
+    summed = groups[[*SUMMED, "nodes"]].sum(min_count=1)
+    worst = groups.agg(EXTREMES)
+    # A group is guaranteed what all its narrow nodes are.
+    guaranteed = groups["bits_guaranteed"].count() == groups["bits"].count()
+    worst["bits_guaranteed"] = worst["bits_guaranteed"].where(guaranteed)
+    return summed.join(worst).reset_index()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from analyzers import overflow
 from tracer.trace import COLUMNS
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def typed(table: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     table = table.reindex(columns=list(COLUMNS)).reset_index(drop=True)
-    for column in (*_INTEGERS, *_BYTES):
+    for column in (*_INTEGERS, *_BYTES, *overflow.COLUMNS):
         table[column] = pd.to_numeric(table[column]).astype("Int64")
     return table.astype(dict.fromkeys(_TEXTS, "string"))
 

@@ -49,6 +49,16 @@ nonzero (float[N,8] x) => (int64[2,M] y) {
 }
 """
 
+INTEGERS = """
+<ir_version: 8, opset_import: ["": 17]>
+integers (uint8[N,2,4,4] x, uint8[N,12] a) => (int32[N,3,4,4] c, int32[N,5] m, float[N,5] r) {
+  c = ConvInteger <kernel_shape = [3,3], pads = [1,1,1,1]> (x, wc)
+  m = MatMulInteger (a, wm)
+  f = Cast <to = 1> (m)
+  r = Relu (f)
+}
+"""
+
 EMBEDDING = """
 <ir_version: 8, opset_import: ["": 16]>
 embedding (int64[batch,sequence] ids, int64[batch,sequence] attention_mask)
@@ -84,3 +94,16 @@ def residual(named: bool = True) -> onnx.ModelProto:
 def embedding(rows: int = 30) -> onnx.ModelProto:
     """Token embeddings under a mask; ids beyond the table make onnxruntime fail."""
     return parse(EMBEDDING, table=np.ones((rows, 8), np.float32))
+
+
+def integers() -> onnx.ModelProto:
+    """A convolution and a matrix product of integers, and what makes no sums after it.
+
+    Weights of 7 bits: with 8 onnxruntime saturates pairs of products on some processors.
+    """
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: rng.integers(-64, 64, shape, np.int8)  # noqa: E731
+    model = parse(INTEGERS, wc=draw(3, 2, 3, 3), wm=draw(12, 5))
+    for node in model.graph.node:
+        node.name = node.output[0]
+    return model

@@ -10,11 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracer.api import count, interpret, profile, profile_framework
+    from tracer.interpreter.arithmetic.accumulator import Accumulator
+    from tracer.interpreter.arithmetic.policy import Policy
     from tracer.interpreter.interpreter import Interpreter
     from tracer.store import load
 
 __version__ = "0.1.0"
-__all__ = ["Interpreter", "count", "interpret", "load", "profile", "profile_framework"]
+__all__ = [
+    "Accumulator",
+    "Interpreter",
+    "Policy",
+    "count",
+    "interpret",
+    "load",
+    "profile",
+    "profile_framework",
+]
 
 _HOMES = {
     "profile": "tracer.api",
@@ -22,6 +33,8 @@ _HOMES = {
     "count": "tracer.api",
     "interpret": "tracer.api",
     "load": "tracer.store",
+    "Accumulator": "tracer.interpreter.arithmetic.accumulator",
+    "Policy": "tracer.interpreter.arithmetic.policy",
     "Interpreter": "tracer.interpreter.interpreter",
 }
 

@@ -11,6 +11,7 @@ from tracer import environment, inputs, loading, shapes
 from tracer.errors import InputError, UsageError
 from tracer.frameworks import profile_framework as profile_framework
 from tracer.inputs import dims as dimensions
+from tracer.inputs.request import Request
 from tracer.model import Model
 from tracer.trace import ModelInfo, Run, Trace
 
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
 
     from analyzers.cost import Cost
     from tracer.executors import reference
+    from tracer.executors.narrowed import Receive
     from tracer.executors.onnxruntime.options import Options
+    from tracer.interpreter.arithmetic.accumulator import Accumulator
+    from tracer.interpreter.arithmetic.policy import Policy
     from tracer.limits import Limits
     from tracer.shapes import Types
 
 Source: TypeAlias = "str | Path | onnx.ModelProto | Model"
+Feeds: TypeAlias = str | Path | Sequence[str | Path] | None
 Progress = Callable[[int, int, str], None]
 
 
@@ -58,7 +63,7 @@ def profile(
     options = Options(runs, warmup, min_time, threads, optimization, provider)
     analyzed = []
     for size in _batches(batch):
-        request = _Request(model, loaded, size, dict(dims or {}), feeds, seed)
+        request = _request(model, loaded, size, dims, feeds, seed)
         feedset, run = _on_sizes_that_run(request, options, progress)
         types, calls = _observe(loaded, feedset, run, options)
         analyzed.append(_analyze(loaded, run, types, calls, convention))
@@ -71,30 +76,51 @@ def interpret(
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
-    feeds: str | Path | None = None,
+    feeds: Feeds = None,
     seed: int = 0,
+    accumulator: int | str | Accumulator | Policy | None = None,
+    fixed: str | None = None,
     options: reference.Options | None = None,
     limits: Limits | None = None,
     convention: str = "plain",
     progress: Progress | None = None,
+    receive: Receive | None = None,
 ) -> Trace:
     """Time `model` node by node under the reference interpreter, for one batch size.
 
-    The node table is that of `profile`; feeds are chosen in the same way. Raises the errors of
-    `tracer.errors`, among them LimitError for a run beyond `limits`.
+    The node table is that of `profile`; feeds are chosen in the same way. With an `accumulator`
+    every sum is made in it: a width, a policy as text (`conv1=18,*=17`) or as the path of a TOML
+    file, or an object of `tracer.interpreter.arithmetic`; `fixed` are the numbers that floats
+    become, as in `8:5/8:7`. The overflow columns are filled then, from one inference on each batch.
+    `feeds` may be many .npz files, test_data_set folders, and folders of these; arrays with more
+    rows than `batch`, or than the model takes, are cut. `receive` is handed the feeds and the
+    outputs of every batch.
+
+    Raises the errors of `tracer.errors`, among them LimitError for a run beyond `limits`.
     """
-    from tracer.executors import reference
+    from tracer.executors import narrowed, reference
     from tracer.executors.onnxruntime import observation
+    from tracer.interpreter.arithmetic.policy_text import policy
 
     loaded = open_model(model)
     options = options or reference.Options()
-    feedset = feeds_for(model, loaded, batch=batch, dims=dims, feeds=feeds, seed=seed)
-    run = reference.profile(loaded, feedset, options, limits, progress)
+    request = _request(model, loaded, batch, dims, feeds, seed)
+    if accumulator is None:
+        feedset = request.feeds()
+        run = reference.profile(loaded, feedset, options, limits, progress)
+        ran: dict[str, object] = asdict(options)
+    else:
+        batches = request.batches()
+        feedset = next(iter(batches))
+        run = narrowed.profile(
+            loaded, batches, policy(accumulator, fixed), options.threads, limits, progress, receive
+        )
+        ran = {"threads": options.threads, "accumulator": accumulator, "fixed": fixed}
     seen = observation.of(loaded, run.kernels)
     types = shapes.infer(loaded, feedset.shapes).updated(seen.types)
     asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention}
     analyzed = [_analyze(loaded, run, types, seen.calls, convention)]
-    return _trace(loaded, analyzed, {**asdict(options), **asked})
+    return _trace(loaded, analyzed, {**ran, **asked})
 
 
 def feeds_for(
@@ -103,7 +129,7 @@ def feeds_for(
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
-    feeds: str | Path | None = None,
+    feeds: Feeds = None,
     seed: int = 0,
     shrink: int = 1,
 ) -> inputs.FeedSet:
@@ -111,10 +137,7 @@ def feeds_for(
 
     Sizes that have to be assumed are divided by `shrink`.
     """
-    path = Path(feeds) if feeds is not None else None
-    if path is None and batch is None and not dims:
-        path = _test_data_beside(source)
-    return inputs.make(loaded, batch=batch, dims=dims, path=path, seed=seed, shrink=shrink)
+    return _request(source, loaded, batch, dims, feeds, seed).feeds(shrink)
 
 
 def count(
@@ -153,11 +176,17 @@ def open_model(source: Source) -> Model:
     return loading.from_proto(source)
 
 
-def _test_data_beside(model: Source) -> Path | None:
-    """The first test_data_set of a model that was given as a folder."""
-    if not isinstance(model, str | Path) or not Path(model).is_dir():
-        return None
-    return next(iter(sorted(Path(model).glob("test_data_set_*"))), None)
+def _request(
+    source: Source,
+    model: Model,
+    batch: int | None,
+    dims: Mapping[str, int] | None,
+    feeds: Feeds,
+    seed: int,
+) -> Request:
+    folder = Path(source) if isinstance(source, str | Path) and Path(source).is_dir() else None
+    given = [feeds] if isinstance(feeds, str | Path) else feeds or []
+    return Request(model, folder, batch, dims, tuple(Path(path) for path in given), seed)
 
 
 def _batches(batch: int | Sequence[int] | None) -> Sequence[int | None]:
@@ -168,32 +197,8 @@ def _batches(batch: int | Sequence[int] | None) -> Sequence[int | None]:
     return list(dict.fromkeys(batch))  # a size twice would be the same rows twice
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """What to feed a model, as it was asked for."""
-
-    source: Source
-    loaded: Model
-    batch: int | None
-    dims: Mapping[str, int]
-    feeds: str | Path | None
-    seed: int
-
-    def make(self, shrink: int) -> inputs.FeedSet:
-        """Feeds, with the sizes that have to be assumed divided by `shrink`."""
-        return feeds_for(
-            self.source,
-            self.loaded,
-            batch=self.batch,
-            dims=self.dims,
-            feeds=self.feeds,
-            seed=self.seed,
-            shrink=shrink,
-        )
-
-
 def _on_sizes_that_run(
-    request: _Request, options: Options, progress: Progress | None
+    request: Request, options: Options, progress: Progress | None
 ) -> tuple[inputs.FeedSet, Run]:
     """Profile; where assumed sizes do not fit the model, with half of them, and so on.
 
@@ -203,12 +208,12 @@ def _on_sizes_that_run(
 
     shrink = 1
     while True:
-        feedset = request.make(shrink)
+        feedset = request.feeds(shrink)
         try:
-            return feedset, profiler.profile(request.loaded, feedset, options, progress)
+            return feedset, profiler.profile(request.model, feedset, options, progress)
         except InputError as error:
             if all(size <= 1 for size in feedset.assumed.values()):
-                raise _told_sizes(error, request.make(1)) from error
+                raise _told_sizes(error, request.feeds()) from error
         shrink *= 2
 
 
@@ -248,12 +253,14 @@ def _analyze(
 ) -> _Analyzed:
     from analyzers.attribution import attribute
     from analyzers.cost import cost
+    from analyzers.overflow import overflow
     from analyzers.table import node_table
     from analyzers.timing import notes, timing
 
     counted = cost(model, types, calls, convention)
     groups = attribute(model, run.kernels)
-    table = node_table(model, types, [timing(run, groups), counted.table], run)
+    parts = [timing(run, groups), counted.table, overflow(run.sums)]
+    table = node_table(model, types, parts, run)
     found = (*run.notes, *notes(run, groups), *_cost_notes(counted))
     return _Analyzed(run, table, _whole(counted.totals["params"]), found)
 
@@ -267,20 +274,27 @@ def _trace(model: Model, analyzed: Sequence[_Analyzed], settings: Mapping[str, o
         for one in analyzed
         for note in one.notes
     ]
-    plain = {k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}
     return Trace(
         model=ModelInfo.of(model, analyzed[0].params),
         environment=environment.observe(),
-        settings=plain,
+        settings={name: _plain(value) for name, value in settings.items()},
         runs=tuple(one.run for one in analyzed),
         nodes=pd.concat([one.table for one in analyzed], ignore_index=True),
         notes=tuple(notes),
     )
 
 
+def _plain(value: object) -> object:
+    """Numbers, texts and their containers as they are; anything else as text."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, int | float | None) else str(value)
+
+
 def _cost_notes(counted: Cost) -> tuple[str, ...]:
-    unknown = [f"work not known, and in no total: {node}" for node in counted.unknown]
-    return (*counted.notes, *unknown)
+    return (*counted.notes, *(f"work not known, and in no total: {n}" for n in counted.unknown))
 
 
 def _whole(value: float | None) -> int | None:

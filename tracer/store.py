@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sqlite3
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,15 +14,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tracer.environment import Environment
-from tracer.errors import InputError
-from tracer.trace import COLUMNS, Kernel, ModelInfo, Run, Trace
+from tracer.errors import InputError, UsageError
+from tracer.trace import COLUMNS, Kernel, ModelInfo, PartialSums, Run, Trace
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-FORMAT = 1
+FORMAT = 2
 """Raised when a file of this version could not be read by the code before it."""
+
+_CHANNELS = "guaranteed_channels"
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -31,6 +35,10 @@ CREATE TABLE runs (
 CREATE TABLE kernels (
     run INTEGER REFERENCES runs, position INTEGER, record TEXT NOT NULL, bias_us REAL NOT NULL,
     samples BLOB NOT NULL, PRIMARY KEY (run, position)
+);
+CREATE TABLE sums (
+    run INTEGER REFERENCES runs, position INTEGER, record TEXT NOT NULL, arrays BLOB NOT NULL,
+    PRIMARY KEY (run, position)
 );
 """
 
@@ -61,8 +69,8 @@ def load(path: str | Path) -> Trace:
             return _read(database, path)
     except (
         # SQLite's own words, pandas' (an OSError), and cells that are not what the schema says
-        sqlite3.Error, DatabaseError, msgspec.MsgspecError, zlib.error,
-        KeyError, TypeError, ValueError, OverflowError,
+        sqlite3.Error, DatabaseError, msgspec.MsgspecError, zlib.error, zipfile.BadZipFile,
+        KeyError, TypeError, ValueError, OverflowError, UsageError,
     ) as error:  # fmt: skip
         raise InputError(
             f"{path}: not a trace, or a damaged one ({error})",
@@ -83,7 +91,11 @@ def _meta(trace: Trace) -> Iterator[tuple[str, str]]:
 
 def _counts(trace: Trace) -> dict[str, Any]:
     """How many rows the tables hold: SQLite does not notice when one is gone."""
-    return {"kernels": [len(run.kernels) for run in trace.runs], "nodes": len(trace.nodes)}
+    return {
+        "kernels": [len(run.kernels) for run in trace.runs],
+        "sums": [len(run.sums) for run in trace.runs],
+        "nodes": len(trace.nodes),
+    }
 
 
 def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
@@ -103,6 +115,29 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
         record = msgspec.json.encode(kernel).decode()
         row = (position, column, record, float(run.bias_us[column]), _pack(run.samples[:, column]))
         database.execute("INSERT INTO kernels VALUES (?, ?, ?, ?, ?)", row)
+    for place, sums in enumerate(run.sums):
+        _insert_sums(database, position, place, sums)
+
+
+def _insert_sums(database: sqlite3.Connection, run: int, place: int, sums: PartialSums) -> None:
+    import numpy as np
+
+    from tracer.interpreter.arithmetic import plain
+
+    record = {
+        "node": sums.node,
+        "accumulator": plain.dumped(sums.tally.accumulator),
+        "guaranteed": sums.guaranteed,
+        "guaranteed_any_order": sums.guaranteed_any_order,
+        "datatype": sums.datatype,
+    }
+    arrays = sums.tally.arrays()
+    if sums.guaranteed_channels is not None:
+        arrays[_CHANNELS] = sums.guaranteed_channels
+    stream = io.BytesIO()
+    np.savez_compressed(stream, allow_pickle=False, **arrays)
+    row = (run, place, msgspec.json.encode(record).decode(), stream.getvalue())
+    database.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", row)
 
 
 def _read(database: sqlite3.Connection, path: Path) -> Trace:
@@ -114,6 +149,8 @@ def _read(database: sqlite3.Connection, path: Path) -> Trace:
         raise InputError(
             f"{path}: written by a newer tracer", "Upgrade: pip install -U tracer-onnx."
         )
+    if int(meta["format"]) < FORMAT:
+        raise InputError(f"{path}: written by an older tracer", "Measure again.")
     runs = tuple(
         _read_run(database, *row)
         for row in database.execute("SELECT * FROM runs ORDER BY position").fetchall()
@@ -160,7 +197,30 @@ def _read_run(
         bias_us=np.array([bias for _, bias, _ in rows]),
         kernels=tuple(msgspec.json.decode(record, type=Kernel) for record, _, _ in rows),
         notes=msgspec.json.decode(notes, type=tuple[str, ...]),
+        sums=_read_sums(database, position),
     )
+
+
+def _read_sums(database: sqlite3.Connection, run: int) -> tuple[PartialSums, ...]:
+    import numpy as np
+
+    from tracer.interpreter.arithmetic import plain
+    from tracer.interpreter.arithmetic.tally import Tally
+
+    found = []
+    for record, blob in database.execute(
+        "SELECT record, arrays FROM sums WHERE run = ? ORDER BY position", (run,)
+    ).fetchall():
+        said = msgspec.json.decode(record, type=dict[str, Any])
+        with np.load(io.BytesIO(blob), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        channels = arrays.pop(_CHANNELS, None)
+        try:
+            tally = Tally.from_arrays(arrays, plain.loaded(said.pop("accumulator")))
+        except InputError as error:  # told by `load`, with the file
+            raise ValueError(error.what) from error
+        found.append(PartialSums(tally=tally, guaranteed_channels=channels, **said))
+    return tuple(found)
 
 
 def _read_nodes(database: sqlite3.Connection, dtypes: dict[str, str]) -> pd.DataFrame:

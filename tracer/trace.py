@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
+    from tracer.interpreter.arithmetic.tally import Tally
     from tracer.model import Model
 
     FloatArray: TypeAlias = npt.NDArray[np.float64]
+    IntArray: TypeAlias = npt.NDArray[np.int64]
 
 COLUMNS = (
     "node", "index", "op_type", "domain", "module", "source", "executor", "batch",
@@ -29,6 +31,10 @@ COLUMNS = (
     "time_us_ci95_low", "time_us_ci95_high", "time_share", "time_us_raw", "kernels",
     "macs", "adds", "muls", "flops", "params", "param_bytes", "bytes_read", "bytes_written",
     "intensity", "peak_bytes",
+    "acc_min", "acc_max", "final_min", "final_max",
+    "bits_observed", "bits_guaranteed", "bits_datatype",
+    "bits", "outputs", "overflow_outputs", "transient_outputs", "persistent_outputs",
+    "saturation_events", "outputs_changed", "max_abs_error",
 )  # fmt: skip
 """The node table's columns in order: the interface other programs rely on."""
 
@@ -84,12 +90,31 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class PartialSums:
+    """The partial sums of one node in the inferences of a run, and the widths that are enough.
+
+    `tally` counts them, by output channel, under the accumulator that it names. No input of the
+    operands' ranges overflows `guaranteed` bits in that accumulator's order, nor
+    `guaranteed_any_order` in whatever order; `guaranteed_channels`, int64 (channels,), are the
+    former by channel. `datatype` bits follow from the operands' types alone. None where not known.
+    """
+
+    node: str
+    tally: Tally
+    guaranteed: int | None = None
+    guaranteed_any_order: int | None = None
+    guaranteed_channels: IntArray | None = None
+    datatype: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One executor on one batch size, over many inferences.
 
     `wall_us` are inferences without the instrument, µs each. `instrumented_us` are those with
     it, and `samples` (inferences × kernels) the self time of each kernel in them, as the
-    instrument reported it; `bias_us` is what it adds to one call of each kernel.
+    instrument reported it; `bias_us` is what it adds to one call of each kernel. `sums` are those
+    of nodes with a narrow accumulator, in the order they ran.
     """
 
     executor: str
@@ -101,6 +126,7 @@ class Run:
     bias_us: FloatArray = field(repr=False)
     kernels: tuple[Kernel, ...] = field(repr=False)
     notes: tuple[str, ...] = ()
+    sums: tuple[PartialSums, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,73 +3,43 @@
 from __future__ import annotations
 
 import textwrap
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from analyzers.grouping import grouped
 from analyzers.views import ViewOptions, _headline
+from analyzers.views._drawing import HIGH, PLAIN, blank, short, unformulated
 from analyzers.views._format import micros, printable, si
 from analyzers.views._tables import largest_first, sections
-from tracer.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from analyzers.views._tables import Section
     from tracer.trace import Trace
 
-_PLAIN, _HIGH = "#4878a8", "#c44e52"
 _MOST_LABELS = 80
-_MOST_CHARACTERS = 28
 _HIGH_TIMES_MEDIAN = 2
 _TITLE_CHARACTERS_PER_INCH = 10
-_DPI = 120
 
 
-def draw(trace: Trace, options: ViewOptions, kind: str) -> bytes:
-    """The chart as `png` or `svg`, a panel for each run.
+def figure(trace: Trace, options: ViewOptions) -> Figure:
+    """A panel for each run.
 
     Bars at or above `options.threshold` µs are red; without one, and where MACs are drawn because
-    nothing was timed, those of at least twice the median of the bars above 0. Raises UsageError
-    where matplotlib is not installed.
+    nothing was timed, those of at least twice the median of the bars above 0.
     """
     found = sections(trace)
     panels = [_bars(section, options) for section in found]
     width = min(max(8.0, 0.22 * max(map(len, panels)) + 2), 24.0)
-    figure = blank(width, 4.6 * len(panels))
-    axes = figure.subplots(len(panels), squeeze=False)[:, 0]
+    made = blank(width, 4.6 * len(panels))
+    axes = made.subplots(len(panels), squeeze=False)[:, 0]
     for panel, section, rows in zip(axes, found, panels, strict=True):
         title = printable(_headline.headline(trace, section))
         lines = textwrap.fill(title, int(width * _TITLE_CHARACTERS_PER_INCH))
         panel.set_title(unformulated(lines), fontsize=10, loc="left", pad=18)
         _draw_panel(panel, rows, options)
-    return saved(figure, kind)
-
-
-def blank(width: float, height: float) -> Any:
-    """An empty figure, inches. Raises UsageError where matplotlib is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "charts need matplotlib", "Install it with: pip install 'tracer-onnx[plots]'."
-        ) from error
-    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
-
-
-def saved(figure: Any, kind: str) -> bytes:
-    """The bytes of a figure as `png` or `svg`."""
-    import io
-
-    from matplotlib import rc_context
-
-    buffer = io.BytesIO()
-    # A fixed salt and no date: the same trace gives the same file.
-    with rc_context({"svg.hashsalt": "tracer"}), warnings.catch_warnings():
-        # A name in a script the font lacks is drawn as boxes: nothing the user could act upon.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
-    return buffer.getvalue()
+    return made
 
 
 def _bars(section: Section, options: ViewOptions) -> pd.DataFrame:
@@ -86,13 +56,13 @@ def _draw_panel(axes: Any, rows: pd.DataFrame, options: ViewOptions) -> None:
     threshold, meaning = _threshold(rows["value"], options.threshold if timed else None)
     high = rows["value"] >= (float("inf") if threshold is None else threshold)
     positions = range(len(rows))
-    axes.bar(positions, rows["value"], color=[_HIGH if h else _PLAIN for h in high], width=0.8)
+    axes.bar(positions, rows["value"], color=[HIGH if h else PLAIN for h in high], width=0.8)
     if threshold is not None:
-        axes.axhline(threshold, color=_HIGH, linewidth=0.8, linestyle="--")
+        axes.axhline(threshold, color=HIGH, linewidth=0.8, linestyle="--")
         amount = f"{micros(threshold)} µs" if timed else f"{si(threshold)} MACs"
         axes.annotate(
             f"red: ≥ {amount}{meaning}", (0, 1), (0, 5), "axes fraction", "offset points",
-            fontsize=8, color=_HIGH,
+            fontsize=8, color=HIGH,
         )  # fmt: skip
     axes.set_ylabel("time per run [µs]" if timed else "MACs")
     if not timed:
@@ -117,13 +87,3 @@ def _threshold(values: pd.Series[float], given: float | None) -> tuple[float | N
 def _labels(rows: pd.DataFrame, by: str) -> list[str]:
     field = {"node": "node", "op": "op_type", "module": "module", "kernel": "op_type"}[by]
     return [unformulated(short(printable(str(name)))) for name in rows[field]]
-
-
-def short(name: str) -> str:
-    """The end of a long name tells more than its beginning."""
-    return name if len(name) <= _MOST_CHARACTERS else "…" + name[1 - _MOST_CHARACTERS :]
-
-
-def unformulated(text: str) -> str:
-    """`$` would start a formula."""
-    return text.replace("$", r"\$")

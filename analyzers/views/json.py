@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 
     from analyzers.views import ViewOptions
     from analyzers.views._tables import Section
-    from tracer.trace import Trace
+    from tracer.trace import PartialSums, Trace
 
 
 def render(trace: Trace, options: ViewOptions) -> bytes:
     """UTF-8 JSON, indented; a missing value is null, and NaN never appears.
 
-    `nodes` of a run are its rows of the node table, or what `by` says they are folded into.
+    `nodes` of a run are its rows of the node table, or what `by` says they are folded into. `sums`
+    tell more of nodes with narrow accumulators: what these are, overflow at every width, and the
+    overflow columns by output channel.
     """
     plain = {
         "model": trace.model,
@@ -43,6 +45,21 @@ def _run(section: Section, options: ViewOptions) -> dict[str, Any]:
         "coverage": coverage(run, section.nodes) if run else None,
         "by": options.by,
         "nodes": records(rows(section, options)),
+        "sums": [_sums(each) for each in run.sums] if run else [],
+    }
+
+
+def _sums(sums: PartialSums) -> dict[str, Any]:
+    from analyzers.overflow import channels, widths
+    from tracer.interpreter.arithmetic import plain
+
+    return {
+        "node": sums.node,
+        "accumulator": plain.dumped(sums.tally.accumulator),
+        "bits_guaranteed_any_order": sums.guaranteed_any_order,
+        "mean_abs_error": None if sums.tally.missing.any() else sums.tally.mean_abs_error,
+        "widths": records(widths(sums)),
+        "channels": records(channels(sums)),
     }
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from analyzers.grouping import grouped
-from analyzers.views import ViewOptions, _headline
+from analyzers.views import ViewOptions, _headline, _overflow
+from analyzers.views._columns import count
 from analyzers.views._format import micros, percent, printable, si
 from analyzers.views._tables import largest_first, sections
 
@@ -27,6 +28,16 @@ _COLUMNS = (
     ("MACs", "macs", si),
     ("flops", "flops", si),
     ("params", "params", si),
+    ("bits", "bits", count),
+    ("outputs", "outputs", _overflow.number),
+    ("overflow", "overflow_outputs", _overflow.number),
+    ("transient", "transient_outputs", _overflow.number),
+    ("persistent", "persistent_outputs", _overflow.number),
+    ("changed", "outputs_changed", _overflow.number),
+    ("max error", "max_abs_error", _overflow.number),
+    ("observed", "bits_observed", _overflow.width),
+    ("guaranteed", "bits_guaranteed", _overflow.width),
+    ("datatype", "bits_datatype", _overflow.width),
 )
 
 
@@ -35,6 +46,8 @@ def render(trace: Trace, options: ViewOptions) -> bytes:
     lines: list[str] = []
     for section in sections(trace):
         lines += [f"### {cell(_headline.headline(trace, section))}", ""]
+        if _overflow.known(section.nodes):
+            lines += [f"- {line}" for line in _overflow.words(section.nodes)]
         if section.run is not None:
             lines += [f"- {line}" for line in _headline.verdict(section.run, section.nodes)]
         lines += [f"- {_headline.totals(trace, section.nodes)}", ""]

@@ -1,10 +1,10 @@
-"""`.png`: the bar chart of the layers (needs the `plots` extra)."""
+"""`.png`: the picture of the layers, or of partial sums (needs the `plots` extra)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analyzers.views import _chart
+from analyzers.views import _picture
 
 if TYPE_CHECKING:
     from analyzers.views import ViewOptions
@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 
 def render(trace: Trace, options: ViewOptions) -> bytes:
     """Raises UsageError where matplotlib is not installed."""
-    return _chart.draw(trace, options, "png")
+    return _picture.draw(trace, options, "png")

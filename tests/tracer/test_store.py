@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import tracer
-from tests.graphs import residual
+from tests.graphs import integers, residual
 from tracer import store
 from tracer.errors import InputError
 
@@ -35,6 +35,71 @@ def test_what_was_saved_comes_back(trace, file):
         assert one.kernels == other.kernels
         np.testing.assert_array_equal(one.samples, other.samples)
         np.testing.assert_array_equal(one.wall_us, other.wall_us)
+
+
+POLICY = """
+[c]
+bits = 14
+overflow = "wrap"
+order = "chunked(4)"
+[m]
+bits = 18
+bias = "last"
+product_bits = 12
+convention = "magnitude"
+"""
+
+
+@pytest.fixture
+def narrow(tmp_path):
+    """A trace with the sums of two nodes, and its file."""
+    (tmp_path / "p.toml").write_text(POLICY)
+    trace = tracer.interpret(integers(), accumulator=str(tmp_path / "p.toml"), batch=2)
+    (tmp_path / "r.trace").write_bytes(store.dumps(trace))
+    return trace, tmp_path / "r.trace"
+
+
+def test_sums_come_back_with_their_accumulators(narrow):
+    trace, file = narrow
+    again = store.load(file)
+    pd.testing.assert_frame_equal(again.nodes, trace.nodes)
+    assert len(again.runs[0].sums) == 2
+    for one, other in zip(again.runs[0].sums, trace.runs[0].sums, strict=True):
+        assert one.tally == other.tally
+        assert one.tally.accumulator == other.tally.accumulator
+        np.testing.assert_array_equal(one.guaranteed_channels, other.guaranteed_channels)
+        names = ("node", "guaranteed", "guaranteed_any_order", "datatype")
+        assert [getattr(one, n) for n in names] == [getattr(other, n) for n in names]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TABLE sums",
+        "DELETE FROM sums WHERE position = 1",
+        "UPDATE sums SET arrays = x'504b'",
+        "UPDATE sums SET arrays = 7",
+        "UPDATE sums SET record = '{}'",
+        """UPDATE sums SET record = replace(record, '"bits":14', '"bits":99')""",
+        """UPDATE sums SET record = replace(record, 'chunked(4)', 'chunked(0)')""",
+        """UPDATE sums SET record = replace(record, '"guaranteed"', '"guarded"')""",
+    ],
+)
+def test_damaged_sums_are_said_to_be(statement, narrow):
+    file = narrow[1]
+    with sqlite3.connect(file) as database:
+        database.execute(statement)
+    database.close()
+    with pytest.raises(InputError, match=r"r\.trace: not a trace, or a damaged one \("):
+        store.load(file)
+
+
+def test_a_trace_of_an_older_tracer_says_so(file):
+    with sqlite3.connect(file) as database:
+        database.execute("UPDATE meta SET value = '1' WHERE key = 'format'")
+    database.close()
+    with pytest.raises(InputError, match=r"older tracer\. Measure again"):
+        store.load(file)
 
 
 DAMAGE = {

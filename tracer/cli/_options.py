@@ -22,6 +22,7 @@ LARGEST = 2**31 - 1
 """Of a dimension given by hand; more is a slip of the finger and would not fit a tensor."""
 
 _DIGITS = 10
+_MEBI = 1 << 20
 
 
 class PathName(click.ParamType[Path]):
@@ -152,6 +153,46 @@ def convention(command: Command) -> Command:
     )(command)
 
 
+def limits(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--max-…`, handed to the command as `limits`."""
+
+    @functools.wraps(command)
+    def limited(
+        *,
+        max_seconds: float | None,
+        max_tensor: int | None,
+        max_live: int | None,
+        max_trips: int | None,
+        **own: Any,
+    ) -> Any:
+        from dataclasses import replace
+
+        from tracer.limits import Limits
+
+        given = {
+            "seconds": max_seconds,
+            "tensor_bytes": None if max_tensor is None else max_tensor * _MEBI,
+            "live_bytes": None if max_live is None else max_live * _MEBI,
+            "loop_trips": max_trips,
+        }
+        known: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+        return command(limits=replace(Limits(), **known), **own)
+
+    options = (
+        click.option("--max-seconds", type=click.FloatRange(min=0), default=None,
+                     help="Longest run."),
+        click.option("--max-tensor", type=click.IntRange(min=1), default=None, metavar="MIB",
+                     help="Largest tensor  [default: 4096]"),
+        click.option("--max-live", type=click.IntRange(min=1), default=None, metavar="MIB",
+                     help="Most memory of live tensors  [default: 16384]"),
+        click.option("--max-trips", type=click.IntRange(min=1), default=None,
+                     help="Most trips of a loop  [default: 1000000]"),
+    )  # fmt: skip
+    for option in reversed(options):
+        limited = option(limited)
+    return limited
+
+
 def viewing(command: Callable[..., None]) -> Callable[..., None]:
     """What to show and where to write it, handed to the command as one `output`.
 
@@ -176,22 +217,15 @@ def viewing(command: Callable[..., None]) -> Callable[..., None]:
         targets = _output.targets(outputs, as_json, as_csv, force)
         command(output=_output.Output(targets, ViewOptions(by, top, threshold)), **own)
 
-    options = (
-        click.option("--by", type=click.Choice(GROUPINGS), default="node",
-                     show_default=True,
-                     help="Fold rows by operator or module, or show the kernels that really ran."),
-        click.option("--top", type=click.IntRange(min=0), default=None,
-                     help="Rows to show; 0 for all  [default: 20 on a terminal, all in files]"),
-        click.option("--threshold", type=click.FloatRange(min=0), default=None, metavar="µs",
-                     help="Highlight the chart's bars from here on."),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table."),
-        click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of the table."),
-        click.option("-o", "--output", "outputs", multiple=True, metavar="FILE",
-                     help="Write a file, by extension: .trace .json .csv .parquet .md .png .svg; "
-                          "FORMAT:FILE for another name, - for stdout. Repeatable."),
-        click.option("--force", is_flag=True, help="Overwrite files that exist."),
+    threshold = click.option(
+        "--threshold", type=click.FloatRange(min=0), default=None, metavar="µs",
+        help="Highlight the chart's bars from here on.",
     )  # fmt: skip
-    for option in reversed(options):
+    outputs = click.option(
+        "-o", "--output", "outputs", multiple=True, metavar="FILE",
+        help=f"Write a file, by extension: {FORMATS}. Repeatable.",
+    )  # fmt: skip
+    for option in reversed((BY, TOP, threshold, JSON, CSV, outputs, FORCE)):
         checked = option(checked)
     return checked
 
@@ -207,3 +241,15 @@ def shape(text: str) -> tuple[int, ...]:
 
 
 MODEL = click.argument("model", type=PathName())
+BY = click.option(
+    "--by", type=click.Choice(GROUPINGS), default="node", show_default=True,
+    help="Fold rows by operator or module, or show the kernels that really ran.",
+)  # fmt: skip
+TOP = click.option(
+    "--top", type=click.IntRange(min=0), default=None,
+    help="Rows to show; 0 for all  [default: 20 on a terminal, all in files]",
+)  # fmt: skip
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+CSV = click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of the table.")
+FORCE = click.option("--force", is_flag=True, help="Overwrite files that exist.")
+FORMATS = ".trace .json .csv .parquet .md .png .svg; FORMAT:FILE for another name, - for stdout"

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracer.cli import _options
+from tracer.cli import _accumulating, _options
+from tracer.errors import UsageError
 
 if TYPE_CHECKING:
     from tracer.inputs import FeedSet
+    from tracer.interpreter.comparison import Tolerance
     from tracer.interpreter.inspection import Inspection
     from tracer.limits import Limits
     from tracer.model import Model
-
-_MEBI = 1 << 20
 
 
 @click.command()
@@ -24,9 +25,10 @@ _MEBI = 1 << 20
 @_options.dims
 @click.option(
     "--inputs",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Feeds: an .npz file or a test_data_set folder  [default: seeded random]",
+    type=_options.PathName(),
+    multiple=True,
+    help="Feeds: an .npz file or a test_data_set folder; with --accumulator any number of them, "
+    "and folders of them  [default: seeded random]",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
 @click.option(
@@ -37,33 +39,28 @@ _MEBI = 1 << 20
               help="Relative tolerance of --against.")  # fmt: skip
 @click.option("--atol", type=click.FloatRange(min=0), default=1e-5, show_default=True,
               help="Absolute tolerance of --against.")  # fmt: skip
-@click.option("--max-seconds", type=click.FloatRange(min=0), default=None, help="Longest run.")
-@click.option("--max-tensor", type=click.IntRange(min=1), default=None, metavar="MIB",
-              help="Largest tensor  [default: 4096]")  # fmt: skip
-@click.option("--max-live", type=click.IntRange(min=1), default=None, metavar="MIB",
-              help="Most memory of live tensors  [default: 16384]")  # fmt: skip
-@click.option("--max-trips", type=click.IntRange(min=1), default=None,
-              help="Most trips of a loop  [default: 1000000]")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the tables.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, metavar="FILE",
-              help="Write the outputs: an .npz file, or a test_data_set folder.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@_options.limits
+@_accumulating.options
+@_options.JSON
+@click.option("-o", "--output", "outputs", multiple=True, metavar="FILE",
+              help="Write the model's outputs: an .npz file, or a test_data_set folder; with "
+                   f"--accumulator also what was counted, by extension: {_options.FORMATS}. "
+                   "Repeatable.")  # fmt: skip
+@_options.FORCE
 def command(
     model: Path,
     batch: int | None,
     dims: tuple[tuple[str, int], ...],
-    inputs: Path | None,
+    inputs: tuple[Path, ...],
     seed: int,
     threads: int,
     against: str | None,
     rtol: float,
     atol: float,
-    max_seconds: float | None,
-    max_tensor: int | None,
-    max_live: int | None,
-    max_trips: int | None,
+    limits: Limits,
+    accumulating: _accumulating.Accumulating | None,
     as_json: bool,
-    output: Path | None,
+    outputs: tuple[str, ...],
     force: bool,
 ) -> int:
     """Run MODEL node by node in numpy, and show the time and the values of every node.
@@ -71,52 +68,57 @@ def command(
     With --against ort every node is held against onnxruntime without optimisation, on the same
     inputs; the first node out of tolerance is named, and the exit code is 1.
 
+    With --accumulator sums are made as hardware with a narrow accumulator makes them, and a
+    table says how often they leave its range, and which widths would be enough.
+
     \b
     Examples:
       tracer interpret model.onnx
       tracer interpret model.onnx --against ort --rtol 1e-4
       tracer interpret model.onnx --inputs test_data_set_0 -o outputs.npz
+      tracer interpret int8.onnx --accumulator 16 --inputs images.npz --batch 64 -o sums.png
     """
+    from tracer.cli import _values
+    from tracer.interpreter.comparison import Tolerance
+
+    feeds = {"batch": batch, "dims": dict(dims), "feeds": inputs, "seed": seed}
+    if accumulating is not None:
+        if against:
+            raise UsageError("--against and --accumulator together", "Leave out one of them.")
+        accumulating.run(model, {**feeds, "limits": limits}, threads, outputs, as_json, force)
+        return 0
+    place = _values.place(outputs, force)
+    tolerance = Tolerance(rtol, atol) if against else None
+    return _inspect(model, feeds, limits, threads, tolerance, place, as_json)
+
+
+def _inspect(
+    path: Path,
+    feeds: Mapping[str, Any],
+    limits: Limits,
+    threads: int,
+    tolerance: Tolerance | None,
+    place: Path | None,
+    as_json: bool,
+) -> int:
+    """One inference, compared with onnxruntime's where a tolerance is given."""
     from tracer import api
     from tracer.cli import _inspection, _progress, _values
-    from tracer.interpreter.comparison import Tolerance
     from tracer.interpreter.inspection import inspect
     from tracer.interpreter.interpreter import Interpreter
 
-    if output is not None:
-        _values.check(output, force)
-    loaded = api.open_model(model)
-    feedset = api.feeds_for(model, loaded, batch=batch, dims=dict(dims), feeds=inputs, seed=seed)
+    model = api.open_model(path)
+    feedset = api.feeds_for(path, model, **feeds)
     with _progress.progress() as report:
-        interpreter = Interpreter(
-            loaded,
-            limits=_limits(max_seconds, max_tensor, max_live, max_trips),
-            threads=threads or None,
-            progress=report,
-        )
-        others = _others(loaded, feedset, threads) if against else None
-        found = inspect(interpreter, feedset.feeds, others, Tolerance(rtol, atol))
-    if output is not None:
-        _values.write(output, loaded, feedset, found.outputs)
-        click.echo(f"wrote {output}", err=True)
-    (_inspection.as_json if as_json else _inspection.as_tables)(loaded, feedset, found)
-    return _verdict(found) if against else 0
-
-
-def _limits(
-    seconds: float | None, tensor: int | None, live: int | None, trips: int | None
-) -> Limits:
-    from dataclasses import replace
-
-    from tracer.limits import Limits
-
-    given = {
-        "seconds": seconds,
-        "tensor_bytes": None if tensor is None else tensor * _MEBI,
-        "live_bytes": None if live is None else live * _MEBI,
-        "loop_trips": trips,
-    }
-    return replace(Limits(), **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
+        interpreter = Interpreter(model, limits=limits, threads=threads or None, progress=report)
+        others = _others(model, feedset, threads) if tolerance else None
+        found = inspect(interpreter, feedset.feeds, others, tolerance)
+    if place is not None:
+        writer = _values.Writer(place, model)
+        writer.receive(feedset, [output.value for output in found.outputs])
+        writer.finish()
+    (_inspection.as_json if as_json else _inspection.as_tables)(model, feedset, found)
+    return _verdict(found) if tolerance else 0
 
 
 def _others(model: Model, feedset: FeedSet, threads: int) -> Any:

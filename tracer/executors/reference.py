@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracer.trace import Kernel, Run
 
 if TYPE_CHECKING:
-    from tracer.inputs import FeedSet
+    from tracer.inputs import Feeds, FeedSet
     from tracer.interpreter.recording import NodeRecord
     from tracer.limits import Limits
     from tracer.model import Model
@@ -56,45 +56,47 @@ def profile(
     for done in range(options.runs):
         recorder = Recorder()
         watched = plain.observed(recorder)
-        wall.append(_timed(lambda: plain.run(None, feeds)))
-        instrumented.append(_timed(lambda run=watched.run: run(None, feeds)))  # type: ignore[misc]
+        wall.append(timed(lambda: plain.run(None, feeds)))
+        instrumented.append(timed(lambda run=watched.run: run(None, feeds)))  # type: ignore[misc]
         recorders.append(recorder)
         report(done + 1, options.runs, "interpreting")
     kernels, samples = _table([recorder.records for recorder in recorders])
-    table: Any = np.array(samples, np.float32)  # half the file, as with onnxruntime's
+    times: Any = np.array(samples, np.float32)  # half the file, as with onnxruntime's
     return Run(
         executor=EXECUTOR,
         batch=feedset.batch,
-        inputs={name: _described(value) for name, value in feeds.items()},
+        inputs=described(feeds),
         wall_us=np.array(wall),
         instrumented_us=np.array(instrumented),
-        samples=table.reshape(options.runs, len(kernels)),
+        samples=times.reshape(options.runs, len(kernels)),
         bias_us=np.zeros(len(kernels)),  # the recorder stops the clock before it works
         kernels=kernels,
         notes=feedset.notes,
     )
 
 
-def _timed(call: Callable[[], object]) -> float:
+def timed(call: Callable[[], object]) -> float:
+    """How long a call takes, µs."""
     start = time.perf_counter_ns()
     call()
     return (time.perf_counter_ns() - start) / 1e3
 
 
 def _table(
-    runs: Sequence[dict[str, NodeRecord]],
+    runs: Sequence[Mapping[str, NodeRecord]],
 ) -> tuple[tuple[Kernel, ...], list[list[float]]]:
     """A kernel for each node that ran, and its time in each run; 0 where it did not run."""
     seen = {key: record for run in runs for key, record in run.items()}
     kernels = tuple(
-        _kernel(record, sum(run[key].calls for run in runs if key in run) / len(runs))
+        kernel(record, sum(run[key].calls for run in runs if key in run) / len(runs))
         for key, record in seen.items()
     )
     samples = [[run[key].time_us if key in run else 0.0 for key in seen] for run in runs]
     return kernels, samples
 
 
-def _kernel(record: NodeRecord, calls: float) -> Kernel:
+def kernel(record: NodeRecord, calls: float) -> Kernel:
+    """A node as what ran, so many times in an inference."""
     node = record.node
     return Kernel(
         name=node.key,
@@ -112,7 +114,8 @@ def _kernel(record: NodeRecord, calls: float) -> Kernel:
     )
 
 
-def _described(value: object) -> str:
+def described(feeds: Feeds) -> dict[str, str]:
+    """The type of every input by name."""
     from tracer.interpreter.values import type_text
 
-    return type_text(value)
+    return {name: type_text(value) for name, value in feeds.items()}

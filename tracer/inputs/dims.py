@@ -34,7 +34,7 @@ def choose(
     Raises InputError for a name in `dims` that no input has, a batch where none is symbolic, or
     an input without a rank; UsageError where `dims` sizes the batch as well.
     """
-    declared = _declared(model)
+    declared = declared_shapes(model)
     symbols = {d for shape in declared.values() for d in shape if isinstance(d, str)}
     unknown = [name for name in dims if name not in symbols]
     if unknown:
@@ -42,7 +42,7 @@ def choose(
             f"{model.name} has no symbolic dimension '{unknown[0]}'",
             f"Its symbolic dimensions are {', '.join(sorted(symbols)) or 'none'}.",
         )
-    axes = _batch_axes(declared)
+    axes = batch_axes(declared)
     if batch is not None:
         _refuse_fixed(model, declared, axes, batch)
         twice = {str(declared[name][axis]) for name, axis in axes.items()} & set(dims)
@@ -72,15 +72,16 @@ def notes(assumed: Mapping[str, int]) -> tuple[str, ...]:
 
 def batch_of(model: Model, shapes: Shapes) -> int | None:
     """Size of the batch dimension; None for a model without one."""
-    declared = _declared(model)
-    for name, axis in _batch_axes(declared).items():
+    declared = declared_shapes(model)
+    for name, axis in batch_axes(declared).items():
         if name in shapes and len(shapes[name]) > axis:
             return shapes[name][axis]
     first = next((s for name, s in shapes.items() if len(declared.get(name, ())) > 1), None)
     return first[0] if first else None
 
 
-def _declared(model: Model) -> dict[str, tuple[Dim, ...]]:
+def declared_shapes(model: Model) -> dict[str, tuple[Dim, ...]]:
+    """Shape of each tensor among the inputs. Raises InputError for one without a rank."""
     declared: dict[str, tuple[Dim, ...]] = {}
     for value in model.inputs:
         kind = tensor.from_type_proto(value.type)
@@ -95,7 +96,7 @@ def _declared(model: Model) -> dict[str, tuple[Dim, ...]]:
     return declared
 
 
-def _batch_axes(declared: Mapping[str, tuple[Dim, ...]]) -> dict[str, int]:
+def batch_axes(declared: Mapping[str, tuple[Dim, ...]]) -> dict[str, int]:
     """Axis of the batch in each input that has one.
 
     The batch is the symbol that is called so, else whatever symbol comes first in the first

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,28 @@ def read(model: Model, path: Path) -> Feeds:
     )
 
 
+def shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of the arrays in an .npz file, which are not read. Raises InputError as `read`."""
+    from numpy.lib import format as npy
+
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    found = {}
+    with _archive(path) as archive:
+        for name in archive.files:
+            with archive.zip.open(f"{name}.npy") as stream:
+                version = npy.read_magic(stream)
+                if version in readers:  # others are for records, which no model takes
+                    found[name] = readers[version](stream)[0]
+    return found
+
+
 def _read_npz(path: Path) -> Feeds:
+    with _archive(path) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[Any]:
     import zipfile
 
     import numpy as np
@@ -38,8 +60,8 @@ def _read_npz(path: Path) -> Feeds:
         raise InputError(f"{path}: not an .npz file", "Write it with numpy.savez.")
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
+            yield archive
+    except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
         raise InputError(
             f"{path}: not an .npz file of plain arrays ({error})", "Write it with numpy.savez."
         ) from error

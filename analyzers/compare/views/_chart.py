@@ -11,7 +11,7 @@ from analyzers.compare.sweep import WHOLE
 from analyzers.compare.views._comparison import MARK
 from analyzers.compare.views._page import times
 from analyzers.compare.views._sweep import wide
-from analyzers.views._chart import blank, saved, short, unformulated
+from analyzers.views._drawing import blank, saved, short, unformulated
 from analyzers.views._format import printable
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from analyzers.views._columns import Column
 from analyzers.views._format import printable
-from analyzers.views._layout import Column
 
 if TYPE_CHECKING:
     import pandas as pd

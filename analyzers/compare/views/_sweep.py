@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from analyzers.compare.sides import Side
     from analyzers.compare.sweep import Sweep
-    from analyzers.views._layout import Column
+    from analyzers.views._columns import Column
 
 
 def page(result: Sequence[Sweep]) -> Page:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analyzers.compare.views._pages import page
+from analyzers.views import _columns
 from analyzers.views._format import printable
-from analyzers.views._layout import laid_out
 from analyzers.views.terminal import DEFAULT_TOP
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def render(result: Result, top: int | None, console: Console) -> None:
         rows = table.rows.head(most) if table.is_long and most else table.rows
         console.print(Text(printable(table.title), style="bold"))
         if len(rows):
-            console.print(laid_out(table.filled, rows, console.width))
+            console.print(_columns.table(table.columns, rows, console.width))
         if len(rows) < len(table.rows):
             more = len(table.rows) - len(rows)
             console.print(Text(f"… {more:,} more; --top 0 shows all", style="dim"))

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracer.errors import InputError, ThresholdError, UsageError
+from tracer.interpreter.arithmetic import plain
 from tracer.interpreter.values import Array, Value, dtype_text
 
 if TYPE_CHECKING:
-    from tracer.interpreter.arithmetic.accumulator import Accumulator
     from tracer.interpreter.arithmetic.tally import Tally
     from tracer.model import Model
 
@@ -137,7 +137,9 @@ def certificate(model: Model, data: Data, tallies: Mapping[str, Tally]) -> Certi
         _refuse_overflow(f"{model.name}: node '{key}'", tally)
     nodes = {
         key: Certified(
-            _settings(tally.accumulator), int(tally.outputs.sum()), int(tally.bits_observed.max())
+            plain.dumped(tally.accumulator),
+            int(tally.outputs.sum()),
+            int(tally.bits_observed.max()),
         )
         for key, tally in tallies.items()
     }
@@ -158,10 +160,6 @@ def _refuse_overflow(node: str, tally: Tally) -> None:
             f"{node}: products did not fit a width of their own in {changed} outputs",
             "Give products more bits, or take an order without saturating pairs.",
         )
-
-
-def _settings(accumulator: Accumulator) -> dict[str, int | str | None]:
-    return {**asdict(accumulator), "order": str(accumulator.order)}
 
 
 def _tool() -> str:

@@ -64,6 +64,11 @@ class Policy:
         formats = () if fixed is None else (Entry(ALL, fixed, f"{ALL}={fixed}"),)
         return cls((Entry(ALL, accumulator, text),), formats)
 
+    def __str__(self) -> str:
+        """The entries as they were written."""
+        texts = [*(e.text for e in self.accumulators), *(e.text for e in self.formats)]
+        return ",".join(texts)
+
     def assign(self, nodes: Sequence[Node]) -> dict[str, Rule]:
         """The rules of `nodes` by key, in their order; a node that no entry matches has none.
 
@@ -96,7 +101,8 @@ def _unused(entry: Entry[Given], nodes: Sequence[Node]) -> UsageError:
             f"entry '{entry.text}' comes too late: all it matches, as '{taken}', is matched before",
             "The first entry that matches a node counts: put the special before the general.",
         )
-    names = list(dict.fromkeys(n for x in nodes for n in (x.key, x.op_type, x.module or "") if n))
+    names = [node.op_type for node in nodes]
+    names = list(dict.fromkeys(names + [n for x in nodes for n in (x.key, x.module) if n]))
     near = difflib.get_close_matches(entry.pattern, names, _NAMES_TOLD, cutoff=0.5)
     told = f"Near it are {', '.join(near)}." if near else _some(names)
     return UsageError(f"entry '{entry.text}' matches no node, operator or module", told)

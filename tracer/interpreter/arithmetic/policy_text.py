@@ -41,6 +41,17 @@ def read(accumulator: str, fixed: str | None = None, like: Accumulator | None = 
     return Policy(tuple(_accumulators(accumulator, like)), given)
 
 
+def policy(given: int | str | Path | Accumulator | Policy, fixed: str | None = None) -> Policy:
+    """A policy from whatever says one: a width, what `read` takes, an accumulator for all.
+
+    `fixed` are formats as `read` takes them, before those that the policy has.
+    """
+    if not isinstance(given, Accumulator | Policy):
+        return read(str(given), fixed)
+    whole = Policy.of(given) if isinstance(given, Accumulator) else given
+    return whole if fixed is None else replace(whole, formats=(*_formats(fixed), *whole.formats))
+
+
 def _accumulators(text: str, like: Accumulator) -> Iterator[Entry[Accumulator]]:
     for entry, pattern, bits in _entries(text, f"A policy is {_EXAMPLE}."):
         if not (bits.isascii() and bits.isdigit() and len(bits) <= _DIGITS):

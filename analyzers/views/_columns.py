@@ -1,16 +1,19 @@
-"""Columns on a terminal: which of them its width has room for, and how wide each is."""
+"""Tables as wide as a terminal: the columns that have room, names cut where they must be."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from analyzers.views._format import printable
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    Row = pd.Series[Any]
+    Row: TypeAlias = "pd.Series[Any]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +43,35 @@ _LUXURY = 10
 _GAP = 2
 
 
-def laid_out(columns: Sequence[Column], rows: pd.DataFrame, width: int) -> Table:
-    """The columns that `width` cells have room for, a line for each row."""
+def field(name: str, text: Callable[[Any], str]) -> Callable[[Row], str]:
+    """The text of one cell of a row."""
+    return lambda row: text(row[name])
+
+
+def count(value: float) -> str:
+    """A number as short as it can be; '' where it is not known."""
+    return "" if math.isnan(value) else f"{value:g}"
+
+
+def name(value: Any) -> str:
+    """A name from a file, safe to show; '' where there is none."""
+    return printable(value) if isinstance(value, str) else ""
+
+
+def table(columns: Sequence[Column], rows: pd.DataFrame, width: int) -> Table:
+    """`rows` in those of `columns` that are filled and have room; cells see numbers as floats."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    texts = {c.header: [c.text(row) for _, row in rows.iterrows()] for c in columns}
-    widths = _widths(columns, texts, width)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    shown = [c for c in columns if c.header in widths]
+    rows = rows.astype({name: "float64" for name in rows.columns if _numeric(rows[name])})
+    filled = [c for c in columns if _filled(rows, c.field)]
+    texts = {c.header: [c.text(row) for _, row in rows.iterrows()] for c in filled}
+    widths = _widths(filled, texts, width)
+    made = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    shown = [c for c in filled if c.header in widths]
     for column in shown:
-        table.add_column(
+        made.add_column(
             column.header,
             justify="left" if column.is_name or not column.header else "right",
             no_wrap=True,
@@ -59,8 +79,8 @@ def laid_out(columns: Sequence[Column], rows: pd.DataFrame, width: int) -> Table
             width=widths[column.header],
         )
     for cells in zip(*(texts[c.header] for c in shown), strict=True):
-        table.add_row(*(Text(cell) for cell in cells))
-    return table
+        made.add_row(*(Text(cell) for cell in cells))
+    return made
 
 
 def _widths(
@@ -99,3 +119,15 @@ def _grow(
             widths[name.header] += more
             taken += more
     return taken
+
+
+def _filled(rows: pd.DataFrame, field: str) -> bool:
+    if field == "nodes":  # told only where rows are folded
+        return bool((rows[field] > 1).any())
+    return field in rows and bool(rows[field].notna().any())
+
+
+def _numeric(column: pd.Series[Any]) -> bool:
+    import pandas as pd
+
+    return pd.api.types.is_numeric_dtype(column)

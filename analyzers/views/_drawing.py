@@ -1,0 +1,49 @@
+"""What charts have in common: colours, labels, and how a figure becomes a file."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import TYPE_CHECKING
+
+from tracer.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PLAIN, HIGH = "#4878a8", "#c44e52"
+_DPI = 120
+_MOST_CHARACTERS = 28
+
+
+def blank(width: float, height: float) -> Figure:
+    """An empty figure, inches. Raises UsageError where matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "charts need matplotlib", "Install it with: pip install 'tracer-onnx[plots]'."
+        ) from error
+    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+
+
+def saved(figure: Figure, kind: str) -> bytes:
+    """The figure as `png` or `svg`; the same figure gives the same file."""
+    from matplotlib import rc_context
+
+    buffer = io.BytesIO()
+    with rc_context({"svg.hashsalt": "tracer"}), warnings.catch_warnings():
+        # A name in a script the font lacks is drawn as boxes: nothing the user could act upon.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return buffer.getvalue()
+
+
+def short(name: str) -> str:
+    """The end of a long name tells more than its beginning."""
+    return name if len(name) <= _MOST_CHARACTERS else "…" + name[1 - _MOST_CHARACTERS :]
+
+
+def unformulated(text: str) -> str:
+    """`$` would start a formula."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,163 @@
+"""Narrow accumulators in every view."""
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+import tracer
+from analyzers.views import ViewOptions, _overflow, renderer, terminal
+from tests.graphs import integers
+from tracer import store
+
+
+@pytest.fixture(scope="module")
+def narrow():
+    return tracer.interpret(integers(), accumulator="c=14,*=40", batch=8)
+
+
+def screen(trace, width, **options):
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, highlight=False, force_terminal=False)
+    terminal.render(trace, ViewOptions(**options), console)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 160])
+def test_the_table_fits_and_says_the_most_important_first(narrow, width):
+    lines = screen(narrow, width).splitlines()
+    assert max(map(len, lines)) <= width
+    head = next(line for line in lines if "bits  " in line)
+    for column, least in (
+        ("overflow", 40), ("observed", 80), ("guaranteed", 80), ("transient", 80),
+        ("max error", 120), ("partial sums", 160),
+    ):  # fmt: skip
+        assert (column in head) or width < least
+    first = lines[lines.index(head) + 2].split()
+    assert first[0] == "c"  # the node with the larger share of overflows
+
+
+def test_words_come_first(narrow):
+    nodes = narrow.nodes.set_index("node")
+    first, second = _overflow.words(narrow.nodes)
+    over = nodes.loc["c", "overflow_outputs"]
+    assert first.startswith(f"1 of 2 nodes overflows at their widths, in {over} of ")
+    assert second == (
+        f"{nodes['bits_observed'].max()} bits hold every partial sum seen, "
+        f"{nodes['bits_guaranteed'].max()} bits those of any input"
+    )
+    text = screen(narrow, 200)
+    assert text.index(first) < text.index(second) < text.index("bits  ") < text.index("time µs")
+
+
+def test_words_for_what_never_overflows_and_what_is_not_guaranteed(narrow):
+    wide = tracer.interpret(integers(), accumulator=30)
+    assert _overflow.words(wide.nodes)[0] == "nothing overflows at 30 bits: 2 nodes, 53 outputs"
+    nodes = narrow.nodes.copy()
+    nodes.loc[nodes["node"] == "m", "bits_guaranteed"] = pd.NA
+    assert _overflow.words(nodes)[1].endswith("; no width is guaranteed for 1 node")
+
+
+def test_a_trace_without_accumulators_says_nothing_of_them(counted):
+    assert "overflow" not in screen(counted, 240)
+    assert "overflow" not in renderer("md")(counted, ViewOptions()).decode()
+
+
+def test_hidden_rows_are_told(narrow):
+    assert "… 1 more; --top 0 shows all" in screen(narrow, 80, top=1)
+    assert "1 more; " not in screen(narrow, 80, top=0)
+
+
+def test_json_tells_accumulators_widths_and_channels(narrow):
+    (run,) = json.loads(renderer("json")(narrow, ViewOptions()))["runs"]
+    conv, matmul = run["sums"]
+    assert (conv["node"], matmul["node"]) == ("c", "m")
+    assert conv["accumulator"] == {
+        "bits": 14, "overflow": "saturate", "order": "sequential", "product_bits": None,
+        "bias": "first", "convention": "twos-complement",
+    }  # fmt: skip
+    rows = {row["node"]: row for row in run["nodes"]}
+    at = {row["bits"]: row["overflow_outputs"] for row in conv["widths"]}
+    assert at[14] == rows["c"]["overflow_outputs"]
+    assert sum(row["outputs_changed"] for row in conv["channels"]) == rows["c"]["outputs_changed"]
+    assert 0 < conv["mean_abs_error"] <= rows["c"]["max_abs_error"]
+    assert (rows["f"]["bits"], rows["f"]["overflow_outputs"]) == (None, None)
+
+
+def test_csv_has_whole_numbers_and_empty_cells(narrow):
+    text = renderer("csv")(narrow, ViewOptions()).decode()
+    rows = {row["node"]: row for row in csv.DictReader(io.StringIO(text))}
+    assert rows["c"]["bits"] == "14"
+    assert re.fullmatch("-[0-9]+", rows["c"]["acc_min"])
+    assert rows["f"]["bits"] == rows["f"]["outputs"] == ""
+
+
+def test_parquet_has_the_columns_as_integers(narrow):
+    pytest.importorskip("pyarrow")
+    again = pd.read_parquet(io.BytesIO(renderer("parquet")(narrow, ViewOptions())))
+    pd.testing.assert_frame_equal(again, narrow.nodes)
+
+
+def test_markdown_has_the_words_and_the_columns(narrow):
+    text = renderer("md")(narrow, ViewOptions()).decode()
+    assert "- 1 of 2 nodes overflows at their widths" in text
+    assert "| transient | persistent |" in text
+
+
+@pytest.mark.parametrize("by", ["op", "module"])
+@pytest.mark.parametrize("extension", ["csv", "json", "md"])
+def test_groups_are_shown_too(narrow, by, extension):
+    assert renderer(extension)(narrow, ViewOptions(by=by))
+    assert "overflow" in screen(narrow, 100, by=by)
+
+
+def test_a_saved_trace_shows_the_same(narrow, tmp_path):
+    (tmp_path / "n.trace").write_bytes(store.dumps(narrow))
+    again = store.load(tmp_path / "n.trace")
+    assert screen(again, 160) == screen(narrow, 160)
+    assert renderer("json")(again, ViewOptions()) == renderer("json")(narrow, ViewOptions())
+    pytest.importorskip("matplotlib")
+    assert renderer("svg")(again, ViewOptions()) == renderer("svg")(narrow, ViewOptions())
+
+
+def svg(trace, **options):
+    pytest.importorskip("matplotlib")
+    text = renderer("svg")(trace, ViewOptions(**options)).decode()
+    return re.findall("<!-- (.*) -->", text)
+
+
+def test_the_picture_is_a_histogram_for_each_node(narrow):
+    texts = svg(narrow)
+    nodes = narrow.nodes.set_index("node")
+    over, outputs = nodes.loc["c", ["overflow_outputs", "outputs"]]
+    assert {"c", "m", "final sums", "beyond the accumulator"} <= set(texts)
+    assert any(t.startswith(f"14 bits: {over:,} of {outputs:,} overflow; ") for t in texts)
+    assert any(t.startswith("40 bits: 0 of 40 overflow; ") for t in texts)
+
+
+def test_the_picture_can_be_of_the_widest_nodes_only(narrow):
+    texts = svg(narrow, top=1)
+    widest = narrow.nodes.set_index("node")["bits_observed"].idxmax()
+    assert any(text.endswith("1 of 2 nodes") for text in texts)
+    assert (widest in texts) and ({"c", "m"} - {widest}).isdisjoint(texts)
+
+
+def test_a_hostile_name_is_drawn_as_text(narrow):
+    run = narrow.runs[0]
+    sums = tuple(replace(each, node="$\\frac{\x1b[31m") for each in run.sums)
+    texts = svg(replace(narrow, runs=(replace(run, sums=sums),)))
+    assert any("x1b" in text for text in texts)
+
+
+def test_a_node_without_outputs_is_drawn(narrow):
+    from tracer.interpreter.arithmetic.accumulator import Accumulator
+    from tracer.interpreter.arithmetic.tally import Tally
+    from tracer.trace import PartialSums
+
+    run = replace(narrow.runs[0], sums=(PartialSums("n", Tally.empty(2, Accumulator(64))),))
+    assert any("no output" in text for text in svg(replace(narrow, runs=(run,))))

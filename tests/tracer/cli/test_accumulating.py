@@ -1,0 +1,201 @@
+"""`tracer interpret --accumulator` as a user meets it."""
+
+import json
+from typing import get_args
+
+import numpy as np
+import onnx
+import pandas as pd
+import pytest
+from onnx import numpy_helper
+
+import tracer
+import tracer.api
+import tracer.cli
+from tests.graphs import integers, residual
+from tests.interpreter.models import onnxruntime
+from tracer.cli import _accumulating
+from tracer.interpreter.arithmetic import accumulator
+
+
+@pytest.fixture
+def model(tmp_path):
+    onnx.save(integers(), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+@pytest.fixture
+def feeds():
+    rng = np.random.default_rng(3)
+    draw = lambda *shape: rng.integers(0, 256, shape, np.uint8)  # noqa: E731
+    return {"x": draw(9, 2, 4, 4), "a": draw(9, 12)}
+
+
+@pytest.fixture
+def file(tmp_path, feeds):
+    np.savez(tmp_path / "f.npz", **feeds)
+    return tmp_path / "f.npz"
+
+
+def run(capfd, *args):
+    code = tracer.cli.main(["interpret", *(str(arg) for arg in args)])
+    out = capfd.readouterr()
+    return code, out.out, out.err
+
+
+def nodes(capfd, *args):
+    code, out, _ = run(capfd, *args, "--json")
+    assert code == 0
+    return {row["node"]: row for row in json.loads(out)["runs"][0]["nodes"]}
+
+
+def test_the_choices_are_those_of_the_accumulator():
+    assert get_args(accumulator.Overflow) == _accumulating.OVERFLOWS
+    assert get_args(accumulator.Bias) == _accumulating.BIASES
+
+
+def test_the_table_of_overflows_is_printed(model, file, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    code, out, _ = run(capfd, model, "--accumulator", 15, "--inputs", file)
+    assert code == 0
+    for word in ("2 of 2 nodes overflow at 15 bits", "bits hold every partial sum seen",
+                 "transient", "guaranteed", "time µs", "inputs are those of"):  # fmt: skip
+        assert word in out
+
+
+def test_files_are_written_by_extension_and_rendered_again(model, file, capfd, tmp_path):
+    pytest.importorskip("matplotlib")
+    targets = [tmp_path / f"r.{extension}" for extension in ("trace", "csv", "json", "md", "svg")]
+    options = [option for target in targets for option in ("-o", target)]
+    code, _, err = run(capfd, model, "--accumulator", 15, "--inputs", file, *options)
+    assert (code, err.count("wrote")) == (0, 5)
+    table = pd.read_csv(tmp_path / "r.csv").set_index("node")
+    assert table.loc["c", "overflow_outputs"] > 0
+    assert table.loc["c", "time_us"] > 0
+    report = ["report", str(tmp_path / "r.trace"), "-o", str(tmp_path / "again.svg")]
+    assert tracer.cli.main(report) == 0
+    assert "2 of 2 nodes overflow at 15 bits" in capfd.readouterr().out
+    assert (tmp_path / "again.svg").read_bytes() == (tmp_path / "r.svg").read_bytes()
+
+
+def test_batches_add_up_to_the_whole(model, file, capfd):
+    whole = nodes(capfd, model, "--accumulator", 15, "--inputs", file)
+    parts = nodes(capfd, model, "--accumulator", 15, "--inputs", file, "--batch", 2)
+    twice = nodes(capfd, model, "--accumulator", 15, "--inputs", file, "--inputs", file)
+    for key in ("c", "m"):
+        for name in ("acc_min", "final_max", "bits_observed", "bits_guaranteed", "max_abs_error"):
+            assert whole[key][name] == parts[key][name] == twice[key][name]
+        for name in ("outputs", "overflow_outputs", "saturation_events", "outputs_changed"):
+            assert whole[key][name] == parts[key][name] == twice[key][name] / 2
+
+
+def test_a_wide_accumulator_gives_the_outputs_of_onnxruntime(model, file, feeds, capfd, tmp_path):
+    wanted = dict(zip(("c", "m", "r"), onnxruntime(onnx.load(model), feeds), strict=True))
+    target = tmp_path / "out.npz"
+    args = (model, "--accumulator", 30, "--inputs", file, "--batch", 4, "-o", target)
+    assert run(capfd, *args)[0] == 0
+    with np.load(target) as archive:
+        for name, value in wanted.items():
+            np.testing.assert_array_equal(archive[name], value)
+    assert run(capfd, *args)[0] == 3  # it exists
+
+
+def test_a_narrow_one_clips_the_outputs(model, file, feeds, capfd, tmp_path):
+    run(capfd, model, "--accumulator", 15, "--inputs", file, "-o", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as archive:
+        assert archive["m"].max() == 2**14 - 1
+        assert archive["c"].min() == -(2**14)
+
+
+def test_a_folder_of_outputs_has_a_test_for_each_batch(model, file, capfd, tmp_path):
+    folder = tmp_path / "sets"
+    run(capfd, model, "--accumulator", 15, "--inputs", file, "--batch", 4, "-o", folder)
+    assert sorted(p.name for p in folder.iterdir()) == [f"test_data_set_{i}" for i in range(3)]
+    last = onnx.load_tensor(folder / "test_data_set_2" / "output_1.pb")
+    assert numpy_helper.to_array(last).shape == (1, 5)
+    again = nodes(capfd, model, "--accumulator", 15, "--inputs", folder)
+    first = nodes(capfd, model, "--accumulator", 15, "--inputs", file, "--batch", 4)
+    names = ("acc_min", "outputs", "overflow_outputs", "saturation_events", "outputs_changed")
+    assert [again["c"][name] for name in names] == [first["c"][name] for name in names]
+
+
+def test_options_reach_the_accumulator(model, file, capfd):
+    code, out, _ = run(
+        capfd, model, "--accumulator", "m=9", "--overflow", "wrap", "--order", "lanes(4)",
+        "--bias", "last", "--product-bits", 12, "--magnitude", "--inputs", file, "--json",
+    )  # fmt: skip
+    (sums,) = json.loads(out)["runs"][0]["sums"]
+    assert (code, sums["node"]) == (0, "m")
+    assert sums["accumulator"] == {
+        "bits": 9, "overflow": "wrap", "order": "lanes(4)", "product_bits": 12, "bias": "last",
+        "convention": "magnitude",
+    }  # fmt: skip
+
+
+def test_a_policy_file_is_read(model, file, capfd, tmp_path):
+    (tmp_path / "p.toml").write_text("[c]\nbits = 20\n[MatMulInteger]\nbits = 9\n")
+    rows = nodes(capfd, model, "--accumulator", tmp_path / "p.toml", "--inputs", file)
+    assert (rows["c"]["bits"], rows["m"]["bits"], rows["r"]["bits"]) == (20, 9, None)
+
+
+def test_floats_take_fixed_point_numbers(tmp_path, capfd):
+    onnx.save(residual(), tmp_path / "f.onnx")
+    code, out, err = run(capfd, tmp_path / "f.onnx", "--accumulator", "Conv=20")
+    assert (code, out) == (3, "")
+    assert "node 'c1' (Conv) has no integer arithmetic" in err
+    rows = nodes(capfd, tmp_path / "f.onnx", "--accumulator", "Conv=20", "--fixed", "8:5/8:4")
+    assert rows["c2"]["outputs"] == 16 * 16 * 16
+
+
+def test_overflow_can_be_an_error(model, file, capfd):
+    code, out, err = run(capfd, model, "--accumulator", 12, "--overflow", "error", "--inputs", file)
+    assert (code, out, err.count("\n")) == (3, "", 1)
+    assert "node 'c' (ConvInteger" in err
+    assert "[-2048, 2047], the range of 12 bits" in err
+
+
+def test_a_certificate_says_that_nothing_overflows(model, file, feeds, capfd, tmp_path):
+    from tracer.interpreter.arithmetic.certificate import Certificate, Data
+
+    target = tmp_path / "c.json"
+    args = (model, "--inputs", file, "--certificate", target)
+    code, out, err = run(capfd, *args, "--accumulator", 15)
+    assert (code, target.exists()) == (1, False)
+    assert "bits hold every partial sum seen" in out
+    assert "node 'c' overflows 15 bits" in err
+    code, _, err = run(capfd, *args, "--accumulator", 22)
+    assert (code, "nothing overflows on these inputs" in err) == (0, True)
+    found, data = Certificate.from_json(target.read_bytes()), Data()
+    data.add(feeds)
+    found.check(tracer.api.open_model(model), data)
+    assert set(found.nodes) == {"c", "m"}
+    assert run(capfd, *args, "--accumulator", 22)[0] == 3  # it exists
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        (["--accumulator", "65"], 2, "accumulator '65': an accumulator of 65 bits"),
+        (["--accumulator", "conv9=16"], 2, "entry 'conv9=16' matches no node"),
+        (["--accumulator", "r=16"], 3, "node 'r' (Relu) adds nothing up"),
+        (["--accumulator", "no.toml"], 3, "no.toml: cannot be read"),
+        (["--accumulator", "16", "--order", "random"], 2, "'random' is not an order"),
+        (["--accumulator", "16", "--product-bits", "99"], 2, "a product of 99 bits"),
+        (["--accumulator", "16", "--overflow", "clip"], 2, "--overflow"),
+        (["--accumulator", "16", "--fixed", "8"], 2, "not a fixed-point format"),
+        (["--accumulator", "16", "--against", "ort"], 2, "--against and --accumulator"),
+        (["--accumulator", "16", "-o", "x.xls"], 2, "names no format"),
+        (["--accumulator", "16", "-o", "a", "-o", "b.npz"], 2, "2 places for the model's outputs"),
+        (["--accumulator", "16", "--inputs", "nowhere"], 3, "nowhere: no such inputs"),
+        (["--product-bits", "12"], 2, "--product-bits is about narrow accumulators"),
+        (["--magnitude"], 2, "--magnitude is about narrow accumulators"),
+        (["--top", "3"], 2, "--top is about narrow accumulators"),
+        (["--inputs", "a.npz", "--inputs", "b.npz"], 2, "2 inputs are given for one inference"),
+        (["-o", "sums.csv"], 2, "tables of sums need --accumulator"),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(model, options, code, told, capfd):
+    found, out, err = run(capfd, model, *options)
+    assert (found, out) == (code, "")
+    assert told in err
+    assert err.count("\n") == 1

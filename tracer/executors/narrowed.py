@@ -1,0 +1,154 @@
+"""Run a model under the reference interpreter with narrow accumulators, batch after batch."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tracer.executors.reference import EXECUTOR, Progress, described, kernel, timed
+from tracer.trace import Kernel, PartialSums, Run
+
+if TYPE_CHECKING:
+    from tracer.inputs import FeedSet
+    from tracer.interpreter.arithmetic.narrow import Accumulation
+    from tracer.interpreter.arithmetic.policy import Policy
+    from tracer.interpreter.interpreter import Interpreter
+    from tracer.interpreter.recording import NodeRecord
+    from tracer.limits import Limits
+    from tracer.model import Model, Node
+
+Receive = Callable[["FeedSet", Sequence[Any]], object]
+"""Is handed the feeds and the outputs of every batch."""
+
+
+class FeedSets(Protocol):
+    """Feeds that can be gone through more than once."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def __iter__(self) -> Iterator[FeedSet]:
+        """One after the other."""
+
+
+def profile(
+    model: Model,
+    batches: FeedSets,
+    policy: Policy,
+    threads: int = 0,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+    receive: Receive | None = None,
+) -> Run:
+    """One inference of `model` on each of `batches`, its sums made as `policy` says.
+
+    Times are those of the emulation. `threads` 0 is as many as BLAS is set to use. Raises
+    UsageError for a policy that does not fit the model, ModelError for a node that cannot be
+    computed or, where overflow is an error, that overflows; LimitError beyond the limits.
+    """
+    import numpy as np
+
+    from tracer.interpreter.arithmetic.narrow import Narrowing
+    from tracer.interpreter.interpreter import Interpreter
+
+    report = progress or (lambda done, total, what: None)
+    narrowing = Narrowing(model, policy)
+    prepare = partial(Interpreter, model, limits=limits, threads=threads or None, progress=progress)
+    narrow = prepare(around=narrowing.kernel)
+    first = next(iter(batches))
+    types = _observed(prepare(), first)
+    wall: list[float] = []
+    times = _Times()
+    for done, feedset in enumerate(batches):
+        records, time_us = _inference(narrow, feedset, receive)
+        times.add(records)
+        wall.append(time_us)
+        report(done + 1, len(batches), "accumulating")
+    kernels = times.kernels(types)
+    return Run(
+        executor=EXECUTOR,
+        batch=first.batch,
+        inputs=described(first.feeds),
+        wall_us=np.array(wall),
+        instrumented_us=np.array(wall),
+        samples=times.samples(),
+        bias_us=np.zeros(len(kernels)),
+        kernels=kernels,
+        notes=(*first.notes, *narrowing.notes, "times are those of emulating the accumulators"),
+        sums=tuple(_sums(each) for each in narrowing.accumulations().values()),
+    )
+
+
+def _observed(plain: Interpreter, feedset: FeedSet) -> Mapping[str, NodeRecord]:
+    """What goes through each node, from a run that is neither timed nor counted."""
+    from tracer.interpreter.recording import Recorder
+
+    recorder = Recorder()
+    plain.observed(recorder).run(None, feedset.feeds)
+    return recorder.records
+
+
+def _inference(
+    narrow: Interpreter, feedset: FeedSet, receive: Receive | None
+) -> tuple[Mapping[str, NodeRecord], float]:
+    """What each node did, and the wall of the inference, µs."""
+    from tracer.interpreter.recording import Recorder
+
+    recorder = Recorder(describe=False)
+    outputs: list[Any] = []
+    run = narrow.observed(recorder).run
+    time_us = timed(lambda: outputs.extend(run(None, feedset.feeds)))
+    if receive is not None:
+        receive(feedset, outputs)
+    return recorder.records, time_us
+
+
+class _Times:
+    """The time of every node in every batch, in few bytes; 0 where it did not run."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._calls: Counter[str] = Counter()
+        self._times: dict[str, array[float]] = {}
+        self._batches = 0
+
+    def add(self, records: Mapping[str, NodeRecord]) -> None:
+        """Take in what the nodes did on one batch."""
+        for key, record in records.items():
+            if key not in self._nodes:
+                self._nodes[key] = record.node
+                self._times[key] = array("f", bytes(4 * self._batches))
+            self._calls[key] += record.calls
+        for key, times in self._times.items():
+            times.append(records[key].time_us if key in records else 0.0)
+        self._batches += 1
+
+    def kernels(self, known: Mapping[str, NodeRecord]) -> tuple[Kernel, ...]:
+        """What ran, with the types that are `known` of it."""
+        from tracer.interpreter.recording import NodeRecord
+
+        return tuple(
+            kernel(known.get(key) or NodeRecord(node), self._calls[key] / self._batches)
+            for key, node in self._nodes.items()
+        )
+
+    def samples(self) -> Any:
+        """µs, float32 (batches, kernels)."""
+        import numpy as np
+
+        columns = [np.frombuffer(times, np.float32) for times in self._times.values()]
+        return np.array(columns, np.float32).reshape(len(columns), self._batches).T
+
+
+def _sums(found: Accumulation) -> PartialSums:
+    return PartialSums(
+        node=found.node.key,
+        tally=found.tally,
+        guaranteed=found.guaranteed,
+        guaranteed_any_order=found.guaranteed_any_order,
+        guaranteed_channels=found.guaranteed_channels,
+        datatype=found.datatype,
+    )
