@@ -11,8 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from exporters.registry import exporter_of, exporters_known, not_installed
+from exporters.registry import exporter_of, exporters_known
 from tracer.errors import InputError, ModelError, TracerError, UsageError
+from tracer.installed import not_installed
 
 _FORM = "SOURCE is FILE.py:NAME, package.module:NAME or FILE.pt2."
 

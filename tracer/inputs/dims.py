@@ -42,7 +42,7 @@ def choose(
             f"{model.name} has no symbolic dimension '{unknown[0]}'",
             f"Its symbolic dimensions are {', '.join(sorted(symbols)) or 'none'}.",
         )
-    axes = _batch_axes(declared)
+    axes = batch_axes(declared)
     if batch is not None:
         _refuse_fixed(model, declared, axes, batch)
         twice = {str(declared[name][axis]) for name, axis in axes.items()} & set(dims)
@@ -73,7 +73,7 @@ def notes(assumed: Mapping[str, int]) -> tuple[str, ...]:
 def batch_of(model: Model, shapes: Shapes) -> int | None:
     """Size of the batch dimension; None for a model without one."""
     declared = _declared(model)
-    for name, axis in _batch_axes(declared).items():
+    for name, axis in batch_axes(declared).items():
         if name in shapes and len(shapes[name]) > axis:
             return shapes[name][axis]
     first = next((s for name, s in shapes.items() if len(declared.get(name, ())) > 1), None)
@@ -95,7 +95,7 @@ def _declared(model: Model) -> dict[str, tuple[Dim, ...]]:
     return declared
 
 
-def _batch_axes(declared: Mapping[str, tuple[Dim, ...]]) -> dict[str, int]:
+def batch_axes(declared: Mapping[str, tuple[Dim, ...]]) -> dict[str, int]:
     """Axis of the batch in each input that has one.
 
     The batch is the symbol that is called so, else whatever symbol comes first in the first

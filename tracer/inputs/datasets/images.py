@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from models.installed import require
 from tracer.errors import InputError
+from tracer.installed import require
 
 Pixels = NDArray[np.generic]
 
