@@ -29,6 +29,7 @@ COLUMNS = (
     "time_us_ci95_low", "time_us_ci95_high", "time_share", "time_us_raw", "kernels",
     "macs", "adds", "muls", "flops", "params", "param_bytes", "bytes_read", "bytes_written",
     "intensity",
+    "energy",
 )  # fmt: skip
 """The node table's columns in order: the interface other programs rely on."""
 
