@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from exporters import runtime
 from exporters.records import BATCH, Conversion, Exported, Exporter, ExportOptions, InputSpec, draw
-from exporters.registry import not_installed
 from exporters.verify import verify
 from exporters.writing import check_size
 from tracer.errors import ModelError, UsageError
+from tracer.installed import not_installed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,11 +13,6 @@ from tracer.errors import UsageError
 if TYPE_CHECKING:
     from exporters.records import Exporter
 
-_EXTRAS = {
-    **{"torch": "torch", "onnxscript": "torch", "safetensors": "torch", "chainer": "chainer"},
-    **{"PIL": "train", "sklearn": "train", "tensorboardX": "train"},
-}
-
 
 def frameworks() -> list[str]:
     """Names of the frameworks, installed or not."""
@@ -47,22 +42,6 @@ def exporter_of(model: object, framework: str | None = None) -> Exporter:
     raise UsageError(
         f"an object of type {kind} is not {wanted}",
         "Name a torch.nn.Module, a torch.export.ExportedProgram or a chainer.Link.",
-    )
-
-
-def not_installed(what: str, error: ModuleNotFoundError) -> UsageError:
-    """The error that names what to install for `what`, which failed by `error`.
-
-    A name that we do not know is not recommended for installing: it may be the user's own file.
-    """
-    package = (error.name or "").partition(".")[0]
-    extra = _EXTRAS.get(package)
-    if extra:
-        remedy = f"Run pip install 'tracer-onnx[{extra}]'."
-        return UsageError(f"{what} needs '{package}', which is not installed", remedy)
-    return UsageError(
-        f"{what} imports '{package}', which is not found",
-        "Install the package that has it, or name your folder that has it in PYTHONPATH.",
     )
 
 

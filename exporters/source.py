@@ -11,8 +11,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from exporters.registry import exporter_of, exporters_known, not_installed
+from exporters.registry import exporter_of, exporters_known
 from tracer.errors import InputError, ModelError, TracerError, UsageError
+from tracer.installed import not_installed
+from tracer.usercode import from_file
 
 _FORM = "SOURCE is FILE.py:NAME, package.module:NAME or FILE.pt2."
 
@@ -93,7 +95,7 @@ def _module(place: str) -> ModuleType:
     if file.suffix == ".py" or len(file.parts) > 1:
         if not file.is_file():
             raise InputError(f"{place}: no such file", _FORM)
-        return _run(lambda: _from_file(file), place)
+        return _run(lambda: from_file(file), place)
     try:
         missing = importlib.util.find_spec(place) is None
     except (ModuleNotFoundError, ValueError):
@@ -101,32 +103,6 @@ def _module(place: str) -> ModuleType:
     if missing:
         raise InputError(f"there is no module '{place}'", _FORM)
     return _run(lambda: importlib.import_module(place), place)
-
-
-def _from_file(file: Path) -> ModuleType:
-    """Run a file as part of the package its folder is, or alone where its folder is none.
-
-    Its own folder is last on the path: it may import what lies beside it, but a `chainer.py` there
-    is not taken for Chainer.
-    """
-    file = file.resolve()
-    if str(file.parent) not in sys.path:
-        sys.path.append(str(file.parent))
-    package: list[str] = []
-    folder = file.parent
-    while (folder / "__init__.py").is_file():
-        package.insert(0, folder.name)
-        folder = folder.parent
-    if package and folder == Path.cwd():
-        return importlib.import_module(".".join([*package, file.stem]))
-    name = f"tracer_source_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{file}: not a Python file", _FORM)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickles look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 def _run(importing: Callable[[], ModuleType], place: str) -> ModuleType:

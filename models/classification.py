@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from models.data import images
 from models.training.product import LABELS_KEY
 from tracer import provenance, tensor
 from tracer.errors import ModelError
+from tracer.inputs.datasets import images
 
 if TYPE_CHECKING:
     from tracer.model import Model

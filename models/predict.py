@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from models import families, options
 from models.classification import classify
-from models.data import images, load
+from models.data import load
 from tracer import cli, loading
 from tracer.errors import InputError, UsageError
+from tracer.inputs.datasets import images
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

@@ -35,6 +35,7 @@ COLUMNS = (
     "bits_observed", "bits_guaranteed", "bits_datatype",
     "bits", "outputs", "overflow_outputs", "transient_outputs", "persistent_outputs",
     "saturation_events", "outputs_changed", "max_abs_error",
+    "energy",
 )  # fmt: skip
 """The node table's columns in order: the interface other programs rely on."""
 

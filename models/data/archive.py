@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from models.data.dataset import Dataset, Split, split
 from tracer.errors import InputError
+from tracer.inputs.datasets.labelled import LabelledImages, Split, split
 
 TEST_SHARE = 5  # one image of five is a test image where the file has no test images of its own
 MOST_CLASSES = 2**16  # three times as many as the whole of ImageNet has
@@ -19,7 +19,7 @@ _HINT = (
 )
 
 
-def read_archive(path: Path) -> Dataset:
+def read_archive(path: Path) -> LabelledImages:
     """`x` and `y` of an .npz, with `x_test` and `y_test` or a fixed split of one in five.
 
     Raises InputError for a file that is none, arrays that are missing or do not fit together;
@@ -32,7 +32,7 @@ def read_archive(path: Path) -> Dataset:
     else:
         train, test = split(whole.x, whole.y, max(1, len(whole) // TEST_SHARE))
     classes = int(max(train.y.max(), test.y.max())) + 1
-    return Dataset(path.stem, train, test, tuple(str(label) for label in range(classes)))
+    return LabelledImages(path.stem, train, test, tuple(str(label) for label in range(classes)))
 
 
 def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
@@ -68,4 +68,5 @@ def _split(path: Path, arrays: dict[str, NDArray[np.generic]], suffix: str) -> S
     if x.dtype != np.uint8 and not np.isfinite(x).all():
         raise InputError(f"{path}: x{suffix} has values that are not finite", "Clean it first.")
     _check_classes(f"{path}: y{suffix}", y)
-    return Split(x if x.dtype == np.uint8 else x.astype(np.float32), y.astype(np.int64))
+    images = x if x.dtype == np.uint8 else x.astype(np.float32)
+    return Split((images,), y.astype(np.int64))

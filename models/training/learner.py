@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from models.installed import require
 from tracer.errors import InputError
+from tracer.installed import require
 
 _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "torch": ("torch", "safetensors", "onnxscript"),

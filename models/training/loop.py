@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from models.data import Dataset, Split
+from models.data import LabelledImages, Split
 from models.training.learner import Learner
 from models.training.settings import Settings
 from tracer.errors import TracerError
@@ -47,7 +47,7 @@ def from_json(saved: object) -> Epoch:
 
 
 def train(
-    learner: Learner, dataset: Dataset, settings: Settings, done: int, progress: Progress
+    learner: Learner, dataset: LabelledImages, settings: Settings, done: int, progress: Progress
 ) -> Iterator[Epoch]:
     """Train the epochs after `done` up to `settings.epochs`; each comes out as it ends.
 

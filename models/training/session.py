@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models import families
-from models.data import Dataset, load
+from models.data import LabelledImages, load
 from models.training import loop, product
 from models.training.folder import RunFolder
 from models.training.learner import Learner, new_learner
@@ -25,7 +25,7 @@ class Session:
 
     settings: Settings
     folder: RunFolder
-    dataset: Dataset
+    dataset: LabelledImages
     learner: Learner
     rows: list[loop.Epoch] = field(default_factory=list)
 
@@ -98,7 +98,7 @@ def _prepare(settings: Settings, folder: RunFolder, data_dir: Path) -> Session:
     return Session(settings, folder, dataset, beginner())  # the probe has learned something
 
 
-def _probe(learner: Learner, dataset: Dataset, settings: Settings) -> None:
+def _probe(learner: Learner, dataset: LabelledImages, settings: Settings) -> None:
     """Before anything is written: does the model take such images, and learn from so few?"""
     try:
         learner.score(*dataset.test.batch(slice(0, 2)))

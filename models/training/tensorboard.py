@@ -6,9 +6,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from models.installed import require
 from models.training.loop import Epoch
 from tracer.errors import InputError
+from tracer.installed import require
 
 if TYPE_CHECKING:
     import onnx

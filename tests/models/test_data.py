@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models import data
-from models.data import images
 from models.data.archive import read_archive
-from models.data.dataset import split
-from models.data.sets.mnist import read_idx
 from tracer.errors import InputError, UsageError
+from tracer.inputs.datasets import images
+from tracer.inputs.datasets.labelled import split
+from tracer.inputs.datasets.sets.mnist import read_idx
 
 CIFAR_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 FIRST_TEST_DIGITS = [6, 6, 6, 2, 5, 6, 6, 2, 2, 1]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from models import data
-from models.data import images
 from tracer.errors import UsageError
+from tracer.inputs.datasets import images
 
 
 @pytest.mark.parametrize(

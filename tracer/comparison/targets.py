@@ -161,8 +161,8 @@ class AtBatch:
 
 def parse(text: str) -> Recorded | Target:
     """The side that `text` names. Raises UsageError or InputError where there is no such thing."""
-    from exporters.registry import not_installed
     from tracer import api, store
+    from tracer.installed import not_installed
 
     place, at, how = text.rpartition("@")
     if not at or Path(text).exists():

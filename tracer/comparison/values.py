@@ -116,7 +116,8 @@ def _of_framework(side: InFramework, arrays: Sequence[Any], settings: Settings) 
     from contextlib import redirect_stdout
 
     from exporters.records import ExportOptions, InputSpec
-    from exporters.registry import exporter_of, not_installed
+    from exporters.registry import exporter_of
+    from tracer.installed import not_installed
     from exporters.source import load_source
     from tracer import loading
 

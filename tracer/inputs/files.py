@@ -82,6 +82,16 @@ def _read_folder(model: Model, path: Path) -> Feeds:
     return feeds
 
 
+def read_outputs(model: Model, path: Path) -> Feeds:
+    """The expected outputs in a test_data_set folder, by the model's names; those that are there.
+
+    Raises InputError where a file does not hold what the model's output is.
+    """
+    files = {value.name: path / f"output_{i}.pb" for i, value in enumerate(model.graph.output)}
+    declared = {value.name: value for value in model.graph.output}
+    return {n: _read_proto(file, declared[n]) for n, file in files.items() if file.exists()}
+
+
 def _read_proto(file: Path, value: onnx.ValueInfoProto) -> Any:
     import onnx
     from google.protobuf.message import DecodeError
@@ -98,4 +108,5 @@ def _read_proto(file: Path, value: onnx.ValueInfoProto) -> Any:
     try:
         return reader(proto_type.FromString(file.read_bytes()))
     except (DecodeError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file}: does not hold input '{value.name}' ({error})") from error
+        what = f"{file.name.partition('_')[0]} '{value.name}'"
+        raise InputError(f"{file}: does not hold {what} ({error})") from error

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from models.data.dataset import Dataset, Split
 from tracer.errors import InputError
+from tracer.inputs.datasets.labelled import LabelledImages, Split
 
 FOLDERS = ("mnist", "MNIST/raw", "")
 STEMS = ("train", "t10k")  # of the training and the test images
@@ -18,7 +18,7 @@ IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
 UINT8 = 0x08  # the type byte of the idx header
 
 
-def read(folder: Path) -> Dataset:
+def read(folder: Path) -> LabelledImages:
     """60,000 training and 10,000 test images, uint8 [N, 1, 28, 28].
 
     Raises InputError where a file is missing or is not what its header says.
@@ -32,7 +32,7 @@ def read(folder: Path) -> Dataset:
             f"Put them into {folder / FOLDERS[0]}, or give --data-dir.",
         )
     train, test = (_split(found[f"{stem}-{IMAGES}"], found[f"{stem}-{LABELS}"]) for stem in STEMS)
-    return Dataset("mnist", train, test, tuple(str(digit) for digit in range(10)))
+    return LabelledImages("mnist", train, test, tuple(str(digit) for digit in range(10)))
 
 
 def _split(images_path: Path, labels_path: Path) -> Split:
@@ -44,7 +44,7 @@ def _split(images_path: Path, labels_path: Path) -> Split:
         )
     if len(y) and y.max() > 9:
         raise InputError(f"{labels_path}: a label is {y.max()}, not a digit", "Download it again.")
-    return Split(x[:, None], y.astype(np.int64))
+    return Split((x[:, None],), y.astype(np.int64))
 
 
 def _find(folder: Path, name: str) -> Path | None:
@@ -57,28 +57,30 @@ def _find(folder: Path, name: str) -> Path | None:
 
 
 def read_idx(path: Path, rank: int) -> NDArray[np.uint8]:
-    """An idx file of bytes with `rank` dimensions, unpacked if it ends in .gz.
+    """An idx file of bytes with `rank` dimensions, unpacked in memory if it ends in .gz.
 
     The header is two zero bytes, the type, the rank, and each size as a big-endian int32. Raises
     InputError where the file is not that or has another length.
     """
     data = _bytes(path)
     header = 4 + 4 * rank
-    if data[:4] != bytes([0, 0, UINT8, rank]) or len(data) < header:
+    if data[:4].tolist() != [0, 0, UINT8, rank] or len(data) < header:
         raise InputError(f"{path}: not an idx file of {rank}-dimensional bytes", "Download again.")
-    sizes = np.frombuffer(data, ">u4", rank, 4).astype(int)
+    sizes = data[4:header].view(">u4").astype(int)
     if len(data) != header + sizes.prod():
         raise InputError(
             f"{path}: the header promises {sizes.prod()} bytes, but {len(data) - header} follow",
             "The file is truncated or padded: download it again.",
         )
-    return np.frombuffer(data, np.uint8, offset=header).reshape(sizes)
+    return data[header:].reshape(sizes)
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Path) -> NDArray[np.uint8]:
+    """A plain file's bytes stay in it until they are read."""
     if path.suffix != ".gz":
-        return path.read_bytes()
+        whole = path.stat().st_size > 0  # nothing cannot be mapped
+        return np.asarray(np.memmap(path, np.uint8, "r")) if whole else np.empty(0, np.uint8)
     try:
-        return gzip.decompress(path.read_bytes())
+        return np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: not a whole gzip file ({error})", "Download again.") from error

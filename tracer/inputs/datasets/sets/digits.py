@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from models.data.dataset import Dataset, split
-from models.installed import require
+from tracer.inputs.datasets.labelled import LabelledImages, split
+from tracer.installed import require
 
 TEST_IMAGES = 360
 WHITE = 16
 
 
-def read(folder: Path) -> Dataset:
+def read(folder: Path) -> LabelledImages:
     """1,437 training and 360 test images, uint8 [N, 1, 8, 8]; `folder` is not looked at.
 
     Raises UsageError where scikit-learn is not installed.
@@ -27,4 +27,4 @@ def read(folder: Path) -> Dataset:
     bunch = load_digits()
     x = np.rint(bunch.images * (255 / WHITE)).astype(np.uint8)[:, None]
     train, test = split(x, bunch.target.astype(np.int64), TEST_IMAGES)
-    return Dataset("digits", train, test, tuple(str(digit) for digit in range(10)))
+    return LabelledImages("digits", train, test, tuple(str(digit) for digit in range(10)))

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from models.installed import require
 from tracer.errors import InputError
+from tracer.installed import require
 
 Pixels = NDArray[np.generic]
 
@@ -16,9 +16,11 @@ LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue, af
 
 
 def as_float(pixels: Pixels) -> NDArray[np.float32]:
-    """float32 in [0, 1] from uint8; other numbers keep their value."""
-    scale = np.float32(255 if pixels.dtype == np.uint8 else 1)
-    return pixels.astype(np.float32) / scale
+    """float32 in [0, 1] from uint8; other numbers keep their value. C-contiguous."""
+    floats = pixels.astype(np.float32, order="C")  # grey in colours is one plane until here
+    if pixels.dtype == np.uint8:
+        floats /= np.float32(255)
+    return floats
 
 
 def fit(x: Pixels, shape: tuple[int, int, int]) -> Pixels:

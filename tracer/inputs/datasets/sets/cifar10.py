@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from models.data.dataset import Dataset, Split
 from tracer.errors import InputError
+from tracer.inputs.datasets.labelled import LabelledImages, Split
 
 LABELS = (
     *("airplane", "automobile", "bird", "cat", "deer"),
@@ -19,7 +19,7 @@ TEST = ("test_batch.bin",)
 RECORD = 1 + 3 * 32 * 32  # a label, then red, green and blue planes row by row
 
 
-def read(folder: Path) -> Dataset:
+def read(folder: Path) -> LabelledImages:
     """50,000 training and 10,000 test images, uint8 [N, 3, 32, 32].
 
     Raises InputError where a file is missing or is not made of records.
@@ -33,21 +33,24 @@ def read(folder: Path) -> Dataset:
             f"https://www.cs.toronto.edu/~kriz/cifar.html) in {folder}, which makes "
             f"{folder / SUBFOLDER}; or give --data-dir.",
         )
-    return Dataset("cifar10", _split(place, TRAIN), _split(place, TEST), LABELS)
+    return LabelledImages("cifar10", _split(place, TRAIN), _split(place, TEST), LABELS)
 
 
 def _split(place: Path, names: tuple[str, ...]) -> Split:
-    records = np.concatenate([_records(place / name) for name in names])
-    return Split(records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].astype(np.int64))
+    files = [_records(place / name) for name in names]
+    labels = np.concatenate([records[:, 0] for records in files])
+    pixels = tuple(records[:, 1:].reshape(-1, 3, 32, 32) for records in files)
+    return Split(pixels, labels.astype(np.int64))
 
 
 def _records(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-    data = np.fromfile(path, np.uint8)
-    if not len(data) or len(data) % RECORD:
+    """The file's records, which stay in it until they are read."""
+    size = path.stat().st_size
+    if not size or size % RECORD:
         raise InputError(
-            f"{path}: {len(data)} bytes are not whole records of {RECORD}", "Download it again."
+            f"{path}: {size} bytes are not whole records of {RECORD}", "Download it again."
         )
-    records = data.reshape(-1, RECORD)
+    records = np.asarray(np.memmap(path, np.uint8, "r")).reshape(-1, RECORD)
     if records[:, 0].max() >= len(LABELS):
         raise InputError(
             f"{path}: a label is {records[:, 0].max()}, but there are {len(LABELS)} classes",

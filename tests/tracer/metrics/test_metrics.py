@@ -1,0 +1,144 @@
+"""Metrics against torch, scikit-learn and numpy's own argmax."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracer import metrics
+from tracer.errors import InputError, UsageError
+from tracer.inputs.datasets import Batch
+
+quick = settings(max_examples=60, deadline=None)
+
+
+def scored(name, outputs, truth):
+    return metrics.find(name).scores({"out": outputs}, truth)
+
+
+@quick
+@given(st.integers(1, 30), st.integers(6, 12), st.integers(0, 10**6))
+def test_top_k_is_what_scikit_learn_and_argmax_say(count, classes, seed):
+    sklearn = pytest.importorskip("sklearn.metrics")
+    rng = np.random.default_rng(seed)
+    scores = rng.permuted(np.tile(np.arange(float(classes)), (count, 1)), axis=1)
+    labels = rng.integers(0, classes, count)
+    top1, top5 = scored("top1", scores, labels), scored("top5", scores, labels)
+    np.testing.assert_array_equal(top1, scores.argmax(1) == labels)
+    expected = sklearn.top_k_accuracy_score(labels, scores, k=5, labels=range(classes))
+    assert metrics.find("top5").value(top5) == pytest.approx(100 * expected)
+
+
+def test_of_equal_scores_the_first_counts_as_in_argmax():
+    scores = np.random.default_rng(0).integers(0, 3, (200, 7)).astype(np.int8)
+    for label in range(7):
+        found = scored("top1", scores, np.full(200, label))
+        np.testing.assert_array_equal(found, scores.argmax(1) == label)
+
+
+def test_mse_is_that_of_torch():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    found, wanted = rng.random((6, 4, 2), np.float32), rng.random((6, 4, 2), np.float32)
+    mse = metrics.find("mse")
+    expected = torch.nn.functional.mse_loss(torch.from_numpy(found), torch.from_numpy(wanted))
+    value = mse.value(mse.scores({"out": found}, wanted))
+    assert value == pytest.approx(float(expected), rel=1e-6)
+    assert not mse.higher_is_better
+    np.testing.assert_allclose(scored("mse", np.ones((3, 1)), np.array([1, 2, 4])), [0, 1, 9])
+
+
+def test_agreement_is_the_share_of_equal_choices():
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.random((2, 50, 6, 9))
+    found = scored("agreement", ours, {"out": theirs})
+    np.testing.assert_allclose(found, (ours.argmax(2) == theirs.argmax(2)).mean(1))
+    assert scored("agreement", ours[:, 0], {"out": ours[:, 0]}).tolist() == [1] * 50
+    assert not metrics.find("agreement").needs_labels
+
+
+SCORES = np.arange(12.0).reshape(2, 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs", "truth", "message"),
+    [
+        ("top1", SCORES, np.array([0, 6]), "a label is 6, but the model has 6 classes, 0 to 5"),
+        ("top1", SCORES, np.array([-1, 0]), "a label is -1"),
+        ("top1", SCORES, np.array([0, 1, 2]), r"labels int64\[3\] do not fit outputs \[2, 6\]"),
+        ("top1", SCORES, np.array([0.0, 1.0]), r"labels float64\[2\] do not fit"),
+        ("top1", SCORES[0], np.array([0]), r"output \[6\] is not the scores of classes"),
+        ("top5", SCORES[:, :4], np.array([0, 1]), "there are 4 classes: the 5 best are all"),
+        ("top1", SCORES * np.nan, np.array([0, 1]), "the output of sample 0 .*NaN"),
+        ("mse", SCORES, np.zeros((2, 5)), r"float64\[2, 5\] do not fit an output \[2, 6\]"),
+        ("mse", SCORES, np.zeros((2, 3, 2)), r"\[2, 3, 2\] are not in the shape"),
+        ("mse", SCORES * np.nan, SCORES, "score of sample 0 of the batch is not a number"),
+        ("agreement", SCORES, {"out": SCORES[:1]}, r"are \[2, 6\], but those of the reference"),
+        ("agreement", SCORES[:, :1], {"out": SCORES[:, :1]}, "likeliest of several classes"),
+        ("agreement", SCORES, {"out": SCORES * np.nan}, "NaN"),
+    ],
+)
+def test_what_does_not_fit_is_refused(name, outputs, truth, message):
+    with pytest.raises(InputError, match=message):
+        scored(name, outputs, truth)
+
+
+def test_labels_that_a_data_set_does_not_have_are_missed():
+    with pytest.raises(InputError, match=r"top1 needs labels, which set.npz does not have"):
+        metrics.find("top1").labels(Batch({}, 1), "set.npz")
+    labels = np.arange(2)
+    assert metrics.find("top1").labels(Batch({}, 2, labels), "x") is labels
+
+
+OWN = """
+import numpy as np
+def near(outputs, labels):
+    return np.abs(outputs[:, 0] - labels) < 1
+def loud(outputs, labels):
+    assert labels is None
+    return outputs["a"][:, 0] + outputs["b"]
+loud.needs_labels, loud.higher_is_better, loud.unit = False, False, "dB"
+def mean(outputs, labels):
+    return outputs.mean()
+def fails(outputs, labels):
+    first = 1
+    return outputs / unknown
+text = "no function"
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    (tmp_path / "own_metric.py").write_text(OWN)
+    return lambda name: metrics.find(f"{tmp_path / 'own_metric.py'}:{name}")
+
+
+def test_a_metric_of_ones_own(own):
+    near = own("near")
+    assert near.scores({"out": np.array([[1.0], [5.0]])}, np.array([1.5, 1.5])).tolist() == [1, 0]
+    assert (near.needs_labels, near.higher_is_better, near.unit) == (True, True, "")
+    loud = own("loud")
+    assert loud.scores({"a": np.ones((2, 1)), "b": np.array([1, 2])}, None).tolist() == [2, 3]
+    assert (loud.needs_labels, loud.higher_is_better, loud.unit) == (False, False, "dB")
+
+
+def test_a_metric_of_ones_own_that_fails_is_told_with_file_and_line(own, tmp_path):
+    outputs = {"out": np.ones((2, 3))}
+    with pytest.raises(InputError, match=r"fails raised NameError: .*own_metric.py, line 13\)"):
+        own("fails").scores(outputs, None)
+    with pytest.raises(InputError, match=r"mean gave float64\[\] for 2 .*own_metric.py, line 9\)"):
+        own("mean").scores(outputs, None)
+    with pytest.raises(InputError, match=r"own_metric.py has no function 'text'"):
+        own("text")
+    with pytest.raises(InputError, match=r"none.py: no such file"):
+        metrics.find("none.py:f")
+    (tmp_path / "broken_metric.py").write_text("x = 1\ny = (")
+    with pytest.raises(InputError, match=r"raised SyntaxError: .*broken_metric.py, line 2\)"):
+        metrics.find(f"{tmp_path / 'broken_metric.py'}:f")
+
+
+def test_an_unknown_metric_is_answered_with_those_there_are():
+    with pytest.raises(UsageError, match=r"no metric 'f1'. There are top1, top5, mse, agreement; "):
+        metrics.find("f1")

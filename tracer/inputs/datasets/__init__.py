@@ -1,0 +1,85 @@
+"""Data sets to run a model on and to judge it by: streams of batches, with labels where known."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracer.errors import InputError, UsageError
+from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.dataset import Dataset
+from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, names
+from tracer.inputs.datasets.layout import Layout
+
+if TYPE_CHECKING:
+    from tracer.inputs.datasets.source import Source
+    from tracer.model import Model
+
+SPLITS = ("test", "train")
+_REPEATED = re.compile(r"(?P<base>.+)\*(?P<times>[0-9]{1,9})")
+
+
+def open_dataset(
+    spec: str | Path,
+    model: Model,
+    *,
+    limit: int | None = None,
+    split: str = "test",
+    folder: Path = DEFAULT_FOLDER,
+) -> Dataset:
+    """The data set that `spec` names, for `model`: its first `limit` samples, or all.
+
+    `spec` is one of `names()`, whose files lie in `folder`; an .npz file; or a folder with
+    test_data_sets. `digits*28` is 28 times the digits, one after the other. `split` is "test" or
+    "train". Raises UsageError for a spec, limit or split that is none, InputError where the data
+    are missing, broken, empty, or do not fit the model.
+    """
+    if split not in SPLITS:
+        raise UsageError(f"no split '{split}'", f"There are {' and '.join(SPLITS)}.")
+    if limit is not None and limit < 1:
+        raise UsageError(f"a limit of {limit} samples", "Give 1 or more, or no limit.")
+    base, repeat = _parsed(spec)
+    layout = Layout.of(model)
+    source = _source(base, model, layout, split, folder)
+    dataset = Dataset(str(spec), model, source, layout, repeat, limit)
+    if not any(True for _ in replace(dataset, limit=1).batches(1)):  # checks the fit as well
+        raise InputError(f"{spec}: holds no samples", "Give a data set with one or more.")
+    return dataset
+
+
+def _parsed(spec: str | Path) -> tuple[str, int]:
+    """What to read, and how often; the name of a file that exists is no product."""
+    text = str(spec)
+    found = None if Path(text).exists() else _REPEATED.fullmatch(text)
+    if found is None:
+        return text, 1
+    if int(found["times"]) < 1:
+        raise UsageError(f"'{text}': a data set cannot be repeated 0 times", "Give *1 or more.")
+    return found["base"], int(found["times"])
+
+
+def _source(base: str, model: Model, layout: Layout, split: str, folder: Path) -> Source:
+    if base in names():
+        from tracer.inputs.datasets.named import open_named
+
+        return open_named(base, model, split, folder)
+    path = Path(base)
+    if path.suffix == ".npz":
+        from tracer.inputs.datasets.archive import open_archive
+
+        return open_archive(path, model, layout, split)
+    if path.is_dir():
+        from tracer.inputs.datasets.folder import open_folder
+
+        if split != "test":
+            raise UsageError(f"{path}: a folder of test data has no split '{split}'")
+        return open_folder(path, model, layout)
+    raise UsageError(
+        f"no data set '{base}'",
+        f"There are {', '.join(names())}; or give an .npz file, or a folder of test_data_sets.",
+    )
+
+
+__all__ = ["DEFAULT_FOLDER", "SPLITS", "Batch", "Dataset", "names", "open_dataset"]

@@ -1,0 +1,118 @@
+"""A data set for one model: batches that fit it, any number of times, in memory that is flat."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracer import inputs, tensor
+from tracer.errors import InputError, UsageError
+from tracer.inputs.datasets import images
+from tracer.inputs.datasets.batch import Batch, regrouped
+
+if TYPE_CHECKING:
+    from tracer.inputs.datasets.layout import Layout
+    from tracer.inputs.datasets.source import Source
+    from tracer.model import Model
+    from tracer.tensor import TensorType
+
+_PIXELS = ("float16", "float32", "float64")
+_GREY, _COLOURS = 3, 4  # the ranks of images without and with an axis of channels
+_CHUNK = 256  # samples read at a time where no batch size says it
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples from `source`, all of them `repeat` times, then up to `limit`, as `model` takes them.
+
+    uint8 images for an input of floats [N, C, H, W] are divided by 255, resized (bilinear) to H×W
+    and grey repeated into colours, as they are for training; anything else must fit as it is.
+    """
+
+    name: str
+    model: Model = field(repr=False)
+    source: Source = field(repr=False)
+    layout: Layout
+    repeat: int = 1
+    limit: int | None = None
+
+    @property
+    def samples(self) -> int | None:
+        """How many there are; None where that is known only after reading them."""
+        known = self.source.samples
+        if known is None:
+            return None
+        return min(known * self.repeat, known * self.repeat if self.limit is None else self.limit)
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Batches of `size` samples, the last perhaps smaller, or as many as the model insists on.
+
+        Where no sample can be cut out of the inputs, they come as they are. Raises UsageError
+        for a size below 1, InputError for data that cannot be read or do not fit the model.
+        """
+        if size < 1:
+            raise UsageError(f"batches of {size} samples", "Give a batch of 1 or more.")
+        rows, fixed = self.layout.rows, self.layout.batch
+        pieces = self._pieces(fixed or size)
+        for batch in regrouped(pieces, fixed or size, rows) if rows else pieces:
+            whole = batch.padded(fixed, rows) if fixed else batch
+            self._check(whole)
+            yield whole
+
+    def fingerprint(self) -> str:
+        """SHA-256, in hexadecimal, of the samples as the model takes them; however they are stored.
+
+        Reads them all once. Two data sets have the same one if they give the same inputs, labels
+        and expected outputs in the same order.
+        """
+        from tracer.inputs.datasets.fingerprint import fingerprint
+
+        return fingerprint(self._pieces(_CHUNK), self.layout.rows)
+
+    def _pieces(self, rows: int) -> Iterator[Batch]:
+        left = self.limit
+        again = (self.source.pieces(rows) for _ in range(self.repeat))
+        for piece in itertools.chain.from_iterable(again):
+            if left is not None:
+                if left <= 0:
+                    return
+                if self.layout.rows and piece.size > left:
+                    piece = piece.cut(0, left, self.layout.rows)
+                left -= piece.size
+            yield self._suited(piece)
+
+    def _suited(self, piece: Batch) -> Batch:
+        declared = {value.name: tensor.from_type_proto(value.type) for value in self.model.inputs}
+        try:
+            suited = {name: _suited(v, declared.get(name)) for name, v in piece.inputs.items()}
+        except InputError as error:
+            raise InputError(f"{self.name}: {error.what}", error.hint) from error
+        return replace(piece, inputs=suited)
+
+    def _check(self, batch: Batch) -> None:
+        try:
+            inputs.check(self.model, batch.inputs)
+        except InputError as error:
+            raise InputError(f"{self.name}: {error.what}", error.hint) from error
+
+
+def _suited(value: Any, declared: TensorType | None) -> Any:
+    """Pixels as an input of floats takes them; any other value as it is."""
+    if not isinstance(value, np.ndarray) or declared is None or len(declared.shape or ()) != 4:
+        return value
+    if declared.dtype not in _PIXELS or value.dtype != np.uint8:
+        return value
+    if value.ndim not in (_GREY, _COLOURS):
+        return value
+    pixels = value[:, None] if value.ndim == _GREY else value
+    assert declared.shape is not None
+    wanted = [
+        size if isinstance(size, int) else own
+        for size, own in zip(declared.shape[1:], pixels.shape[1:], strict=True)
+    ]
+    fitted = images.fit(pixels, (wanted[0], wanted[1], wanted[2]))
+    return images.as_float(fitted).astype(declared.dtype, copy=False)

@@ -1,0 +1,46 @@
+"""Images with a name, `digits`, `cifar10`, `mnist`, as samples for a model with one input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracer.errors import InputError
+from tracer.inputs.datasets import labelled
+from tracer.inputs.datasets.batch import Batch
+
+if TYPE_CHECKING:
+    from tracer.inputs.datasets.labelled import Split
+    from tracer.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class NamedImages:
+    """The images of a split, uint8 [n, C, H, W], as the input called `name`; labels are classes."""
+
+    name: str
+    images: Split = field(repr=False)
+
+    @property
+    def samples(self) -> int:
+        """Number of images."""
+        return len(self.images)
+
+    def pieces(self, rows: int) -> Iterator[Batch]:
+        """Images and their classes, int64 [n]."""
+        for x, y in self.images.slices(rows):
+            yield Batch({self.name: x}, len(y), y)
+
+
+def open_named(name: str, model: Model, split: str, folder: Path) -> NamedImages:
+    """The images called `name` in `folder`. Raises InputError for a model with several inputs."""
+    if len(model.inputs) != 1:
+        inputs = ", ".join(value.name for value in model.inputs) or "none"
+        raise InputError(
+            f"{name} are images for a model with one input; those of {model.name} are {inputs}",
+            "Give an .npz file with an array for each input.",
+        )
+    found = labelled.read(name, folder)
+    return NamedImages(model.inputs[0].name, found.train if split == "train" else found.test)

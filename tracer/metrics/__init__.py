@@ -1,0 +1,37 @@
+"""How good a model's outputs are, sample by sample: by name, or by a function of the user's."""
+
+from __future__ import annotations
+
+from tracer.errors import UsageError
+from tracer.metrics import own
+from tracer.metrics.metric import Metric
+from tracer.metrics.ranking import agreement, top1, top5
+from tracer.metrics.regression import mse
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("top1", top1),
+        Metric("top5", top5),
+        Metric("mse", mse, higher_is_better=False, unit=""),
+        Metric("agreement", agreement, needs_labels=False),
+    )
+}
+
+
+def find(spec: str) -> Metric:
+    """The metric called `spec`, or the user's own in FILE.py:NAME.
+
+    Raises UsageError for an unknown one, InputError where the user's file has none.
+    """
+    if spec in METRICS:
+        return METRICS[spec]
+    place, colon, _ = spec.rpartition(":")
+    if colon and place.endswith(".py"):
+        return own.load(spec)
+    raise UsageError(
+        f"there is no metric '{spec}'", f"There are {', '.join(METRICS)}; or give FILE.py:NAME."
+    )
+
+
+__all__ = ["METRICS", "Metric", "find"]
