@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tracer.api import count, interpret, profile
     from tracer.interpreter.interpreter import Interpreter
+    from tracer.quantizing import quantize
     from tracer.store import load
 
 __version__ = "0.1.0"
-__all__ = ["Interpreter", "count", "interpret", "load", "profile"]
+__all__ = ["Interpreter", "count", "interpret", "load", "profile", "quantize"]
 
 _HOMES = {
     "profile": "tracer.api",
     "count": "tracer.api",
     "interpret": "tracer.api",
+    "quantize": "tracer.quantizing",
     "load": "tracer.store",
     "Interpreter": "tracer.interpreter.interpreter",
 }

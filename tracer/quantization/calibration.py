@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tracer.errors import InputError
 from tracer.inputs import Feeds, check
 
 if TYPE_CHECKING:
+    from tracer.inputs.datasets import Dataset
     from tracer.model import Model
 
 Progress = Callable[[int, int, str], None]
@@ -58,3 +61,22 @@ class Reader:
         if self._progress is not None:
             self._progress(self._done, self._count, "calibrating")
         return dict(feeds)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples of a data set, `size` at a time."""
+
+    dataset: Dataset
+    size: int
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Feeds]:
+        return (batch.inputs for batch in self.dataset.batches(self.size))
+
+    @cached_property
+    def _count(self) -> int:
+        """By reading them once: how many samples come together is for the data to say."""
+        return sum(1 for _ in self.dataset.batches(self.size))

@@ -18,7 +18,8 @@ from tracer import loading
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.inputs.datasets import open_dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.quantization import Options, quantize
+from tracer.quantization.options import Options
+from tracer.quantization.quantizer import quantize
 
 RANDOM = np.random.default_rng(3)
 NET = """(float[N,2,8,8] x) => (float[N,4] y) {

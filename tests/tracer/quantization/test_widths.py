@@ -20,7 +20,8 @@ from tracer.interpreter.arithmetic.narrow import Narrowing
 from tracer.interpreter.arithmetic.policy_text import read
 from tracer.interpreter.arithmetic.units import Units
 from tracer.interpreter.interpreter import Interpreter
-from tracer.quantization import Options, quantize
+from tracer.quantization.options import Options
+from tracer.quantization.quantizer import quantize
 from tracer.quantization.widths import narrow
 
 RANDOM = np.random.default_rng(8)
