@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tracer.quantization.layers import LayerError
     from tracer.quantizing import Quantization
 
+_NUMBERS = ("SQNR dB", "added noise")
+"""Wider than any of the figures below them."""
+
 
 def as_json(made: Quantization, top: int) -> None:
     """Print one object: model, settings, accuracy, layers in their order, notes."""
@@ -80,8 +83,8 @@ def _layers(layers: Sequence[LayerError]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("node", "op", "module"):
         table.add_column(name, no_wrap=True, overflow="ellipsis")
-    for name in ("SQNR dB", "added noise"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for name in _NUMBERS:  # names may be cut, numbers never
+        table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
     for layer in layers:
         sqnr = "exact" if math.isinf(layer.sqnr_db) else f"{layer.sqnr_db:.1f}"
         names = (Text(printable(text)) for text in (layer.node, layer.op_type, layer.module or ""))

@@ -35,7 +35,20 @@ def quantize(
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> Quantized:
-    """`model` with the ranges of its activations as seen on `batches`.
+    """`model` with the ranges of its activations as seen on `batches`, and what that costs.
+
+    Raises what `graphs` raises.
+    """
+    options = options or Options()
+    prepared, proto = graphs(model, batches, options, progress)
+    layers = layer_errors(prepared, proto, batches, progress)
+    return Quantized(proto, layers, _notes(model, loading.from_proto(proto), options))
+
+
+def graphs(
+    model: Model, batches: Batches, options: Options, progress: Progress | None = None
+) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """The float graph as it was prepared for quantisation, and the quantised one.
 
     Nodes keep their keys as names, their module and their source. Nothing is written but a
     temporary folder. Raises ModelError for a model that is quantised already, that onnxruntime
@@ -47,20 +60,17 @@ def quantize(
     from tracer.quantization.selection import select
     from tracer.quantization.static import quantize_static
 
-    options = options or Options()
     prepared = prepare(model)
     chosen = select(prepared, options)
     proto = quantize_static(model.name, prepared, Reader(model, batches, progress), chosen, options)
     restore(proto, prepared)
     keep_imports(proto, model)
-    loaded = loading.from_proto(proto)
-    if not any("QuantizeLinear" in node.op_type for node in loaded.nodes):
+    if not any("QuantizeLinear" in node.op_type for node in proto.graph.node):
         raise ModelError(
             f"{model.name}: nothing in it was quantised",
             "onnxruntime quantises convolutions, matrix products and what stands between them.",
         )
-    layers = layer_errors(prepared, proto, batches, progress)
-    return Quantized(proto, layers, _notes(model, loaded, options))
+    return prepared, proto
 
 
 def _notes(model: Model, quantized: Model, options: Options) -> tuple[str, ...]:
