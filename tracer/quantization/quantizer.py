@@ -55,6 +55,7 @@ def graphs(
     does not run or cannot quantise; UsageError for patterns that match nothing; InputError for
     batches that do not fit; LimitError for a model of more than 2 GB.
     """
+    from tracer.quantization import ordering
     from tracer.quantization.metadata import restore
     from tracer.quantization.preparation import keep_imports, prepare
     from tracer.quantization.selection import select
@@ -63,6 +64,7 @@ def graphs(
     prepared = prepare(model)
     chosen = select(prepared, options)
     proto = quantize_static(model.name, prepared, Reader(model, batches, progress), chosen, options)
+    ordering.sort(proto.graph)
     restore(proto, prepared)
     keep_imports(proto, model)
     if not any("QuantizeLinear" in node.op_type for node in proto.graph.node):

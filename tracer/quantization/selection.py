@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from tracer.errors import UsageError
+from tracer.interpreter.plan import reads
 from tracer.provenance import module_of
 
 if TYPE_CHECKING:
@@ -19,14 +20,21 @@ def select(proto: onnx.ModelProto, options: Options) -> list[str]:
     """Names of the nodes that `nodes` matches, or all, without those that `exclude` matches.
 
     A pattern is a node's name, its operator or its module, with `*`, `?` and `[…]` as a shell
-    has them. Raises UsageError for a pattern that matches nothing, or where nothing is left.
+    has them. Nodes stay float that make, or share a weight with, what the body of an If, Loop or
+    Scan reads: onnxruntime's quantizer renames it and does not look into bodies. Raises UsageError
+    for a pattern that matches nothing, or where nothing is left.
     """
     nodes = proto.graph.node
     wanted = _matched(nodes, options.nodes) if options.nodes else {node.name for node in nodes}
-    chosen = wanted - _matched(nodes, options.exclude)
+    chosen = wanted - _matched(nodes, options.exclude) - _shared_with_bodies(nodes)
     if not chosen:
         raise UsageError("no node is left to quantise", "Exclude fewer.")
     return [node.name for node in nodes if node.name in chosen]
+
+
+def _shared_with_bodies(nodes: Sequence[onnx.NodeProto]) -> set[str]:
+    captured = {name for node in nodes for name in set(reads(node)) - set(node.input)}
+    return {node.name for node in nodes if captured.intersection((*node.input, *node.output))}
 
 
 def _matched(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> set[str]:

@@ -237,3 +237,38 @@ def test_a_model_without_anything_to_quantise():
     text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Sin (x) }'
     with pytest.raises(ModelError, match="nothing in it was quantised"):
         quantize(loading.from_proto(onnx.parser.parse_model(text)), [{"x": np.ones(2, np.float32)}])
+
+
+def test_weights_in_a_file_of_their_own(tmp_path):
+    model = net()
+    given = batches(2)
+    whole = quantize(loading.from_proto(model), given).proto
+    onnx.save(
+        model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data",
+        size_threshold=64,
+    )  # fmt: skip
+    made = quantize(loading.load(tmp_path / "m.onnx"), given).proto
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.data", "m.onnx"]
+    assert not any(weight.external_data for weight in made.graph.initializer)
+    np.testing.assert_array_equal(by_onnxruntime(made, given[0]), by_onnxruntime(whole, given[0]))
+
+
+@pytest.mark.parametrize("format_", ["qdq", "qoperator"])
+def test_nodes_without_names_and_bodies_that_read_from_around_them(format_):
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[N,4] x, bool c) => (float[N,4] y) {
+      g = MatMul (x, v)
+      h = MatMul (g, w)
+      r = Relu (h)
+      y = If (c) <then_branch = t () => (float[N,4] a) { a = MatMul (r, w) },
+                  else_branch = e () => (float[N,4] b) { b = Neg (r) }>
+    }"""
+    proto = onnx.parser.parse_model(text)
+    w = RANDOM.normal(0, 1, (4, 4)).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    proto.graph.initializer.append(numpy_helper.from_array(w.T.copy(), "v"))
+    feeds = {"x": RANDOM.normal(0, 1, (6, 4)).astype(np.float32), "c": np.array(True)}
+    made = quantize(loading.from_proto(proto), [feeds], Options(format_, reduce_range=True))
+    whole = by_onnxruntime(proto, feeds)
+    assert np.abs(by_onnxruntime(made.proto, feeds) - whole).max() <= 0.05 * np.ptp(whole)
+    assert np.abs(Interpreter(made.proto).run(None, feeds)[0] - whole).max() <= 0.05 * np.ptp(whole)
+    assert "MatMul_0" in {layer.node for layer in made.layers}
