@@ -94,7 +94,7 @@ def _medians(
     from tracer.interpreter import memory, parallel
 
     mine, theirs = [], []
-    with memory.pooled():
+    with memory.pooled([]):
         for _ in range(runs + 2):
             with parallel.threads(threads):
                 mine.append(_seconds(ours))
