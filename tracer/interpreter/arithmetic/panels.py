@@ -49,7 +49,7 @@ class Panels:
 
 
 def dense(given: Operands, plan: Program, bits: int) -> Panels:
-    """For the kernels of `dense`, in lanes of so many bits: whole bands of rows, groups of terms."""
+    """For the kernels of `dense`, in lanes of so many bits; whole bands and groups of terms."""
     kernels = loaded("dense")
     paired = bits == 32 and max(given.factors) < INT16
     tile = kernels.COLUMNS_16 if bits == 16 else kernels.COLUMNS_32
