@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 
 from tracer.interpreter import memory, parallel
-from tracer.interpreter.arithmetic import oracle, panels
+from tracer.interpreter.arithmetic import oracle, panels, programmed
 from tracer.interpreter.arithmetic.accumulator import Accumulator, signed_range
 from tracer.interpreter.arithmetic.matrices import LIMIT, Operands, over_bands
 from tracer.interpreter.arithmetic.orders import Terms
+from tracer.interpreter.arithmetic.orders.sorted import Sorted
 from tracer.interpreter.arithmetic.programs import Program, program
 from tracer.interpreter.arithmetic.sums import Clipped, Excursions
 from tracer.interpreter.compiled import loaded
 from tracer.interpreter.values import Array
 
-_TILE, _NARROWEST = 256, 16
-"""Columns that the steps of a program take at a time."""
 _ORACLE = 1 << 20
 """Products that are written out at a time, where no kernel knows the order."""
 
@@ -32,16 +31,16 @@ def observed(given: Operands, terms: Terms, accumulator: Accumulator) -> Excursi
     if not final.size:
         return Excursions(final, low, high)
     plan = None if accumulator.order.reorders else program(accumulator.order, terms)
-    if plan is None:
+    balanced = type(accumulator.order) is Sorted
+    if plan is None and not balanced:
         return _by_oracle(given, terms, accumulator, oracle.observe, Excursions)
-    bites = _bites(given, accumulator)
-    if plan.sequential and not bites and given.bound < _WIDE[1]:
+    bites = programmed.bites(given, accumulator)
+    if balanced:
+        programmed.balanced(given, terms, accumulator, start, (final, low, high), observed=True)
+    elif plan is not None and plan.sequential and not bites and given.bound < _WIDE[1]:
         _dense_extremes(given, plan, np.broadcast_to(start, given.shape), (final, low, high))
     else:
-        rules = _rules(plan, accumulator, bites, limited=False)
-        narrow = given.bound < _WIDE[1]
-        start = np.broadcast_to(start, given.shape)
-        _staged(given, plan, rules, narrow, start, (final, low, high), observed=True)
+        programmed.by_program(given, terms, accumulator, start, (final, low, high), observed=True)
     if end is not None:
         final += end
         np.minimum(low, final, out=low)
@@ -55,19 +54,23 @@ def emulated(given: Operands, terms: Terms, accumulator: Accumulator) -> Clipped
     if not values.size:
         return Clipped(values, events)
     plan = None if accumulator.order.reorders else program(accumulator.order, terms)
-    if plan is None:
+    balanced = type(accumulator.order) is Sorted
+    if plan is None and not balanced:
         return _by_oracle(given, terms, accumulator, oracle.emulate, Clipped)
     start, end = _ends(given, accumulator)
     begun, early = _met(start, accumulator)
     begun = np.broadcast_to(begun, given.shape)
-    if hopes(given, terms, accumulator):
+    if balanced:
+        programmed.balanced(
+            given, terms, accumulator, begun, (values, events, events), observed=False
+        )
+    elif plan is not None and hopes(given, terms, accumulator):
         lanes = _lanes(given, accumulator)
         _dense_clip(given, plan, accumulator, lanes, begun, (values, events))
     else:
-        bites = _bites(given, accumulator)
-        rules = _rules(plan, accumulator, bites, limited=True)
-        narrow = _narrow(given, plan, accumulator)
-        _staged(given, plan, rules, narrow, begun, (values, events, events), observed=False)
+        programmed.by_program(
+            given, terms, accumulator, begun, (values, events, events), observed=False
+        )
     if early.any():
         events += early
     if end is not None:
@@ -82,13 +85,15 @@ def hopes(given: Operands, terms: Terms, accumulator: Accumulator) -> bool:
         return False
     plan = program(accumulator.order, terms)
     sequential = plan is not None and plan.sequential
-    return sequential and not _bites(given, accumulator) and _lanes(given, accumulator) > 0
+    return (
+        sequential and not programmed.bites(given, accumulator) and _lanes(given, accumulator) > 0
+    )
 
 
 def alters(given: Operands, accumulator: Accumulator, terms: Terms) -> bool:
     """Whether exact sums may differ from plain ones: products or stages with their own width."""
     plan = program(accumulator.order, terms)
-    if plan is None or _bites(given, accumulator):
+    if plan is None or programmed.bites(given, accumulator):
         return True
     own = min((1 << bits - 1 for bits in plan.bits if bits is not None), default=LIMIT)
     return given.bound >= own
@@ -110,14 +115,6 @@ def _met(sums: Array, accumulator: Accumulator) -> tuple[Array, Array]:
     return oracle.brought_back(sums, low, high, accumulator.overflow), outside
 
 
-def _bites(given: Operands, accumulator: Accumulator) -> bool:
-    """Whether products may leave the width they have of their own."""
-    if accumulator.product_bits is None:
-        return False
-    low, high = accumulator.range_of(accumulator.product_bits)
-    return given.term > min(high, -low)
-
-
 def _lanes(given: Operands, accumulator: Accumulator) -> int:
     """The bits of the narrowest lanes in which clipped sums are exact; 0 if they are too narrow.
 
@@ -131,56 +128,6 @@ def _lanes(given: Operands, accumulator: Accumulator) -> int:
         return 16
     reach = min(max(-low, high), given.bound) + given.term
     return 32 if max(*given.factors, reach) < _WIDE[1] else 0
-
-
-def _narrow(given: Operands, plan: Program, accumulator: Accumulator) -> bool:
-    """Whether int32 lanes hold every step of a program."""
-    low, high = accumulator.range
-    own = max((1 << bits - 1 for bits in plan.bits if bits is not None), default=0)
-    reach = min(max(-low, high), given.bound)
-    larger = max(given.term, min(own, given.bound), reach)
-    return max(*given.factors, given.term, reach + larger) < _WIDE[1]
-
-
-def _rules(plan: Program, accumulator: Accumulator, bites: bool, limited: bool) -> Array:
-    """What each register does beyond its range, and last what is done to products."""
-    kernels = loaded("staged")
-    rule = {"wrap": kernels.WRAP, "zero": kernels.ZERO}.get(accumulator.overflow, kernels.SATURATE)
-    rows = [
-        (kernels.SATURATE, *signed_range(bits), 0)
-        if bits is not None
-        else (rule if limited else kernels.EXACT, *accumulator.range, 1)
-        for bits in plan.bits
-    ]
-    width = accumulator.product_bits
-    own = (rule, *accumulator.range_of(width), 0) if width and bites else (kernels.EXACT, 0, 0, 0)
-    return np.array([*rows, own], np.int64)
-
-
-def _staged(
-    given: Operands,
-    plan: Program,
-    rules: Array,
-    narrow: bool,
-    start: Array,
-    outs: tuple[Array, Array, Array],
-    observed: bool,
-) -> None:
-    kernels = loaded("staged")
-    lane = np.dtype(np.int32 if narrow else np.int64)
-    if narrow:  # a range beyond the lanes is never left
-        rules[:, 1:3] = np.clip(rules[:, 1:3], *signed_range(32))
-    tile = min(_TILE, -(-given.shape[1] // _NARROWEST) * _NARROWEST)
-    ordered = given.left[:, plan.sequence].astype(lane, order="C")
-    depth = len(plan.sequence)
-    laid = panels.Panels(ordered, ordered, given.right, plan.sequence, depth, tile, lane, lane)
-
-    def block(rows: slice, part: slice) -> None:
-        left = laid.left[rows].reshape(-1)
-        kernels.run(left, laid.depth, laid.panel(part), laid.tile, plan.steps, rules,
-                    observed, start[rows, part], *(out[rows, part] for out in outs))  # fmt: skip
-
-    panels.shared_out(given, laid, block)
 
 
 def _dense_clip(

@@ -38,6 +38,10 @@ class Panels:
     lane: np.dtype[Any]
     cell: np.dtype[Any]
 
+    def rows(self, some: slice) -> Array:
+        """The factors of some rows and, where there are, of those up to a whole band, flat."""
+        return self.left[some.start : some.stop + loaded("dense").ROWS - 1].reshape(-1)
+
     def panel(self, part: slice) -> Array:
         """Columns in tiles."""
         kernels = loaded("columns")
@@ -46,6 +50,14 @@ class Panels:
         pack = kernels.pack if self.pairs is self.left else kernels.pack_pairs
         pack(self.right, self.sequence, part.start, part.stop, self.depth, self.tile, made)
         return made
+
+
+def plain(given: Operands, plan: Program, tile: int, lane: np.dtype[Any]) -> Panels:
+    """Lanes of the type of their operands."""
+    ordered = given.left[:, plan.sequence].astype(lane, order="C")
+    return Panels(
+        ordered, ordered, given.right, plan.sequence, len(plan.sequence), tile, lane, lane
+    )
 
 
 def dense(given: Operands, plan: Program, bits: int) -> Panels:

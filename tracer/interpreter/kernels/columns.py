@@ -110,13 +110,16 @@ _LANES = (types.int16, types.int32, types.int64)
 
 @njit([_pack_of(s, t) for s in SOURCES for t in _LANES], nogil=True, cache=True)
 def pack(source: Any, order: Any, first: int, stop: int, depth: int, tile: int, panel: Any) -> None:
-    """Columns `first` to `stop` of `source` in tiles; row k of a panel is row `order[k]`."""
+    """Columns `first` to `stop` of `source` in tiles; row k of a panel is row `order[k]`.
+
+    Where that is -1 it is any row: its factors are 0.
+    """
     kind, size = panel.dtype.type, panel.itemsize
     wide, flat = source.shape[1], source.reshape(-1)
     vectors = (size == 2 and tile == COLUMNS_16) or (size == 4 and tile == COLUMNS_32)
     for k in range(depth):
         filled = stop - first if k < order.size else 0
-        here = order[k] * wide + first if filled else 0
+        here = max(order[k], 0) * wide + first if filled else 0
         there = k * tile
         whole = filled // tile if vectors else 0
         for _ in range(whole):
@@ -141,8 +144,8 @@ def pack_pairs(
     wide, flat = source.shape[1], source.reshape(-1)
     for k in range(0, depth, 2):
         rows = min(max(order.size - k, 0), 2)
-        here = order[k] * wide + first if rows > 0 else 0
-        other = order[k + 1] * wide + first if rows > 1 else 0
+        here = max(order[k], 0) * wide + first if rows > 0 else 0
+        other = max(order[k + 1], 0) * wide + first if rows > 1 else 0
         there = k * tile
         whole = (stop - first) // tile if rows == 2 else 0
         for _ in range(whole):

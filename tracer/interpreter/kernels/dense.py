@@ -221,7 +221,10 @@ def _spread_of(source: Any) -> Any:
 
 @njit([_spread_of(kind) for kind in SOURCES], nogil=True, cache=True)
 def spread(source: Any, order: Any, kind: int, out: Any, pairs: Any) -> None:
-    """Factors as `lanes` reads them, in the order of the terms; `pairs` for PAIRED alone."""
+    """Factors as `lanes` reads them, in the order of the terms; `pairs` for PAIRED alone.
+
+    Where `order` is -1 the factor is 0.
+    """
     out[len(source) :] = 0
     pairs[len(source) :] = 0
     straight = bool(np.all(order == np.arange(order.size)))
@@ -233,7 +236,7 @@ def spread(source: Any, order: Any, kind: int, out: Any, pairs: Any) -> None:
                 there[k] = np.int32(here[k])
         else:
             for k in range(order.size):
-                there[k] = np.int32(here[order[k]])
+                there[k] = np.int32(here[order[k]]) if order[k] >= 0 else np.int32(0)
         if kind == NARROW:
             for k in range(there.size):
                 there[k] = np.int32((there[k] << 16) | (there[k] & 0xFFFF))
