@@ -33,7 +33,7 @@ class Unit:
     """A tensor is an integer tensor, of values from `low` to `high`, times `scale`.
 
     `scale`, float32, is one number, or one for each slice of `axis`; `rank` is how many axes
-    there are, if the graph tells.
+    there are, if the graph tells. `zero` is the zero point, None where it is not one number.
     """
 
     scale: Array
@@ -41,6 +41,7 @@ class Unit:
     low: int
     high: int
     rank: int | None = None
+    zero: int | None = 0
 
     @property
     def recoverable(self) -> bool:
@@ -137,7 +138,10 @@ class Units:
             return None
         stored = self._tensor(node.inputs[0], node.scope)
         rank = None if stored is None else len(stored.dims)
-        return Unit(scale.astype(np.float32), _axis(node), *limits, rank)
+        zero = self._zero_point(node)
+        alike = zero is None or zero.min() == zero.max()
+        one = (0 if zero is None else int(zero.flat[0])) if alike else None
+        return Unit(scale.astype(np.float32), _axis(node), *limits, rank, one)
 
     def _limits(self, node: Node) -> tuple[int, int] | None:
         """The least and the greatest integer after the zero point is taken off."""

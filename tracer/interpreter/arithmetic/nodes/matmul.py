@@ -9,6 +9,7 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.interpreter import parallel
+from tracer.interpreter.arithmetic import zero_points
 from tracer.interpreter.arithmetic.meter import Meter, Reduction
 from tracer.interpreter.arithmetic.nodes import Summing, Sums, lowering
 from tracer.interpreter.arithmetic.operands import Integers, Shift, Site
@@ -16,7 +17,7 @@ from tracer.interpreter.arithmetic.orders import Terms
 from tracer.interpreter.ops.contrib import DOMAIN, columns, gemm_output
 from tracer.interpreter.ops.integer import matmul_factor, requantized
 from tracer.interpreter.ops.matmul import per_row
-from tracer.interpreter.products import Product
+from tracer.interpreter.products import Product, integers
 from tracer.interpreter.values import Array, Value
 
 _BLOCK = 1 << 18
@@ -118,16 +119,26 @@ def summed(meter: Meter, a: Integers, b: Integers, bias: Array | None) -> Array:
 
     Columns are the channels; `bias` is (N).
     """
+    after = zero_points.stay_in(meter.accumulator, a, b)
+    left, right = (a.stored(), b.stored()) if after else (a, b)
+    depth, columns = right.values.shape[-2:] if right.values.ndim > 1 else (right.values.size, 1)
+    terms = Terms(depth)
+    stored = right.values.T if right.constant and right.values.ndim == 2 else None
+    ranges = (left.low, left.high), (right.low, right.high)
+    meter.begin(Reduction(columns, terms, *ranges, stored, bias))
+    made = _product(left, right, meter.product(slice(0, columns), bias, terms))
+    if not after:
+        return made
+    return zero_points.taken_off(made, a, b, lambda x, y: _product(x, y, integers))
+
+
+def _product(a: Integers, b: Integers, product: Product) -> Array:
+    """numpy's matmul, int64, every matrix by `product`."""
     left = a.values[None] if a.values.ndim == 1 else a.values
     right = b.values[:, None] if b.values.ndim == 1 else b.values
-    depth, columns = right.shape[-2:]
-    terms = Terms(depth)
-    stored = right.T if b.constant and right.ndim == 2 else None
-    meter.begin(Reduction(columns, terms, (a.low, a.high), (b.low, b.high), stored, bias))
-    product = meter.product(slice(0, columns), bias, terms)
     if right.ndim == 2:
-        out = _times(left.reshape(-1, depth), right, product)
-        out = out.reshape(*left.shape[:-1], columns)
+        out = _times(left.reshape(-1, len(right)), right, product)
+        out = out.reshape(*left.shape[:-1], right.shape[1])
     else:
         out = _stacked(left, right, product)
     out = out[..., 0, :] if a.values.ndim == 1 else out
