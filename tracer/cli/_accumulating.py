@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 OVERFLOWS = ("saturate", "symmetric", "wrap", "zero", "error")
 BIASES = ("first", "last")
+ZERO_POINTS = ("before", "after")
 
 _OPTIONS = (
     click.option("--accumulator", default=None, metavar="BITS|RULES|FILE.toml",
@@ -37,6 +38,9 @@ _OPTIONS = (
                       "lanes(8), sorted, maddubs  [default: sequential]"),
     click.option("--bias", type=click.Choice(BIASES), default=None,
                  help="When the bias is added  [default: first]"),
+    click.option("--zero-points", type=click.Choice(ZERO_POINTS), default=None,
+                 help="When zero points are taken off: of the operands, or of the sum of operands "
+                      "as they are stored  [default: before]"),
     click.option("--product-bits", type=int, default=None, metavar="BITS",
                  help="Bring products into this width first  [default: exact]"),
     click.option("--magnitude", is_flag=True, default=None,
@@ -53,7 +57,7 @@ _OPTIONS = (
                  help="Rows to show; 0 for all  [default: 20]"),
 )  # fmt: skip
 _NAMES = frozenset({
-    "accumulator", "overflow", "order", "bias", "product_bits", "magnitude", "fixed",
+    "accumulator", "overflow", "order", "bias", "zero_points", "product_bits", "magnitude", "fixed",
     "certificate", "by", "top",
 })  # fmt: skip
 _ANY = 32

@@ -117,9 +117,9 @@ def _of_framework(side: InFramework, arrays: Sequence[Any], settings: Settings) 
 
     from exporters.records import ExportOptions, InputSpec
     from exporters.registry import exporter_of
-    from tracer.installed import not_installed
     from exporters.source import load_source
     from tracer import loading
+    from tracer.installed import not_installed
 
     with redirect_stdout(sys.stderr):  # what the user's own code prints is no data of ours
         model = load_source(

@@ -58,6 +58,7 @@ def profile(
     narrowing = Narrowing(model, policy)
     prepare = partial(Interpreter, model, limits=limits, threads=threads or None, progress=progress)
     narrow = prepare(around=narrowing.kernel)
+    narrowing.load(progress)
     first = next(iter(batches))
     types = _observed(prepare(), first)
     wall: list[float] = []

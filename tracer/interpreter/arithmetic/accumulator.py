@@ -15,6 +15,7 @@ from tracer.interpreter.values import Array
 Overflow = Literal["saturate", "symmetric", "wrap", "zero", "error"]
 Convention = Literal["twos-complement", "magnitude"]
 Bias = Literal["first", "last"]
+ZeroPoints = Literal["before", "after"]
 
 NARROWEST, WIDEST = 2, 64
 
@@ -28,7 +29,9 @@ class Accumulator:
     0; `error` ends the run. `product_bits` is the width every product is brought into, in the
     same way, before it is added; None keeps products exact. `bias` enters as the first term of
     the last sum, or is added at its end. In two's complement B bits hold [-2^(B-1), 2^(B-1) - 1];
-    in the `magnitude` convention, which does not count the sign, [-2^B, 2^B - 1].
+    in the `magnitude` convention, which does not count the sign, [-2^B, 2^B - 1]. `zero_points` are
+    taken off quantised operands before they are multiplied, or what they add is taken off the sum
+    after: then operands enter as they are stored, as bytes do in most libraries.
 
     Raises UsageError for a width or a word that is not allowed.
     """
@@ -39,11 +42,13 @@ class Accumulator:
     product_bits: int | None = None
     bias: Bias = "first"
     convention: Convention = "twos-complement"
+    zero_points: ZeroPoints = "before"
 
     def __post_init__(self) -> None:
         _one_of("overflow", self.overflow, get_args(Overflow))
         _one_of("bias", self.bias, get_args(Bias))
         _one_of("convention", self.convention, get_args(Convention))
+        _one_of("zero_points", self.zero_points, get_args(ZeroPoints))
         widest = self.widest
         for what, bits in (("an accumulator", self.bits), ("a product", self.product_bits)):
             if bits is not None and not NARROWEST <= bits <= widest:

@@ -18,6 +18,7 @@ from tracer.interpreter.arithmetic.policy import Policy, Rule
 from tracer.interpreter.arithmetic.tally import Tally
 from tracer.interpreter.arithmetic.units import Units
 from tracer.interpreter.binding import Body, Kernel
+from tracer.interpreter.compiled import Announce, announced, loaded
 from tracer.interpreter.values import Array, Value
 from tracer.model import Model, Node
 
@@ -69,6 +70,12 @@ class Narrowing:
     def meters(self) -> Mapping[str, Meter]:
         """What measures each narrow node now, by its key, in the order of the model."""
         return self._meters
+
+    def load(self, progress: Announce | None) -> None:
+        """Load, or compile, the kernels now, and not within the first run."""
+        with announced(progress):
+            for name in ("dense", "staged", "tally"):
+                loaded(name)
 
     def renew(self, bits: Mapping[str, int]) -> None:
         """Begin the statistics again, with other widths for the nodes that `bits` names."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tracer.errors import ModelError
 from tracer.interpreter.arithmetic.fixed_point import FixedPoint, Formats
 from tracer.interpreter.arithmetic.units import Unit, Units, integer_range
 from tracer.interpreter.values import Array, Value
@@ -23,12 +24,30 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Integers:
-    """`values`, int16 or int32, each from `low` to `high`; `constant` if every run has the same."""
+    """`values`, int16 or int32, each from `low` to `high`; `constant` if every run has the same.
+
+    `zero` is the zero point that was taken off them, None where it is not one number; `nought` is
+    the value that stands for 0.
+    """
 
     values: Array
     low: int
     high: int
     constant: bool = False
+    zero: int | None = 0
+    nought: int = 0
+
+    def stored(self) -> Integers:
+        """The same with the zero point still in. Raises ModelError where it is not one number."""
+        if self.zero is None:
+            raise ModelError(
+                "an operand has several zero points, whose part in a sum cannot be taken off after",
+                "Take them off before: zero_points='before'.",
+            )
+        values = narrow(self.values.astype(np.int32) + self.zero)
+        return Integers(
+            values, self.low + self.zero, self.high + self.zero, self.constant, nought=self.zero
+        )
 
 
 class Operand(Protocol):
@@ -52,7 +71,7 @@ class Quantized:
     def integers(self, tensor: Array) -> Integers:
         """As stored, else recovered from the floats."""
         values = self.unit.integers(tensor) if self.stored is None else self.stored
-        return Integers(values, self.unit.low, self.unit.high, self.constant)
+        return Integers(values, self.unit.low, self.unit.high, self.constant, self.unit.zero)
 
     def steps(self, axis: int | None) -> Array:
         """The scale. Raises UnfitError where it varies along another axis."""
@@ -135,9 +154,11 @@ class Site:
     def centred(self, index: int, tensor: Array, values: Array, zero: Array | None) -> Integers:
         """The quantised `tensor` at `index`, whose zero point is taken off in `values`."""
         low, high = integer_range(tensor.dtype)
-        if zero is not None and zero.size:
-            low, high = low - int(zero.max()), high - int(zero.min())
-        return Integers(narrow(values), low, high, self.constant(index))
+        around = (0, 0) if zero is None or not zero.size else (int(zero.min()), int(zero.max()))
+        one = around[0] if around[0] == around[1] else None
+        return Integers(
+            narrow(values), low - around[1], high - around[0], self.constant(index), one
+        )
 
     def _operand(self, index: int, format_: FixedPoint | None) -> Operand:
         constant = self.constant(index)

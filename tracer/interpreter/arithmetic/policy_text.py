@@ -19,7 +19,7 @@ FILE = ".toml"
 _DIGITS = 4
 _KINDS: Mapping[str, type] = {
     "bits": int, "overflow": str, "order": str, "bias": str, "product_bits": int,
-    "convention": str, "fixed": str,
+    "convention": str, "zero_points": str, "fixed": str,
 }  # fmt: skip
 """What a table of a policy file may say, and with which type."""
 

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from tracer.interpreter.arithmetic import zero_points
 from tracer.interpreter.arithmetic.meter import Meter, Reduction
 from tracer.interpreter.arithmetic.nodes import Summing, Sums, lowering
 from tracer.interpreter.arithmetic.operands import Integers, Shift, Site
 from tracer.interpreter.arithmetic.orders import Terms
 from tracer.interpreter.convolution import check, convolve
 from tracer.interpreter.ops.integer import centred, requantized
+from tracer.interpreter.products import Product, integers
 from tracer.interpreter.values import Array, Value
 from tracer.interpreter.windows import Window, window
 
@@ -63,20 +65,38 @@ def summed(
     meter: Meter, x: Integers, w: Integers, bias: Array | None, slid: Window, group: int
 ) -> Array:
     """The sums, int64, of `x` (N, C, *size) and `w` (M, C / group, *kernel), plus `bias` (M)."""
-    rows = w.values.reshape(len(w.values), -1)
-    maps, deep = len(rows) // group, w.values.shape[1]
-    terms = Terms(deep, int(np.prod(w.values.shape[2:])))
+    after = zero_points.stay_in(meter.accumulator, x, w)
+    right, left = (x.stored(), w.stored()) if after else (x, w)
+    rows = left.values.reshape(len(left.values), -1)
+    terms = Terms(left.values.shape[1], int(np.prod(left.values.shape[2:])))
     shift = None if bias is None else bias.astype(np.int64).reshape(-1)
-    padded = any(slid.before) or any(slid.after)
-    stored = rows if w.constant else None
-    ranges = (x.low, x.high), (w.low, w.high)
+    padded = not after and any(slid.before + slid.after)
+    stored = rows if left.constant else None
+    ranges = (right.low, right.high), (left.low, left.high)
     meter.begin(Reduction(len(rows), terms, *ranges, stored, shift, padded))
-    out = np.empty((len(x.values), len(rows), *slid.out), np.int64)
+
+    def measured(part: slice) -> Product:
+        return meter.product(part, None if shift is None else shift[part], terms)
+
+    def exact(x: Integers, w: Integers) -> Array:
+        return _by_group(x, w, slid, group, lambda part: integers)
+
+    made = _by_group(right, left, slid, group, measured)
+    return zero_points.taken_off(made, x, w, exact) if after else made
+
+
+def _by_group(
+    x: Integers, w: Integers, slid: Window, group: int, product: Callable[[slice], Product]
+) -> Array:
+    """The convolution, int64, of each group by the product for its output channels."""
+    maps, deep = len(w.values) // group, w.values.shape[1]
+    out = np.empty((len(x.values), len(w.values), *slid.out), np.int64)
     for number in range(group):
         part = slice(number * maps, (number + 1) * maps)
-        product = meter.product(part, None if shift is None else shift[part], terms)
         channels = x.values[:, number * deep : (number + 1) * deep]
-        made = convolve(channels, w.values[part], slid, product=product, dtype=np.int64)
+        made = convolve(
+            channels, w.values[part], slid, product=product(part), fill=x.nought, dtype=np.int64
+        )
         out[:, part] = made
     return out
 

@@ -1,4 +1,4 @@
-"""MatMul, Gemm, MatMulInteger and QLinearMatMul: rows times columns."""
+"""MatMul, Gemm, MatMulInteger, QLinearMatMul and QGemm: rows times columns."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from tracer.errors import ModelError
 from tracer.interpreter import parallel
+from tracer.interpreter.arithmetic import zero_points
 from tracer.interpreter.arithmetic.meter import Meter, Reduction
 from tracer.interpreter.arithmetic.nodes import Summing, Sums, lowering
 from tracer.interpreter.arithmetic.operands import Integers, Shift, Site
 from tracer.interpreter.arithmetic.orders import Terms
+from tracer.interpreter.ops.contrib import DOMAIN, columns, gemm_output
 from tracer.interpreter.ops.integer import matmul_factor, requantized
 from tracer.interpreter.ops.matmul import per_row
-from tracer.interpreter.products import Product
+from tracer.interpreter.products import Product, integers
 from tracer.interpreter.values import Array, Value
 
 _BLOCK = 1 << 18
@@ -88,21 +91,54 @@ def qlinear_matmul(site: Site) -> Summing:
     return compute
 
 
+@lowering("QGemm", domain=DOMAIN)
+def qgemm(site: Site) -> Summing:
+    """Quantised operands; C, of one number for each column, is summed with the products."""
+    turn_a, turn_b = site.attributes.get("transA", 0), site.attributes.get("transB", 0)
+    alpha = np.float32(site.attributes.get("alpha", 1.0))
+
+    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+        a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero = (*inputs, None, None, None)[:9]
+        left = site.centred(0, a, _centred(a, a_zero), a_zero)
+        right = site.centred(3, b, _centred(b, columns(b_zero, bool(turn_b))), b_zero)
+        left = replace(left, values=left.values.T) if turn_a else left
+        right = replace(right, values=right.values.T) if turn_b else right
+        width = right.values.shape[1]
+        if c is not None and c.size not in (1, width):
+            raise ModelError(f"a bias of shape {list(c.shape)} for {width} columns")
+        bias = None if c is None else np.broadcast_to(c.astype(np.int64).reshape(-1), (width,))
+        made = summed(meter, left, right, bias)
+        step = alpha * a_scale * b_scale
+        return Sums(made, lambda sums: gemm_output(sums, step, y_scale, y_zero))
+
+    return compute
+
+
 def summed(meter: Meter, a: Integers, b: Integers, bias: Array | None) -> Array:
     """The sums, int64, of `a` (..., R, K) and `b` (..., K, N), which numpy broadcasts.
 
     Columns are the channels; `bias` is (N).
     """
+    after = zero_points.stay_in(meter.accumulator, a, b)
+    left, right = (a.stored(), b.stored()) if after else (a, b)
+    depth, columns = right.values.shape[-2:] if right.values.ndim > 1 else (right.values.size, 1)
+    terms = Terms(depth)
+    stored = right.values.T if right.constant and right.values.ndim == 2 else None
+    ranges = (left.low, left.high), (right.low, right.high)
+    meter.begin(Reduction(columns, terms, *ranges, stored, bias))
+    made = _product(left, right, meter.product(slice(0, columns), bias, terms))
+    if not after:
+        return made
+    return zero_points.taken_off(made, a, b, lambda x, y: _product(x, y, integers))
+
+
+def _product(a: Integers, b: Integers, product: Product) -> Array:
+    """numpy's matmul, int64, every matrix by `product`."""
     left = a.values[None] if a.values.ndim == 1 else a.values
     right = b.values[:, None] if b.values.ndim == 1 else b.values
-    depth, columns = right.shape[-2:]
-    terms = Terms(depth)
-    stored = right.T if b.constant and right.ndim == 2 else None
-    meter.begin(Reduction(columns, terms, (a.low, a.high), (b.low, b.high), stored, bias))
-    product = meter.product(slice(0, columns), bias, terms)
     if right.ndim == 2:
-        out = _times(left.reshape(-1, depth), right, product)
-        out = out.reshape(*left.shape[:-1], columns)
+        out = _times(left.reshape(-1, len(right)), right, product)
+        out = out.reshape(*left.shape[:-1], right.shape[1])
     else:
         out = _stacked(left, right, product)
     out = out[..., 0, :] if a.values.ndim == 1 else out
