@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analyzers.compare import Comparison
+    from analyzers.compare.numbers import Numbers
     from tracer.trace import Trace
 
 NETWORKS = "experiments/networks/resnet20.py"
@@ -38,18 +39,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure and write the page."""
     parser = _page.parser(__doc__)
     parser.add_argument("--runs", type=int, default=10_000, help="inferences in Chainer")
-    parser.add_argument("--rounds", type=int, default=12, help="turns of every executor")
+    parser.add_argument("--rounds", type=int, default=8, help="turns of every executor")
+    parser.add_argument("--turn", type=int, default=None, help="inferences of a turn")
     args = parser.parse_args(argv)
-    make(args.runs, args.rounds, args.threads).write(args.out)
+    make(args.runs, args.rounds, args.turn, args.threads).write(args.out)
 
 
-def make(runs: int, rounds: int, threads: int) -> Page:
+def make(runs: int, rounds: int, turn: int | None, threads: int) -> Page:
     """The page, of `runs` inferences in Chainer, then `rounds` turns of all executors."""
     import tracer
     from analyzers.views import ViewOptions, renderer
 
     trace = tracer.profile_framework(CHAINER, framework="chainer", runs=runs, threads=threads)
-    layers, totals = _compared(rounds, threads)
+    layers, totals, numbers = _compared(rounds, turn, threads)
     threshold = _threshold(trace.nodes)
     drawn = renderer("png")(trace, ViewOptions(threshold=threshold))
     parts = [
@@ -66,23 +68,28 @@ def make(runs: int, rounds: int, threads: int) -> Page:
         _wholes(totals),
         _page.picture("1-executors.png", "whole inferences in five executors"),
         "## The same numbers?",
-        _numbers(layers),
+        _numbers(numbers),
         "## Beyond the original",
-        _page.bullets(*_learned(trace, layers, totals)),
+        _page.bullets(*_learned(trace, totals)),
     ]
     pictures = {"1-layers.png": drawn, "1-executors.png": _drawn(totals)}
     return Page("1-layers", "Experiment 1: ResNet-20, layer by layer", parts, pictures)
 
 
-def _compared(rounds: int, threads: int) -> tuple[Comparison, Comparison]:
-    """Node by node, where no executor fuses anything, and whole inferences in all of them."""
-    from tracer.comparison import compare
-    from tracer.comparison.targets import Settings
+def _compared(
+    rounds: int, turn: int | None, threads: int
+) -> tuple[Comparison, Comparison, Sequence[Numbers]]:
+    """Node by node, where no executor fuses anything; whole inferences in all; the numbers."""
+    from analyzers.compare import compare as compared
+    from tracer.comparison import compare, values
+    from tracer.comparison.targets import Settings, parse
     from tracer.interpreter.comparison import Tolerance
 
-    settings, tolerance = Settings(threads=threads), Tolerance(1e-3, 1e-4)
-    layers = compare(SIDES[:-1], settings=settings, rounds=rounds, tolerance=tolerance)
-    return layers, compare(SIDES, by="model", settings=settings, rounds=rounds)
+    settings = Settings(threads=threads)
+    totals = compare(SIDES, by="model", settings=settings, rounds=rounds, runs=turn)
+    plain = [parse(side) for side in SIDES[:-1]]
+    numbers, _ = values.compared(plain, settings, Tolerance(1e-3, 1e-4))
+    return compared(totals.sides[:-1]), totals, numbers
 
 
 def by_type(nodes: pd.DataFrame, runs: int) -> str:
@@ -137,7 +144,8 @@ def _commands(runs: int, rounds: int, threads: int, threshold: float) -> str:
         f"tracer profile {CHAINER} --framework chainer --runs {runs} --threads {threads} \\",
         f"    --threshold {threshold:.0f} -o layers.png",
         f"tracer compare {' '.join(SIDES[:2])} \\",
-        f"    {' '.join(SIDES[2:4])} --rounds {rounds} --threads {threads}",
+        f"    {' '.join(SIDES[2:4])} \\",
+        f"    --rounds {rounds} --threads {threads}",
         f"python -m experiments.layers --runs {runs} --rounds {rounds} --threads {threads}"
         "  # this page",
     )
@@ -174,7 +182,7 @@ def _drawn(totals: Comparison) -> bytes:
     return renderer("png")(totals, None)
 
 
-def _numbers(layers: Comparison) -> str:
+def _numbers(numbers: Sequence[Numbers]) -> str:
     return _page.table(
         (
             "against Chainer ",
@@ -191,12 +199,12 @@ def _numbers(layers: Comparison) -> str:
                 len(one.layers),
                 int((one.layers["fault"] != "").sum()),
             )
-            for name, one in zip(NAMES[1:], layers.numbers, strict=False)
+            for name, one in zip(NAMES[1:], numbers, strict=False)
         ),
     )
 
 
-def _learned(trace: Trace, layers: Comparison, totals: Comparison) -> list[str]:
+def _learned(trace: Trace, totals: Comparison) -> list[str]:
     run, rows = trace.runs[0], totals.totals
     wall = float(run.wall_us.mean())
     inside = float(trace.nodes["time_us"].sum())
