@@ -130,7 +130,11 @@ def _of_framework(side: InFramework, arrays: Sequence[Any], settings: Settings) 
         )
         exporter = exporter_of(model, side.framework)
         specs = [InputSpec(tuple(array.shape), array.dtype.name) for array in arrays]
-        options = ExportOptions(framework=side.framework, dynamic_batch=False)
+        options = ExportOptions(
+            framework=side.framework,
+            dynamic_batch=False,
+            keep_batchnorm=side.framework == "torch",  # Chainer's exporter folds none
+        )
         try:
             conversion = exporter.convert(model, specs, options)
         except ModuleNotFoundError as error:

@@ -1,0 +1,20 @@
+"""`python -m experiments`: every experiment in turn, as it is by default."""
+
+from __future__ import annotations
+
+import importlib
+
+from experiments import _page
+
+EXPERIMENTS = ("layers", "family", "batches", "training", "accumulators")
+
+
+def main() -> None:
+    """Run each and write its page."""
+    for name in EXPERIMENTS:
+        print(f"== experiments.{name}", flush=True)
+        importlib.import_module(f"experiments.{name}").main([])
+
+
+if __name__ == "__main__":
+    _page.run(main)

@@ -1,0 +1,66 @@
+"""Epochs of a training, as a table and as curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from analyzers.views._drawing import HIGH, PLAIN, blank, saved
+from experiments import _page
+
+if TYPE_CHECKING:
+    from models.training.loop import Epoch
+
+_COLOURS = (PLAIN, HIGH)
+
+
+def learning(rows: Sequence[Epoch]) -> str:
+    """A row for each epoch."""
+    header = ("epoch", "loss", "accuracy", "val. loss", "val. accuracy", "seconds")
+    return _page.table(
+        header,
+        (
+            (
+                row.epoch,
+                f"{row.loss:.4f}",
+                f"{row.accuracy:.2%}",
+                f"{row.validation_loss:.4f}",
+                f"{row.validation_accuracy:.2%}",
+                f"{row.seconds:.1f}",
+            )
+            for row in rows
+        ),
+    )
+
+
+def learning_curves(rows: Sequence[Epoch]) -> bytes:
+    """Loss and accuracy by epoch, of training and of validation."""
+    panels = {
+        "loss": {
+            "training": [row.loss for row in rows],
+            "validation": [row.validation_loss for row in rows],
+        },
+        "accuracy": {
+            "training": [row.accuracy for row in rows],
+            "validation": [row.validation_accuracy for row in rows],
+        },
+    }
+    return _curves(panels, [row.epoch for row in rows], "epoch")
+
+
+def _curves(
+    panels: Mapping[str, Mapping[str, Sequence[float]]], x: Sequence[float], label: str
+) -> bytes:
+    """A PNG with a panel for each of `panels`: lines by name over `x`, which is called `label`."""
+    figure = blank(4.6 * len(panels), 3.4)
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for panel, (title, lines) in zip(axes, panels.items(), strict=True):
+        for colour, (name, values) in zip(_COLOURS, lines.items(), strict=False):
+            panel.plot(x, values, marker="o", markersize=3, color=colour, label=name)
+        panel.set_title(title, fontsize=10, loc="left")
+        panel.set_xlabel(label)
+        panel.set_xticks(x)
+        panel.spines[["top", "right"]].set_visible(False)
+        if len(lines) > 1:
+            panel.legend(fontsize=8, frameon=False)
+    return saved(figure, "png")

@@ -1,0 +1,251 @@
+"""Experiment 2: a family of ResNets in torch: totals, the share of convolution, the backward pass.
+
+python -m experiments.family [--batch 32 --size 224 --threads 0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from experiments import _page
+from experiments._page import Page
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analyzers.compare import Comparison
+    from tracer.trace import Trace
+
+NETWORKS = "experiments/networks/family.py"
+ORIGINAL = {
+    "plain18": (1.955 / 0.7435, 0.7435),
+    "plain34": (4.992 / 0.8378, 0.8378),
+    "plain50": (5.300 / 0.8504, 0.8504),
+    "plain101": (8.672 / 0.8631, 0.8631),
+    "plain152": (13.168 / 0.8881, 0.8881),
+    "bottleneck18": (1.132, None),
+    "bottleneck34": (1.488, None),
+    "bottleneck50": (1.386, None),
+    "bottleneck101": (1.898, None),
+    "bottleneck152": (2.644, None),
+    "large50": (2.845, None),
+    "large101": (3.827, None),
+    "large152": (5.389, None),
+}
+"""Seconds of a forward pass in the original, batch 32 at 224×224, and the share of convolution."""
+KINDS = ("bottleneck", "large")
+DEPTHS = (18, 34, 50, 101, 152)
+TOP = 15
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure and write the page."""
+    parser = _page.parser(__doc__)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--size", type=int, default=64, help="height and width of the images")
+    parser.add_argument("--rounds", type=int, default=8, help="turns of every network")
+    parser.add_argument("--runs", type=int, default=2, help="inferences of a turn")
+    parser.add_argument("--networks", nargs="+", default=list(ORIGINAL), metavar="NAME")
+    args = parser.parse_args(argv)
+    make(args.networks, args.batch, args.size, args.rounds, args.runs, args.threads).write(args.out)
+
+
+def make(
+    networks: Sequence[str], batch: int, size: int, rounds: int, runs: int, threads: int
+) -> Page:
+    """The page; the last network is the one that is trained, too."""
+    import tracer
+    from analyzers.compare.views import renderer
+    from tracer.comparison import compare
+    from tracer.comparison.targets import Settings
+
+    sides = [f"{NETWORKS}:{name}@torch" for name in networks]
+    settings = Settings(batch=batch, threads=threads, warmup=1, arguments={"size": size})
+    found = compare(sides, by="model", settings=settings, rounds=rounds, runs=runs)
+    step = tracer.profile_framework(
+        f"{NETWORKS}:{networks[-1]}", framework="torch", args={"size": size}, batch=batch,
+        runs=2 * runs, warmup=1, threads=threads, backward=True, loss="cross-entropy",
+    )  # fmt: skip
+    rows = by_name(found)
+    parts = [
+        "Thirteen ResNets of three kinds under torch's profiler: what a forward pass takes, how "
+        "much of it is convolution, and what the backward pass adds. The original ran batch 32 at "
+        f"224×224; this page ran batch {batch} at {size}×{size}.",
+        "## Commands",
+        _commands(networks, batch, size, rounds, runs, threads),
+        "## Forward",
+        forward(rows),
+        _page.picture("2-family.png", "time of a forward pass, and the share of convolution"),
+        "## Kinds of blocks",
+        kinds(rows),
+        f"## Forward and backward: {networks[-1]}",
+        _step(step),
+        operators(step),
+        "## Beyond the original",
+        _page.bullets(*_learned(rows, step)),
+    ]
+    return Page("2-family", "Experiment 2: a family of ResNets in torch", parts,
+                {"2-family.png": renderer("png")(found, None)})  # fmt: skip
+
+
+def by_name(found: Comparison) -> dict[str, dict[str, Any]]:
+    """The row of every network, and how many convolutions a forward pass calls."""
+    named = {}
+    for side, row in zip(found.sides, found.totals.to_dict("records"), strict=True):
+        calls = side.nodes["calls"][side.nodes["op_type"] == "conv2d"].sum()
+        named[side.label.partition(":")[2].partition("@")[0]] = row | {"convolutions": int(calls)}
+    return named
+
+
+def forward(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Time, share of convolution and speed of every network, beside the original's."""
+    first = next(iter(rows))
+    header = (
+        "network ", "convolutions", "ms", "± ms", "of it convolution", f"÷ {first}",
+        "original: s", "convolution", f"÷ {first}",
+    )  # fmt: skip
+    cells = []
+    for name, row in rows.items():
+        seconds, share = ORIGINAL[name]
+        cells.append(
+            (
+                name,
+                row["convolutions"],
+                f"{row['time_us'] / 1e3:,.1f}",
+                f"{row['error_us'] / 1e3:,.1f}",
+                f"{row['convolution_share']:.1%}",
+                f"{row['ratio']:.2f}",
+                f"{seconds:.2f}",
+                f"{share:.1%}" if share else "",
+                f"{seconds / ORIGINAL[first][0]:.2f}",
+            )
+        )
+    return _page.table(header, cells)
+
+
+def kinds(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """How much faster bottlenecks and large bottlenecks are than plain blocks, by depth."""
+
+    def speed(kind: str, depth: int, times: Mapping[str, float]) -> str:
+        names = f"plain{depth}", f"{kind}{depth}"
+        return f"{times[names[0]] / times[names[1]]:.2f}" if set(names) <= set(times) else ""
+
+    ours = {name: row["time_us"] for name, row in rows.items()}
+    theirs = {name: seconds for name, (seconds, _) in ORIGINAL.items()}
+    header = (
+        "depth", "plain ÷ bottleneck", "plain ÷ large", "original: plain ÷ bottleneck",
+        "plain ÷ large",
+    )  # fmt: skip
+    return _page.table(
+        header,
+        (
+            (
+                depth,
+                *(speed(kind, depth, of) for of in (ours, theirs) for kind in KINDS),
+            )
+            for depth in DEPTHS
+            if f"plain{depth}" in rows
+        ),
+    )
+
+
+def backward_share(step: Trace) -> float:
+    """Share of the backward pass in the time of all operators of a training step."""
+    nodes = step.nodes
+    backward = nodes["op_type"].str.endswith("(backward)") | nodes["node"].str.startswith(
+        "backward/"
+    )
+    return float(nodes["time_us"][backward].sum() / nodes["time_us"].sum())
+
+
+def _step(step: Trace) -> str:
+    wall = float(step.runs[0].wall_us.mean())
+    return (
+        f"A training step with cross-entropy takes {wall / 1e3:,.0f} ms. Of the time of its "
+        f"operators {backward_share(step):.1%} is the backward pass (60 to 65 % of the wall in the "
+        f"original). The {TOP} operators with most time of their own:"
+    )
+
+
+def operators(step: Trace) -> str:
+    """The operators of the step as torch's own table lists them, less what recording costs."""
+    rows = top_operators(step)
+    header = ("operator ", "self %", "self ms", "total ms", "µs a call", "calls")
+    return _page.table(
+        header,
+        (
+            (
+                f"`{row['op_type']}`",
+                f"{row['time_share']:.1%}",
+                f"{row['time_us'] / 1e3:,.2f}",
+                f"{row['time_us_total'] / 1e3:,.2f}",
+                f"{row['time_us_per_call']:,.0f}",
+                f"{row['calls']:,.0f}",
+            )
+            for row in rows.to_dict("records")
+        ),
+    )
+
+
+def top_operators(trace: Trace) -> pd.DataFrame:
+    """The kernels of the first run with most time of their own."""
+    from analyzers.kernels import by_kernel
+
+    rows = by_kernel(trace.runs[0])
+    return rows.sort_values("time_us", ascending=False).head(TOP)
+
+
+def _commands(
+    networks: Sequence[str], batch: int, size: int, rounds: int, runs: int, threads: int
+) -> str:
+    sizes = f"--arg size={size} --batch {batch} --threads {threads}"
+    return _page.code(
+        f"tracer compare {NETWORKS}:{networks[0]}@torch … {NETWORKS}:{networks[-1]}@torch \\",
+        f"    --by model {sizes} --rounds {rounds} --runs {runs} -o family.png",
+        f"tracer profile {NETWORKS}:{networks[-1]} --framework torch {sizes} \\",
+        "    --backward --loss cross-entropy --by kernel --top 15",
+        f"python -m experiments.family --batch {batch} --size {size} --threads {threads} "
+        f"--rounds {rounds} --runs {runs}  # this page",
+    )
+
+
+def _learned(rows: Mapping[str, Mapping[str, Any]], step: Trace) -> list[str]:
+    by_module = step.nodes.assign(
+        stage=step.nodes["module"].fillna("").str.partition(".")[0],
+        backward=step.nodes["op_type"].str.endswith("(backward)"),
+    )
+    stages = by_module[by_module["stage"].str.startswith("stage")].groupby("stage")["time_us"].sum()
+    share = stages.max() / step.nodes["time_us"].sum()
+    points = [
+        "Networks take turns, so that what the machine does meanwhile meets all of them; the "
+        "original ran each once, after one warm-up.",
+        *_shares(rows),
+        "The backward pass of every operator stands beside its forward pass, under the same "
+        f"module: {stages.idxmax()} takes {share:.0%} of the step.",
+    ]
+    if {"plain34", "plain50"} <= set(rows):
+        ratio = rows["plain50"]["time_us"] / rows["plain34"]["time_us"]
+        points.append(
+            "Plain 34 and 50 are the same network, block for block: a check of the measurement. "
+            f"Here one takes {ratio:.2f} times as long as the other, 1.05 times in the original."
+        )
+    return points
+
+
+def _shares(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What convolution's share is for each kind of blocks, beside the original's."""
+    theirs = {"plain": "74 to 89 %", "bottleneck": "40 to 45 %"}
+    found = []
+    for kind, said in theirs.items():
+        of = [row["convolution_share"] for name, row in rows.items() if name.startswith(kind)]
+        if of:
+            found.append(
+                f"Convolution is {min(of):.0%} to {max(of):.0%} of a {kind} network's time here, "
+                f"and was {said} in the original."
+            )
+    return found
+
+
+if __name__ == "__main__":
+    _page.run(main)

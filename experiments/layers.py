@@ -1,0 +1,237 @@
+"""Experiment 1: the time of every layer of ResNet-20, in Chainer and in three other executors.
+
+python -m experiments.layers [--runs 10000] [--rounds 12]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from experiments import _page
+from experiments._page import Page
+from experiments.networks.resnet20 import ONNX
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analyzers.compare import Comparison
+    from analyzers.compare.numbers import Numbers
+    from tracer.trace import Trace
+
+NETWORKS = "experiments/networks/resnet20.py"
+CHAINER, TORCH = f"{NETWORKS}:in_chainer", f"{NETWORKS}:in_torch"
+SIDES = (f"{CHAINER}@chainer", f"{TORCH}@torch", f"{ONNX}@ort:none", f"{ONNX}@interpreter", ONNX)
+NAMES = ("Chainer", "torch", "onnxruntime, node by node", "interpreter", "onnxruntime, optimised")
+ORIGINAL = {
+    "Convolution2D": (210_000, 74.51),
+    "BatchNormalization": (210_000, 36.02),
+    "ReLU": (190_000, 13.05),
+    "Add": (20_000, 0.48),
+    "AveragePooling2D": (10_000, 2.43),
+    "Reshape": (10_000, 0.13),
+    "Linear": (10_000, 0.33),
+}
+"""Calls and seconds of 10,000 inferences in the original experiment."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure and write the page."""
+    parser = _page.parser(__doc__)
+    parser.add_argument("--runs", type=int, default=10_000, help="inferences in Chainer")
+    parser.add_argument("--rounds", type=int, default=8, help="turns of every executor")
+    parser.add_argument("--turn", type=int, default=None, help="inferences of a turn")
+    args = parser.parse_args(argv)
+    make(args.runs, args.rounds, args.turn, args.threads).write(args.out)
+
+
+def make(runs: int, rounds: int, turn: int | None, threads: int) -> Page:
+    """The page, of `runs` inferences in Chainer, then `rounds` turns of all executors."""
+    import tracer
+    from analyzers.views import ViewOptions, renderer
+
+    trace = tracer.profile_framework(CHAINER, framework="chainer", runs=runs, threads=threads)
+    layers, totals, numbers = _compared(rounds, turn, threads)
+    threshold = _threshold(trace.nodes)
+    drawn = renderer("png")(trace, ViewOptions(threshold=threshold))
+    parts = [
+        _question(),
+        "## Commands",
+        _commands(runs, rounds, threads, threshold),
+        "## By type",
+        by_type(trace.nodes, runs),
+        "## Layer by layer",
+        _page.picture("1-layers.png", "time of each of the 66 layers in Chainer"),
+        _above(trace.nodes, threshold),
+        _page.folded("All 66 layers in four executors, µs", by_layer(layers)),
+        "## Whole inferences",
+        _wholes(totals),
+        _page.picture("1-executors.png", "whole inferences in five executors"),
+        "## The same numbers?",
+        _numbers(numbers),
+        "## Beyond the original",
+        _page.bullets(*_learned(trace, totals)),
+    ]
+    pictures = {"1-layers.png": drawn, "1-executors.png": _drawn(totals)}
+    return Page("1-layers", "Experiment 1: ResNet-20, layer by layer", parts, pictures)
+
+
+def _compared(
+    rounds: int, turn: int | None, threads: int
+) -> tuple[Comparison, Comparison, Sequence[Numbers]]:
+    """Node by node, where no executor fuses anything; whole inferences in all; the numbers."""
+    from analyzers.compare import compare as compared
+    from tracer.comparison import compare, values
+    from tracer.comparison.targets import Settings, parse
+    from tracer.interpreter.comparison import Tolerance
+
+    settings = Settings(threads=threads)
+    totals = compare(SIDES, by="model", settings=settings, rounds=rounds, runs=turn)
+    plain = [parse(side) for side in SIDES[:-1]]
+    numbers, _ = values.compared(plain, settings, Tolerance(1e-3, 1e-4))
+    return compared(totals.sides[:-1]), totals, numbers
+
+
+def by_type(nodes: pd.DataFrame, runs: int) -> str:
+    """Calls and time by type, beside the original's."""
+    from analyzers.grouping import by_op
+
+    folded = by_op(nodes).sort_values("time_us", ascending=False)
+    whole = sum(seconds for _, seconds in ORIGINAL.values())
+    rows = []
+    for row in folded.to_dict("records"):
+        name = str(row["op_type"]).removeprefix("Fixed")
+        calls, seconds = ORIGINAL[name]
+        share = f"{row['time_share']:.1%}"
+        ours = f"{row['calls'] * runs:,.0f}", f"{row['time_us'] * runs / 1e6:.2f}", share
+        rows.append((name, *ours, f"{calls:,}", f"{seconds:.2f}", f"{seconds / whole:.1%}"))
+    header = ("function ", "calls", "s", "share", "original: calls", "s", "share")
+    return _page.table(header, rows)
+
+
+def by_layer(layers: Comparison) -> str:
+    """A row for every function of Chainer, in the order of its calls."""
+    assert layers.layers is not None
+    order = {node: place for place, node in enumerate(layers.sides[0].nodes["node"])}
+    rows = sorted(
+        layers.layers.to_dict("records"), key=lambda row: order.get(row["layer"], len(order))
+    )
+    ends = "abcd"
+    header = ("layer ", "module ", *NAMES[:4])
+    return _page.table(
+        header,
+        (
+            (f"{place}_{row['op']}", row["module"], *(_us(row[f"time_us_{end}"]) for end in ends))
+            for place, row in enumerate(rows)
+        ),
+    )
+
+
+def _us(value: float) -> str:
+    return "" if value != value else f"{value:,.1f}"  # NaN alone differs from itself
+
+
+def _question() -> str:
+    return (
+        "ResNet-20 for 32×32 images, batch 1: an average over many inferences for each of its "
+        "functions. In the original a hook of Chainer's recorded 10,000 inferences, and what it "
+        "had gathered was summed by hand, by position modulo 66."
+    )
+
+
+def _commands(runs: int, rounds: int, threads: int, threshold: float) -> str:
+    return _page.code(
+        f"tracer profile {CHAINER} --framework chainer --runs {runs} --threads {threads} \\",
+        f"    --threshold {threshold:.0f} -o layers.png",
+        f"tracer compare {' '.join(SIDES[:2])} \\",
+        f"    {' '.join(SIDES[2:4])} \\",
+        f"    --rounds {rounds} --threads {threads}",
+        f"python -m experiments.layers --runs {runs} --rounds {rounds} --threads {threads}"
+        "  # this page",
+    )
+
+
+def _threshold(nodes: pd.DataFrame) -> float:
+    """The mean time of a convolution, µs: the original's 360 µs is that of its convolutions."""
+    return float(nodes["time_us"][nodes["op_type"] == "Convolution2D"].mean())
+
+
+def _above(nodes: pd.DataFrame, threshold: float) -> str:
+    high = nodes[nodes["time_us"] >= threshold]
+    convolutions = int((high["op_type"] == "Convolution2D").sum())
+    return (
+        f"Red is at or above {threshold:.0f} µs, the mean of a convolution: {len(high)} layers, "
+        f"{convolutions} of them convolutions. In the original the line was drawn at 360 µs, and "
+        "all above it were convolutions."
+    )
+
+
+def _wholes(totals: Comparison) -> str:
+    rows = [
+        (name, f"{row['time_us']:,.0f}", f"{row['error_us']:,.0f}", f"{1 / row['ratio']:.2f}",
+         f"{row['convolution_share']:.1%}")
+        for name, row in zip(NAMES, totals.totals.to_dict("records"), strict=True)
+    ]  # fmt: skip
+    header = ("executor ", "µs a run", "std error", "speed", "share of convolution")
+    return _page.table(header, rows)
+
+
+def _drawn(totals: Comparison) -> bytes:
+    from analyzers.compare.views import renderer
+
+    return renderer("png")(totals, None)
+
+
+def _numbers(numbers: Sequence[Numbers]) -> str:
+    return _page.table(
+        (
+            "against Chainer ",
+            "largest difference of an output",
+            "of any layer",
+            "layers compared",
+            "out of tolerance",
+        ),
+        (
+            (
+                name,
+                f"{one.outputs['max_abs'].max():.2g}",
+                f"{one.layers['max_abs'].max():.2g}",
+                len(one.layers),
+                int((one.layers["fault"] != "").sum()),
+            )
+            for name, one in zip(NAMES[1:], numbers, strict=False)
+        ),
+    )
+
+
+def _learned(trace: Trace, totals: Comparison) -> list[str]:
+    run, rows = trace.runs[0], totals.totals
+    wall = float(run.wall_us.mean())
+    inside = float(trace.nodes["time_us"].sum())
+    speed: Mapping[str, float] = dict(zip(NAMES, 1 / rows["ratio"], strict=True))
+    fused = _kernels(totals)
+    interval: Any = trace.nodes[["time_us", "time_us_ci95_low", "time_us_ci95_high"]]
+    width = (interval["time_us_ci95_high"] - interval["time_us_ci95_low"]) / interval["time_us"] / 2
+    return [
+        f"A hook sees {inside:,.0f} µs of an inference that takes {wall:,.0f} µs without it: "
+        f"{1 - inside / wall:.0%} is Chainer's own Python between its functions, which the "
+        "original's table could not show.",
+        f"Every mean has an interval: half of the layers are known to ±{width.median():.1%} or "
+        f"better, the least certain to ±{width.max():.1%}.",
+        f"The same weights run {speed['torch']:.1f} times as fast in torch, "
+        f"{speed['onnxruntime, node by node']:.1f} times in onnxruntime node by node, and "
+        f"{speed['onnxruntime, optimised']:.1f} times once it may fuse: {fused} kernels for 66 "
+        "nodes. Times by layer are a property of the executor as much as of the network.",
+        f"The interpreter, which is numpy and compiled loops, is {speed['interpreter']:.2f} times "
+        "as fast as Chainer.",
+        "Nothing accumulates from one recording to the next, and no average is made by hand.",
+    ]
+
+
+def _kernels(totals: Comparison) -> int:
+    """Kernels that stand for nodes in the run that was optimised."""
+    return int(totals.sides[-1].nodes["kernels"].dropna().nunique())
+
+
+if __name__ == "__main__":
+    _page.run(main)

@@ -1,0 +1,47 @@
+"""ResNet-20 with the weights of the file that ships, in PyTorch and in Chainer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+ONNX = "models/resnet_cifar/resnet20.onnx"
+_STORED = {
+    "Conv": ("weight",),
+    "BatchNormalization": ("weight", "bias", "running_mean", "running_var"),
+    "Gemm": ("weight", "bias"),
+}
+"""What a node reads after its first input. The file keeps equal tensors once, under one name."""
+
+
+def in_torch() -> torch.nn.Module:
+    """The network as PyTorch has it; projections that never run are not in the file."""
+    import torch
+    from onnx import numpy_helper
+
+    from models.resnet_cifar.torch_net import ResNet20
+    from tracer import loading
+
+    source = loading.load(ONNX)
+    stored = {tensor.name: tensor for tensor in source.graph.initializer}
+    model = ResNet20()
+    state = model.state_dict()
+    for node in source.nodes:
+        names = _STORED.get(node.op_type, ())
+        for name, tensor in zip(names, node.inputs[1:], strict=False):
+            array = numpy_helper.to_array(stored[tensor]).copy()
+            state[f"{node.module}.{name}"] = torch.from_numpy(array)
+    model.load_state_dict(state)
+    return model
+
+
+def in_chainer() -> Any:
+    """The same network as Chainer has it."""
+    from models.resnet_cifar.chainer_net import ResNet20
+    from models.weights import copy_to_chainer
+
+    model = ResNet20()
+    copy_to_chainer(in_torch(), model)
+    return model

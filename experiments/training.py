@@ -1,0 +1,163 @@
+"""Experiment 4: ResNet-20 learns in Chainer, is interrupted, goes on, and says what it sees.
+
+python -m experiments.training [--data cifar10 --epochs 10 --lr 0.001]
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiments import _page
+from experiments._learning import learning, learning_curves
+from experiments._page import Page
+
+if TYPE_CHECKING:
+    from models.classification import Guess
+    from models.training.session import Session
+
+FAMILY = "resnet_cifar"
+IMAGES = 3
+"""Test images that are looked at."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Train and write the page."""
+    parser = _page.parser(__doc__)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--lr", type=float, default=0.001)
+    parser.add_argument("--data", default="digits", help="cifar10 if you have it")
+    args = parser.parse_args(argv)
+    make(args.epochs, args.batch, args.lr, args.data, args.threads).write(args.out)
+
+
+def make(epochs: int, batch: int, lr: float, data: str, threads: int) -> Page:
+    """The page, of a run of `epochs` and of one that is interrupted half way."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(threads), tempfile.TemporaryDirectory() as folder:
+        whole = trained(Path(folder) / "whole", epochs, batch, lr, data)
+        trained(Path(folder) / "parts", max(1, epochs // 2), batch, lr, data)
+        resumed = trained(Path(folder) / "parts", epochs, batch, lr, data)
+        same = identical(Path(folder) / "whole", Path(folder) / "parts")
+        guesses = predicted(Path(folder) / "parts" / "model.onnx", data)
+        settings = whole.settings
+        counts = f"{len(whole.dataset.train):,} training and {len(whole.dataset.test):,} test"
+    parts = [
+        f"ResNet-20 in Chainer, Adam at {settings.lr:g}, batch {batch}, {epochs} epochs, softmax "
+        f"cross-entropy, on {data}: {counts} images. The original trained 10 epochs on CIFAR-10, "
+        "with `--data cifar10 --epochs 10` the same.",
+        "## Commands",
+        _commands(epochs, batch, lr, data),
+        "## Epochs",
+        learning(whole.rows),
+        _page.picture("4-training.png", "loss and accuracy by epoch"),
+        "## Interrupted and resumed",
+        _resumed(whole, resumed, same, max(1, epochs // 2)),
+        "## Predictions",
+        predictions(guesses),
+        "## Beyond the original",
+        _page.bullets(*_learned()),
+    ]
+    return Page("4-training", "Experiment 4: training in Chainer, and using what came of it", parts,
+                {"4-training.png": learning_curves(whole.rows)})  # fmt: skip
+
+
+def trained(path: Path, epochs: int, batch: int, lr: float, data: str) -> Session:
+    """A run in `path`, from its start or from where it was left, to its product."""
+    from models.training import session
+    from models.training.folder import RunFolder
+    from tracer.inputs.datasets import DEFAULT_FOLDER
+
+    asked = {"family": FAMILY, "framework": "chainer", "data": data, "epochs": epochs,
+             "batch": batch, "lr": lr}  # fmt: skip
+    begin = session.resume if path.exists() else session.start
+    run = begin(asked, RunFolder(path), DEFAULT_FOLDER)
+    for row in run.epochs(lambda done, total, what: None):
+        print(f"{path.name}: epoch {row.epoch}, accuracy {row.validation_accuracy:.2%}", flush=True)
+    run.finish()
+    return run
+
+
+def identical(first: Path, second: Path) -> tuple[int, int]:
+    """How many arrays of the final weights are equal in every bit, and how many there are."""
+    import numpy as np
+
+    with np.load(first / "weights.npz") as a, np.load(second / "weights.npz") as b:
+        assert a.files == b.files
+        equal = [a[name].tobytes() == b[name].tobytes() for name in a.files]
+    return sum(equal), len(equal)
+
+
+def predicted(model: Path, data: str) -> list[tuple[str, list[Guess]]]:
+    """The label of a few test images, and what the model says of each."""
+    from models.classification import classify
+    from models.data import load
+    from tracer import loading
+
+    found, images = loading.load(model), load(data)
+    return [
+        (
+            images.labels[images.test.y[index]],
+            classify(found, images.test.x[index : index + 1]),
+        )
+        for index in range(IMAGES)
+    ]
+
+
+def predictions(guesses: Sequence[tuple[str, Sequence[Guess]]]) -> str:
+    """A row for each image: its label, top-1 and top-5."""
+    return _page.table(
+        ("image", "label", "top-1", "top-5 "),
+        (
+            (
+                place,
+                label,
+                f"{found[0].label} ({found[0].probability:.2%})",
+                ", ".join(f"{guess.label} {guess.probability:.2%}" for guess in found),
+            )
+            for place, (label, found) in enumerate(guesses)
+        ),
+    )
+
+
+def _commands(epochs: int, batch: int, lr: float, data: str) -> str:
+    train = f"python -m models.train {FAMILY} --framework chainer --data {data}"
+    return _page.code(
+        f"{train} --batch {batch} --lr {lr:g} --epochs {max(1, epochs // 2)} --out runs/resnet20",
+        f"python -m models.train {FAMILY} --framework chainer --epochs {epochs} "
+        "--out runs/resnet20 --resume",
+        f"python -m models.predict runs/resnet20/model.onnx --data {data} --index 0",
+        f"python -m experiments.training --data {data} --epochs {epochs} --batch {batch} "
+        f"--lr {lr:g}  # this page",
+    )
+
+
+def _resumed(whole: Session, resumed: Session, same: tuple[int, int], stopped: int) -> str:
+    losses = [[row.loss for row in run.rows] for run in (whole, resumed)]
+    return (
+        f"A second run was stopped after epoch {stopped} and resumed from its snapshot. "
+        f"{same[0]} of {same[1]} arrays of its final weights are those of the first run, bit for "
+        f"bit; the losses of its epochs are {'equal' if losses[0] == losses[1] else 'different'}."
+    )
+
+
+def _learned() -> list[str]:
+    return [
+        "A snapshot is exact: weights, optimiser and random state, and the order of images follows "
+        "from seed and epoch. Resuming changes no bit on the same machine.",
+        "Chainer is unmaintained and does not import under NumPy 2; it is repaired as it is "
+        "loaded, and what comes out is ONNX, which runs without it. The predictions above are "
+        "onnxruntime's.",
+        "The same network exists in PyTorch, weights convert both ways, and trained files ship "
+        "with the models: nobody has to look for weights.",
+        "The graph goes to TensorBoard with `--tensorboard`; progress goes to stderr, rows to "
+        "stdout, `log.jsonl` has them all.",
+    ]
+
+
+if __name__ == "__main__":
+    _page.run(main)
