@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tracer.interpreter.arithmetic.accumulator import Accumulator
     from tracer.interpreter.arithmetic.policy import Policy
     from tracer.interpreter.interpreter import Interpreter
+    from tracer.quantizing import quantize
     from tracer.store import load
 
 __version__ = "0.1.0"
@@ -25,6 +26,7 @@ __all__ = [
     "load",
     "profile",
     "profile_framework",
+    "quantize",
 ]
 
 _HOMES = {
@@ -32,6 +34,7 @@ _HOMES = {
     "profile_framework": "tracer.frameworks",
     "count": "tracer.api",
     "interpret": "tracer.api",
+    "quantize": "tracer.quantizing",
     "load": "tracer.store",
     "Accumulator": "tracer.interpreter.arithmetic.accumulator",
     "Policy": "tracer.interpreter.arithmetic.policy",

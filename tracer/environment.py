@@ -54,7 +54,7 @@ def observe() -> Environment:
     return Environment(
         cpu=_cpu_model(),
         cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
-        cpu_flags=_cpu_flags(),
+        cpu_flags=cpu_flags(),
         memory_bytes=_memory(),
         gpus=gpus,
         cuda=cuda,
@@ -80,7 +80,8 @@ def _cpu_model() -> str:
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
-def _cpu_flags() -> tuple[str, ...]:
+def cpu_flags() -> tuple[str, ...]:
+    """Those of the instruction sets above that the processor has; none where it does not say."""
     flags = (_cpuinfo("flags") or _cpuinfo("Features")).split()
     return tuple(sorted(_CPU_FLAGS.intersection(flags)))
 

@@ -10,7 +10,9 @@ from tracer.interpreter.comparison import Tolerance
 from tracer.interpreter.inspection import inspect
 from tracer.interpreter.interpreter import Interpreter
 
-MODELS = sorted((Path(__file__).parents[2] / "models").rglob("*.onnx"))
+FILES = sorted((Path(__file__).parents[2] / "models").rglob("*.onnx"))
+# Sums in another order, rounded to integers, may differ by one: see tests/models/test_quantized.py
+MODELS = [path for path in FILES if not path.stem.endswith(".int8")]
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)

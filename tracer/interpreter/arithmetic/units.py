@@ -7,6 +7,7 @@ of integers times scales.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -150,8 +151,26 @@ class Units:
         if dtype is None:
             return None
         low, high = integer_range(dtype)
+        ends = self._clipped(node)
         around = np.zeros(1, np.int64) if zero is None else zero.astype(np.int64)
-        return low - int(around.max()), high - int(around.min())
+        whole = low - int(around.max()), high - int(around.min())
+        return int(np.clip(ends[0], *whole)), int(np.clip(ends[1], *whole))
+
+    def _clipped(self, node: Node) -> tuple[float, float]:
+        """Where a Clip before QuantizeLinear ends the integers, the zero point taken off."""
+        quantizer = self._made_by(node)
+        if quantizer is None or quantizer.op_type != "QuantizeLinear":
+            return -math.inf, math.inf
+        clip = self._maker(quantizer.inputs[0], quantizer.scope)
+        scale = self.value(quantizer.inputs[1], quantizer.scope)
+        if clip is None or clip.op_type != "Clip" or scale is None or scale.size > 1:
+            return -math.inf, math.inf
+        ends = [-math.inf, math.inf]
+        for end, name in enumerate(clip.inputs[1:]):
+            bound = self.value(name, clip.scope) if name else None
+            if bound is not None:
+                ends[end] = int(np.rint(bound.reshape(()) / scale.reshape(())))
+        return ends[0], ends[1]
 
     def _made_by(self, node: Node) -> Node | None:
         return self._maker(node.inputs[0], node.scope)

@@ -1,4 +1,4 @@
-"""MatMul, Gemm, MatMulInteger and QLinearMatMul: rows times columns."""
+"""MatMul, Gemm, MatMulInteger, QLinearMatMul and QGemm: rows times columns."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from tracer.errors import ModelError
 from tracer.interpreter import parallel
 from tracer.interpreter.arithmetic.meter import Meter, Reduction
 from tracer.interpreter.arithmetic.nodes import Summing, Sums, lowering
 from tracer.interpreter.arithmetic.operands import Integers, Shift, Site
 from tracer.interpreter.arithmetic.orders import Terms
+from tracer.interpreter.ops.contrib import DOMAIN, columns, gemm_output
 from tracer.interpreter.ops.integer import matmul_factor, requantized
 from tracer.interpreter.ops.matmul import per_row
 from tracer.interpreter.products import Product
@@ -84,6 +86,29 @@ def qlinear_matmul(site: Site) -> Summing:
         made = summed(meter, left, right, None)
         factor = matmul_factor(a_scale, b_scale, y_scale)
         return Sums(made, lambda sums: requantized(sums, factor, y_zero))
+
+    return compute
+
+
+@lowering("QGemm", domain=DOMAIN)
+def qgemm(site: Site) -> Summing:
+    """Quantised operands; C, of one number for each column, is summed with the products."""
+    turn_a, turn_b = site.attributes.get("transA", 0), site.attributes.get("transB", 0)
+    alpha = np.float32(site.attributes.get("alpha", 1.0))
+
+    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+        a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero = (*inputs, None, None, None)[:9]
+        left = site.centred(0, a, _centred(a, a_zero), a_zero)
+        right = site.centred(3, b, _centred(b, columns(b_zero, bool(turn_b))), b_zero)
+        left = replace(left, values=left.values.T) if turn_a else left
+        right = replace(right, values=right.values.T) if turn_b else right
+        width = right.values.shape[1]
+        if c is not None and c.size not in (1, width):
+            raise ModelError(f"a bias of shape {list(c.shape)} for {width} columns")
+        bias = None if c is None else np.broadcast_to(c.astype(np.int64).reshape(-1), (width,))
+        made = summed(meter, left, right, bias)
+        step = alpha * a_scale * b_scale
+        return Sums(made, lambda sums: gemm_output(sums, step, y_scale, y_zero))
 
     return compute
 

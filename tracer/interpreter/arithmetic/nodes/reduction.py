@@ -1,10 +1,11 @@
-"""Sums without products: AveragePool, GlobalAveragePool, ReduceSum, ReduceMean and Add."""
+"""Sums without products: poolings that average, ReduceSum, ReduceMean and Add."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -26,20 +27,10 @@ _BLOCK = 1 << 18
 def average_pool(site: Site) -> Summing:
     """The sum of each window, kernel positions in row-major order, then its mean."""
     x = site.inputs(0)
-    step, options = x.steps(None), site.attributes
+    step = x.steps(None)
 
     def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
-        numbers = x.integers(inputs[0])
-        size = numbers.values.shape[2:]
-        slid = window(
-            size, options["kernel_shape"], options.get("strides"), options.get("pads"),
-            options.get("dilations"), options.get("auto_pad", "NOTSET"),
-            options.get("ceil_mode", 0),
-        )  # fmt: skip
-        kernel = tuple(range(2, 2 + len(size)))
-        view = patches(padded(numbers.values, slid), slid)
-        made = _over(meter, replace(numbers, values=view), kernel, any(slid.before + slid.after))
-        divisor = counts(size, slid, bool(options.get("count_include_pad", 0)))
+        made, divisor = pooled(meter, x.integers(inputs[0]), site.attributes)
         return Sums(made, lambda sums: (sums * step / divisor).astype(inputs[0].dtype))
 
     return compute
@@ -52,13 +43,8 @@ def global_average_pool(site: Site) -> Summing:
     step = x.steps(None)
 
     def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
-        axes = tuple(range(2, inputs[0].ndim))
-        made = _over(meter, x.integers(inputs[0]), axes, False)
-        divisor = _count(inputs[0], axes)
-        shape = (*made.shape, *[1] * len(axes))
-        return Sums(
-            made.reshape(shape), lambda sums: (sums * step / divisor).astype(inputs[0].dtype)
-        )
+        made, divisor = pooled_globally(meter, x.integers(inputs[0]))
+        return Sums(made, lambda sums: (sums * step / divisor).astype(inputs[0].dtype))
 
     return compute
 
@@ -90,13 +76,37 @@ def add(site: Site) -> Summing:
         raise UnfitError("its operands have different scales, so their sum has no unit")
 
     def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
-        left, right = a.integers(inputs[0]), b.integers(inputs[1])
-        both = np.stack(np.broadcast_arrays(left.values, right.values), axis=-1)
-        low, high = min(left.low, right.low), max(left.high, right.high)
-        made = _over(meter, Integers(both, low, high), (both.ndim - 1,), False)
+        made = added(meter, a.integers(inputs[0]), b.integers(inputs[1]))
         return Sums(made, lambda sums: (sums * step).astype(inputs[0].dtype))
 
     return compute
+
+
+def pooled(meter: Meter, numbers: Integers, options: Mapping[str, Any]) -> tuple[Array, Array]:
+    """The sum, int64, of each window that the attributes describe, and what to divide it by."""
+    size = numbers.values.shape[2:]
+    slid = window(
+        size, options["kernel_shape"], options.get("strides"), options.get("pads"),
+        options.get("dilations"), options.get("auto_pad", "NOTSET"), options.get("ceil_mode", 0),
+    )  # fmt: skip
+    kernel = tuple(range(2, 2 + len(size)))
+    view = patches(padded(numbers.values, slid), slid)
+    made = _over(meter, replace(numbers, values=view), kernel, any(slid.before + slid.after))
+    return made, counts(size, slid, bool(options.get("count_include_pad", 0)))
+
+
+def pooled_globally(meter: Meter, numbers: Integers) -> tuple[Array, int]:
+    """The sum, int64, of each channel, and what to divide it by."""
+    axes = tuple(range(2, numbers.values.ndim))
+    made = _over(meter, numbers, axes, False)
+    return made.reshape(*made.shape, *[1] * len(axes)), _count(numbers.values, axes)
+
+
+def added(meter: Meter, left: Integers, right: Integers) -> Array:
+    """The sums, int64, of two tensors, which numpy broadcasts."""
+    both = np.stack(np.broadcast_arrays(left.values, right.values), axis=-1)
+    low, high = min(left.low, right.low), max(left.high, right.high)
+    return _over(meter, Integers(both, low, high), (both.ndim - 1,), False)
 
 
 def _over(meter: Meter, numbers: Integers, axes: tuple[int, ...], zeros: bool) -> Array:

@@ -1,0 +1,157 @@
+"""`tracer quantize` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import tracer
+import tracer.cli
+from models import families
+from tests.tracer.quantization.test_static import batches, net
+from tracer import loading
+from tracer.inputs.datasets import open_dataset
+
+LENET = families.shipped("lenet", "torch")
+
+
+def run(capfd, *args):
+    code = tracer.cli.main(["quantize", *(str(arg) for arg in args)])
+    out = capfd.readouterr()
+    return code, out.out, out.err
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A model, and samples for it without labels."""
+    onnx.save(net(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=np.concatenate([b["x"] for b in batches(3)]))
+    return tmp_path
+
+
+def test_accuracy_before_and_after_and_the_layers_that_lose_most(tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    target = tmp_path / "q.onnx"
+    code, out, err = run(
+        capfd, LENET, "--calibrate", "digits", "--limit", 64, "-o", target, "--top", 3
+    )
+    assert code == 0, err
+    assert err.startswith(f"wrote {target}")
+    data = open_dataset("digits", loading.load(LENET))
+    (batch,) = data.batches(1000)
+
+    def accuracy(path):
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = ort.InferenceSession(str(path), options)
+        return 100 * (session.run(None, dict(batch.inputs))[0].argmax(1) == batch.labels).mean()
+
+    before, after = accuracy(LENET), accuracy(target)
+    assert f"top1: {before:.2f} % before, {after:.2f} % after (360 samples of digits)" in out
+    assert "node_Conv_23" in out
+    assert "conv2" in out
+    assert "5 more; --top 0 shows all" in out
+
+
+def test_json_is_one_object_and_layers_are_in_the_order_of_the_graph(small, capfd):
+    code, out, err = run(
+        capfd, small / "m.onnx", "--calibrate", small / "x.npz", "-o", small / "q.onnx", "--json",
+        "--format", "qoperator", "--per-tensor", "--method", "percentile", "--reduce-range",
+    )  # fmt: skip
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["settings"]["format"] == "qoperator"
+    assert found["settings"]["per_channel"] is False
+    assert [layer["node"] for layer in found["layers"]] == list("cpaklgfy")
+    assert found["accuracy"]["metric"] == "agreement"
+    assert found["accuracy"]["before"] == 100
+    assert found["accuracy"]["after"] >= 80
+    assert found["accuracy"]["samples"] == 24
+
+
+def test_the_python_door_says_the_same(small, capfd):
+    _, out, _ = run(
+        capfd, small / "m.onnx", "--calibrate", small / "x.npz", "-o", small / "q.onnx", "--json"
+    )
+    made = tracer.quantize(small / "m.onnx", small / "x.npz")
+    assert made.proto == onnx.load(small / "q.onnx")
+    assert [layer.sqnr_db for layer in made.layers] == [
+        layer["sqnr_db"] for layer in json.loads(out)["layers"]
+    ]
+
+
+def test_outputs_that_no_metric_fits_are_told(tmp_path, capfd):
+    proto = net()
+    proto.graph.output[0].name = "k"  # a tensor of channels, one of them wide
+    del proto.graph.output[0].type.tensor_type.shape.dim[:]
+    for size in ("N", 6, 4, 1):
+        dim = proto.graph.output[0].type.tensor_type.shape.dim.add()
+        dim.dim_param, dim.dim_value = (size, 0) if size == "N" else ("", size)
+    del proto.graph.node[6:]
+    proto.graph.node.insert(
+        6, onnx.helper.make_node("ReduceMean", ["k0"], ["k"], name="mean", axes=[3])
+    )
+    proto.graph.node[5].output[0] = "k0"
+    onnx.save(proto, tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=batches(1)[0]["x"])
+    code, out, err = run(
+        capfd, tmp_path / "m.onnx", "--calibrate", tmp_path / "x.npz", "-o", tmp_path / "q.onnx"
+    )
+    assert code == 0, err
+    assert "before" not in out
+    assert "no metric fits" in out
+
+
+def test_what_a_file_holds_is_kept_unless_forced(small, capfd):
+    target = small / "q.onnx"
+    target.write_bytes(b"mine")
+    given = (small / "m.onnx", "--calibrate", small / "x.npz", "-o", target)
+    code, _, err = run(capfd, *given)
+    assert (code, target.read_bytes()) == (3, b"mine")
+    assert "the file exists. Choose another name, or give --force." in err
+    assert run(capfd, *given, "--force")[0] == 0
+    loading.load(target)
+
+
+BAD = [
+    (["m.onnx", "-o", "q.onnx"], 2, "Missing option '--calibrate'"),
+    (["m.onnx", "--calibrate", "x.npz"], 2, "Missing option '-o'"),
+    (["m.onnx", "--calibrate", "nothing", "-o", "q.onnx"], 2, "no data set 'nothing'"),
+    (["m.onnx", "--calibrate", "gone.npz", "-o", "q.onnx"], 3, "gone.npz: no such file"),
+    (["m.onnx", "--calibrate", "wide.npz", "-o", "q.onnx"], 3, "dimension 2 is fixed at 8, not 9"),
+    (["m.onnx", "--calibrate", "x.npz", "-o", "q.bin"], 2, "Give one that ends in .onnx"),
+    (["m.onnx", "--calibrate", "x.npz", "-o", "no/q.onnx"], 3, "does not exist. Make it first"),
+    (["gone.onnx", "--calibrate", "x.npz", "-o", "q.onnx"], 3, "gone.onnx: no such file"),
+    (["m.onnx", "--calibrate", "x.npz", "-o", "q.onnx", "--metric", "bleu"], 2, "no metric 'bleu'"),
+    (["m.onnx", "--calibrate", "x.npz", "-o", "q.onnx", "--metric", "top1"], 3, "needs labels"),
+    (["m.onnx", "--calibrate", "x.npz", "-o", "q.onnx", "--exclude", "Cnv"], 2, "'Cnv' matches no"),
+    (
+        ["m.onnx", "--calibrate", "x.npz", "-o", "q.onnx", "--format", "qoperator",
+         "--activation-type", "uint16"], 2, "integer operators take 8 bits",
+    ),
+    (["old.onnx", "--calibrate", "x.npz", "-o", "q.onnx"], 3, "Use --per-tensor"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "code", "told"), BAD)
+def test_bad_input_is_one_clear_line(small, capfd, monkeypatch, args, code, told):
+    monkeypatch.chdir(small)
+    onnx.save(net(11), "old.onnx")
+    np.savez("wide.npz", x=batches(1, (3, 2, 9, 9))[0]["x"])
+    given, out, err = run(capfd, *args)
+    assert (given, out) == (code, "")
+    assert told in err
+    assert "Traceback" not in err
+
+
+def test_a_model_that_is_quantised_already(small, capfd, monkeypatch):
+    monkeypatch.chdir(small)
+    run(capfd, "m.onnx", "--calibrate", "x.npz", "-o", "q.onnx")
+    code, _, err = run(capfd, "q.onnx", "--calibrate", "x.npz", "-o", "qq.onnx")
+    assert code == 3
+    assert "q.onnx: it is quantised already" in err
+    assert not (small / "qq.onnx").exists()

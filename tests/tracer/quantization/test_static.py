@@ -1,0 +1,274 @@
+"""Quantised models against onnxruntime's own quantizer, run by onnxruntime and by us."""
+
+from __future__ import annotations
+
+import io
+import logging
+from contextlib import redirect_stdout
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime as ort
+import pytest
+from onnx import numpy_helper
+
+from models import families
+from tracer import loading
+from tracer.errors import InputError, ModelError, UsageError
+from tracer.inputs.datasets import open_dataset
+from tracer.interpreter.interpreter import Interpreter
+from tracer.quantization.options import Options
+from tracer.quantization.quantizer import quantize
+
+RANDOM = np.random.default_rng(3)
+NET = """(float[N,2,8,8] x) => (float[N,4] y) {
+  [c] c = Conv <pads = [1,1,1,1]> (x, w)
+  [n] n = BatchNormalization (c, gamma, beta, mean, variance)
+  [r] r = Relu (n)
+  [p] p = AveragePool <kernel_shape = [2,2], strides = [2,2]> (r)
+  [a] a = Add (p, p)
+  [k] k = Concat <axis = 1> (a, p)
+  [l] l = LeakyRelu <alpha = 0.1> (k)
+  [g] g = GlobalAveragePool (l)
+  [f] f = Flatten (g)
+  [y] y = Gemm (f, m, b)
+}"""
+
+
+def net(opset: int = 17) -> onnx.ModelProto:
+    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g {NET}')
+    shapes = {"w": (3, 2, 3, 3), "gamma": 3, "beta": 3, "mean": 3, "m": (6, 4), "b": 4}
+    weights = {name: RANDOM.normal(0, 0.5, shape) for name, shape in shapes.items()}
+    weights["variance"] = RANDOM.uniform(0.5, 2, 3)
+    for name, value in weights.items():
+        made.graph.initializer.append(numpy_helper.from_array(value.astype(np.float32), name))
+    for node, name in zip(made.graph.node, "cnrpaklgfy", strict=True):
+        node.name = name
+        node.metadata_props.add(key="io.github.tracer-onnx.module", value=f"module.{name}")
+    made.metadata_props.add(key="who", value="me")
+    return made
+
+
+def batches(count: int = 4, shape: tuple[int, ...] = (8, 2, 8, 8)) -> list[dict[str, np.ndarray]]:
+    return [{"x": RANDOM.normal(0, 1, shape).astype(np.float32)} for _ in range(count)]
+
+
+def by_onnxruntime(proto: onnx.ModelProto, feeds):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    return ort.InferenceSession(proto.SerializeToString(), options).run(None, feeds)[0]
+
+
+FORMATS = [
+    Options(),
+    Options(per_channel=False, symmetric=True, activation_type="int8"),
+    Options(method="percentile", weight_type="uint8"),
+    Options(method="entropy", reduce_range=True),
+    Options(activation_type="uint16", weight_type="int16"),
+    Options(format="qoperator", reduce_range=True),
+    Options(format="qoperator", reduce_range=True, per_channel=False, activation_type="int8"),
+]
+
+
+@pytest.mark.parametrize("options", FORMATS, ids=str)
+def test_the_interpreter_and_onnxruntime_agree_on_what_was_quantised(options):
+    model, given = loading.from_proto(net()), batches()
+    made = quantize(model, given, options)
+    onnx.checker.check_model(made.proto, full_check=True)
+    (ours,) = Interpreter(made.proto).run(None, given[0])
+    theirs = by_onnxruntime(made.proto, given[0])
+    whole = by_onnxruntime(model.proto, given[0])
+    step = np.ptp(whole) / 255
+    assert np.abs(ours - theirs).max() <= 2.1 * step  # a tie in one layer is a step in the next
+    assert np.abs(ours - whole).max() <= 0.1 * np.ptp(whole)
+
+
+@pytest.mark.parametrize("format_", ["qdq", "qoperator"])
+def test_nodes_keep_names_modules_and_the_model_its_metadata(format_):
+    made = quantize(loading.from_proto(net()), batches(), Options(format=format_))
+    loaded = loading.from_proto(made.proto)
+    modules = {node.key: node.module for node in loaded.nodes}
+    kept = {"c", "p", "a", "k", "g", "f", "y"} | ({"l"} if format_ == "qdq" else set())
+    assert kept <= set(modules)
+    assert all(modules[key] == f"module.{key}" for key in kept)
+    assert None not in modules.values()
+    assert {e.key: e.value for e in made.proto.metadata_props}["who"] == "me"
+    assert set(loaded.opsets) == {"", *(["com.microsoft"] if format_ == "qoperator" else [])}
+
+
+def test_layers_tell_how_much_noise_is_in_them():
+    model, given = loading.from_proto(net()), batches()
+    made = quantize(model, given)
+    layers = {layer.node: layer for layer in made.layers}
+    assert list(layers) == ["c", "p", "a", "k", "l", "g", "f", "y"]
+    whole = np.concatenate([by_onnxruntime(model.proto, feeds) for feeds in given])
+    ours = np.concatenate([by_onnxruntime(made.proto, feeds) for feeds in given])
+    expected = 10 * np.log10((whole**2).sum() / ((whole - ours) ** 2).sum())
+    assert layers["y"].sqnr_db == pytest.approx(expected, abs=0.5)
+    assert layers["f"].added_noise == 0
+    assert layers["c"].module == "module.c"
+    fewer = quantize(model, given, Options(activation_type="uint16", weight_type="int16"))
+    assert all(a.sqnr_db > b.sqnr_db + 20 for a, b in zip(fewer.layers, made.layers, strict=True))
+
+
+def test_a_quantised_convolution_has_the_noise_of_its_activation():
+    """In the qoperator format a Relu becomes part of the convolution before it."""
+    model, given = loading.from_proto(net()), batches()
+    made = {f: quantize(model, given, Options(format=f)).layers for f in ("qdq", "qoperator")}
+    first = {f: layers[0] for f, layers in made.items()}
+    assert first["qoperator"].node == first["qdq"].node == "c"
+    assert first["qoperator"].sqnr_db == pytest.approx(first["qdq"].sqnr_db, abs=1)
+
+
+def test_patterns_choose_nodes():
+    def quantised(options):
+        proto = quantize(loading.from_proto(net()), batches(2), options).proto
+        made = {name: node for node in proto.graph.node for name in node.output}
+        wide = [n for n in proto.graph.node if n.op_type in ("Conv", "Gemm")]
+        return {n.name for n in wide if made.get(n.input[1], n).op_type == "DequantizeLinear"}
+
+    assert quantised(Options()) == {"c", "y"}
+    assert quantised(Options(exclude=("Gemm",))) == {"c"}
+    assert quantised(Options(nodes=("module.y",))) == {"y"}
+    with pytest.raises(UsageError, match=r"'fc\*' matches no node.*Conv"):
+        quantised(Options(nodes=("fc*",)))
+    with pytest.raises(UsageError, match="no node is left"):
+        quantised(Options(exclude=("*",)))
+
+
+def test_nothing_is_printed_logged_or_left_behind(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(net(), "net.onnx")
+    handlers = list(logging.getLogger().handlers)
+    told = []
+    with redirect_stdout(io.StringIO()) as printed, caplog.at_level(logging.DEBUG):
+        quantize(
+            loading.load("net.onnx"), batches(3), Options(method="entropy"),
+            progress=lambda *report: told.append(report),
+        )  # fmt: skip
+    assert not printed.getvalue()
+    assert not caplog.records
+    assert logging.getLogger().handlers == handlers
+    assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
+    steps = [(done, total) for done, total, what in told if what == "calibrating"]
+    assert steps == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize("method", ["minmax", "percentile", "entropy"])
+def test_batches_are_read_one_at_a_time(method):
+    class Counted:
+        alive = 0
+
+        def __len__(self):
+            return 5
+
+        def __iter__(self):
+            for feeds in batches(5):
+                self.alive += 1
+                yield feeds
+
+    counted, seen = Counted(), []
+    quantize(
+        loading.from_proto(net()), counted, Options(method=method),
+        progress=lambda done, total, what: seen.append((what, counted.alive - done)),
+    )  # fmt: skip
+    assert {ahead for what, ahead in seen if what == "calibrating"} <= {-1, 0}
+
+
+@pytest.mark.parametrize("family", ["lenet", "resnet_cifar", "transformer"])
+def test_shipped_models_keep_their_predictions(family):
+    model = loading.load(families.shipped(family, "torch"))
+    data = open_dataset("digits", model, limit=64)
+    given = [batch.inputs for batch in data.batches(32)]
+    made = quantize(model, given)
+    before = np.concatenate([Interpreter(model).run(None, feeds)[0] for feeds in given])
+    after = np.concatenate([Interpreter(made.proto).run(None, feeds)[0] for feeds in given])
+    assert (before.argmax(1) == after.argmax(1)).mean() >= 0.98
+
+
+BAD = [
+    ({"format": "qlinear"}, "no format 'qlinear'"),
+    ({"method": "mse"}, "no method 'mse'"),
+    ({"weight_type": "float8"}, "no weight type 'float8'"),
+    ({"format": "qoperator", "weight_type": "int16"}, "integer operators take 8 bits"),
+    ({"activation_type": "int8", "weight_type": "uint8"}, "Use int8 weights"),
+    ({"weight_type": "int16", "reduce_range": True}, "8-bit weights"),
+]
+
+
+@pytest.mark.parametrize(("given", "told"), BAD)
+def test_options_that_are_none(given, told):
+    with pytest.raises(UsageError, match=told):
+        Options(**given)
+
+
+def test_a_model_that_is_quantised_already():
+    made = quantize(loading.from_proto(net()), batches(1))
+    with pytest.raises(ModelError, match=r"quantised already: node .* is a \w+Linear"):
+        quantize(loading.from_proto(made.proto), batches(1))
+
+
+def test_no_data():
+    with pytest.raises(InputError, match="nothing to calibrate with"):
+        quantize(loading.from_proto(net()), [])
+
+
+def test_data_that_do_not_fit():
+    with pytest.raises(InputError, match="dimension 2 is fixed at 8, not 9"):
+        quantize(loading.from_proto(net()), batches(1, (1, 2, 9, 9)))
+
+
+def test_an_opset_without_scales_for_each_channel():
+    proto = net(11)
+    model = loading.from_proto(proto)
+    with pytest.raises(ModelError, match=r"opset 11 .* Use --per-tensor"):
+        quantize(model, batches(1))
+    assert quantize(model, batches(1), Options(per_channel=False)).layers
+
+
+def test_a_newer_opset_for_wide_types_is_told():
+    made = quantize(loading.from_proto(net()), batches(1), Options(activation_type="int16"))
+    assert made.notes[0].startswith("the opset was raised from 17 to 21")
+
+
+def test_a_model_without_anything_to_quantise():
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Sin (x) }'
+    with pytest.raises(ModelError, match="nothing in it was quantised"):
+        quantize(loading.from_proto(onnx.parser.parse_model(text)), [{"x": np.ones(2, np.float32)}])
+
+
+def test_weights_in_a_file_of_their_own(tmp_path):
+    model = net()
+    given = batches(2)
+    whole = quantize(loading.from_proto(model), given).proto
+    onnx.save(
+        model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data",
+        size_threshold=64,
+    )  # fmt: skip
+    made = quantize(loading.load(tmp_path / "m.onnx"), given).proto
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.data", "m.onnx"]
+    assert not any(weight.external_data for weight in made.graph.initializer)
+    np.testing.assert_array_equal(by_onnxruntime(made, given[0]), by_onnxruntime(whole, given[0]))
+
+
+@pytest.mark.parametrize("format_", ["qdq", "qoperator"])
+def test_nodes_without_names_and_bodies_that_read_from_around_them(format_):
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[N,4] x, bool c) => (float[N,4] y) {
+      g = MatMul (x, v)
+      h = MatMul (g, w)
+      r = Relu (h)
+      y = If (c) <then_branch = t () => (float[N,4] a) { a = MatMul (r, w) },
+                  else_branch = e () => (float[N,4] b) { b = Neg (r) }>
+    }"""
+    proto = onnx.parser.parse_model(text)
+    w = RANDOM.normal(0, 1, (4, 4)).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    proto.graph.initializer.append(numpy_helper.from_array(w.T.copy(), "v"))
+    feeds = {"x": RANDOM.normal(0, 1, (6, 4)).astype(np.float32), "c": np.array(True)}
+    made = quantize(loading.from_proto(proto), [feeds], Options(format_, reduce_range=True))
+    whole = by_onnxruntime(proto, feeds)
+    assert np.abs(by_onnxruntime(made.proto, feeds) - whole).max() <= 0.05 * np.ptp(whole)
+    assert np.abs(Interpreter(made.proto).run(None, feeds)[0] - whole).max() <= 0.05 * np.ptp(whole)
+    assert "MatMul_0" in {layer.node for layer in made.layers}

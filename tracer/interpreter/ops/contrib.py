@@ -1,0 +1,260 @@
+"""onnxruntime's operators on quantised tensors, of the domain com.microsoft.
+
+They are defined by onnxruntime's ContribOperators.md: the operator of the standard domain on the
+dequantised tensors, its result quantised again. Where onnxruntime rounds otherwise on its way, its
+result may be the neighbouring integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tracer.errors import ModelError
+from tracer.interpreter import products
+from tracer.interpreter.ops.activation import leaky_relu, sigmoid
+from tracer.interpreter.ops.integer import requantized
+from tracer.interpreter.ops.matmul import integer_matmul
+from tracer.interpreter.ops.pooling import average_pool, global_average_pool
+from tracer.interpreter.ops.quantization import dequantize_linear, quantize_linear
+from tracer.interpreter.ops.softmax import flattened, softmax
+from tracer.interpreter.registry import operator
+from tracer.interpreter.values import Array
+
+DOMAIN = "com.microsoft"
+_Ints = Sequence[int] | None
+
+operator("QuantizeLinear", domain=DOMAIN)(quantize_linear)
+operator("DequantizeLinear", domain=DOMAIN)(dequantize_linear)
+
+
+@operator("QGemm", domain=DOMAIN)
+def qgemm(
+    A: Array,  # noqa: N803
+    a_scale: Array,
+    a_zero_point: Array,
+    B: Array,  # noqa: N803
+    b_scale: Array,
+    b_zero_point: Array,
+    C: Array | None = None,  # noqa: N803
+    y_scale: Array | None = None,
+    y_zero_point: Array | None = None,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,  # noqa: N803
+    transB: int = 0,  # noqa: N803
+) -> Array:
+    """Alpha A B + C, C int32 in the scale of the product; float32 where there is no y_scale."""
+    left = A.astype(np.int32) - a_zero_point.astype(np.int32)
+    right = B.astype(np.int32)
+    right -= columns(b_zero_point, bool(transB)).astype(np.int32)
+    sums = integer_matmul(
+        left.T if transA else left, right.T if transB else right, products.integers
+    )
+    if C is not None:
+        sums += C
+    return gemm_output(sums, np.float32(alpha) * a_scale * b_scale, y_scale, y_zero_point)
+
+
+def columns(parameter: Array, transposed: bool) -> Array:
+    """A parameter of B, one number or one for each column of the product, shaped to meet B."""
+    if parameter.size == 1:
+        return parameter.reshape(())
+    return parameter.reshape(-1, 1) if transposed else parameter
+
+
+def gemm_output(
+    sums: Array, step: Array, y_scale: Array | None, y_zero_point: Array | None
+) -> Array:
+    """Sums of products as QGemm gives them: quantised again, or as the floats they stand for."""
+    if y_scale is None or y_zero_point is None:
+        return (sums * step).astype(np.float32)
+    return requantized(sums, step / y_scale, y_zero_point)
+
+
+@operator("QLinearAdd", domain=DOMAIN)
+def qlinear_add(
+    A: Array,  # noqa: N803
+    A_scale: Array,  # noqa: N803
+    A_zero_point: Array | None,  # noqa: N803
+    B: Array,  # noqa: N803
+    B_scale: Array,  # noqa: N803
+    B_zero_point: Array | None,  # noqa: N803
+    C_scale: Array,  # noqa: N803
+    C_zero_point: Array | None = None,  # noqa: N803
+) -> Array:
+    """A + B."""
+    made = _real(A, A_scale, A_zero_point) + _real(B, B_scale, B_zero_point)
+    return _quantized(made, C_scale, C_zero_point, A)
+
+
+@operator("QLinearMul", domain=DOMAIN)
+def qlinear_mul(
+    A: Array,  # noqa: N803
+    A_scale: Array,  # noqa: N803
+    A_zero_point: Array | None,  # noqa: N803
+    B: Array,  # noqa: N803
+    B_scale: Array,  # noqa: N803
+    B_zero_point: Array | None,  # noqa: N803
+    C_scale: Array,  # noqa: N803
+    C_zero_point: Array | None = None,  # noqa: N803
+) -> Array:
+    """A B, element by element."""
+    made = _real(A, A_scale, A_zero_point) * _real(B, B_scale, B_zero_point)
+    return _quantized(made, C_scale, C_zero_point, A)
+
+
+@operator("QLinearWhere", domain=DOMAIN)
+def qlinear_where(
+    condition: Array,
+    X: Array,  # noqa: N803
+    x_scale: Array,
+    x_zero_point: Array,
+    Y: Array,  # noqa: N803
+    y_scale: Array,
+    y_zero_point: Array,
+    z_scale: Array,
+    z_zero_point: Array,
+) -> Array:
+    """X where the condition holds, else Y."""
+    made = np.where(condition, _real(X, x_scale, x_zero_point), _real(Y, y_scale, y_zero_point))
+    return _quantized(made, z_scale, z_zero_point, X)
+
+
+@operator("QLinearConcat", domain=DOMAIN)
+def qlinear_concat(
+    Y_scale: Array,  # noqa: N803
+    Y_zero_point: Array,  # noqa: N803
+    *inputs: Array,
+    axis: int,
+) -> Array:
+    """Tensors one after the other along the axis; each is given with its scale and zero point."""
+    if len(inputs) % 3:
+        raise ModelError(f"{len(inputs)} inputs are not tensors with a scale and a zero point each")
+    triples = zip(inputs[::3], inputs[1::3], inputs[2::3], strict=True)
+    parts = [_quantized(_real(x, s, z), Y_scale, Y_zero_point, x) for x, s, z in triples]
+    return np.concatenate(parts, axis)
+
+
+@operator("QLinearAveragePool", domain=DOMAIN)
+def qlinear_average_pool(
+    X: Array,  # noqa: N803
+    x_scale: Array,
+    x_zero_point: Array | None,
+    y_scale: Array,
+    y_zero_point: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    channels_last: int = 0,
+    count_include_pad: int = 0,
+    kernel_shape: Sequence[int],
+    pads: _Ints = None,
+    strides: _Ints = None,
+) -> Array:
+    """The mean of each window."""
+
+    def pool(real: Array) -> Array:
+        return average_pool(
+            real, auto_pad=auto_pad, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
+            kernel_shape=kernel_shape, pads=pads, strides=strides,
+        )  # fmt: skip
+
+    made = _channels_first(pool, _real(X, x_scale, x_zero_point), bool(channels_last))
+    return _quantized(made, y_scale, y_zero_point, X)
+
+
+@operator("QLinearGlobalAveragePool", domain=DOMAIN)
+def qlinear_global_average_pool(
+    X: Array,  # noqa: N803
+    x_scale: Array,
+    x_zero_point: Array | None,
+    y_scale: Array,
+    y_zero_point: Array | None = None,
+    *,
+    channels_last: int = 0,
+) -> Array:
+    """The mean of each channel."""
+    real = _real(X, x_scale, x_zero_point)
+    made = _channels_first(global_average_pool, real, bool(channels_last))
+    return _quantized(made, y_scale, y_zero_point, X)
+
+
+@operator("QLinearReduceMean", domain=DOMAIN)
+def qlinear_reduce_mean(
+    data: Array,
+    data_scale: Array,
+    data_zero_point: Array | None,
+    reduced_scale: Array,
+    reduced_zero_point: Array | None = None,
+    *,
+    axes: _Ints = None,
+    keepdims: int = 1,
+) -> Array:
+    """The mean over axes, all of them if none is given."""
+    real = _real(data, data_scale, data_zero_point)
+    made = real.mean(axis=tuple(axes) if axes else None, keepdims=bool(keepdims))
+    return _quantized(np.asarray(made), reduced_scale, reduced_zero_point, data)
+
+
+@operator("QLinearLeakyRelu", domain=DOMAIN)
+def qlinear_leaky_relu(
+    X: Array,  # noqa: N803
+    X_scale: Array,  # noqa: N803
+    X_zero_point: Array | None,  # noqa: N803
+    Y_scale: Array,  # noqa: N803
+    Y_zero_point: Array | None = None,  # noqa: N803
+    *,
+    alpha: float = 0.01,
+) -> Array:
+    """X where it is positive, else alpha X."""
+    made = leaky_relu(_real(X, X_scale, X_zero_point), alpha=alpha)
+    return _quantized(made, Y_scale, Y_zero_point, X)
+
+
+@operator("QLinearSigmoid", domain=DOMAIN)
+def qlinear_sigmoid(
+    X: Array,  # noqa: N803
+    X_scale: Array,  # noqa: N803
+    X_zero_point: Array | None,  # noqa: N803
+    Y_scale: Array,  # noqa: N803
+    Y_zero_point: Array | None = None,  # noqa: N803
+) -> Array:
+    """1 / (1 + exp(-X))."""
+    return _quantized(sigmoid(_real(X, X_scale, X_zero_point)), Y_scale, Y_zero_point, X)
+
+
+@operator("QLinearSoftmax", domain=DOMAIN)
+def qlinear_softmax(
+    X: Array,  # noqa: N803
+    X_scale: Array,  # noqa: N803
+    x_zero_point: Array | None,
+    y_scale: Array,
+    y_zero_point: Array,
+    *,
+    axis: int = -1,
+    opset: int,
+) -> Array:
+    """Softmax as in version `opset` of the standard domain: before 13 over all axes from `axis`."""
+    function = softmax if opset >= 13 else flattened(softmax)
+    made = function(_real(X, X_scale, x_zero_point), axis=axis)
+    return _quantized(made, y_scale, y_zero_point, X)
+
+
+def _real(x: Array, scale: Array, zero_point: Array | None) -> Array:
+    """What a quantised tensor stands for, float32."""
+    return dequantize_linear(x, scale, zero_point)
+
+
+def _quantized(real: Array, scale: Array, zero_point: Array | None, like: Array) -> Array:
+    """Quantised, in the type of `like` where there is no zero point to tell it."""
+    zero = np.zeros((), like.dtype) if zero_point is None else zero_point
+    return quantize_linear(real, scale, zero)
+
+
+def _channels_first(function: Callable[[Array], Array], x: Array, last: bool) -> Array:
+    """`function` of a tensor with channels at axis 1, where they may be the last axis."""
+    if not last:
+        return function(x)
+    return np.moveaxis(function(np.ascontiguousarray(np.moveaxis(x, -1, 1))), 1, -1)
