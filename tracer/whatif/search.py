@@ -95,7 +95,8 @@ def _descended(ledger: Ledger, energy: Energy, allowed: Allowed, start: Widths) 
 
 def _dearest_first(widths: Widths, energy: Energy) -> list[int]:
     """Nodes by what one bit less of each saves."""
-    saved = [energy(widths) - energy(_with(widths, n, widths[n] - 1)) for n in range(len(widths))]
+    less = [max(bits - 1, NARROWEST) for bits in widths]
+    saved = [energy(widths) - energy(_with(widths, n, bits)) for n, bits in enumerate(less)]
     return sorted(range(len(widths)), key=lambda node: (-saved[node], node))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tracer.interpreter.arithmetic.accumulator import Accumulator
 from tracer.interpreter.arithmetic.narrow import Accumulation
+from tracer.trace import PartialSums
 from tracer.whatif.evaluation import Baseline, Evaluation, Evaluator
 from tracer.whatif.ledger import Ledger, Store
 from tracer.whatif.search import (
@@ -49,15 +50,16 @@ class Row:
 class Answer:
     """What came of a question, for one kind of accumulator.
 
-    `guaranteed` bits are safe for any input, `observed` bits on this data, where `limiting` is the
-    node that needs them. `uniform` and `each` are the narrowest within the budget: one width for
-    all nodes, None if no width is, and a width for each.
+    `sums` are the partial sums of the nodes in wide accumulators. `guaranteed` bits are safe for
+    any input, `observed` bits on this data, where `limiting` is the node that needs them. `uniform`
+    and `each` are the narrowest within the budget: one width for all nodes, None if no width is,
+    and a width for each. `evaluations` are all that were made, in their order.
     """
 
     accumulator: Accumulator
     score: float
     samples: int
-    accumulations: Mapping[str, Accumulation]
+    sums: tuple[PartialSums, ...] = field(repr=False)
     rows: tuple[Row, ...]
     guaranteed: int
     observed: int
@@ -65,7 +67,7 @@ class Answer:
     uniform: Choice | None
     each: Choice | None
     front: tuple[Point, ...]
-    evaluations: int
+    evaluations: tuple[Evaluation, ...] = field(repr=False)
 
 
 def ask(
@@ -91,7 +93,7 @@ def ask(
         accumulator=accumulator,
         score=baseline.score,
         samples=baseline.samples,
-        accumulations=baseline.accumulations,
+        sums=tuple(PartialSums.of(found) for found in baseline.accumulations.values()),
         rows=rows,
         guaranteed=max(found.guaranteed for found in baseline.accumulations.values()),
         observed=widest,
@@ -99,7 +101,7 @@ def ask(
         uniform=uniform,
         each=each,
         front=tuple(pareto_front(ledger, question.energy, question.better)),
-        evaluations=len(ledger),
+        evaluations=tuple(made for _, made in ledger),
     )
 
 
