@@ -89,7 +89,7 @@ def _settings(options: Options) -> dict[str, Any]:
 
 def _judgement(task: Task) -> Judgement:
     metric = task.metric
-    return Judgement(metric.name, metric.unit, metric.higher_is_better, task.options.budget)
+    return Judgement(metric.name, metric.unit, metric.higher_is_better, float(task.options.budget))
 
 
 def _priced(task: Task, made: Explored) -> Priced:

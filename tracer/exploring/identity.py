@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tracer.model import Model
     from tracer.whatif.options import Options
 
+_DIGITS = 16
+"""Of a SHA-256: more would tell a reader nothing."""
+
 
 def identity(
     model: Model, dataset: Dataset, metric: Metric, options: Options, changes: Sequence[str]
@@ -31,8 +34,8 @@ def identity(
     change, and what is known stays true.
     """
     found = {
-        "model": f"{model.name} ({model.sha256})",
-        "data": f"{dataset.name} ({dataset.fingerprint()})",
+        "model": f"{model.name} ({model.sha256[:_DIGITS]})",
+        "data": f"{dataset.name} ({dataset.fingerprint()[:_DIGITS]})",
         "metric": _metric(metric),
         "batch": str(options.batch),
         "fixed": options.fixed or "none",
@@ -56,4 +59,4 @@ def _metric(metric: Metric) -> str:
     place, colon, _ = metric.name.rpartition(":")
     if not colon:
         return metric.name
-    return f"{metric.name} ({hashlib.sha256(Path(place).read_bytes()).hexdigest()})"
+    return f"{metric.name} ({hashlib.sha256(Path(place).read_bytes()).hexdigest()[:_DIGITS]})"

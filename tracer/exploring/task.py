@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tracer.errors import InputError
 from tracer.exploring import identity, judging, pricing
 from tracer.interpreter.arithmetic.accumulator import NARROWEST, Accumulator
 from tracer.interpreter.arithmetic.policy_text import policy
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from analyzers.energy import EnergyModel
     from tracer.api import Progress
     from tracer.exploring.graphs import Graph
+    from tracer.exploring.pricing import Prices
     from tracer.inputs.datasets import Dataset
     from tracer.limits import Limits
     from tracer.metrics import Metric
@@ -133,8 +135,10 @@ def _variant(
     priced = pricing.prices(
         graph.model, task.dataset, evaluator.nodes, task.energy, task.convention(kind)
     )
-    priced.table(_asked_for(task))  # a table that lacks a width is told before the work
-    question = Question(task.widths, priced, task.allowed, task.better, task.options.search)
+    floor = _floor(task, priced)
+    observed = max(int(evaluator.baseline.needed.max()), floor)
+    priced.table((*task.widths, USUAL, observed))  # what a table lacks is told before the work
+    question = Question(task.widths, priced, task.allowed, task.better, task.options.search, floor)
     found = ask(evaluator, kind, question, _page(journal, graph, kind), told)
     made = Variant(
         weight_bits=graph.weight_bits,
@@ -150,8 +154,13 @@ def _page(journal: Journal | None, graph: Graph, kind: Accumulator) -> Page | No
     return None if journal is None else Page(journal, identity.variant(graph, kind))
 
 
-def _asked_for(task: Task) -> set[int]:
-    return {*task.widths, USUAL, *([NARROWEST] if task.options.search else [])}
+def _floor(task: Task, priced: Prices) -> int:
+    """The least width to look at: of all, or, where its energy is not known, of those asked for."""
+    try:
+        priced.table([NARROWEST])
+    except InputError:
+        return task.widths[0]
+    return NARROWEST
 
 
 def _of_interest(task: Task, found: Answer) -> set[int]:

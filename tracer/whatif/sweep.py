@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracer.interpreter.arithmetic.accumulator import Accumulator
+from tracer.interpreter.arithmetic.accumulator import NARROWEST, Accumulator
 from tracer.interpreter.arithmetic.narrow import Accumulation
 from tracer.trace import PartialSums
 from tracer.whatif.evaluation import Baseline, Evaluation, Evaluator
@@ -26,7 +26,8 @@ class Question:
     """Which widths to try, and what counts as good enough.
 
     `allowed` judges a score against that of wide accumulators; `better` maps a score to a number
-    that grows as it gets better. `each` asks for a width for each node too.
+    that grows as it gets better. `each` asks for a width for each node too. Searches try no width
+    below `floor`, which is one that energies are known of.
     """
 
     widths: Sequence[int]
@@ -34,6 +35,7 @@ class Question:
     allowed: Callable[[float, float], bool]
     better: Callable[[float], float]
     each: bool = True
+    floor: int = NARROWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def ask(
         for made in [ledger.uniform(bits)]
     )
     observed = {key: _observed(found) for key, found in baseline.accumulations.items()}
-    widest = max(observed.values())
+    limiting = max(observed, key=lambda key: observed[key])
     uniform, each = _narrowest(ledger, question, baseline, observed)
     return Answer(
         accumulator=accumulator,
@@ -96,8 +98,8 @@ def ask(
         sums=tuple(PartialSums.of(found) for found in baseline.accumulations.values()),
         rows=rows,
         guaranteed=max(found.guaranteed for found in baseline.accumulations.values()),
-        observed=widest,
-        limiting=next(key for key, bits in observed.items() if bits == widest),
+        observed=max(observed[limiting], question.floor),
+        limiting=limiting,
         uniform=uniform,
         each=each,
         front=tuple(pareto_front(ledger, question.energy, question.better)),
@@ -113,12 +115,13 @@ def _narrowest(
     def allowed(score: float) -> bool:
         return question.allowed(score, baseline.score)
 
-    safe = tuple(observed.get(key, 2) for key in ledger.nodes)
-    uniform = narrowest_uniform(ledger, question.energy, allowed, max(safe))
+    floor = question.floor
+    safe = tuple(max(observed.get(key, floor), floor) for key in ledger.nodes)
+    uniform = narrowest_uniform(ledger, question.energy, allowed, max(safe), floor)
     if not question.each or uniform is None:
         return uniform, None
     starts = (uniform.widths, safe)
-    return uniform, narrowest_each(ledger, question.energy, allowed, starts)
+    return uniform, narrowest_each(ledger, question.energy, allowed, starts, floor)
 
 
 def _observed(found: Accumulation) -> int:

@@ -28,6 +28,7 @@ _PANEL_INCHES = 4.6, 2.9
 _HEAD_INCHES = 0.5
 _MOST_NODES = 30
 _TICK_BITS = 8
+_ALL = "all nodes; blue: final sums, yellow: extremes of partial sums"
 _LINEAR = 16
 """Up to here the axis of sums is linear, and logarithmic beyond."""
 
@@ -44,7 +45,7 @@ def draw(result: WhatIf, kind: str) -> bytes:
         panels = part.subplots(rows, _COLUMNS, squeeze=False).ravel()
         _by_width(panels[0], result, one)
         _front(panels[1], result, one)
-        _histogram(panels[2], "all nodes", _together(one.answer.sums), one)
+        _histogram(panels[2], _ALL, _together(one.answer.sums), one)
         for panel, sums in zip(panels[_FIRST:], _shown(one), strict=False):
             tally = sums.tally
             extremes = tally.low_histogram + tally.high_histogram
