@@ -8,12 +8,13 @@ changes for, whatever the widths; the others go on from the first node that over
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from tracer.interpreter.arithmetic.accumulator import NARROWEST
+from tracer.interpreter.arithmetic.counter import Counter
 from tracer.interpreter.arithmetic.meter import Meter
 from tracer.interpreter.arithmetic.narrow import Accumulation, Narrowing
 from tracer.interpreter.arithmetic.policy import Policy
@@ -121,7 +122,7 @@ class Evaluator(Generic[B]):
         widths = {key: given.bits for key, given in self._given.items()} | dict(bits)
         over = self.baseline.needed > np.array([widths[key] for key in self.nodes])
         scores = list(self._scores)
-        self._narrowing.renew(widths)
+        self._narrowing.renew(widths, Counter)
         for number, batch in enumerate(self._data()):
             if over[number].any():
                 first = min(self._steps[self.nodes[node]] for node in np.flatnonzero(over[number]))
@@ -195,15 +196,5 @@ def _add(totals: dict[str, Tally], meters: Mapping[str, Meter]) -> None:
 
 
 def _overflow_of(meter: Meter, outputs: int) -> Overflows:
-    tally = meter.tally
-    if tally is None:
-        return Overflows(outputs, 0, 0, 0, 0, 0)
-    found = tally.overflow(meter.accumulator.bits)
-    return Overflows(
-        outputs=outputs,
-        overflow_outputs=int(found.overflow_outputs.sum()),
-        transient_outputs=int(found.transient_outputs.sum()),
-        persistent_outputs=int(found.persistent_outputs.sum()),
-        saturation_events=int(tally.saturation_events.sum()),
-        outputs_changed=int(tally.outputs_changed.sum()),
-    )
+    assert isinstance(meter, Counter)
+    return Overflows(outputs=outputs, **asdict(meter.counts))

@@ -102,7 +102,7 @@ class Meter:
     ) -> None:  # fmt: skip
         seen = dots.observe(left, right, bias, terms, self.accumulator)
         clipped = dots.narrowed(left, right, bias, terms, self.accumulator, seen)
-        exact = _exact(left, right, bias) if self._formatted else seen.final
+        exact = exact_sums(left, right, bias) if self._formatted else seen.final
         if self.accumulator.overflow == "error" and clipped.events.any():
             raise self._overflow(seen.low, seen.high)
         if self.keeping:
@@ -126,7 +126,8 @@ class Meter:
         )
 
 
-def _exact(left: Array, right: Array, bias: Array | None) -> Array:
+def exact_sums(left: Array, right: Array, bias: Array | None) -> Array:
+    """The sums of exact products, int64, in no accumulator at all."""
     made = np.empty((len(left), right.shape[1]), np.int64)
     integers(left, right, made)
     return made if bias is None else made + bias[:, None]
