@@ -101,7 +101,7 @@ def _why(one: Variant, found: Choice) -> str:
         return "there is one node only"
     if len({tuple(each) for each in one.energies.values()}) == 1:
         return "this energy model does not depend on the width"
-    return "every single node with fewer bits loses more than the budget"
+    return "every single node with one bit less loses more than the budget"
 
 
 def _widths(one: Variant, found: Choice) -> str:

@@ -110,8 +110,16 @@ def _dearest_first(widths: Widths, energy: Energy, floor: int) -> list[int]:
 def _narrowed(
     ledger: Ledger, energy: Energy, allowed: Allowed, widths: Widths, node: int, floor: int
 ) -> Widths:
-    """The least width of one node that is allowed, by bisection below the one it has."""
-    low, high = floor, widths[node]
+    """The least width of one node that is allowed, by bisection below the one it has.
+
+    A node that may not lose one bit keeps what it has, as does one that would save nothing: a round
+    that changes nothing costs an evaluation a node.
+    """
+    whole, low, high = energy(widths), floor, widths[node] - 1
+    if high < low or energy(_with(widths, node, low)) >= whole:
+        return widths
+    if not allowed(ledger(_with(widths, node, high)).score):
+        return widths
     while low < high:
         middle = (low + high) // 2
         if allowed(ledger(_with(widths, node, middle)).score):
@@ -119,7 +127,7 @@ def _narrowed(
         else:
             low = middle + 1
     narrowed = _with(widths, node, high)
-    return narrowed if energy(narrowed) < energy(widths) else widths
+    return narrowed if energy(narrowed) < whole else widths
 
 
 def _worst_alone(ledger: Ledger, widths: Widths, floor: int) -> str | None:
