@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracer.api import count, interpret, profile, profile_framework
+    from tracer.exploring import what_if
     from tracer.interpreter.arithmetic.accumulator import Accumulator
     from tracer.interpreter.arithmetic.policy import Policy
     from tracer.interpreter.interpreter import Interpreter
@@ -27,6 +28,7 @@ __all__ = [
     "profile",
     "profile_framework",
     "quantize",
+    "what_if",
 ]
 
 _HOMES = {
@@ -35,6 +37,7 @@ _HOMES = {
     "count": "tracer.api",
     "interpret": "tracer.api",
     "quantize": "tracer.quantizing",
+    "what_if": "tracer.exploring",
     "load": "tracer.store",
     "Accumulator": "tracer.interpreter.arithmetic.accumulator",
     "Policy": "tracer.interpreter.arithmetic.policy",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sqlite3
 import zipfile
 import zlib
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tracer import stored_sums
 from tracer.environment import Environment
 from tracer.errors import InputError, UsageError
 from tracer.trace import COLUMNS, Kernel, ModelInfo, PartialSums, Run, Trace
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 """Raised when a file of this version could not be read by the code before it."""
-
-_CHANNELS = "guaranteed_channels"
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -120,23 +118,7 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
 
 
 def _insert_sums(database: sqlite3.Connection, run: int, place: int, sums: PartialSums) -> None:
-    import numpy as np
-
-    from tracer.interpreter.arithmetic import plain
-
-    record = {
-        "node": sums.node,
-        "accumulator": plain.dumped(sums.tally.accumulator),
-        "guaranteed": sums.guaranteed,
-        "guaranteed_any_order": sums.guaranteed_any_order,
-        "datatype": sums.datatype,
-    }
-    arrays = sums.tally.arrays()
-    if sums.guaranteed_channels is not None:
-        arrays[_CHANNELS] = sums.guaranteed_channels
-    stream = io.BytesIO()
-    np.savez_compressed(stream, allow_pickle=False, **arrays)
-    row = (run, place, msgspec.json.encode(record).decode(), stream.getvalue())
+    row = (run, place, *stored_sums.dumped(sums))
     database.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", row)
 
 
@@ -145,6 +127,10 @@ def _read(database: sqlite3.Connection, path: Path) -> Trace:
     if soundness != "ok":
         raise ValueError(soundness)
     meta = dict(database.execute("SELECT key, value FROM meta").fetchall())
+    if "kind" in meta:
+        raise InputError(
+            f"{path}: holds a {meta['kind']}, not the trace of a run", "tracer report renders it."
+        )
     if int(meta["format"]) > FORMAT:
         raise InputError(
             f"{path}: written by a newer tracer", "Upgrade: pip install -U tracer-onnx."
@@ -202,25 +188,10 @@ def _read_run(
 
 
 def _read_sums(database: sqlite3.Connection, run: int) -> tuple[PartialSums, ...]:
-    import numpy as np
-
-    from tracer.interpreter.arithmetic import plain
-    from tracer.interpreter.arithmetic.tally import Tally
-
-    found = []
-    for record, blob in database.execute(
+    rows = database.execute(
         "SELECT record, arrays FROM sums WHERE run = ? ORDER BY position", (run,)
-    ).fetchall():
-        said = msgspec.json.decode(record, type=dict[str, Any])
-        with np.load(io.BytesIO(blob), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        channels = arrays.pop(_CHANNELS, None)
-        try:
-            tally = Tally.from_arrays(arrays, plain.loaded(said.pop("accumulator")))
-        except InputError as error:  # told by `load`, with the file
-            raise ValueError(error.what) from error
-        found.append(PartialSums(tally=tally, guaranteed_channels=channels, **said))
-    return tuple(found)
+    ).fetchall()
+    return tuple(stored_sums.loaded(*row) for row in rows)
 
 
 def _read_nodes(database: sqlite3.Connection, dtypes: dict[str, str]) -> pd.DataFrame:

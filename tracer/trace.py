@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
+    from tracer.interpreter.arithmetic.narrow import Accumulation
     from tracer.interpreter.arithmetic.tally import Tally
     from tracer.model import Model
 
@@ -106,6 +107,18 @@ class PartialSums:
     guaranteed_any_order: int | None = None
     guaranteed_channels: IntArray | None = None
     datatype: int | None = None
+
+    @classmethod
+    def of(cls, found: Accumulation) -> PartialSums:
+        """Those of a node that was computed in a narrow accumulator."""
+        return cls(
+            node=found.node.key,
+            tally=found.tally,
+            guaranteed=found.guaranteed,
+            guaranteed_any_order=found.guaranteed_any_order,
+            guaranteed_channels=found.guaranteed_channels,
+            datatype=found.datatype,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,5 +64,13 @@ def printable(text: str) -> str:
     )
 
 
+def cell(value: object) -> str:
+    """Names come from files: nothing in one may end the cell or begin a tag."""
+    text = printable(str(value))
+    for char in "\\|<>`*_[]":
+        text = text.replace(char, f"\\{char}")
+    return text
+
+
 def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode()

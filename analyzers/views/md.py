@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from analyzers.grouping import grouped
 from analyzers.views import ViewOptions, _headline, _overflow
 from analyzers.views._columns import count
-from analyzers.views._format import micros, percent, printable, si
+from analyzers.views._format import cell, micros, percent, si
 from analyzers.views._tables import largest_first, sections
 
 if TYPE_CHECKING:
@@ -73,11 +73,3 @@ def _text(value: Any, text: Any) -> str:
     if pd.isna(value):
         return ""
     return cell(value) if text is str else text(float(value))
-
-
-def cell(value: object) -> str:
-    """Names come from files: nothing in one may end the cell or begin a tag."""
-    text = printable(str(value))
-    for char in "\\|<>`*_[]":
-        text = text.replace(char, f"\\{char}")
-    return text

@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from analyzers.views import ViewOptions
     from tracer.trace import Trace
 
 
 def render(trace: Trace, options: ViewOptions) -> bytes:
     """Raises UsageError where pyarrow is not installed."""
-    import io
-
     from analyzers.views._tables import table
+
+    return encoded(table(trace, options))
+
+
+def encoded(shown: pd.DataFrame) -> bytes:
+    """Any table as Parquet. Raises UsageError where pyarrow is not installed."""
+    import io
 
     try:
         import pyarrow  # noqa: F401
@@ -24,5 +31,5 @@ def render(trace: Trace, options: ViewOptions) -> bytes:
             "parquet needs pyarrow", "Install it with: pip install 'tracer-onnx[parquet]'."
         ) from error
     buffer = io.BytesIO()
-    table(trace, options).to_parquet(buffer, index=False)
+    shown.to_parquet(buffer, index=False)
     return buffer.getvalue()

@@ -8,6 +8,7 @@ from analyzers.grouping import grouped
 from analyzers.views import ViewOptions, _headline, _overflow
 from analyzers.views._columns import Column, count, field, name, table
 from analyzers.views._format import bar, micros, percent, printable, si
+from analyzers.views._page import DEFAULT_TOP
 from analyzers.views._tables import largest_first, sections
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from analyzers.views._tables import Section
     from tracer.trace import Trace
 
-DEFAULT_TOP = 20
 _BAR_CELLS = 8
 
 

@@ -59,6 +59,30 @@ class Integers(click.ParamType[tuple[int, ...]]):
         return numbers
 
 
+class Words(click.ParamType[tuple[str, ...]]):
+    """Comma-separated words: `saturate,wrap`; each one of `allowed`, if that is given."""
+
+    name = "a,b,…"
+
+    def __init__(self, allowed: tuple[str, ...] = ()) -> None:
+        self._allowed = allowed
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """The words in the order given."""
+        if isinstance(value, tuple):
+            return value
+        words = tuple(word.strip() for word in str(value).split(","))
+        if len(set(words)) < len(words):
+            self.fail(f"'{value}' names a word twice", param, ctx)
+        for word in words:
+            if not word or (self._allowed and word not in self._allowed):
+                told = ", ".join(self._allowed) or "words such as a,b"
+                self.fail(f"'{word}' is not one of {told}", param, ctx)
+        return words
+
+
 class Size(click.ParamType[tuple[str, int]]):
     """A named size: `sequence=128`."""
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from analyzers.views import ViewOptions
     from tracer.trace import Trace
+    from tracer.whatif.result import WhatIf
 
 STDOUT = "-"
 _NEEDS = {"parquet": ("pyarrow", "parquet"), "png": ("matplotlib", "plots")}
@@ -53,7 +54,7 @@ def targets(
 
     known = formats() if known is None else known
     wanted = [*outputs, *(["json:-"] if as_json else []), *(["csv:-"] if as_csv else [])]
-    found = tuple(_parse(output, known) for output in wanted)
+    found = tuple(parse(output, known) for output in wanted)
     _refuse_twice(found)
     if sys.stdout is None and any(target.path is None for target in found or [_SCREEN]):
         raise InputError("stdout is closed", "Open it, or write to a file with -o.")
@@ -110,6 +111,16 @@ class Output:
         )
 
 
+def show_what_if(found: WhatIf, targets: Sequence[Target], top: int | None) -> None:
+    """The same for a what-if: every target, and its page unless stdout was one of them."""
+    from analyzers.whatif.views import renderer, terminal
+
+    write(
+        [(target, renderer(target.format)(found)) for target in targets],
+        lambda console: terminal.render(found, top, console),
+    )
+
+
 def write(rendered: Sequence[tuple[Target, bytes]], on_screen: Callable[[Console], None]) -> None:
     """Write every target, then the terminal's view unless stdout was one of them."""
     for target, data in rendered:
@@ -134,7 +145,8 @@ def _refuse_twice(found: Sequence[Target]) -> None:
         seen.add(place)
 
 
-def _parse(output: str, known: Sequence[str]) -> Target:
+def parse(output: str, known: Sequence[str]) -> Target:
+    """The target that FILE.png or png:FILE names. Raises UsageError for an unknown format."""
     name, colon, rest = output.partition(":")
     if colon and name in known:
         return Target(name, None if rest == STDOUT else Path(rest))

@@ -20,7 +20,7 @@ def command(
     trace: Path,
     output: Output,
 ) -> None:
-    """Render TRACE, a .trace file that another command saved.
+    """Render TRACE, a .trace file that another command saved, `tracer whatif` among them.
 
     \b
     Examples:
@@ -28,5 +28,10 @@ def command(
       tracer report run.trace -o layers.svg --threshold 20
     """
     from tracer import store
+    from tracer.cli import _output
+    from tracer.whatif import journal
 
-    output.emit(store.load(trace))
+    if journal.holds_what_if(trace):
+        _output.show_what_if(journal.load(trace), output.targets, output.options.top)
+    else:
+        output.emit(store.load(trace))

@@ -13,7 +13,6 @@ from tracer.trace import Kernel, PartialSums, Run
 
 if TYPE_CHECKING:
     from tracer.inputs import FeedSet
-    from tracer.interpreter.arithmetic.narrow import Accumulation
     from tracer.interpreter.arithmetic.policy import Policy
     from tracer.interpreter.interpreter import Interpreter
     from tracer.interpreter.recording import NodeRecord
@@ -79,7 +78,7 @@ def profile(
         bias_us=np.zeros(len(kernels)),
         kernels=kernels,
         notes=(*first.notes, *narrowing.notes, "times are those of emulating the accumulators"),
-        sums=tuple(_sums(each) for each in narrowing.accumulations().values()),
+        sums=tuple(PartialSums.of(each) for each in narrowing.accumulations().values()),
     )
 
 
@@ -142,14 +141,3 @@ class _Times:
 
         columns = [np.frombuffer(times, np.float32) for times in self._times.values()]
         return np.array(columns, np.float32).reshape(len(columns), self._batches).T
-
-
-def _sums(found: Accumulation) -> PartialSums:
-    return PartialSums(
-        node=found.node.key,
-        tally=found.tally,
-        guaranteed=found.guaranteed,
-        guaranteed_any_order=found.guaranteed_any_order,
-        guaranteed_channels=found.guaranteed_channels,
-        datatype=found.datatype,
-    )

@@ -38,6 +38,11 @@ class Metric:
     unit: str = PERCENT
     where: str = ""
 
+    @property
+    def scale(self) -> float:
+        """What a mean of scores is multiplied with to be in `unit`."""
+        return 100.0 if self.unit == PERCENT else 1.0
+
     def scores(self, outputs: Outputs, truth: Any) -> NDArray[np.float64]:
         """The score of every sample, float64 (N,).
 
@@ -64,7 +69,7 @@ class Metric:
 
     def value(self, scores: NDArray[np.float64]) -> float:
         """The metric over samples with these scores: their mean, in `unit`."""
-        return float(scores.mean()) * (100 if self.unit == PERCENT else 1)
+        return float(scores.mean()) * self.scale
 
     def labels(self, batch: Batch, dataset: str) -> NDArray[Any]:
         """The labels of `batch`. Raises InputError where the data set has none."""

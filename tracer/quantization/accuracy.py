@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracer import metrics
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Array
 from tracer.metrics import Metric
+from tracer.metrics.fitting import fitting
 from tracer.quantization.calibration import Progress
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def accuracy(
     done, total = 0, dataset.samples
     for each in dataset.batches(batch):
         plain, narrow = (_outputs(run, each) for run in runs)
-        metric = metric or _fitting(each, next(iter(plain.values())))
+        metric = metric or fitting(each, next(iter(plain.values())))
         if metric is None:
             return None
         truth = metric.labels(each, dataset.name) if metric.needs_labels else plain
@@ -68,14 +68,3 @@ def _outputs(interpreter: Interpreter, batch: Batch) -> dict[str, Any]:
     names = [value.name for value in interpreter.get_outputs()]
     made = interpreter.run(None, batch.inputs)
     return {name: value[: batch.size] for name, value in zip(names, made, strict=True)}
-
-
-def _fitting(batch: Batch, output: Array) -> Metric | None:
-    """What is usual for such labels and such an output."""
-    classes = output.ndim >= 2 and output.shape[-1] > 1
-    if batch.labels is None:
-        return metrics.find("agreement") if classes else None
-    whole = batch.labels.dtype.kind in "iu" and batch.labels.ndim == 1
-    if classes and whole and output.ndim == 2:
-        return metrics.find("top1")
-    return metrics.find("mse") if batch.labels.size == output.size else None

@@ -8,12 +8,13 @@ changes for, whatever the widths; the others go on from the first node that over
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from tracer.interpreter.arithmetic.accumulator import NARROWEST
+from tracer.interpreter.arithmetic.counter import Counter, Counts
 from tracer.interpreter.arithmetic.meter import Meter
 from tracer.interpreter.arithmetic.narrow import Accumulation, Narrowing
 from tracer.interpreter.arithmetic.policy import Policy
@@ -121,24 +122,34 @@ class Evaluator(Generic[B]):
         widths = {key: given.bits for key, given in self._given.items()} | dict(bits)
         over = self.baseline.needed > np.array([widths[key] for key in self.nodes])
         scores = list(self._scores)
-        self._narrowing.renew(widths)
+        kept = np.full(over.shape, True)
+        steps = np.array([self._steps[key] for key in self.nodes])
+        self._narrowing.renew(widths, Counter)
         for number, batch in enumerate(self._data()):
             if over[number].any():
                 first = min(self._steps[self.nodes[node]] for node in np.flatnonzero(over[number]))
-                outputs = self._outputs_from(number, batch, first)
+                start, outputs = self._outputs_from(number, batch, first)
+                kept[number] = steps < start
                 scores[number] = self._scoring(outputs, batch, self._wide.read(number))
-        return Evaluation(widths, float(np.concatenate(scores).mean()), self._overflows())
+        return Evaluation(widths, float(np.concatenate(scores).mean()), self._overflows(kept))
 
-    def _outputs_from(self, number: int, batch: B, step: int) -> list[Value]:
-        """The outputs for a batch in which nothing changes before `step`."""
+    def _outputs_from(self, number: int, batch: B, step: int) -> tuple[int, list[Value]]:
+        """Where a batch in which nothing changes before `step` goes on from, and its outputs."""
         kept = self._kept.latest(number, step)
         start, alive = kept or (0, self._interpreter.begin(batch.inputs))
-        return self._interpreter.outputs(self._interpreter.advance(alive, start))
+        return start, self._interpreter.outputs(self._interpreter.advance(alive, start))
 
-    def _overflows(self) -> dict[str, Overflows]:
-        """Batches that were not run again have outputs, but none that overflow."""
+    def _overflows(self, kept: Array) -> dict[str, Overflows]:
+        """Sums that were not made again are those that were made wide: `kept` (batches, nodes).
+
+        None of them overflows. Products brought into a width of their own may have been changed.
+        """
+        wide = (self._altered * kept[:, :, None]).sum(0)
+        places = {key: place for place, key in enumerate(self.nodes)}
         return {
-            key: _overflow_of(self._narrowing.meters[key], int(found.tally.outputs.sum()))
+            key: _overflow_of(
+                self._narrowing.meters[key], int(found.tally.outputs.sum()), *wide[places[key]]
+            )
             for key, found in self.baseline.accumulations.items()
         }
 
@@ -146,16 +157,18 @@ class Evaluator(Generic[B]):
         """Run everything once, wide, and keep what later runs can begin from."""
         wide = {key: given.widest for key, given in self._given.items()}
         totals: dict[str, Tally] = {}
-        needed = []
+        needed, altered = [], []
         for number, batch in enumerate(self._data()):
             self._narrowing.renew(wide)
             outputs = self._stepwise(number, batch)
             self._wide.append(outputs)
             self._scores.append(self._scoring(outputs, batch, outputs))
             needed.append([_needed(meter) for meter in self._narrowing.meters.values()])
+            altered.append([_altered(meter) for meter in self._narrowing.meters.values()])
             _add(totals, self._narrowing.meters)
         for key, total in totals.items():
             self._narrowing.meters[key].tally = total
+        self._altered = np.array(altered)
         scores = np.concatenate(self._scores)
         return Baseline(
             float(scores.mean()), len(scores), np.array(needed), self._narrowing.accumulations()
@@ -194,16 +207,15 @@ def _add(totals: dict[str, Tally], meters: Mapping[str, Meter]) -> None:
             totals[key] = meter.tally
 
 
-def _overflow_of(meter: Meter, outputs: int) -> Overflows:
-    tally = meter.tally
-    if tally is None:
-        return Overflows(outputs, 0, 0, 0, 0, 0)
-    found = tally.overflow(meter.accumulator.bits)
-    return Overflows(
-        outputs=outputs,
-        overflow_outputs=int(found.overflow_outputs.sum()),
-        transient_outputs=int(found.transient_outputs.sum()),
-        persistent_outputs=int(found.persistent_outputs.sum()),
-        saturation_events=int(tally.saturation_events.sum()),
-        outputs_changed=int(tally.outputs_changed.sum()),
-    )
+def _altered(meter: Meter) -> tuple[int, int]:
+    """Steps that left a range, and outputs that were changed, in accumulators that hold all."""
+    if meter.tally is None:
+        return 0, 0
+    return int(meter.tally.saturation_events.sum()), int(meter.tally.outputs_changed.sum())
+
+
+def _overflow_of(meter: Meter, outputs: int, events: int, changed: int) -> Overflows:
+    """The counts of a node, with what was kept of the wide run."""
+    assert isinstance(meter, Counter)
+    part = meter.counts + Counts(saturation_events=int(events), outputs_changed=int(changed))
+    return Overflows(outputs=outputs, **asdict(part))

@@ -40,24 +40,29 @@ class Point:
 
 
 def narrowest_uniform(
-    ledger: Ledger, energy: Energy, allowed: Allowed, start: int
+    ledger: Ledger, energy: Energy, allowed: Allowed, start: int, floor: int = NARROWEST
 ) -> Choice | None:
     """The least width that is allowed, as are all from there to `start`; None if that is not.
 
-    The score need not fall with the width, but widths below one that fails are not trusted.
+    Widths below `floor` are not tried. The score need not fall with the width, but widths below
+    one that fails are not trusted.
     """
     bits = start
     if not allowed(ledger.uniform(bits).score):
         return None
-    while bits > NARROWEST and allowed(ledger.uniform(bits - 1).score):
+    while bits > floor and allowed(ledger.uniform(bits - 1).score):
         bits -= 1
     widths = (bits,) * len(ledger.nodes)
-    limiting = None if bits == NARROWEST else _worst_alone(ledger, widths)
+    limiting = None if bits == floor else _worst_alone(ledger, widths, floor)
     return Choice(widths, energy(widths), ledger(widths).score, limiting)
 
 
 def narrowest_each(
-    ledger: Ledger, energy: Energy, allowed: Allowed, starts: tuple[Widths, ...]
+    ledger: Ledger,
+    energy: Energy,
+    allowed: Allowed,
+    starts: tuple[Widths, ...],
+    floor: int = NARROWEST,
 ) -> Choice:
     """Widths of each node that cost least energy, found from allowed `starts`.
 
@@ -65,9 +70,9 @@ def narrowest_each(
     nothing changes. The cheapest of what the starts lead to is chosen, and of equals the one that
     scores best. It costs no more than any of the starts.
     """
-    found = [_descended(ledger, energy, allowed, start) for start in starts]
+    found = [_descended(ledger, energy, allowed, start, floor) for start in starts]
     best = min(found, key=lambda widths: (energy(widths), -ledger(widths).score, widths))
-    return Choice(best, energy(best), ledger(best).score, _worst_alone(ledger, best))
+    return Choice(best, energy(best), ledger(best).score, _worst_alone(ledger, best, floor))
 
 
 def pareto_front(ledger: Ledger, energy: Energy, better: Callable[[float], float]) -> list[Point]:
@@ -84,26 +89,37 @@ def pareto_front(ledger: Ledger, energy: Energy, better: Callable[[float], float
     return front
 
 
-def _descended(ledger: Ledger, energy: Energy, allowed: Allowed, start: Widths) -> Widths:
+def _descended(
+    ledger: Ledger, energy: Energy, allowed: Allowed, start: Widths, floor: int
+) -> Widths:
     widths, before = start, None
     while widths != before:
         before = widths
-        for node in _dearest_first(widths, energy):
-            widths = _narrowed(ledger, energy, allowed, widths, node)
+        for node in _dearest_first(widths, energy, floor):
+            widths = _narrowed(ledger, energy, allowed, widths, node, floor)
     return widths
 
 
-def _dearest_first(widths: Widths, energy: Energy) -> list[int]:
+def _dearest_first(widths: Widths, energy: Energy, floor: int) -> list[int]:
     """Nodes by what one bit less of each saves."""
-    saved = [energy(widths) - energy(_with(widths, n, widths[n] - 1)) for n in range(len(widths))]
+    less = [max(bits - 1, floor) for bits in widths]
+    saved = [energy(widths) - energy(_with(widths, n, bits)) for n, bits in enumerate(less)]
     return sorted(range(len(widths)), key=lambda node: (-saved[node], node))
 
 
 def _narrowed(
-    ledger: Ledger, energy: Energy, allowed: Allowed, widths: Widths, node: int
+    ledger: Ledger, energy: Energy, allowed: Allowed, widths: Widths, node: int, floor: int
 ) -> Widths:
-    """The least width of one node that is allowed, by bisection below the one it has."""
-    low, high = NARROWEST, widths[node]
+    """The least width of one node that is allowed, by bisection below the one it has.
+
+    A node that may not lose one bit keeps what it has, as does one that would save nothing: a round
+    that changes nothing costs an evaluation a node.
+    """
+    whole, low, high = energy(widths), floor, widths[node] - 1
+    if high < low or energy(_with(widths, node, low)) >= whole:
+        return widths
+    if not allowed(ledger(_with(widths, node, high)).score):
+        return widths
     while low < high:
         middle = (low + high) // 2
         if allowed(ledger(_with(widths, node, middle)).score):
@@ -111,12 +127,12 @@ def _narrowed(
         else:
             low = middle + 1
     narrowed = _with(widths, node, high)
-    return narrowed if energy(narrowed) < energy(widths) else widths
+    return narrowed if energy(narrowed) < whole else widths
 
 
-def _worst_alone(ledger: Ledger, widths: Widths) -> str | None:
+def _worst_alone(ledger: Ledger, widths: Widths, floor: int) -> str | None:
     """The node whose score changes most where it alone has one bit less."""
-    candidates = [node for node, bits in enumerate(widths) if bits > NARROWEST]
+    candidates = [node for node, bits in enumerate(widths) if bits > floor]
     whole = ledger(widths).score
     losses = {
         node: abs(whole - ledger(_with(widths, node, widths[node] - 1)).score)

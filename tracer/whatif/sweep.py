@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from tracer.interpreter.arithmetic.accumulator import Accumulator
+from tracer.interpreter.arithmetic.accumulator import NARROWEST, Accumulator
 from tracer.interpreter.arithmetic.narrow import Accumulation
+from tracer.trace import PartialSums
 from tracer.whatif.evaluation import Baseline, Evaluation, Evaluator
 from tracer.whatif.ledger import Ledger, Store
 from tracer.whatif.search import (
@@ -25,7 +26,8 @@ class Question:
     """Which widths to try, and what counts as good enough.
 
     `allowed` judges a score against that of wide accumulators; `better` maps a score to a number
-    that grows as it gets better. `each` asks for a width for each node too.
+    that grows as it gets better. `each` asks for a width for each node too. Searches try no width
+    below `floor`, which is one that energies are known of.
     """
 
     widths: Sequence[int]
@@ -33,6 +35,7 @@ class Question:
     allowed: Callable[[float, float], bool]
     better: Callable[[float], float]
     each: bool = True
+    floor: int = NARROWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +52,16 @@ class Row:
 class Answer:
     """What came of a question, for one kind of accumulator.
 
-    `guaranteed` bits are safe for any input, `observed` bits on this data, where `limiting` is the
-    node that needs them. `uniform` and `each` are the narrowest within the budget: one width for
-    all nodes, None if no width is, and a width for each.
+    `sums` are the partial sums of the nodes in wide accumulators. `guaranteed` bits are safe for
+    any input, `observed` bits on this data, where `limiting` is the node that needs them. `uniform`
+    and `each` are the narrowest within the budget: one width for all nodes, None if no width is,
+    and a width for each. `evaluations` are all that were made, in their order.
     """
 
     accumulator: Accumulator
     score: float
     samples: int
-    accumulations: Mapping[str, Accumulation]
+    sums: tuple[PartialSums, ...] = field(repr=False)
     rows: tuple[Row, ...]
     guaranteed: int
     observed: int
@@ -65,7 +69,7 @@ class Answer:
     uniform: Choice | None
     each: Choice | None
     front: tuple[Point, ...]
-    evaluations: int
+    evaluations: tuple[Evaluation, ...] = field(repr=False)
 
 
 def ask(
@@ -85,21 +89,21 @@ def ask(
         for made in [ledger.uniform(bits)]
     )
     observed = {key: _observed(found) for key, found in baseline.accumulations.items()}
-    widest = max(observed.values())
+    limiting = max(observed, key=lambda key: observed[key])
     uniform, each = _narrowest(ledger, question, baseline, observed)
     return Answer(
         accumulator=accumulator,
         score=baseline.score,
         samples=baseline.samples,
-        accumulations=baseline.accumulations,
+        sums=tuple(PartialSums.of(found) for found in baseline.accumulations.values()),
         rows=rows,
         guaranteed=max(found.guaranteed for found in baseline.accumulations.values()),
-        observed=widest,
-        limiting=next(key for key, bits in observed.items() if bits == widest),
+        observed=max(observed[limiting], question.floor),
+        limiting=limiting,
         uniform=uniform,
         each=each,
         front=tuple(pareto_front(ledger, question.energy, question.better)),
-        evaluations=len(ledger),
+        evaluations=tuple(made for _, made in ledger),
     )
 
 
@@ -111,12 +115,13 @@ def _narrowest(
     def allowed(score: float) -> bool:
         return question.allowed(score, baseline.score)
 
-    safe = tuple(observed.get(key, 2) for key in ledger.nodes)
-    uniform = narrowest_uniform(ledger, question.energy, allowed, max(safe))
+    floor = question.floor
+    safe = tuple(max(observed.get(key, floor), floor) for key in ledger.nodes)
+    uniform = narrowest_uniform(ledger, question.energy, allowed, max(safe), floor)
     if not question.each or uniform is None:
         return uniform, None
     starts = (uniform.widths, safe)
-    return uniform, narrowest_each(ledger, question.energy, allowed, starts)
+    return uniform, narrowest_each(ledger, question.energy, allowed, starts, floor)
 
 
 def _observed(found: Accumulation) -> int:

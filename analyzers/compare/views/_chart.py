@@ -9,10 +9,10 @@ from analyzers.compare import Comparison
 from analyzers.compare.layers import letter
 from analyzers.compare.sweep import WHOLE
 from analyzers.compare.views._comparison import MARK
-from analyzers.compare.views._page import times
 from analyzers.compare.views._sweep import wide
 from analyzers.views._drawing import blank, saved, short, unformulated
 from analyzers.views._format import printable
+from analyzers.views._page import times
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.compare.contrast import LEVEL
 from analyzers.compare.layers import letter
-from analyzers.compare.views._page import Page, Table, figure, name, signed_percent, times
 from analyzers.views._columns import Column
 from analyzers.views._format import micros, percent, plural, printable, si
+from analyzers.views._page import Page, Table, figure, name, signed_percent, times
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from analyzers.compare.views import _comparison, _sweep
 
 if TYPE_CHECKING:
     from analyzers.compare.views import Result
-    from analyzers.compare.views._page import Page
+    from analyzers.views._page import Page
 
 
 def page(result: Result) -> Page:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analyzers.compare.views._page import Page, Table, figure, name, times
 from analyzers.views._format import micros, percent, plural, quantity
+from analyzers.views._page import Page, Table, figure, name, times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

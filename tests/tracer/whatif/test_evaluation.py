@@ -61,22 +61,33 @@ def score(outputs, batch, wide):
     return (outputs[0] * np.arange(1, 11)).sum(1) + wide[0][:, 0]
 
 
-def everything(policy):
+def everything(policy, like=None):
     """Scores, and the statistics of each node, of running all the data."""
     loaded = model()
     narrowing = Narrowing(loaded, policy)
     interpreter = Interpreter(loaded, around=narrowing.kernel)
-    wide = Interpreter(loaded)
+    wide = Interpreter(loaded, around=Narrowing(loaded, read("64", like=like)).kernel)
     scores = [
         score(interpreter.run(None, b.inputs), b, wide.run(None, b.inputs)) for b in batches()
     ]
     return float(np.concatenate(scores).mean()), narrowing.accumulations()
 
 
-@pytest.mark.parametrize("memory", [0, 3000, 1 << 30])
-@pytest.mark.parametrize("order", ["sequential", "tree"])
-def test_an_evaluation_is_what_running_everything_gives(memory, order):
-    like = Accumulator(64, order=named(order))
+@pytest.mark.parametrize(
+    ("memory", "like"),
+    [
+        (0, Accumulator(64)),
+        (3000, Accumulator(64)),
+        (1 << 30, Accumulator(64)),
+        (3000, Accumulator(64, order=named("tree"))),
+        (1 << 30, Accumulator(64, "wrap", named("channelwise"), bias="last")),
+        (1 << 30, Accumulator(64, "zero", named("lanes(4)"), product_bits=11)),
+        (1 << 30, Accumulator(64, "symmetric", named("maddubs"))),
+        (1 << 30, Accumulator(64, order=named("sorted"))),
+    ],
+    ids=str,
+)
+def test_an_evaluation_is_what_running_everything_gives(memory, like):
     evaluator = Evaluator(model(), read("*=64", like=like), batches, score, memory=memory)
     keys = evaluator.nodes
     assert evaluator.baseline.samples == 20
@@ -84,7 +95,7 @@ def test_an_evaluation_is_what_running_everything_gives(memory, order):
         bits = dict(zip(keys, widths, strict=True))
         made = evaluator.evaluate(bits)
         text = ",".join(f"{key}={width}" for key, width in bits.items())
-        expected, accumulations = everything(read(text, like=like))
+        expected, accumulations = everything(read(text, like=like), like)
         assert made.score == expected
         for key, found in accumulations.items():
             overflow = found.tally.overflow(bits[key])

@@ -61,3 +61,21 @@ def clip(
         return blocks.emulated(given, terms, accumulator)
     final, outside = survivors.bounded(given, accumulator)
     return survivors.emulated(given, terms, accumulator, final, outside)
+
+
+def settle(
+    left: Array, right: Array, bias: Array | None, terms: Terms, accumulator: Accumulator
+) -> tuple[Array, Clipped]:
+    """The final sums that `observe` gives, and what `clip` gives, without the sums on the way.
+
+    `values` may be the array of final sums, where none differs.
+    """
+    given = checked(left, right, bias, terms)
+    if blocks.alters(given, accumulator, terms):
+        seen, clipped = measure(left, right, bias, terms, accumulator)
+        return seen.final, clipped
+    if blocks.hopes(given, terms, accumulator):
+        clipped = blocks.emulated(given, terms, accumulator)
+        return survivors.exact(given) if clipped.events.any() else clipped.values, clipped
+    final, outside = survivors.bounded(given, accumulator)
+    return final, survivors.emulated(given, terms, accumulator, final, outside)

@@ -101,7 +101,7 @@ class Meter:
         out: Array,
     ) -> None:  # fmt: skip
         seen, clipped = dots.measure(left, right, bias, terms, self.accumulator)
-        exact = _exact(left, right, bias) if self._formatted else seen.final
+        exact = exact_sums(left, right, bias) if self._formatted else seen.final
         if self.accumulator.overflow == "error" and clipped.events.any():
             raise self._overflow(seen.low, seen.high)
         changed = clipped.values is not exact
@@ -128,7 +128,8 @@ class Meter:
         )
 
 
-def _exact(left: Array, right: Array, bias: Array | None) -> Array:
+def exact_sums(left: Array, right: Array, bias: Array | None) -> Array:
+    """The sums of exact products, int64, in no accumulator at all."""
     made = np.empty((len(left), right.shape[1]), np.int64)
     integers(left, right, made)
     return made if bias is None else made + bias[:, None]

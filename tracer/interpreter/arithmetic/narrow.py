@@ -77,11 +77,14 @@ class Narrowing:
             for name in ("dense", "staged", "tally"):
                 loaded(name)
 
-    def renew(self, bits: Mapping[str, int]) -> None:
-        """Begin the statistics again, with other widths for the nodes that `bits` names."""
+    def renew(self, bits: Mapping[str, int], kind: type[Meter] = Meter) -> None:
+        """Begin the statistics again, with other widths for the nodes that `bits` names.
+
+        `kind` is what measures from now on.
+        """
         for key, meter in self._meters.items():
             accumulator = replace(meter.accumulator, bits=bits.get(key, meter.accumulator.bits))
-            self._meters[key] = Meter(accumulator, meter.keeping)
+            self._meters[key] = kind(accumulator, meter.keeping)
 
     def accumulations(self) -> Mapping[str, Accumulation]:
         """By node key, in the order of the model; nodes that have not run are left out."""

@@ -42,6 +42,11 @@ def bounded(given: Operands, accumulator: Accumulator) -> tuple[Array, Array]:
     return final, outside
 
 
+def exact(given: Operands) -> Array:
+    """The sums that nothing limits, int64."""
+    return _product(given) + given.bias
+
+
 def kept(final: Array) -> Clipped:
     """The clipped sums where none overflows: `final` themselves."""
     return Clipped(final, np.broadcast_to(np.int64(0), final.shape))

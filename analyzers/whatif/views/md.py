@@ -1,0 +1,16 @@
+"""`.md`: the page for a README or an issue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analyzers.views._page import markdown
+from analyzers.whatif.views._pages import page
+
+if TYPE_CHECKING:
+    from tracer.whatif.result import WhatIf
+
+
+def render(result: WhatIf) -> bytes:
+    """GitHub-flavoured Markdown, UTF-8."""
+    return markdown(page(result), None)

@@ -1,0 +1,15 @@
+"""`.png`: score and energy by width, partial sums, the Pareto front (needs the `plots` extra)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analyzers.whatif.views import _picture
+
+if TYPE_CHECKING:
+    from tracer.whatif.result import WhatIf
+
+
+def render(result: WhatIf) -> bytes:
+    """Raises UsageError where matplotlib is not installed."""
+    return _picture.draw(result, "png")

@@ -1,0 +1,97 @@
+"""The Python door to what-ifs: a network in accumulators of other widths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracer import environment
+from tracer.api import Progress, Source, open_model
+from tracer.inputs.datasets import open_dataset
+from tracer.trace import ModelInfo
+from tracer.whatif import options as asked
+from tracer.whatif.options import Options
+from tracer.whatif.result import Judgement, Priced, WhatIf
+
+if TYPE_CHECKING:
+    from tracer.exploring.task import Explored, Task
+    from tracer.limits import Limits
+    from tracer.whatif.journal import Journal
+
+
+def what_if(
+    model: Source,
+    accumulator: str | Sequence[int],
+    data: str | Path,
+    options: Options | None = None,
+    *,
+    trace: str | Path | None = None,
+    force: bool = False,
+    folder: str | Path = "data",
+    threads: int = 0,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+) -> WhatIf:
+    """Try `model` in accumulators of the widths `12:32` or `12,14,16`, on the data set `data`.
+
+    A float model is quantised first, with the ranges that its training data show, unless `options`
+    say which fixed-point numbers it becomes. With `trace` every evaluation is in that file as soon
+    as it is made; what is there already is not made again, but for the first pass over the data.
+    Raises the errors of `tracer.errors`; a `trace` of something else is kept unless `force`.
+    """
+    from analyzers import energy
+    from tracer.exploring import graphs, identity, judging
+    from tracer.exploring.task import Task, explore
+
+    options = options or Options()
+    widths = asked.widths(accumulator)
+    kinds = tuple(options.accumulators(widths[-1]))
+    tuple(options.accumulators(widths[0]))  # the narrowest, too, has to be one
+    loaded = open_model(model)
+    dataset = open_dataset(data, loaded, limit=options.limit, folder=Path(folder))
+    metric = judging.metric(loaded, dataset, options.metric)
+    task = Task(dataset, metric, energy.find(options.energy), options, widths, threads, limits)
+    found = graphs.graphs(loaded, dataset, options, Path(folder), progress)
+    about = identity.identity(loaded, dataset, metric, options, found.notes)
+    with ExitStack() as stack:
+        journal = None if trace is None else _opened(stack, Path(trace), about, force)
+        made = explore(task, found.graphs, kinds, journal, progress)
+        notes = tuple(dict.fromkeys((*found.notes, *made.notes)))
+        result = WhatIf(
+            model=ModelInfo.of(loaded),
+            environment=environment.observe(),
+            settings={**about, **_settings(options), "data": dataset.name, "widths": list(widths)},
+            judgement=_judgement(task),
+            priced=_priced(task, made),
+            variants=made.variants,
+            notes=notes,
+        )
+        if journal is not None:
+            journal.finish(result)
+    return result
+
+
+def _opened(stack: ExitStack, path: Path, about: dict[str, str], force: bool) -> Journal:
+    from tracer.whatif.journal import Journal
+
+    journal = Journal(path, about, force)
+    stack.callback(journal.close)
+    return journal
+
+
+def _settings(options: Options) -> dict[str, Any]:
+    values = {each.name: getattr(options, each.name) for each in fields(options)}
+    return {n: list(v) if isinstance(v, tuple) else v for n, v in values.items()}
+
+
+def _judgement(task: Task) -> Judgement:
+    metric = task.metric
+    return Judgement(metric.name, metric.unit, metric.higher_is_better, float(task.options.budget))
+
+
+def _priced(task: Task, made: Explored) -> Priced:
+    energy = task.energy
+    return Priced(energy.name, energy.unit, energy.source, made.convention)
