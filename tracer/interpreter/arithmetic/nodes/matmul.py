@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -101,7 +102,7 @@ def summed(meter: Meter, a: Integers, b: Integers, bias: Array | None) -> Array:
     meter.begin(Reduction(columns, terms, (a.low, a.high), (b.low, b.high), stored, bias))
     product = meter.product(slice(0, columns), bias, terms)
     if right.ndim == 2:
-        out = _times(left.reshape(-1, depth), right, product)
+        out = _times(left.reshape(math.prod(left.shape[:-1]), depth), right, product)
         out = out.reshape(*left.shape[:-1], columns)
     else:
         out = _stacked(left, right, product)
