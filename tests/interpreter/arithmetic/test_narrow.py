@@ -15,7 +15,7 @@ from tracer.errors import InputError, ModelError, UsageError
 from tracer.interpreter.arithmetic.accumulator import Accumulator
 from tracer.interpreter.arithmetic.fixed_point import FixedPoint, Formats
 from tracer.interpreter.arithmetic.narrow import Narrowing
-from tracer.interpreter.arithmetic.orders import named
+from tracer.interpreter.arithmetic.orders import Terms, named
 from tracer.interpreter.arithmetic.policy import Policy
 from tracer.interpreter.arithmetic.policy_text import read
 from tracer.interpreter.interpreter import Interpreter
@@ -527,3 +527,8 @@ def test_a_sum_of_nothing_is_0(order):
     np.testing.assert_array_equal(made, np.zeros((2, 3)))
     (found,) = narrowing.accumulations().values()
     assert (found.guaranteed, found.datatype) == (2, 2)
+
+
+@pytest.mark.parametrize(("order", "shape"), [("chunked", (1, 3)), ("lanes", (3, 1))])
+def test_a_size_beyond_the_terms_takes_no_memory(order, shape):
+    assert named(f"{order}(999999999)").stages(Terms(3))[0].groups.shape == shape
