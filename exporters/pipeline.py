@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _COMPARED = 2**16
 """Number of the draw to compare on, of which no tracing has seen a value."""
-_DTYPES = ("bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
 
 
 def converted(
@@ -77,10 +76,7 @@ def _check_request(inputs: Sequence[InputSpec], options: ExportOptions) -> None:
             f"The newest is {newest}.",
         )
     for spec in inputs:
-        if spec.dtype not in _DTYPES:
-            raise UsageError(f"no element type '{spec.dtype}'", f"There are {', '.join(_DTYPES)}.")
-        if any(size < 1 for size in spec.shape):
-            raise UsageError(f"{list(spec.shape)} is not a shape", "Every size is at least 1.")
+        spec.check()
 
 
 def _is_dynamic(proto: onnx.ModelProto) -> bool:

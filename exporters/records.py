@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Arrays: TypeAlias = "Sequence[NDArray[Any]]"
 BATCH = "batch"
 """Name of the dynamic first dimension in every exported model."""
+_DTYPES = ("bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,15 @@ class InputSpec:
 
     shape: tuple[int, ...]
     dtype: str = "float32"
+
+    def check(self) -> None:
+        """Raise UsageError for a type or a shape that no input can be drawn of."""
+        from tracer.errors import UsageError
+
+        if self.dtype not in _DTYPES:
+            raise UsageError(f"no element type '{self.dtype}'", f"There are {', '.join(_DTYPES)}.")
+        if any(size < 1 for size in self.shape):
+            raise UsageError(f"{list(self.shape)} is not a shape", "Every size is at least 1.")
 
     def with_batch(self, batch: int) -> InputSpec:
         """The same input for another batch; a scalar stays as it is."""

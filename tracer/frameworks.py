@@ -143,7 +143,10 @@ def _inputs(loaded: _Loaded, shapes: Any, dtypes: str | Sequence[str]) -> tuple[
             f"the shape of the input of {loaded.target} is not known",
             "Give it with the batch first: --input-shape 1,3,32,32.",
         )
-    return input_specs(shapes, dtypes)
+    specs = input_specs(shapes, dtypes)
+    for spec in specs:
+        spec.check()
+    return specs
 
 
 def _batches(batch: int | Sequence[int] | None) -> Sequence[int | None]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from exporters import ExportOptions, export, pipeline, registry
-from exporters.records import Conversion, InputSpec, draw
+from exporters.records import _DTYPES, Conversion, InputSpec, draw
 from exporters.writing import write
 from tracer import loading
 from tracer.errors import InputError, LimitError, ThresholdError, UsageError
@@ -131,7 +131,7 @@ def test_every_framework_has_an_exporter_of_its_name():
     assert [exporter.name for exporter in registry.exporters_known()] == ["chainer", "torch"]
 
 
-@pytest.mark.parametrize("dtype", pipeline._DTYPES)
+@pytest.mark.parametrize("dtype", _DTYPES)
 def test_random_inputs_suit_their_type(dtype):
     values = InputSpec((50, 4), dtype).draw(np.random.default_rng(0))
     assert (values.dtype, values.shape) == (np.dtype(dtype), (50, 4))

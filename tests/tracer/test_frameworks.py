@@ -127,6 +127,16 @@ BAD = {
     "no name": ([TORCH], 2, "names no model"),
     "no shape": ([f"{TORCH}:Flat"], 2, "--input-shape"),
     "a wrong shape": ([f"{TORCH}:Toy", "--input-shape", "1,3,6,6"], 3, "Toy does not run on"),
+    "a letter in a shape": ([f"{TORCH}:Flat", "--input-shape", "1,3,x"], 2, "1,3,x is not a shape"),
+    "a size of 0": ([f"{TORCH}:Flat", "--input-shape", "0,5"], 2, "[0, 5] is not a shape"),
+    "a type that is none": (
+        [f"{TORCH}:Flat", "--input-shape", "2,5", "--input-dtype", "float33"],
+        2, "no element type 'float33'",
+    ),
+    "a backward pass that fails": (
+        [f"{TORCH}:Overwriting", "--backward"], 3, "Overwriting does not run on float32",
+    ),
+    "a model that exits": ([f"{TORCH}:Exiting"], 3, "Exiting ends the program"),
     "a loss that does not suit": (
         [f"{TORCH}:Flat", "--input-shape", "2,5", "--backward", "--loss", "cross-entropy"],
         2, "cross-entropy needs an output [N, classes, …]",

@@ -257,7 +257,8 @@ def viewing(command: Callable[..., None]) -> Callable[..., None]:
 def shape(text: str) -> tuple[int, ...]:
     """The sizes of `1,3,32,32`. Raises UsageError for what is none."""
     try:
-        return tuple(int(size) for size in text.replace("x", ",").split(",") if size)
+        sizes = text.replace("x", ",").removesuffix(",")
+        return tuple(int(size) for size in sizes.split(",")) if sizes else ()
     except ValueError as error:
         raise UsageError(
             f"--input-shape {text} is not a shape", "Give sizes with the batch first: 1,3,32,32."

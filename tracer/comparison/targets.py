@@ -183,8 +183,8 @@ def parse(text: str) -> Recorded | Target:
             f"{text}: there is no optimization '{level}'",
             f"The levels are {', '.join(OPTIMIZATIONS)}.",
         )
-    if not Path(place).exists():
-        raise InputError(f"{place}: no such file", _FORMS)
+    if not place or not Path(place).exists():
+        raise InputError(f"{place or repr(text)}: no such file", _FORMS)
     model = api.open_model(place)
     if executor == INTERPRETER:
         return OnInterpreter(text, model, Path(place))

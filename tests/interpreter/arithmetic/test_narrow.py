@@ -11,11 +11,11 @@ import pytest
 from onnx import numpy_helper
 
 from tracer import loading
-from tracer.errors import ModelError, UsageError
+from tracer.errors import InputError, ModelError, UsageError
 from tracer.interpreter.arithmetic.accumulator import Accumulator
 from tracer.interpreter.arithmetic.fixed_point import FixedPoint, Formats
 from tracer.interpreter.arithmetic.narrow import Narrowing
-from tracer.interpreter.arithmetic.orders import named
+from tracer.interpreter.arithmetic.orders import Terms, named
 from tracer.interpreter.arithmetic.policy import Policy
 from tracer.interpreter.arithmetic.policy_text import read
 from tracer.interpreter.interpreter import Interpreter
@@ -427,3 +427,114 @@ def test_what_pairs_lose_counts_as_an_error_but_not_as_an_event():
     assert found.tally.saturation_events.sum() == 0
     assert found.tally.outputs_changed.sum() == 1
     assert found.tally.max_abs_error.max() == 2 * (64770 - 32767)
+
+
+def test_a_zero_point_that_is_computed_may_be_another_next_time():
+    proto = model(
+        """(float[r,8] x) => (int32[r,c] y) {
+          q, s, z = DynamicQuantizeLinear (x)
+          y = MatMulInteger (q, w, z)
+        }""",
+        w=np.array([[127] * 3, [-128] * 3] * 4, np.int8),
+    )  # fmt: skip
+    loaded = loading.from_proto(proto)
+    for feeds in itertools.permutations([np.full(8, 5.0), np.full(8, -5.0), np.eye(8)[0]]):
+        narrowing = Narrowing(loaded, read("20"))
+        interpreter = Interpreter(loaded, around=narrowing.kernel)
+        for x in feeds:
+            interpreter.run(None, {"x": x.astype(np.float32)[None]})
+        (found,) = narrowing.accumulations().values()
+        assert found.guaranteed == 19  # 4 · 255 · 255 needs 18 bits and a sign: 260,100 < 2^18
+        assert found.guaranteed >= found.tally.bits_observed.max()
+
+
+@pytest.mark.parametrize(("pads", "more"), [([0, 0], [1, 0]), ([0, 1], [0, 0]), ([0, 0], [0, 1])])
+def test_transposed_convolution_that_does_not_end_with_its_input(pads, more):
+    w, x = int8(2, 3, 1, 1), int8(2, 2, 4, 3)
+    proto = model(
+        f"""(int8[2,2,4,3] x) => (float[a,b,c,d] y) {{
+          xd = DequantizeLinear (x, s, z)
+          wd = DequantizeLinear (w, s)
+          y = ConvTranspose <strides=[2,2], pads={[0, 0, *pads]}, output_padding={more}> (xd, wd)
+        }}""",
+        w=w, s=np.float32(0.5), z=np.int8(0),
+    )  # fmt: skip
+    whole = plain(proto, x)
+    made, _ = narrowed(proto, read("10", None, Accumulator(10, "error")), np.zeros_like(x))
+    assert made.shape == whole.shape
+    integers = (whole / 0.25).astype(np.int64)
+    made, narrowing = narrowed(proto, read("60"), x)
+    np.testing.assert_array_equal(made, whole)
+    (found,) = narrowing.accumulations().values()
+    extremes = found.tally.final_min.min(), found.tally.final_max.max()
+    assert extremes == (integers.min(), integers.max())
+
+
+@pytest.mark.parametrize(("zero", "fit"), [(np.uint8(9), True), (np.int16(0), False)])
+def test_integers_that_float16_cannot_tell_apart_are_refused(zero, fit):
+    limits = np.iinfo(zero.dtype)
+    x = np.arange(limits.min, limits.max + 1, dtype=np.int64)
+    proto = model(
+        f"({zero.dtype}[{x.size}] x) => (float16[a] y)"
+        " { xd = DequantizeLinear (x, s, z) y = Add (xd, xd) }",
+        s=np.float16(0.0371), z=zero,
+    )  # fmt: skip
+    if not fit:
+        with pytest.raises(ModelError, match="11 bits of precision"):
+            Narrowing(loading.from_proto(proto), read("20"))
+        return
+    _, narrowing = narrowed(proto, read("20"), x.astype(zero.dtype))
+    (found,) = narrowing.accumulations().values()
+    seen = int(found.tally.final_min.min()), int(found.tally.final_max.max())
+    assert seen == (2 * (limits.min - int(zero)), 2 * (limits.max - int(zero)))
+
+
+@pytest.mark.parametrize(
+    ("quantise", "low", "high"),
+    [("QuantizeLinear", 0, 255), ("QuantizeLinear <output_dtype = 5>", -(1 << 15), (1 << 15) - 1)],
+)
+def test_the_type_of_a_tensor_without_zero_point(quantise, low, high):
+    proto = model(
+        f"(float[4] x) => (float[4] y) {{ q = {quantise} (x, s)"
+        " d = DequantizeLinear (q, s) y = Add (d, d) }",
+        s=np.float32(0.5),
+    )  # fmt: skip
+    proto.opset_import[0].version = 21
+    _, narrowing = narrowed(proto, read("20"), np.array([-1e9, -1, 1, 1e9], np.float32))
+    (found,) = narrowing.accumulations().values()
+    assert (found.tally.final_min.min(), found.tally.final_max.max()) == (2 * low, 2 * high)
+    assert found.guaranteed == found.tally.bits_observed.max()
+
+
+def test_an_input_without_zero_point_has_the_type_it_is_declared_with():
+    proto = model(
+        "(int8[4] x) => (float[4] y) { d = DequantizeLinear (x, s) y = Add (d, d) }",
+        s=np.float32(0.5),
+    )  # fmt: skip
+    made, _ = narrowed(proto, read("8"), np.array([-128, -1, 1, 127], np.int8))
+    np.testing.assert_array_equal(made, np.float32([-64, -1, 1, 63.5]))
+
+
+@pytest.mark.parametrize("bias", [np.nan, np.inf, 1e30])
+def test_a_bias_beyond_fixed_point_is_named(bias):
+    proto = model("(float[1,2] x) => (float[1,1] y) { y = Gemm (x, w, b) }",
+                  w=np.ones((2, 1), np.float32), b=np.full(1, bias, np.float32))  # fmt: skip
+    with pytest.raises(InputError, match=r"Gemm_0.*a bias from .* has no fixed-point number"):
+        narrowed(proto, read("16", fixed="8:4"), np.ones((1, 2), np.float32))
+
+
+@pytest.mark.parametrize(
+    "order", ["sequential", "channelwise", "tree", "chunked(3)", "lanes(4)", "sorted", "maddubs"]
+)
+def test_a_sum_of_nothing_is_0(order):
+    proto = model("(uint8[r,k] a, int8[k,c] b) => (int32[r,c] y) { y = MatMulInteger (a, b) }")
+    policy = Policy.of(Accumulator(8, order=named(order)))
+    made, narrowing = narrowed(proto, policy, uint8(2, 0), int8(0, 3))
+    np.testing.assert_array_equal(made, np.zeros((2, 3)))
+    (found,) = narrowing.accumulations().values()
+    assert (found.guaranteed, found.datatype) == (2, 2)
+
+
+@pytest.mark.parametrize(("order", "shape"), [("chunked", (1, 3)), ("lanes", (3, 1))])
+def test_a_size_beyond_the_terms_takes_no_memory(order, shape):
+    assert named(f"{order}(999999999)").stages(Terms(3))[0].groups.shape == shape

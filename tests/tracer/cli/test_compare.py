@@ -131,6 +131,7 @@ def test_networks_with_nothing_in_common(model, capfd, tmp_path):
         (["{m}", "{m}", "--fail-above", "-5%"], 2, "not a percentage"),
         (["{m}", "{m}", "--batch", "1,2", "--fail-above", "5%"], 2, "Give one --batch"),
         (["{m}", "none.trace"], 3, "no such trace"),
+        (["{m}", ""], 3, "'': no such file"),
         (["{m}", "{m}@tpu"], 2, "no executor 'tpu'"),
         (["{m}", "{m}", "-o", "c.trace"], 2, "names no format"),
         (["{m}", "{m}", "--rounds", "1"], 2, "--rounds"),

@@ -1,5 +1,7 @@
 """Small networks whose operators are known."""
 
+import sys
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -50,3 +52,18 @@ class Flat(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[N, 5] to [N]."""
         return self.fc(x).squeeze(1)
+
+
+class Overwriting(Toy):
+    """Changes in place what its backward pass needs."""
+
+    def forward(self, x):
+        made = super().forward(x).exp()
+        twice = made * 2
+        made.add_(1)
+        return twice + made
+
+
+class Exiting(Toy):
+    def forward(self, x):
+        sys.exit(7)

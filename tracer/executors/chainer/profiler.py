@@ -53,6 +53,9 @@ def profile(
         with failing_clearly(model, arrays):
             outputs = model(*(array.copy() for array in arrays))
         loss = objective.loss_for(outputs, options)
+        if loss is not None:
+            with failing_clearly(model, arrays):
+                loss(outputs).backward()
         del outputs
         step = _Step(model, arrays, loss, objective.optimizer_for(model, options))
         for _ in range(options.warmup):

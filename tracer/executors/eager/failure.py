@@ -20,6 +20,11 @@ def failing_clearly(model: object, inputs: Sequence[Any]) -> Iterator[None]:
         yield
     except TracerError:  # a model may speak for itself
         raise
+    except SystemExit as error:
+        raise InputError(
+            f"{type(model).__name__} ends the program (sys.exit) when it is run on {shapes}",
+            "Take that out of its code.",
+        ) from error
     except Exception as error:  # whatever the model's own code raises
         if isinstance(error, MemoryError) or any(t in str(error) for t in _OUT_OF_MEMORY):
             what = f"there is not the memory to run {type(model).__name__} on {shapes}"

@@ -85,6 +85,9 @@ def _step(
     with failing_clearly(model, inputs), torch.set_grad_enabled(options.backward):
         outputs = run(*inputs)
     loss = objective.loss_for(outputs, options)
+    if loss is not None:
+        with failing_clearly(model, inputs):
+            loss(outputs).backward()  # type: ignore[no-untyped-call]
     optimizer = objective.optimizer_for(model, options)
     return Step(run, inputs, tuple(model.parameters()), options.device, loss, optimizer)
 

@@ -204,6 +204,8 @@ def _anyhow(products: Interval, bias: Interval) -> Interval:
 
 def _along(products: Interval, bias: Interval, terms: Terms, accumulator: Accumulator) -> Interval:
     """All partial sums in the accumulator's order."""
+    if not terms.count:
+        return _with_zero(bias)
     nothing = Interval(np.zeros_like(bias.low), np.zeros_like(bias.high))
     first = accumulator.bias == "first"
     start = bias if first else nothing

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tracer.errors import ModelError
+from tracer.errors import InputError, ModelError
 from tracer.interpreter.arithmetic.fixed_point import FixedPoint, Formats
 from tracer.interpreter.arithmetic.units import Unit, Units, integer_range
 from tracer.interpreter.values import Array, Value
@@ -16,6 +16,11 @@ from tracer.model import Node
 
 _RTOL = 1e-5
 """How far a bias's float32 scale may be from the product of two."""
+
+_LARGEST_BIAS = 2.0**62
+"""Sums of magnitudes stay below it."""
+_TO_ZERO_POINT = 2
+"""Inputs from a quantised tensor to its zero point: a scale lies between, or the other operand."""
 
 
 class UnfitError(Exception):
@@ -142,7 +147,7 @@ class Site:
             return Shift()
         value = inputs[index]
         if self.formats is not None:
-            return Shift(np.rint(value.astype(np.float64) / step).astype(np.int64))
+            return Shift(_whole_steps(value, step))
         name, scope = self.node.inputs[index], self.node.scope
         unit = self.units.of(name, scope)
         if unit is None or not np.allclose(unit.scale.reshape(-1), step.reshape(-1), _RTOL, 0):
@@ -152,13 +157,22 @@ class Site:
         return Shift(exact.astype(np.int64).reshape(value.shape))
 
     def centred(self, index: int, tensor: Array, values: Array, zero: Array | None) -> Integers:
-        """The quantised `tensor` at `index`, whose zero point is taken off in `values`."""
-        low, high = integer_range(tensor.dtype)
-        around = (0, 0) if zero is None or not zero.size else (int(zero.min()), int(zero.max()))
-        one = around[0] if around[0] == around[1] else None
-        return Integers(
-            narrow(values), low - around[1], high - around[0], self.constant(index), one
-        )
+        """The quantised `tensor` at `index`, whose zero point is taken off in `values`.
+
+        The zero point is the input two places on, as in all operators that have one. One that is
+        computed may be another in the next run, anything that its type holds.
+        """
+        least, most = integer_range(tensor.dtype)
+        low, high, constant = least, most, self.constant(index)
+        if zero is not None and zero.size:
+            fixed = self.constant(index + _TO_ZERO_POINT)
+            low -= int(zero.max()) if fixed else most
+            high -= int(zero.min()) if fixed else least
+            constant = constant and fixed
+        if zero is None or not zero.size:
+            return Integers(narrow(values), low, high, constant)
+        one = int(zero.min()) if zero.min() == zero.max() else None
+        return Integers(narrow(values), low, high, constant, one)
 
     def _operand(self, index: int, format_: FixedPoint | None) -> Operand:
         constant = self.constant(index)
@@ -168,12 +182,24 @@ class Site:
         unit = self.units.of(name, scope)
         if unit is None:
             raise UnfitError(f"'{name}' is not integers times a scale")
-        if not unit.recoverable:
-            raise UnfitError(
-                f"'{name}' has integers from {unit.low} to {unit.high}, beyond float32"
-            )
         stored = self.units.stored_integers(name, scope)
+        if stored is None and not unit.recoverable:
+            raise UnfitError(
+                f"'{name}' has integers from {unit.low} to {unit.high}, "
+                f"more than floats of {unit.precision} bits of precision tell apart"
+            )
         return Quantized(unit, constant, None if stored is None else narrow(stored))
+
+
+def _whole_steps(bias: Array, step: Array) -> Array:
+    """The nearest multiples of the step, int64. Raises InputError for what has none in 62 bits."""
+    steps = np.rint(bias.astype(np.float64) / step)
+    if not (np.abs(steps) < _LARGEST_BIAS).all():
+        raise InputError(
+            f"a bias from {bias.min()} to {bias.max()} has no fixed-point number",
+            f"It is summed in steps of {float(step)}: look where it comes from.",
+        )
+    return steps.astype(np.int64)
 
 
 def narrow(integers: Array) -> Array:

@@ -24,29 +24,34 @@ from tracer.model import Model, Node, Scope
 if TYPE_CHECKING:
     import onnx
 
-_EXACT = 1 << 20
-"""Integers up to here survive a multiplication by a float32 scale and the division by it."""
+_SPARE = 2
+"""Bits of a float's precision that an integer leaves free if it is to survive a scale."""
+_MOST_PRECISE = 22
+"""Bits of precision relied on: integers are recovered in float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
     """A tensor is an integer tensor, of values from `low` to `high`, times `scale`.
 
-    `scale`, float32, is one number, or one for each slice of `axis`; `rank` is how many axes
-    there are, if the graph tells. `zero` is the zero point, None where it is not one number.
+    `scale`, float32, is one number, or one for each slice of `axis`; `precision` are the
+    significant bits of the float type of the tensor; `rank` is how many axes there are, if the
+    graph tells. `zero` is the zero point, None where it is not one number.
     """
 
     scale: Array
     axis: int
     low: int
     high: int
+    precision: int
     rank: int | None = None
     zero: int | None = 0
 
     @property
     def recoverable(self) -> bool:
-        """Whether float32 values tell their integers exactly."""
-        return self.low >= -_EXACT and self.high <= _EXACT
+        """Whether the tensor's values tell their integers exactly, divided by the scale."""
+        exact = 1 << (min(self.precision, _MOST_PRECISE) - _SPARE)
+        return self.low >= -exact and self.high <= exact
 
     def along(self, axis: int) -> bool:
         """Whether `axis` is the one that the scale varies along."""
@@ -141,17 +146,17 @@ class Units:
         zero = self._zero_point(node)
         alike = zero is None or zero.min() == zero.max()
         one = (0 if zero is None else int(zero.flat[0])) if alike else None
-        return Unit(scale.astype(np.float32), _axis(node), *limits, rank, one)
+        precision = _precision(scale.dtype)
+        return Unit(scale.astype(np.float32), _axis(node), *limits, precision, rank, one)
 
     def _limits(self, node: Node) -> tuple[int, int] | None:
         """The least and the greatest integer after the zero point is taken off."""
-        stored = self._tensor(node.inputs[0], node.scope)
         zero = None
         if len(node.inputs) > 2 and node.inputs[2]:
             zero = self.value(node.inputs[2], node.scope)
             if zero is None:
                 return None
-        dtype = zero.dtype if zero is not None else _dtype(stored, self._made_by(node))
+        dtype = self._type(node.inputs[0], node.scope) if zero is None else zero.dtype
         if dtype is None:
             return None
         low, high = integer_range(dtype)
@@ -162,7 +167,7 @@ class Units:
 
     def _clipped(self, node: Node) -> tuple[float, float]:
         """Where a Clip before QuantizeLinear ends the integers, the zero point taken off."""
-        quantizer = self._made_by(node)
+        quantizer = self._maker(node.inputs[0], node.scope)
         if quantizer is None or quantizer.op_type != "QuantizeLinear":
             return -math.inf, math.inf
         clip = self._maker(quantizer.inputs[0], quantizer.scope)
@@ -176,8 +181,16 @@ class Units:
                 ends[end] = int(np.rint(bound.reshape(()) / scale.reshape(())))
         return ends[0], ends[1]
 
-    def _made_by(self, node: Node) -> Node | None:
-        return self._maker(node.inputs[0], node.scope)
+    def _type(self, name: str, scope: Scope) -> Any:
+        """The type of a quantised tensor: as stored or declared, else QuantizeLinear's own."""
+        import onnx
+
+        stored = self._tensor(name, scope)
+        if stored is not None:
+            return values.from_tensor(stored).dtype
+        maker = self._maker(name, scope)
+        kind = _declared(name, scope) if maker is None else _quantizers_own(maker)
+        return onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else None
 
 
 def integer_range(dtype: Any) -> tuple[int, int]:
@@ -188,12 +201,28 @@ def integer_range(dtype: Any) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def _dtype(stored: Any, maker: Node | None) -> Any:
-    """The type of a quantised tensor without zero point: as stored, else QuantizeLinear's own."""
-    if stored is not None:
-        return values.from_tensor(stored).dtype
-    quantized = maker is not None and maker.op_type == "QuantizeLinear" and len(maker.inputs) < 3
-    return np.dtype(np.uint8) if quantized else None
+def _precision(dtype: Any) -> int:
+    """Significant bits of a float type, the one in front of the point too."""
+    import ml_dtypes
+
+    info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return int(info.nmant) + 1
+
+
+def _declared(name: str, scope: Scope) -> int:
+    """The ONNX type of the nearest graph input of this name; 0 if there is none."""
+    inputs = (value for around in scope.outward() for value in around.graph.input)
+    return next((v.type.tensor_type.elem_type for v in inputs if v.name == name), 0)
+
+
+def _quantizers_own(node: Node) -> int:
+    """The ONNX type that QuantizeLinear without zero point makes; 0 for another node."""
+    import onnx
+
+    if node.op_type != "QuantizeLinear" or len(node.inputs) > 2:
+        return 0
+    asked = next((a.i for a in node.proto.attribute if a.name == "output_dtype"), 0)
+    return asked or onnx.TensorProto.UINT8
 
 
 def _axis(node: Node) -> int:

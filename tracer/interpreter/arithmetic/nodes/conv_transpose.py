@@ -61,5 +61,7 @@ def _spread(x: Array, kernel: Sequence[int], options: Mapping[str, Any]) -> tupl
     spread[:, :, *(slice(None, None, step) for step in steps)] = x
     reach = [(k - 1) * d for k, d in zip(kernel, wide, strict=True)]
     pads = tuple(r - b for r, b in zip(reach, before, strict=True))
-    # Zeros stand between and around the input: `after` says that there are some.
-    return spread, Window(tuple(kernel), (1,) * rank, tuple(wide), pads, tuple(reach), tuple(size))
+    ends = (s + b - n for s, b, n in zip(size, before, shape[2:], strict=True))
+    # Zeros stand between the elements, too: `after` says that there are some.
+    after = tuple(end or r for end, r in zip(ends, reach, strict=True))
+    return spread, Window(tuple(kernel), (1,) * rank, tuple(wide), pads, after, tuple(size))

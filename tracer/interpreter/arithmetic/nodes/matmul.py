@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -137,7 +138,7 @@ def _product(a: Integers, b: Integers, product: Product) -> Array:
     left = a.values[None] if a.values.ndim == 1 else a.values
     right = b.values[:, None] if b.values.ndim == 1 else b.values
     if right.ndim == 2:
-        out = _times(left.reshape(-1, len(right)), right, product)
+        out = _times(left.reshape(math.prod(left.shape[:-1]), len(right)), right, product)
         out = out.reshape(*left.shape[:-1], right.shape[1])
     else:
         out = _stacked(left, right, product)

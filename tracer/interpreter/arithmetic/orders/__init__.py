@@ -100,7 +100,11 @@ def named(spelling: str) -> Order:
 
 
 def rows_of(count: int, length: int) -> Array:
-    """`count` positions cut into rows of `length`, the last one filled with -1."""
+    """`count` positions cut into rows of `length`, the last one filled with -1.
+
+    Where there are fewer, the one row is no longer than they are.
+    """
+    length = min(length, max(count, 1))
     rows = np.full(-(-count // length) * length, -1, np.intp)
     rows[:count] = np.arange(count)
     return rows.reshape(-1, length)

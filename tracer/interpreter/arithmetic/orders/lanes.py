@@ -18,5 +18,5 @@ class Lanes(Order):
 
     def stages(self, terms: Terms) -> tuple[Stage, ...]:
         """The lanes, and all of them."""
-        lanes = Stage(rows_of(terms.count, self.size).T[: max(terms.count, 1)])
+        lanes = Stage(rows_of(terms.count, self.size).T)
         return lanes, whole(len(lanes.groups))
