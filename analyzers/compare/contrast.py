@@ -81,8 +81,11 @@ def contrast(first: Sample, second: Sample) -> Contrast:
     if min(first.dof, second.dof) < 1:
         return Contrast(ratio, math.nan, math.nan, math.nan)
     aa, ab, bb, dof = _spread(first, second, ratio)
+    difference, variance = second.mean - first.mean, aa - 2 * ab + bb
+    if variance <= 0:  # a clock of whole µs did not move: nobody knows how sure that is
+        return Contrast(ratio, math.nan, math.nan, math.nan)
     low, high = _fieller(first.mean, second.mean, (aa, ab, bb), student.critical(LEVEL, dof))
-    return Contrast(ratio, low, high, _p(second.mean - first.mean, aa - 2 * ab + bb, dof))
+    return Contrast(ratio, low, high, student.two_sided(difference / math.sqrt(variance), dof))
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -127,12 +130,6 @@ def _fieller(
         return math.nan, math.nan
     root = math.sqrt(max(middle * middle - square * rest, 0.0))
     return max((middle - root) / square, 0.0), (middle + root) / square
-
-
-def _p(difference: float, variance: float, dof: int) -> float:
-    if variance > 0:
-        return student.two_sided(difference / math.sqrt(variance), dof)
-    return 1.0 if difference == 0 else 0.0
 
 
 def _variance_of_mean(a: FloatArray, b: FloatArray) -> float:

@@ -201,8 +201,11 @@ def _needed(meter: Meter) -> int:
 
 def _add(totals: dict[str, Tally], meters: Mapping[str, Meter]) -> None:
     for key, meter in meters.items():
-        if meter.tally is not None and key in totals:
-            totals[key].merge(meter.tally)
+        known = totals.get(key)
+        if meter.tally is not None and known is not None:
+            alike = len(known.outputs) == len(meter.tally.outputs)
+            totals[key] = known if alike else known.folded()
+            totals[key].merge(meter.tally if alike else meter.tally.folded())
         elif meter.tally is not None:
             totals[key] = meter.tally
 

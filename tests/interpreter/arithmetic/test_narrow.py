@@ -538,3 +538,37 @@ def test_a_sum_of_nothing_is_0(order):
 @pytest.mark.parametrize(("order", "shape"), [("chunked", (1, 3)), ("lanes", (3, 1))])
 def test_a_size_beyond_the_terms_takes_no_memory(order, shape):
     assert named(f"{order}(999999999)").stages(Terms(3))[0].groups.shape == shape
+
+
+POOL = """(int8[1,2,H,W] x) => (float[1,2,1,1] y) {
+  xd = DequantizeLinear (x, s, z)
+  y = GlobalAveragePool (xd)
+}"""
+
+
+def test_sizes_may_grow_from_run_to_run():
+    """A guarantee is for all that was summed, and not for what was summed first."""
+    loaded = loading.from_proto(model(POOL, s=np.float32(0.5), z=np.int8(0)))
+    narrowing = Narrowing(loaded, read("30"))
+    interpreter = Interpreter(loaded, around=narrowing.kernel)
+    for size in (2, 20):
+        interpreter.run(None, {"x": np.full((1, 2, size, size), -128, np.int8)})
+    (found,) = narrowing.accumulations().values()
+    assert found.tally.bits_observed.max() == (400 * 128 - 1).bit_length() + 1
+    assert found.guaranteed == found.datatype == found.tally.bits_observed.max()
+
+
+def test_channels_whose_number_changes_are_counted_as_one():
+    proto = model("(uint8[3,K] a, uint8[K,N] b) => (int32[r,c] y) { y = MatMulInteger (a, b) }")
+    loaded = loading.from_proto(proto)
+    narrowing = Narrowing(loaded, read("30"))
+    interpreter = Interpreter(loaded, around=narrowing.kernel)
+    sums = []
+    for depth, columns in ((4, 5), (4, 7), (6, 5), (2, 0)):
+        a, b = uint8(3, depth), uint8(depth, columns)
+        interpreter.run(None, {"a": a, "b": b})
+        sums += (a.astype(np.int64) @ b).ravel().tolist()
+    (found,) = narrowing.accumulations().values()
+    assert found.tally.outputs.tolist() == [len(sums)]
+    assert (found.tally.final_min.item(), found.tally.final_max.item()) == (min(sums), max(sums))
+    assert found.guaranteed == (6 * 255 * 255).bit_length() + 1

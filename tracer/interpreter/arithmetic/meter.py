@@ -17,6 +17,7 @@ from tracer.interpreter.arithmetic.bounds import (
     guaranteed_of_ranges,
 )
 from tracer.interpreter.arithmetic.orders import Terms
+from tracer.interpreter.arithmetic.sums import in_rows
 from tracer.interpreter.arithmetic.tally import Tally
 from tracer.interpreter.products import Product, integers
 from tracer.interpreter.values import Array
@@ -41,6 +42,11 @@ class Reduction:
     stored: Array | None = None
     bias: Array | None = None
     padded: bool = False
+
+    def like(self, other: Reduction) -> bool:
+        """Whether what bounds the sums is the same."""
+        mine, others = ((r.channels, r.terms, r.inputs, r.weights, r.padded) for r in (self, other))
+        return mine == others
 
     def bounds(self, accumulator: Accumulator) -> Bounds:
         """What the partial sums cannot leave, whatever the input."""
@@ -67,16 +73,22 @@ class Meter:
         self.accumulator = accumulator
         self.keeping = keeping
         self.tally: Tally | None = None
-        self.reduction: Reduction | None = None
+        self.reductions: list[Reduction] = []
         self._formatted = False
         self._lock = Lock()
 
     def begin(self, reduction: Reduction) -> None:
-        """Say what is about to be summed; it is the same kind in every run."""
+        """Say what is about to be summed; sizes may change from run to run.
+
+        Where the number of channels does they are no channels, and are counted as one.
+        """
         if self.tally is None:
             self.tally = Tally.empty(reduction.channels, self.accumulator)
-            self.reduction = reduction
             self._formatted = self.accumulator.formats(reduction.terms)
+        elif len(self.tally.outputs) not in (1, reduction.channels):
+            self.tally = self.tally.folded()
+        if not any(reduction.like(known) for known in self.reductions):
+            self.reductions.append(reduction)
 
     def product(self, channels: slice, bias: Array | None, terms: Terms) -> Product:
         """What multiplies `left` (M, K) with `right` (K, P) into `out` (M, P), int64.
@@ -112,9 +124,11 @@ class Meter:
             if changed:
                 np.copyto(out, clipped.values, where=clipped.values != exact)
         assert self.tally is not None
+        if len(self.tally.outputs) == 1:
+            channels = slice(0, 1)
         rows = channels.stop - channels.start
         narrow = clipped.reshaped(rows) if changed else None
-        part = self.tally.of(seen.reshaped(rows), narrow, exact.reshape(rows, -1))
+        part = self.tally.of(seen.reshaped(rows), narrow, in_rows(exact, rows))
         with self._lock:
             self.tally.take(channels, part)
 

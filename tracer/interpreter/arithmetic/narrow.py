@@ -154,15 +154,19 @@ def _replaced(outputs: Sequence[Value], sums: Sums) -> Sequence[Value]:
 
 
 def _accumulation(node: Node, meter: Meter) -> Accumulation:
-    assert meter.tally is not None and meter.reduction is not None
+    assert meter.tally is not None
     accumulator = meter.accumulator
-    bounds = meter.reduction.bounds(accumulator)
+    bounds = [reduction.bounds(accumulator) for reduction in meter.reductions]
+    widest = np.max([bound.bits.max() for bound in bounds])
+    channels = len(meter.tally.outputs)
+    alike = all(len(bound.bits) in (1, channels) for bound in bounds)
+    each = np.max(np.broadcast_arrays(*(bound.bits for bound in bounds)), 0) if alike else widest
     return Accumulation(
         node=node,
         accumulator=accumulator,
         tally=meter.tally,
-        guaranteed=int(bounds.bits.max()),
-        guaranteed_any_order=int(bounds.any_order_bits.max()),
-        guaranteed_channels=np.broadcast_to(bounds.bits, len(meter.tally.outputs)),
-        datatype=meter.reduction.datatype(accumulator),
+        guaranteed=int(widest),
+        guaranteed_any_order=int(max(bound.any_order_bits.max() for bound in bounds)),
+        guaranteed_channels=np.broadcast_to(each, channels),
+        datatype=max(reduction.datatype(accumulator) for reduction in meter.reductions),
     )

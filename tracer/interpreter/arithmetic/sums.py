@@ -21,7 +21,7 @@ class Excursions:
 
     def reshaped(self, rows: int) -> Excursions:
         """The same with so many rows."""
-        return Excursions(*(a.reshape(rows, -1) for a in (self.final, self.low, self.high)))
+        return Excursions(*(in_rows(a, rows) for a in (self.final, self.low, self.high)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,4 +33,9 @@ class Clipped:
 
     def reshaped(self, rows: int) -> Clipped:
         """The same with so many rows."""
-        return Clipped(self.values.reshape(rows, -1), self.events.reshape(rows, -1))
+        return Clipped(in_rows(self.values, rows), in_rows(self.events, rows))
+
+
+def in_rows(sums: Array, rows: int) -> Array:
+    """The sums in so many rows, of which there may be none."""
+    return sums.reshape(rows, sums.size // max(rows, 1))

@@ -181,6 +181,17 @@ class Tally:
             )
         self.take(slice(None), other)
 
+    def folded(self) -> Tally:
+        """All channels together, as one."""
+        whole = Tally.empty(1, self.accumulator)
+        for name, array in self.arrays().items():
+            if name.endswith("_histogram"):
+                getattr(whole, name)[:] = array
+            else:
+                getattr(whole, name)[0] = _JOIN.get(name, np.add).reduce(array, axis=0)
+        _carry(whole.error_sum)
+        return whole
+
     def overflow(self, bits: int) -> Overflow:
         """Who overflows in an accumulator of `bits` that is otherwise the same.
 
