@@ -20,7 +20,7 @@ def command(
     trace: Path,
     output: Output,
 ) -> None:
-    """Render TRACE, a .trace file that another command saved, `tracer whatif` among them.
+    """Render TRACE, a .trace file that another command saved.
 
     \b
     Examples:

@@ -87,7 +87,7 @@ def command(
     force: bool,
     **asked: Any,
 ) -> None:
-    """Say how MODEL would do in narrower accumulators, and which widths are enough.
+    """Find how narrow the accumulators of MODEL could be.
 
     A is the least width at which nothing overflows on the data, B the least within the budget, C
     widths for each node that take less energy than B within the same budget.

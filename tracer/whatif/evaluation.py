@@ -90,7 +90,7 @@ class Evaluator(Generic[B]):
         data: Callable[[], Iterable[B]],
         scoring: Scoring[B],
         *,
-        memory: int = 1 << 30,
+        memory: int = 1 << 28,
         limits: Limits | None = None,
         threads: int | None = None,
         progress: Progress | None = None,

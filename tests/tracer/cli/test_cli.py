@@ -211,7 +211,7 @@ def test_sigterm_ends_as_an_interrupt_does_and_leaves_nothing(model, tmp_path):
 
 
 def test_short_helps_are_whole_and_examples_stand_in_the_options():
-    for name in ("count", "env", "profile", "report"):
+    for name in ("count", "env", "profile", "report", "whatif"):
         command = importlib.import_module(f"tracer.cli.{name}").command
         assert not command.get_short_help_str(80 - 13).endswith("...")
     shown = " ".join(CliRunner().invoke(tracer.cli.tracer, ["profile", "--help"]).output.split())
