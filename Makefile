@@ -1,11 +1,12 @@
 # make demo   install the core into .venv, profile the model that ships, write a table and a chart
-# make test   install what the tests need; lint, types, import arrows, tests
+# make test   install what the tests need; lint, types, import arrows, tests; test-bounds
 # make test-bounds  the compiled sums with numba's checks of indices (code written by hand has none)
 # make bench  the figures of benchmarks/README.md (on a quiet machine)
 
 PYTHON ?= python3
 BIN := .venv/bin
 MODEL := models/resnet_cifar/resnet20.onnx
+BOUNDED := $(addprefix tests/interpreter/arithmetic/test_, dots.py tally.py bins.py)
 
 # Tested versions. The same file constrains what sdists are built with: Chainer's needs the
 # pkg_resources that setuptools 81 dropped. Old pips apply PIP_CONSTRAINT there, new ones the other.
@@ -21,10 +22,11 @@ demo: .venv/core
 
 test: lint
 	$(BIN)/python -m pytest
+	$(MAKE) test-bounds
 
 # Checked code goes to a cache of its own: numba's index does not know about the checks.
 test-bounds: .venv/all
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/numba-bounds $(BIN)/python -m pytest tests/interpreter/arithmetic
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/numba-bounds $(BIN)/python -m pytest $(BOUNDED)
 
 lint: .venv/all
 	$(BIN)/ruff check .

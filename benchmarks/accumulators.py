@@ -16,18 +16,21 @@ from dataclasses import dataclass
 from typing import Any
 
 SHAPES = ((192, 576, 128), (64, 576, 4096))
+WINDOW = 9
+"""Terms of a channel, as in a convolution of 3 x 3."""
 SMALL, WHOLE = ((-8, 8), (0, 16)), ((-128, 128), (0, 256))
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One line: a function of `dots`, bits and overflow, and the ranges of weights and inputs."""
+    """One line: a function of `dots`, bits, the ranges of weights and inputs, and the order."""
 
     name: str
     function: str
     bits: int
     ranges: tuple[tuple[int, int], tuple[int, int]]
     target: float | None = None
+    order: str = "sequential"
 
 
 CASES = (
@@ -38,9 +41,11 @@ CASES = (
     Case("int32 lanes, 18 bits, int8 x uint8: most overflow", "emulate", 18, WHOLE, 0.6),
     Case("all widths, int4 x uint4 (int16 lanes)", "observe", 16, SMALL, 0.5),
     Case("all widths, int8 x uint8 (int32 lanes)", "observe", 16, WHOLE, 0.5),
-    Case("ladder, 32 bits, int8 x uint8: one product", "clip", 32, WHOLE),
-    Case("ladder, 24 bits, int8 x uint8: two products", "clip", 24, WHOLE),
-    Case("ladder, 20 bits, int8 x uint8: some overflow", "clip", 20, WHOLE),
+    Case("clip, 32 bits, int8 x uint8: nothing can overflow", "clip", 32, WHOLE),
+    Case("clip, 24 bits, int8 x uint8: nothing does", "clip", 24, WHOLE),
+    Case("clip, 20 bits, int8 x uint8: some overflow", "clip", 20, WHOLE),
+    Case("channelwise, 18 bits, int8 x uint8", "emulate", 18, WHOLE, order="channelwise"),
+    Case("channelwise, all widths, int8 x uint8", "observe", 16, WHOLE, order="channelwise"),
 )
 
 
@@ -62,7 +67,7 @@ def _report(case: Case, shape: tuple[int, int, int], threads: int, runs: int) ->
 
     from tracer.interpreter.arithmetic import dots
     from tracer.interpreter.arithmetic.accumulator import Accumulator
-    from tracer.interpreter.arithmetic.orders import Terms
+    from tracer.interpreter.arithmetic.orders import Terms, named
 
     rows, depth, columns = shape
     random = np.random.default_rng(1)
@@ -73,8 +78,9 @@ def _report(case: Case, shape: tuple[int, int, int], threads: int, runs: int) ->
 
     def ours() -> None:
         nonlocal made
-        accumulator = Accumulator(case.bits)
-        made = getattr(dots, case.function)(left, right, None, Terms(depth), accumulator)
+        accumulator = Accumulator(case.bits, order=named(case.order))
+        terms = Terms(depth // WINDOW, WINDOW)
+        made = getattr(dots, case.function)(left, right, None, terms, accumulator)
 
     def blas() -> None:
         np.matmul(*floats)
@@ -94,7 +100,7 @@ def _medians(
     from tracer.interpreter import memory, parallel
 
     mine, theirs = [], []
-    with memory.pooled():
+    with memory.pooled([]):
         for _ in range(runs + 2):
             with parallel.threads(threads):
                 mine.append(_seconds(ours))

@@ -20,6 +20,8 @@ from tracer.interpreter.windows import Window, padded, patches
 
 _TILE = 1 << 18
 """Elements of a tile's columns: a megabyte of float32, the size of a second-level cache."""
+_WIDEST = 1 << 20
+"""The same for another product, which has its own blocks, and more to do for every call."""
 _FEWEST = 4
 """Tiles below which the product itself is split among threads, not the pixels."""
 
@@ -55,7 +57,8 @@ def convolve(
     limits.allow((len(x), maps, *window.out), kind)
     out = memory.empty((len(x), maps, *window.out), kind)
     rows = weights.reshape(group, maps // group, -1)
-    tiles = _tiles(len(x), rows.shape[2], window)
+    deep = max(rows.shape[1:]) if product else rows.shape[2]
+    tiles = _tiles(len(x), deep, window, _WIDEST if product else _TILE)
     work = [(tile, index) for tile in tiles for index in range(group)]
     shared = product or (split if len(work) < _FEWEST else blas)
 
@@ -110,9 +113,9 @@ def _multiply(
     out[tile.images, :, tile.rows] = np.moveaxis(stacked, 0, 1)
 
 
-def _tiles(batch: int, depth: int, window: Window) -> list[Tile]:
-    """Cut so that the columns fit the cache: whole images together, or rows of one image."""
-    pixels = max(_TILE // max(depth, 1), 64)
+def _tiles(batch: int, depth: int, window: Window, size: int) -> list[Tile]:
+    """Cut so that columns have `size` elements: whole images together, or rows of one image."""
+    pixels = max(size // max(depth, 1), 64)
     if window.pixels <= pixels:
         parts = parallel.pieces(batch, max(pixels // window.pixels, 1))
         return [Tile(images, slice(0, window.out[0])) for images in parts]

@@ -64,7 +64,7 @@ def test_it_survives_json():
     (node,) = json.loads(text)["nodes"].values()
     assert node["accumulator"] == {
         "bits": 9, "overflow": "saturate", "order": "chunked(2)", "product_bits": 8,
-        "bias": "first", "convention": "twos-complement",
+        "bias": "first", "convention": "twos-complement", "zero_points": "before",
     }  # fmt: skip
 
 

@@ -44,10 +44,11 @@ class Block:
         """Check everything against the oracle; how many sums that were."""
         case = (self.left, self.right, self.bias, self.terms, self.accumulator)
         exact, clipped = oracle.observe(*case), oracle.emulate(*case)
-        seen = dots.observe(*case)
-        for name in ("final", "low", "high"):
-            np.testing.assert_array_equal(getattr(seen, name), getattr(exact, name), name)
-        for made in (dots.emulate(*case), dots.narrowed(*case, seen), dots.clip(*case)):
+        seen, narrowed = dots.measure(*case)
+        for made in (seen, dots.observe(*case)):
+            for name in ("final", "low", "high"):
+                np.testing.assert_array_equal(getattr(made, name), getattr(exact, name), name)
+        for made in (dots.emulate(*case), narrowed, dots.clip(*case)):
             np.testing.assert_array_equal(made.values, clipped.values, "values")
             np.testing.assert_array_equal(made.events, clipped.events, "events")
         return exact.final.size

@@ -122,13 +122,14 @@ def test_a_folder_of_outputs_has_a_test_for_each_batch(model, file, capfd, tmp_p
 def test_options_reach_the_accumulator(model, file, capfd):
     code, out, _ = run(
         capfd, model, "--accumulator", "m=9", "--overflow", "wrap", "--order", "lanes(4)",
-        "--bias", "last", "--product-bits", 12, "--magnitude", "--inputs", file, "--json",
+        "--bias", "last", "--product-bits", 12, "--magnitude", "--zero-points",
+        "after", "--inputs", file, "--json",
     )  # fmt: skip
     (sums,) = json.loads(out)["runs"][0]["sums"]
     assert (code, sums["node"]) == (0, "m")
     assert sums["accumulator"] == {
         "bits": 9, "overflow": "wrap", "order": "lanes(4)", "product_bits": 12, "bias": "last",
-        "convention": "magnitude",
+        "convention": "magnitude", "zero_points": "after",
     }  # fmt: skip
 
 

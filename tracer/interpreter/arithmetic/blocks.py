@@ -3,51 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tracer.interpreter import memory, parallel
-from tracer.interpreter.arithmetic import oracle
+from tracer.interpreter.arithmetic import oracle, panels, programmed
 from tracer.interpreter.arithmetic.accumulator import Accumulator, signed_range
-from tracer.interpreter.arithmetic.matrices import LIMIT, Operands
+from tracer.interpreter.arithmetic.matrices import LIMIT, Operands, over_bands
 from tracer.interpreter.arithmetic.orders import Terms
+from tracer.interpreter.arithmetic.orders.sorted import Sorted
 from tracer.interpreter.arithmetic.programs import Program, program
 from tracer.interpreter.arithmetic.sums import Clipped, Excursions
 from tracer.interpreter.compiled import loaded
 from tracer.interpreter.values import Array
 
-_WORK = 1 << 22
-"""Products of one block of work: long against handing it to a thread."""
-_PANEL = 1 << 19
-"""Elements of a block's columns, in the second-level cache."""
-_TILE, _NARROWEST = 256, 16
-"""Columns that the steps of a program take at a time."""
 _ORACLE = 1 << 20
 """Products that are written out at a time, where no kernel knows the order."""
 
-_WIDE = (1 << 15, 1 << 31)
-
-
-@dataclass(frozen=True, slots=True)
-class _Panels:
-    """Operands in the lanes of a kernel."""
-
-    left: Array
-    right: Array
-    sequence: Array
-    depth: int
-    tile: int
-    lane: np.dtype[Any]
-
-    def panel(self, part: slice) -> Array:
-        """Columns in tiles."""
-        kernels = loaded("dense")
-        tiles = -(-(part.stop - part.start) // self.tile)
-        made = np.empty(tiles * self.depth * self.tile, self.lane)
-        kernels.pack(self.right, self.sequence, part.start, part.stop, self.depth, self.tile, made)
-        return made
+_WIDE = (panels.INT16, 1 << 31)
 
 
 def observed(given: Operands, terms: Terms, accumulator: Accumulator) -> Excursions:
@@ -57,16 +31,16 @@ def observed(given: Operands, terms: Terms, accumulator: Accumulator) -> Excursi
     if not final.size:
         return Excursions(final, low, high)
     plan = None if accumulator.order.reorders else program(accumulator.order, terms)
-    if plan is None:
+    balanced = type(accumulator.order) is Sorted
+    if plan is None and not balanced:
         return _by_oracle(given, terms, accumulator, oracle.observe, Excursions)
-    bites = _bites(given, accumulator)
-    if plan.sequential and not bites and given.bound < _WIDE[1]:
+    bites = programmed.bites(given, accumulator)
+    if balanced:
+        programmed.balanced(given, terms, accumulator, start, (final, low, high), observed=True)
+    elif plan is not None and plan.sequential and not bites and given.bound < _WIDE[1]:
         _dense_extremes(given, plan, np.broadcast_to(start, given.shape), (final, low, high))
     else:
-        rules = _rules(plan, accumulator, bites, limited=False)
-        narrow = given.bound < _WIDE[1]
-        start = np.broadcast_to(start, given.shape)
-        _staged(given, plan, rules, narrow, start, (final, low, high), observed=True)
+        programmed.by_program(given, terms, accumulator, start, (final, low, high), observed=True)
     if end is not None:
         final += end
         np.minimum(low, final, out=low)
@@ -80,20 +54,23 @@ def emulated(given: Operands, terms: Terms, accumulator: Accumulator) -> Clipped
     if not values.size:
         return Clipped(values, events)
     plan = None if accumulator.order.reorders else program(accumulator.order, terms)
-    if plan is None:
+    balanced = type(accumulator.order) is Sorted
+    if plan is None and not balanced:
         return _by_oracle(given, terms, accumulator, oracle.emulate, Clipped)
     start, end = _ends(given, accumulator)
     begun, early = _met(start, accumulator)
     begun = np.broadcast_to(begun, given.shape)
-    bites = _bites(given, accumulator)
-    lanes = _lanes(given, accumulator)
-    saturates = accumulator.overflow not in ("wrap", "zero")
-    if plan.sequential and not bites and saturates and lanes:
+    if balanced:
+        programmed.balanced(
+            given, terms, accumulator, begun, (values, events, events), observed=False
+        )
+    elif plan is not None and hopes(given, terms, accumulator):
+        lanes = _lanes(given, accumulator)
         _dense_clip(given, plan, accumulator, lanes, begun, (values, events))
     else:
-        rules = _rules(plan, accumulator, bites, limited=True)
-        narrow = _narrow(given, plan, accumulator)
-        _staged(given, plan, rules, narrow, begun, (values, events, events), observed=False)
+        programmed.by_program(
+            given, terms, accumulator, begun, (values, events, events), observed=False
+        )
     if early.any():
         events += early
     if end is not None:
@@ -102,10 +79,21 @@ def emulated(given: Operands, terms: Terms, accumulator: Accumulator) -> Clipped
     return Clipped(values, events)
 
 
+def hopes(given: Operands, terms: Terms, accumulator: Accumulator) -> bool:
+    """Whether a kernel clips that is as fast as a plain product where nothing can overflow."""
+    if accumulator.order.reorders or accumulator.overflow in ("wrap", "zero"):
+        return False
+    plan = program(accumulator.order, terms)
+    sequential = plan is not None and plan.sequential
+    return (
+        sequential and not programmed.bites(given, accumulator) and _lanes(given, accumulator) > 0
+    )
+
+
 def alters(given: Operands, accumulator: Accumulator, terms: Terms) -> bool:
     """Whether exact sums may differ from plain ones: products or stages with their own width."""
     plan = program(accumulator.order, terms)
-    if plan is None or _bites(given, accumulator):
+    if plan is None or programmed.bites(given, accumulator):
         return True
     own = min((1 << bits - 1 for bits in plan.bits if bits is not None), default=LIMIT)
     return given.bound >= own
@@ -127,14 +115,6 @@ def _met(sums: Array, accumulator: Accumulator) -> tuple[Array, Array]:
     return oracle.brought_back(sums, low, high, accumulator.overflow), outside
 
 
-def _bites(given: Operands, accumulator: Accumulator) -> bool:
-    """Whether products may leave the width they have of their own."""
-    if accumulator.product_bits is None:
-        return False
-    low, high = accumulator.range_of(accumulator.product_bits)
-    return given.term > min(high, -low)
-
-
 def _lanes(given: Operands, accumulator: Accumulator) -> int:
     """The bits of the narrowest lanes in which clipped sums are exact; 0 if they are too narrow.
 
@@ -150,55 +130,6 @@ def _lanes(given: Operands, accumulator: Accumulator) -> int:
     return 32 if max(*given.factors, reach) < _WIDE[1] else 0
 
 
-def _narrow(given: Operands, plan: Program, accumulator: Accumulator) -> bool:
-    """Whether int32 lanes hold every step of a program."""
-    low, high = accumulator.range
-    own = max((1 << bits - 1 for bits in plan.bits if bits is not None), default=0)
-    reach = min(max(-low, high), given.bound)
-    larger = max(given.term, min(own, given.bound), reach)
-    return max(*given.factors, given.term, reach + larger) < _WIDE[1]
-
-
-def _rules(plan: Program, accumulator: Accumulator, bites: bool, limited: bool) -> Array:
-    """What each register does beyond its range, and last what is done to products."""
-    kernels = loaded("staged")
-    rule = {"wrap": kernels.WRAP, "zero": kernels.ZERO}.get(accumulator.overflow, kernels.SATURATE)
-    rows = [
-        (kernels.SATURATE, *signed_range(bits), 0)
-        if bits is not None
-        else (rule if limited else kernels.EXACT, *accumulator.range, 1)
-        for bits in plan.bits
-    ]
-    width = accumulator.product_bits
-    own = (rule, *accumulator.range_of(width), 0) if width and bites else (kernels.EXACT, 0, 0, 0)
-    return np.array([*rows, own], np.int64)
-
-
-def _staged(
-    given: Operands,
-    plan: Program,
-    rules: Array,
-    narrow: bool,
-    start: Array,
-    outs: tuple[Array, Array, Array],
-    observed: bool,
-) -> None:
-    kernels = loaded("staged")
-    lane = np.dtype(np.int32 if narrow else np.int64)
-    if narrow:  # a range beyond the lanes is never left
-        rules[:, 1:3] = np.clip(rules[:, 1:3], *signed_range(32))
-    tile = min(_TILE, -(-given.shape[1] // _NARROWEST) * _NARROWEST)
-    ordered = given.left[:, plan.sequence].astype(lane, order="C")
-    panels = _Panels(ordered, given.right, plan.sequence, len(plan.sequence), tile, lane)
-
-    def block(rows: slice, part: slice) -> None:
-        left = panels.left[rows].reshape(-1)
-        kernels.run(left, panels.depth, panels.panel(part), panels.tile, plan.steps, rules,
-                    observed, start[rows, part], *(out[rows, part] for out in outs))  # fmt: skip
-
-    _shared_out(given, panels, block)
-
-
 def _dense_clip(
     given: Operands,
     plan: Program,
@@ -208,22 +139,31 @@ def _dense_clip(
     outs: tuple[Array, Array],
 ) -> None:
     kernels = loaded("dense")
-    lane, panels = _dense(given, plan, bits)
+    laid = panels.dense(given, plan, bits)
     low, high = np.clip(accumulator.range, *signed_range(bits)).tolist()
     full = bits == 16 and (low, high) == signed_range(16)
-    slack = 2 * given.terms_of(kernels.ROWS)
-    slack[2 * slack > high - low] = -1
-
+    slack, limits = _slack(given, low, high), np.array([low, high], laid.lane)
     width, flat = given.shape[1], [out.reshape(-1) for out in outs]
 
     def block(some: slice, part: slice) -> None:
         bands = slice(some.start // kernels.ROWS, -(-some.stop // kernels.ROWS))
-        left = panels.left[bands.start * kernels.ROWS : bands.stop * kernels.ROWS].reshape(-1)
-        kernels.clip(left, panels.depth, panels.panel(part), panels.tile, slack[bands],
-                     start[some, part], lane.type(low), lane.type(high), full,
+        rows = slice(bands.start * kernels.ROWS, bands.stop * kernels.ROWS)
+        left, pairs = laid.left[rows].reshape(-1), laid.pairs[rows].reshape(-1)
+        kernels.clip(left, pairs, laid.depth, laid.panel(part), laid.tile, slack[bands],
+                     start[some, part], limits, full,
                      *flat, some.start * width + part.start, width)  # fmt: skip
 
-    _shared_out(given, panels, block)
+    panels.shared_out(given, laid, block)
+
+
+def _slack(given: Operands, low: int, high: int) -> Array:
+    """For each band of rows what `dense.clip` asks: 0 where sums cannot leave the range."""
+    band = loaded("dense").ROWS
+    slack: Array = 2 * given.terms_of(band)
+    slack[2 * slack > high - low] = -1
+    within = (given.least >= low) & (given.most <= high)
+    slack[over_bands(within, band, np.logical_and)] = 0
+    return slack
 
 
 def _dense_extremes(
@@ -231,45 +171,18 @@ def _dense_extremes(
 ) -> None:
     kernels = loaded("dense")
     fits = max(*given.factors, given.bound) < _WIDE[0]
-    _, panels = _dense(given, plan, 16 if fits else 32)
-
+    laid = panels.dense(given, plan, 16 if fits else 32)
     width, flat = given.shape[1], [out.reshape(-1) for out in outs]
+    zero = np.zeros(1, laid.lane)
 
     def block(some: slice, part: slice) -> None:
         stop = -(-some.stop // kernels.ROWS) * kernels.ROWS
-        left = panels.left[some.start : stop].reshape(-1)
-        kernels.observe(left, panels.depth, panels.panel(part), panels.tile,
-                        start[some, part], *flat, some.start * width + part.start,
+        left = laid.left[some.start : stop].reshape(-1)
+        kernels.observe(left, laid.depth, laid.panel(part), laid.tile,
+                        start[some, part], zero, *flat, some.start * width + part.start,
                         width)  # fmt: skip
 
-    _shared_out(given, panels, block)
-
-
-def _dense(given: Operands, plan: Program, bits: int) -> tuple[np.dtype[Any], _Panels]:
-    """Rows up to whole bands, terms up to whole groups."""
-    kernels = loaded("dense")
-    lane = np.dtype(f"int{bits}")
-    tile = kernels.COLUMNS_16 if bits == 16 else kernels.COLUMNS_32
-    depth = -(-len(plan.sequence) // kernels.GROUP) * kernels.GROUP
-    left = np.empty((-(-len(given.left) // kernels.ROWS) * kernels.ROWS, depth), np.int32)
-    kernels.spread(given.left, plan.sequence, bits == 16, left)
-    return lane, _Panels(left, given.right, plan.sequence, depth, tile, lane)
-
-
-def _shared_out(given: Operands, panels: _Panels, work: Callable[[slice, slice], None]) -> None:
-    """Blocks of rows and columns, by the shapes alone."""
-    rows, columns = given.shape
-    band = loaded("dense").ROWS
-    depth = max(panels.depth, 1)
-    wide = min(_WORK // (depth * rows), _PANEL // depth)
-    wide = max(wide // panels.tile, 1) * panels.tile
-    tall = max(_WORK // (depth * wide) // band, 1) * band
-    jobs = [
-        (some, part)
-        for part in parallel.pieces(columns, wide)
-        for some in parallel.pieces(rows, tall)
-    ]
-    parallel.run_blocks(len(jobs), lambda index: work(*jobs[index]))
+    panels.shared_out(given, laid, block)
 
 
 def _by_oracle(

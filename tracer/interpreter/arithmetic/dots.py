@@ -31,34 +31,33 @@ def emulate(
     return blocks.emulated(checked(left, right, bias, terms), terms, accumulator)
 
 
-def narrowed(
-    left: Array,
-    right: Array,
-    bias: Array | None,
-    terms: Terms,
-    accumulator: Accumulator,
-    seen: Excursions,
-) -> Clipped:
-    """What `emulate` gives, for operands that `observe` has `seen`.
+def measure(
+    left: Array, right: Array, bias: Array | None, terms: Terms, accumulator: Accumulator
+) -> tuple[Excursions, Clipped]:
+    """What `observe` and `emulate` give; `values` may be the array `final`, where none differs.
 
     Sums that stayed in the range are final: a clipped run is the exact one up to the first step
     that leaves it. Only the others are emulated.
     """
     given = checked(left, right, bias, terms)
+    seen = blocks.observed(given, terms, accumulator)
     low, high = accumulator.range
+    if not seen.final.size or (seen.low.min() >= low and seen.high.max() <= high):
+        return seen, survivors.kept(seen.final)
     outside = (seen.low < low) | (seen.high > high)
-    return survivors.emulated(given, terms, accumulator, seen.final, outside)
+    return seen, survivors.emulated(given, terms, accumulator, seen.final, outside)
 
 
 def clip(
     left: Array, right: Array, bias: Array | None, terms: Terms, accumulator: Accumulator
 ) -> Clipped:
-    """What `emulate` gives, by float products where they show that nothing can overflow.
+    """What `emulate` gives, with less work where few sums can overflow.
 
-    Sums are emulated where the products of either sign, added up, could leave the range.
+    The kernels that add term after term look where that is by themselves; in other orders only
+    sums are emulated whose products of either sign, added up, could leave the range.
     """
     given = checked(left, right, bias, terms)
-    if blocks.alters(given, accumulator, terms):
+    if blocks.hopes(given, terms, accumulator) or blocks.alters(given, accumulator, terms):
         return blocks.emulated(given, terms, accumulator)
     final, outside = survivors.bounded(given, accumulator)
     return survivors.emulated(given, terms, accumulator, final, outside)

@@ -11,6 +11,8 @@ from tracer.interpreter.arithmetic.orders import Terms
 from tracer.interpreter.compiled import loaded
 from tracer.interpreter.values import Array
 
+_KINDS = tuple(map(np.dtype, ("int8", "uint8", "int16", "int32", "int64")))
+
 LIMIT = 1 << 62
 """Sums of magnitudes stay below it, so that no step leaves 64 bits."""
 
@@ -19,8 +21,9 @@ LIMIT = 1 << 62
 class Operands:
     """`left` (M, K), `right` (K, P), as kernels read them; `bias`, int64, broadcasts to (M, P).
 
-    `factors` are the largest magnitudes of each side, `largest` (M), int64, those of the rows;
-    `bound` is one that no sum of any of the products' magnitudes and the bias's exceeds.
+    `factors` are the largest magnitudes of each side, `largest` (M), int64, those of the rows.
+    `least` and `most` (M), int64, are what no sum of a row goes below or above, whichever of its
+    products and the bias are added in whatever order; `bound` is a magnitude that none exceeds.
     """
 
     left: Array
@@ -28,6 +31,8 @@ class Operands:
     bias: Array
     factors: tuple[int, int]
     largest: Array
+    least: Array
+    most: Array
     bound: int
 
     @property
@@ -47,8 +52,7 @@ class Operands:
 
     def terms_of(self, band: int) -> Array:
         """The same for each `band` of rows, int64."""
-        filled = np.pad(self.largest, (0, -len(self.largest) % band))
-        return self.factors[1] * filled.reshape(-1, band).max(1)
+        return self.factors[1] * over_bands(self.largest, band, np.maximum)
 
 
 def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Operands:
@@ -68,30 +72,46 @@ def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Oper
         )
     if bias is not None and bias.shape != (left.shape[0],):
         raise ModelError(f"a bias of shape {list(bias.shape)} for {left.shape[0]} rows")
-    wide = np.zeros(len(left), np.int64) if bias is None else bias
-    factors = _largest(left), _largest(right)
+    rows, (low, high) = len(left), extent(right)
+    wide = np.zeros(rows, np.int64) if bias is None else bias.astype(np.int64)
+    factors = max(abs(end) for end in extent(left)), max(-low, high)
+    offset = _magnitude(bias)
     ready = _ready(left), _ready(right)
-    sums, largest = np.empty(len(left), np.int64), np.empty(len(left), np.int64)
-    loaded("dense").sizes(ready[0], sums, largest)
-    bound = int(sums.max(initial=0)) * factors[1] + _largest(wide)
-    if left.shape[1] * factors[0] * factors[1] + _largest(wide) >= LIMIT:
+    up, down, largest = (np.empty(rows, np.int64) for _ in range(3))
+    loaded("dense").sizes(ready[0], up, down, largest)
+    if left.shape[1] * factors[0] * factors[1] + offset >= LIMIT:
         bound = _closer(left, right, wide)
-    if bound >= LIMIT:
-        raise ModelError(
-            f"sums of {left.shape[1]} products of up to {factors[0]} times {factors[1]}",
-            "The sum of the magnitudes of products and bias must be below 2^62.",
-        )
-    return Operands(*ready, wide.astype(np.int64)[:, None], factors, largest, bound)
+        if bound >= LIMIT:
+            raise ModelError(
+                f"sums of {left.shape[1]} products of up to {factors[0]} times {factors[1]}",
+                "The sum of the magnitudes of products and bias must be below 2^62.",
+            )
+        least, most = np.full(rows, -bound), np.full(rows, bound)
+    else:
+        below, above = -min(low, 0), max(high, 0)
+        most = up * above + down * below + np.maximum(wide, 0)
+        least = np.minimum(wide, 0) - up * below - down * above
+        bound = max(int(most.max(initial=0)), -int(least.min(initial=0)))
+    return Operands(*ready, wide[:, None], factors, largest, least, most, bound)
+
+
+def over_bands(values: Array, band: int, choose: np.ufunc) -> Array:
+    """What `choose` makes of the `values` of each `band` of rows, the last one perhaps shorter."""
+    return choose.reduceat(values, np.arange(0, len(values), band))
+
+
+def extent(array: Array) -> tuple[int, int]:
+    """The lowest and the highest number; 0 where there are none."""
+    return (int(array.min()), int(array.max())) if array.size else (0, 0)
 
 
 def _ready(array: Array) -> Array:
     """In a type that the kernels read, contiguous."""
-    kinds = ("int8", "uint8", "int16", "int32", "int64")
-    return np.ascontiguousarray(array, None if array.dtype.name in kinds else np.int64)
+    return np.ascontiguousarray(array, None if array.dtype in _KINDS else np.int64)
 
 
-def _largest(array: Array) -> int:
-    return max(abs(int(array.min())), abs(int(array.max()))) if array.size else 0
+def _magnitude(array: Array | None) -> int:
+    return 0 if array is None else max(abs(end) for end in extent(array))
 
 
 def _closer(left: Array, right: Array, bias: Array) -> int:

@@ -100,19 +100,21 @@ class Meter:
         self, left: Array, right: Array, bias: Array | None, terms: Terms, channels: slice,
         out: Array,
     ) -> None:  # fmt: skip
-        seen = dots.observe(left, right, bias, terms, self.accumulator)
-        clipped = dots.narrowed(left, right, bias, terms, self.accumulator, seen)
+        seen, clipped = dots.measure(left, right, bias, terms, self.accumulator)
         exact = _exact(left, right, bias) if self._formatted else seen.final
         if self.accumulator.overflow == "error" and clipped.events.any():
             raise self._overflow(seen.low, seen.high)
-        if self.keeping:
-            np.copyto(out, KEPT)
-            np.copyto(out, clipped.values, where=clipped.values != exact)
-        else:
+        changed = clipped.values is not exact
+        if not self.keeping:
             out[...] = clipped.values
+        else:
+            out[...] = KEPT
+            if changed:
+                np.copyto(out, clipped.values, where=clipped.values != exact)
         assert self.tally is not None
         rows = channels.stop - channels.start
-        part = self.tally.of(seen.reshaped(rows), clipped.reshaped(rows), exact.reshape(rows, -1))
+        narrow = clipped.reshaped(rows) if changed else None
+        part = self.tally.of(seen.reshaped(rows), narrow, exact.reshape(rows, -1))
         with self._lock:
             self.tally.take(channels, part)
 

@@ -17,7 +17,7 @@ class Program:
 
     `sequence`, int64, are positions among the products. `steps`, int64: n > 0 adds the next n
     terms to register 0; -s adds register s - 1 to register s and clears it. `bits` has for each
-    register the width that is its own, or None.
+    register the width that is its own, or None. A position of -1 is a term of 0.
     """
 
     sequence: Array
@@ -57,6 +57,21 @@ def program(order: Order, terms: Terms) -> Program | None:
     return Program(
         np.array(sequence, np.int64), np.array(steps, np.int64), tuple(s.bits for s in stages)
     )
+
+
+@lru_cache(maxsize=64)
+def evened(order: Order, terms: Terms) -> Program | None:
+    """The same sums where terms are taken two by two: a term of 0 more after an odd number."""
+    plain = program(order, terms)
+    if plain is None:
+        return None
+    sequence, steps, k = [], plain.steps.copy(), 0
+    for number, step in enumerate(plain.steps.tolist()):
+        if step > 0:
+            sequence += plain.sequence[k : k + step].tolist() + [-1] * (step % 2)
+            steps[number] += step % 2
+            k += step
+    return Program(np.array(sequence, np.int64), steps, plain.bits)
 
 
 def _is_tree(count: int, stages: tuple[Stage, ...]) -> bool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tracer.interpreter import parallel, products
 from tracer.interpreter.arithmetic import blocks
 from tracer.interpreter.arithmetic.accumulator import Accumulator
-from tracer.interpreter.arithmetic.matrices import LIMIT, Operands
+from tracer.interpreter.arithmetic.matrices import Operands
 from tracer.interpreter.arithmetic.orders import Terms
 from tracer.interpreter.arithmetic.sums import Clipped
 from tracer.interpreter.values import Array
 
-_MANY = 16
-"""One in so many sums of rows and columns: from there all of them are emulated."""
+_MANY = 128
+"""One in so many sums of rows: from there all of them are emulated."""
 _GATHERED = 1 << 20
 """Products that are written out at a time for sums that lie here and there."""
 
@@ -27,15 +29,11 @@ def bounded(given: Operands, accumulator: Accumulator) -> tuple[Array, Array]:
     its own, and P = (A + y) / 2.
     """
     low, high = accumulator.range
-    final = np.empty(given.shape, np.int64)
-    products.integers(given.left, given.right, final)
+    final = _product(given)
     outside = np.zeros(given.shape, bool)
-    least, most = _of_rows(given)
-    doubtful = np.flatnonzero((least < low) | (most > high))
+    doubtful = np.flatnonzero((given.least < low) | (given.most > high))
     if len(doubtful):
-        sizes = np.empty((len(doubtful), given.shape[1]), np.int64)
-        products.integers(np.abs(given.left[doubtful].astype(np.int64)),
-                          np.abs(given.right.astype(np.int64)), sizes)  # fmt: skip
+        sizes = _product(_magnitudes(_part(given, doubtful)))
         bias, sums = given.bias[doubtful], final[doubtful]
         up = (sizes + sums) // 2 + np.maximum(bias, 0)
         down = (sums - sizes) // 2 + np.minimum(bias, 0)
@@ -44,21 +42,27 @@ def bounded(given: Operands, accumulator: Accumulator) -> tuple[Array, Array]:
     return final, outside
 
 
+def kept(final: Array) -> Clipped:
+    """The clipped sums where none overflows: `final` themselves."""
+    return Clipped(final, np.broadcast_to(np.int64(0), final.shape))
+
+
 def emulated(
     given: Operands, terms: Terms, accumulator: Accumulator, final: Array, outside: Array
 ) -> Clipped:
     """The clipped sums: `final` but for those `outside`, which are emulated."""
+    rows = np.flatnonzero(outside.any(1))
+    count = np.count_nonzero(outside)
+    if not count:
+        return kept(final)
+    if count * _MANY >= len(rows) * given.shape[1] or given.depth == 0:
+        made = blocks.emulated(_part(given, rows), terms, accumulator)
+        if len(rows) == len(final):
+            return made
+        values, events = final.copy(), np.zeros(given.shape, np.int64)
+        values[rows], events[rows] = made.values, made.events
+        return Clipped(values, events)
     values, events = final.copy(), np.zeros(given.shape, np.int64)
-    rows, columns = (np.flatnonzero(outside.any(axis)) for axis in (1, 0))
-    many = np.count_nonzero(outside) * _MANY >= len(rows) * len(columns)
-    if not len(rows):
-        return Clipped(values, events)
-    if many or given.depth == 0:
-        part = _part(given, rows, columns)
-        made = blocks.emulated(part, terms, accumulator)
-        where = np.ix_(rows, columns)
-        values[where], events[where] = made.values, made.events
-        return Clipped(values, events)
     some = np.argwhere(outside)
     for piece in parallel.pieces(len(some), max(_GATHERED // given.depth, 1)):
         row, column = some[piece].T
@@ -67,28 +71,41 @@ def emulated(
     return Clipped(values, events)
 
 
-def _of_rows(given: Operands) -> tuple[Array, Array]:
-    """What no sum of each row goes below or above, by the range of the columns' numbers."""
-    rows = len(given.left)
-    if not given.right.size or given.depth * given.term >= LIMIT:  # products may leave 64 bits
-        return np.full(rows, -LIMIT), np.full(rows, LIMIT)
-    left = given.left.astype(np.int64)
-    ends = left * int(given.right.min()), left * int(given.right.max())
-    least = np.minimum(np.minimum(*ends), 0).sum(1) + np.minimum(given.bias[:, 0], 0)
-    return least, np.maximum(np.maximum(*ends), 0).sum(1) + np.maximum(given.bias[:, 0], 0)
+def _product(given: Operands) -> Array:
+    """The exact products without the bias, int64."""
+    reach = Accumulator(32)
+    bare = replace(given, bias=np.zeros_like(given.bias))
+    if max(*given.factors, given.bound) < reach.range[1]:
+        return blocks.emulated(bare, Terms(given.depth), reach).values
+    final = np.empty(given.shape, np.int64)
+    products.integers(given.left, given.right, final)
+    return final
 
 
-def _part(given: Operands, rows: Array, columns: Array) -> Operands:
-    """The sums of some rows and columns."""
-    whole = len(columns) == given.shape[1]
-    right = given.right if whole else given.right[:, columns]
-    left, right = given.left[rows], np.ascontiguousarray(right)
-    return Operands(left, right, given.bias[rows], given.factors, given.largest[rows], given.bound)
+def _magnitudes(given: Operands) -> Operands:
+    """The same sums of magnitudes."""
+    left, right = (np.abs(side.astype(np.int64)) for side in (given.left, given.right))
+    most = given.factors[1] * left.sum(1)
+    return replace(given, left=left, right=right, least=np.zeros_like(most), most=most,
+                   bound=int(most.max(initial=0)))  # fmt: skip
+
+
+def _part(given: Operands, rows: Array) -> Operands:
+    """The sums of some rows."""
+    return replace(
+        given,
+        left=given.left[rows],
+        bias=given.bias[rows],
+        largest=given.largest[rows],
+        least=given.least[rows],
+        most=given.most[rows],
+    )
 
 
 def _gathered(given: Operands, rows: Array, columns: Array) -> Operands:
     """Sums that lie here and there, as one row of ones times their products."""
     terms = given.left[rows].T.astype(np.int64) * given.right[:, columns]
     ones = np.ones((1, given.depth), np.int64)
-    bias, one = given.bias[rows].T, np.ones(1, np.int64)
-    return Operands(ones, np.ascontiguousarray(terms), bias, (1, given.term), one, given.bound)
+    one, bound = np.ones(1, np.int64), np.full(1, given.bound)
+    return Operands(ones, np.ascontiguousarray(terms), given.bias[rows].T, (1, given.term), one,
+                    -bound, bound, given.bound)  # fmt: skip

@@ -25,6 +25,7 @@ _BLOCK = 1 << 14
 
 _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _START = {"final_min": _GREATEST, "final_max": _LEAST}
+_EXTREMES = ("acc_min", "acc_max", "final_min", "final_max")
 _JOIN = {
     "acc_min": np.minimum,
     "acc_max": np.maximum,
@@ -143,14 +144,15 @@ class Tally:
             return part
         kernels = compiled.loaded("tally")
         low, high, final = (_wide(array) for array in (seen.low, seen.high, seen.final))
+        extremes = np.empty((4, len(final)), np.int64)
         kernels.spread(
             low, high, final, self.accumulator.overflow == "symmetric", bins.FRACTION,
             part.prefix_widths, part.final_widths,
-            part.low_histogram, part.high_histogram, part.final_histogram,
+            part.low_histogram, part.high_histogram, part.final_histogram, extremes,
         )  # fmt: skip
         part.outputs[:] = final.shape[1]
-        part.acc_min[:], part.acc_max[:] = low.min(1), high.max(1)
-        part.final_min[:], part.final_max[:] = final.min(1), final.max(1)
+        for name, found in zip(_EXTREMES, extremes, strict=True):
+            getattr(part, name)[:] = found
         if clipped is None:
             above = self._register(self.accumulator.bits) + 1
             part.missing[:] = part.prefix_widths[:, above:].sum(1)

@@ -1,9 +1,9 @@
 """Dense blocks of sums, term after term, in a narrow accumulator that saturates, or in a wide one.
 
-Columns come in panels of a tile each, `panel[(tile * depth + k) * COLUMNS + lane]`; rows and lanes
-beyond a block, and terms up to a multiple of GROUP, are zeros, which change no sum. A tile passes
-over its panel CHUNK by CHUNK: first hopefully, looking only now and then whether the sums are far
-enough from the ends of the range; where they are not, again with care, step by step.
+Columns come in panels, as `columns` packs them; rows and lanes beyond a block, and terms up to a
+multiple of GROUP, are zeros, which change no sum. A tile passes over its panel CHUNK by CHUNK:
+first hopefully, looking only now and then whether the sums are far enough from the ends of the
+range; where they are not, again with care, step by step.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from tracer.interpreter.kernels.columns import SOURCES, settle
 from tracer.interpreter.kernels.lanes import (
-    COLUMNS_16,
-    COLUMNS_32,
     FEWER,
     GROUP,
     ROWS,
@@ -23,56 +22,29 @@ from tracer.interpreter.kernels.lanes import (
     careful_full,
     extremes,
     hopeful,
-    move,
+    plain,
 )
+from tracer.interpreter.kernels.vectors import COLUMNS_16, COLUMNS_32
 
 __all__ = ["COLUMNS_16", "COLUMNS_32", "GROUP", "ROWS"]
 
 CHUNK = 128
 """Terms after which a tile is looked at; its part of the panel stays in the first-level cache."""
-_ROWS_PACKED = 4
-"""Rows whose lines stay in the cache, also where the stride of the source is a power of two."""
-
-SOURCES = (types.int8, types.uint8, types.int16, types.int32, types.int64)
-"""Types of operands."""
 
 _INT = types.intp
 _FACTORS = types.Array(types.int32, 1, "C", readonly=True)
 _SLACK = types.Array(types.int64, 1, "C", readonly=True)
 _START = types.Array(types.int64, 2, "A", readonly=True)
 _OUT = types.Array(types.int64, 1, "C")
+_MODES = ((types.int16, types.int16), (types.int32, types.int16), (types.int32, types.int32))
+"""Lanes, and what their panels consist of: the second take terms in pairs."""
 
 
-def _clip(lane: Any) -> Any:
-    panel = types.Array(lane, 1, "C", readonly=True)
-    return types.void(
-        _FACTORS,
-        _INT,
-        panel,
-        _INT,
-        _SLACK,
-        _START,
-        lane,
-        lane,
-        types.boolean,
-        _OUT,
-        _OUT,
-        _INT,
-        _INT,
-    )
+def _begin_of(lane: Any) -> Any:
+    return types.void(types.Array(lane, 1, "C"), _INT, _START, _INT)
 
 
-def _wide(lane: Any) -> Any:
-    panel = types.Array(lane, 1, "C", readonly=True)
-    return types.void(_FACTORS, _INT, panel, _INT, _START, _OUT, _OUT, _OUT, _INT, _INT)
-
-
-def _place(lane: Any) -> Any:
-    out = types.Array(lane, 1, "C")
-    return types.void(out, _INT, _START, _INT)
-
-
-@njit([_place(types.int16), _place(types.int32)], nogil=True, cache=True)
+@njit([_begin_of(types.int16), _begin_of(types.int32)], nogil=True, cache=True)
 def _begin(sums: Any, tile: int, start: Any, column: int) -> None:
     """The start of the columns from `column` on, in the lanes of a tile; 0 beyond them."""
     rows, columns = start.shape
@@ -88,17 +60,22 @@ def _begin(sums: Any, tile: int, start: Any, column: int) -> None:
                 here[lane] = sums.dtype.type(start[row, column + lane])
 
 
-def _finish_of(lane: Any) -> Any:
+def _end_of(lane: Any) -> Any:
     return types.void(types.Array(lane, 1, "C"), _INT, _INT, _INT, _OUT, _INT, _INT)
 
 
-@njit([_finish_of(types.int16), _finish_of(types.int32)], nogil=True, cache=True)
+@njit([_end_of(types.int16), _end_of(types.int32)], nogil=True, cache=True)
 def _end(sums: Any, tile: int, rows: int, count: int, out: Any, place: int, width: int) -> None:
     """Write `count` lanes of every row of a tile to `out[place + row * width:]`."""
+    vector = COLUMNS_16 if sums.itemsize == 2 else COLUMNS_32
     for row in range(rows):
-        here, there = np.uintp(row * tile), np.uintp(place + row * width)
-        for lane in range(np.uintp(count)):
-            out[there + lane] = sums[here + lane]
+        here, there = row * tile, place + row * width
+        if count == tile:
+            for lane in range(0, tile, vector):
+                settle(sums, here + lane, out, there + lane)
+        else:
+            for lane in range(count):
+                out[there + lane] = sums[here + lane]
 
 
 def _tally_of(lane: Any) -> Any:
@@ -117,22 +94,32 @@ def _tally(counts: Any, place: int, size: int, depth: int, events: Any) -> bool:
     return some != 0
 
 
-@njit([_clip(types.int16), _clip(types.int32)], nogil=True, cache=True)
+def _clip_of(lane: Any, cell: Any) -> Any:
+    panel, limits = (types.Array(kind, 1, "C", readonly=True) for kind in (cell, lane))
+    return types.void(
+        _FACTORS, _FACTORS, _INT, panel, _INT, _SLACK, _START, limits, types.boolean, _OUT, _OUT,
+        _INT, _INT,
+    )  # fmt: skip
+
+
+@njit([_clip_of(*mode) for mode in _MODES], nogil=True, cache=True)
 def clip(
-    left: Any, depth: int, panel: Any, tile: int, slack: Any, start: Any, low: Any, high: Any,
+    left: Any, pairs: Any, depth: int, panel: Any, tile: int, slack: Any, start: Any, limits: Any,
     full: bool, values: Any, events: Any, place: int, width: int,
 ) -> None:  # fmt: skip
-    """Sums (rows, columns) that saturate at `low` and `high`, and how many steps did.
+    """Sums (rows, columns) that saturate at the two `limits`, and how many steps did.
 
-    `left` (rows up to ROWS, depth up to GROUP) is flat; `start` is within the range. `slack` is,
-    for each ROWS rows, twice their largest product, or -1 where hope is vain. `full`: lanes are
-    int16, and the range is all they hold. Row i of the results is `values[place + i * width:]`.
+    `left` (rows up to ROWS, depth up to GROUP) is flat, and `pairs` are what hope reads; `start`
+    is within the limits, which have the type of lanes. `slack` is, for each ROWS rows, twice their
+    largest product; 0 where no sum can leave the limits, -1 where hope is vain. `full`: lanes are
+    int16, and the limits all they hold. Row i of the results is `values[place + i * width:]`.
     """
     rows, columns = start.shape
-    bands = slack.size
-    sums = np.empty(bands * ROWS * tile, panel.dtype)
-    counts, many = np.empty_like(sums), np.empty(sums.size, np.int32)
+    bands, (low, high) = slack.size, limits
+    sums = np.empty(bands * ROWS * tile, limits.dtype)
+    counts, many = np.empty_like(sums), np.zeros(sums.size, np.int32)
     calm = np.empty(bands, np.bool_)
+    share = sums.itemsize // panel.itemsize
     base = 0
     for column in range(0, columns, tile):
         count = min(tile, columns - column)
@@ -140,14 +127,15 @@ def clip(
         many[:] = 0
         calm[:] = True
         for k in range(0, depth, CHUNK):
-            deep = min(CHUNK, depth - k)
-            at = base + k * tile
+            deep, at = min(CHUNK, depth - k), base + k * tile
             for band in range(bands):
-                f, t = band * ROWS * depth + k, band * ROWS * tile
-                margin = slack[band]
-                if calm[band] and margin >= 0 and hopeful(
-                    left, f, depth, deep, panel, at, sums, t,
-                    panel.dtype.type(low + margin), panel.dtype.type(high - margin),
+                f, t, margin = band * ROWS * depth + k, band * ROWS * tile, slack[band]
+                if margin == 0:
+                    plain(pairs, f // share, depth // share, deep, panel, at, sums, t)
+                    continue
+                if calm[band] and margin > 0 and hopeful(
+                    pairs, f // share, depth // share, deep, panel, at, sums, t,
+                    limits.dtype.type(low + margin), limits.dtype.type(high - margin),
                 ):  # fmt: skip
                     continue
                 for part in range(0, ROWS, FEWER):
@@ -162,26 +150,31 @@ def clip(
         base += depth * tile
 
 
-@njit([_wide(types.int16), _wide(types.int32)], nogil=True, cache=True)
+def _observe_of(lane: Any, cell: Any) -> Any:
+    panel, zero = (types.Array(kind, 1, "C", readonly=True) for kind in (cell, lane))
+    return types.void(_FACTORS, _INT, panel, _INT, _START, zero, _OUT, _OUT, _OUT, _INT, _INT)
+
+
+@njit([_observe_of(*mode) for mode in _MODES], nogil=True, cache=True)
 def observe(
-    left: Any, depth: int, panel: Any, tile: int, start: Any, final: Any, low: Any, high: Any,
-    place: int, width: int,
+    left: Any, depth: int, panel: Any, tile: int, start: Any, zero: Any,
+    final: Any, low: Any, high: Any, place: int, width: int,
 ) -> None:  # fmt: skip
     """Sums (rows, columns) without a range; `low` and `high` are the extremes on the way, from 0.
 
-    `left` is as for `clip`, and all sums fit the lanes.
+    `left` is as for `clip`; `zero` is one lane, and all sums fit such.
     """
     rows, columns = start.shape
     size = (rows + ROWS - 1) // ROWS * ROWS * tile
-    sums = np.empty(size, panel.dtype)
+    sums = np.empty(size, zero.dtype)
     least, greatest = np.empty_like(sums), np.empty_like(sums)
     base = 0
     for column in range(0, columns, tile):
         count = min(tile, columns - column)
         _begin(sums, tile, start, column)
         for i in range(size):
-            least[i] = min(sums[i], panel.dtype.type(0))
-            greatest[i] = max(sums[i], panel.dtype.type(0))
+            least[i] = min(sums[i], zero[0])
+            greatest[i] = max(sums[i], zero[0])
         for k in range(0, depth, CHUNK):
             deep = min(CHUNK, depth - k)
             for row in range(0, rows, FEWER):
@@ -195,73 +188,61 @@ def observe(
 
 def _sizes_of(source: Any) -> Any:
     there = types.Array(source, 2, "C", readonly=True)
-    out = types.Array(types.int64, 1, "C")
-    return types.void(there, out, out)
+    return types.void(there, _OUT, _OUT, _OUT)
 
 
 @njit([_sizes_of(kind) for kind in SOURCES], nogil=True, cache=True)
-def sizes(source: Any, sums: Any, largest: Any) -> None:
-    """Of every row the sum of magnitudes, and the largest; modulo 2^64."""
+def sizes(source: Any, up: Any, down: Any, largest: Any) -> None:
+    """Of every row the sum of positive and that of negative magnitudes, and the largest.
+
+    Modulo 2^64.
+    """
     for row in range(len(source)):
         there = source[row]
-        total, most = np.int64(0), np.int64(0)
+        total, size, most = np.int64(0), np.int64(0), np.int64(0)
         for k in range(there.size):
-            size = abs(np.int64(there[k]))
-            total += size
-            most = max(most, size)
-        sums[row], largest[row] = total, most
+            value = np.int64(there[k])
+            total += value
+            size += abs(value)
+            most = max(most, abs(value))
+        up[row], down[row], largest[row] = (size + total) >> 1, (size - total) >> 1, most
+
+
+NARROW, PAIRED, WIDE = range(3)
+"""What factors are for: int16 lanes, int32 lanes that take pairs of terms, and others."""
 
 
 def _spread_of(source: Any) -> Any:
     there = types.Array(source, 2, "C", readonly=True)
     order = types.Array(types.int64, 1, "C", readonly=True)
-    return types.void(there, order, types.boolean, types.Array(types.int32, 2, "C"))
+    out = types.Array(types.int32, 2, "C")
+    return types.void(there, order, _INT, out, out)
 
 
 @njit([_spread_of(kind) for kind in SOURCES], nogil=True, cache=True)
-def spread(source: Any, order: Any, twice: bool, out: Any) -> None:
-    """Factors for `clip` and `observe`, in the order of the terms; `twice` for int16 lanes."""
+def spread(source: Any, order: Any, kind: int, out: Any, pairs: Any) -> None:
+    """Factors as `lanes` reads them, in the order of the terms; `pairs` for PAIRED alone.
+
+    Where `order` is -1 the factor is 0.
+    """
     out[len(source) :] = 0
-    out[:, order.size :] = 0
+    pairs[len(source) :] = 0
+    straight = bool(np.all(order == np.arange(order.size)))
     for row in range(len(source)):
         here, there = source[row], out[row]
-        for k in range(order.size):
-            there[k] = np.int32(here[order[k]])
-        if twice:
+        there[order.size :] = 0
+        if straight:  # a loop that is vectorised
             for k in range(order.size):
+                there[k] = np.int32(here[k])
+        else:
+            for k in range(order.size):
+                there[k] = np.int32(here[order[k]]) if order[k] >= 0 else np.int32(0)
+        if kind == NARROW:
+            for k in range(there.size):
                 there[k] = np.int32((there[k] << 16) | (there[k] & 0xFFFF))
-
-
-def _pack_of(source: Any, lane: Any) -> Any:
-    there = types.Array(source, 2, "C", readonly=True)
-    order = types.Array(types.int64, 1, "C", readonly=True)
-    return types.void(there, order, _INT, _INT, _INT, _INT, types.Array(lane, 1, "C"))
-
-
-_LANES = (types.int16, types.int32, types.int64)
-
-
-@njit([_pack_of(s, t) for s in SOURCES for t in _LANES], nogil=True, cache=True)
-def pack(source: Any, order: Any, first: int, stop: int, depth: int, tile: int, panel: Any) -> None:
-    """Columns `first` to `stop` of `source` in tiles; row k of a panel is row `order[k]`.
-
-    Some rows are taken at a time, so that a line of the source is read once for several tiles.
-    """
-    kind, size = panel.dtype.type, panel.itemsize
-    wide, flat = source.shape[1], source.reshape(-1)
-    whole = (size == 2 and tile == COLUMNS_16) or (size == 4 and tile == COLUMNS_32)
-    for low in range(0, depth, _ROWS_PACKED):
-        high = min(low + _ROWS_PACKED, depth)
-        for column in range(first, stop, tile):
-            count = min(tile, stop - column)
-            for k in range(low, high):
-                there = (column - first) * depth + k * tile
-                filled = count if k < order.size else 0
-                here = order[k] * wide + column if filled else 0
-                if whole and filled == tile:
-                    move(flat, here, panel, there)
-                    continue
-                for lane in range(filled):
-                    panel[there + lane] = kind(flat[here + lane])
-                for lane in range(filled, tile):
-                    panel[there + lane] = kind(0)
+        elif kind == PAIRED:
+            both = pairs[row]
+            for k in range(both.size):
+                even = np.int32(there[2 * k] & 0xFFFF)
+                odd = np.int32(there[2 * k + 1] << 16)
+                there[2 * k], there[2 * k + 1], both[k] = even, odd, even | odd

@@ -5,133 +5,35 @@ while k runs. Lanes are int16 or int32. A panel is `panel[place + k * COLUMNS + 
 row r are `sums[at + r * COLUMNS + lane]`; the factor of row r at k is
 `left[first + r * stride + k]`, an int32: for int16 lanes it holds the factor twice.
 
+Sums in int32 of operands that fit int16 take terms in pairs, since one instruction multiplies and
+adds two of them: their panel is int16, `panel[place + k * COLUMNS + 2 * lane + i]` for the terms
+k and k + 1, k even. A factor is the low half of its int32 where k is even, the high half where it
+is odd, the other half 0; `hopeful` and `plain` read factors of both terms, one int32 for a pair.
+
 numba keeps compiled code by the time stamp of the file of the function that is compiled: touch
-`dense.py` after a change here.
+`dense.py` after a change here or in `vectors`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
-_REGISTER = 512 if binding.get_host_cpu_features().get("avx512bw") else 256
-_VECTORS = 1
+from tracer.interpreter.kernels.vectors import INDEX, Lanes
+
 ROWS = 6
 """Rows of a tile that is summed hopefully: its sums leave room for factors in 16 registers."""
 FEWER = 3
 """Rows of other tiles, which keep two or three registers for each sum."""
 GROUP = 4
 """Terms between which hopeful sums are looked at; depths are multiples of it."""
-COLUMNS_16, COLUMNS_32 = (_VECTORS * _REGISTER // bits for bits in (16, 32))
-
-_INDEX = ir.IntType(64)
-_WORD = ir.IntType(32)
 
 
-@dataclass(frozen=True)
-class _Lanes:
-    """Code for vectors of lanes of so many bits."""
-
-    context: Any
-    builder: Any
-    signature: Any
-    arguments: Any
-
-    @property
-    def bits(self) -> int:
-        width: int = self.signature.args[6].dtype.bitwidth
-        return width
-
-    @property
-    def count(self) -> int:
-        return _REGISTER // self.bits
-
-    @property
-    def vector(self) -> Any:
-        return ir.VectorType(ir.IntType(self.bits), self.count)
-
-    def data(self, number: int, place: Any) -> Any:
-        """Where an element of an array argument is."""
-        kind = self.signature.args[number]
-        make: Any = make_array
-        array = make(kind)(self.context, self.builder, self.arguments[number])
-        return self.builder.gep(array.data, [place])
-
-    def rows(self, base: Any, count: int) -> list[Any]:
-        """Addresses of the vectors of `count` rows, one after the other."""
-        size = _VECTORS * self.count
-        places = [r * size + v * self.count for r in range(count) for v in range(_VECTORS)]
-        return [self.builder.gep(base, [_INDEX(place)]) for place in places]
-
-    def load(self, address: Any) -> Any:
-        loaded = self.builder.load(self.builder.bitcast(address, self.vector.as_pointer()))
-        loaded.align = 2
-        return loaded
-
-    def store(self, value: Any, address: Any) -> None:
-        to = self.builder.bitcast(address, self.vector.as_pointer())
-        self.builder.store(value, to).align = 2
-
-    def spread(self, scalar: Any) -> Any:
-        """The scalar in every lane."""
-        kind = ir.VectorType(scalar.type, _REGISTER // scalar.type.width)
-        zeros = ir.Constant(ir.VectorType(_WORD, kind.count), [0] * kind.count)
-        single = self.builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, _WORD(0))
-        wide = self.builder.shuffle_vector(single, ir.Constant(kind, ir.Undefined), zeros)
-        return self.builder.bitcast(wide, self.vector)
-
-    def call(self, name: str, *operands: Any) -> Any:
-        """LLVM's own function of vectors: smin, smax, sadd.sat."""
-        insert: Any = cgutils.get_or_insert_function
-        kind = ir.FunctionType(self.vector, [self.vector] * len(operands))
-        code = insert(self.builder.module, kind, f"llvm.{name}.v{self.count}i{self.bits}")
-        return self.builder.call(code, operands)
-
-    def products(self, k: Any, rows: int) -> list[Any]:
-        """Of every row's factor at k with the vectors of the panel at k."""
-        b, (_, first, stride, _, _, place) = self.builder, self.arguments[:6]
-        size = _VECTORS * self.count
-        column = self.data(4, b.add(place, b.mul(k, _INDEX(size))))
-        columns = [self.load(b.gep(column, [_INDEX(v * self.count)])) for v in range(_VECTORS)]
-        made = []
-        for row in range(rows):
-            at = b.add(b.add(first, b.mul(stride, _INDEX(row))), k)
-            factor = self.spread(b.load(self.data(0, at)))
-            made += [b.mul(factor, values) for values in columns]
-        return made
-
-    def loop(
-        self, start: Sequence[Any], step: Callable[[Any, list[Any]], list[Any]], stride: int
-    ) -> list[Any]:
-        """`step(k, carried)` for k = 0, stride, ... below the depth; what it carried last."""
-        b, depth, before = self.builder, self.arguments[3], self.builder.block
-        body, done = (b.function.append_basic_block(name) for name in ("body", "done"))
-        b.branch(body)
-        b.position_at_end(body)
-        k = b.phi(_INDEX)
-        k.add_incoming(_INDEX(0), before)
-        carried = [b.phi(value.type) for value in start]
-        for phi, value in zip(carried, start, strict=True):
-            phi.add_incoming(value, before)
-        after = step(k, carried)
-        following = b.add(k, _INDEX(stride))
-        k.add_incoming(following, b.block)
-        for phi, value in zip(carried, after, strict=True):
-            phi.add_incoming(value, b.block)
-        b.cbranch(b.icmp_signed("<", following, depth), body, done)
-        b.position_at_end(done)
-        return after
-
-
-def _hopeful(lanes: _Lanes) -> Any:
+def _hopeful(lanes: Lanes) -> Any:
     """Plain sums, looked at after every group; written only if all stayed within the limits."""
     b, (at, low, high) = lanes.builder, lanes.arguments[7:10]
     targets = lanes.rows(lanes.data(6, at), ROWS)
@@ -142,9 +44,8 @@ def _hopeful(lanes: _Lanes) -> Any:
 
     def step(k: Any, carried: list[Any]) -> list[Any]:
         *sums, least, greatest = carried
-        for i in range(GROUP):
-            products = lanes.products(b.add(k, _INDEX(i)), ROWS)
-            sums = [b.add(s, p) for s, p in zip(sums, products, strict=True)]
+        for i in range(0, GROUP, 2):
+            sums = list(map(b.add, sums, lanes.pairs(b.add(k, INDEX(i)), ROWS)))
         for value in sums:
             least, greatest = lanes.call("smin", least, value), lanes.call("smax", greatest, value)
         return [*sums, least, greatest]
@@ -162,7 +63,24 @@ def _hopeful(lanes: _Lanes) -> Any:
     return inside
 
 
-def _careful(lanes: _Lanes, full: bool) -> Any:
+def _plain(lanes: Lanes) -> Any:
+    """Plain sums that cannot leave the limits."""
+    b = lanes.builder
+    targets = lanes.rows(lanes.data(6, lanes.arguments[7]), ROWS)
+
+    def step(k: Any, sums: list[Any]) -> list[Any]:
+        for i in range(0, GROUP, 2):
+            sums = list(map(b.add, sums, lanes.pairs(b.add(k, INDEX(i)), ROWS)))
+        return sums
+
+    for value, target in zip(
+        lanes.loop([lanes.load(target) for target in targets], step, GROUP), targets, strict=True
+    ):
+        lanes.store(value, target)
+    return lanes.context.get_dummy_value()
+
+
+def _careful(lanes: Lanes, full: bool) -> Any:
     """Clipped sums; the count of a lane falls by one for every step within the range.
 
     `full`: the range is that of the lane, so that the saturating addition is all it takes.
@@ -179,32 +97,36 @@ def _careful(lanes: _Lanes, full: bool) -> Any:
 
     def step(k: Any, carried: list[Any]) -> list[Any]:
         sums, counts = carried[: len(targets)], carried[len(targets) :]
-        steps = list(map(clipped, sums, lanes.products(k, FEWER)))
-        same = [b.sext(b.icmp_signed("==", *pair), lanes.vector) for pair in steps]
-        return [kept for _, kept in steps] + list(map(b.add, counts, same))
+        for odd in (0, 1):
+            steps = list(map(clipped, sums, lanes.products(k, odd, FEWER)))
+            same = [b.sext(b.icmp_signed("==", *pair), lanes.vector) for pair in steps]
+            sums, counts = [kept for _, kept in steps], list(map(b.add, counts, same))
+        return sums + counts
 
     nothing = ir.Constant(lanes.vector, None)
     start = [lanes.load(address) for address in targets] + [nothing] * len(tallies)
-    after = lanes.loop(start, step, 1)
+    after = lanes.loop(start, step, 2)
     for value, address in zip(after, [*targets, *tallies], strict=True):
         lanes.store(value, address)
     return lanes.context.get_dummy_value()
 
 
-def _extremes(lanes: _Lanes) -> Any:
+def _extremes(lanes: Lanes) -> Any:
     """Plain sums, and the least and the greatest of each lane so far."""
     b, at = lanes.builder, lanes.arguments[7]
     addresses = [address for n in (6, 8, 9) for address in lanes.rows(lanes.data(n, at), FEWER)]
     count = len(addresses) // 3
 
     def step(k: Any, carried: list[Any]) -> list[Any]:
-        terms = lanes.products(k, FEWER)
-        sums = [b.add(s, p) for s, p in zip(carried[:count], terms, strict=True)]
-        least = map(partial(lanes.call, "smin"), carried[count:-count], sums)
-        return [*sums, *least, *map(partial(lanes.call, "smax"), carried[-count:], sums)]
+        sums, least, most = carried[:count], carried[count:-count], carried[-count:]
+        for odd in (0, 1):
+            sums = list(map(b.add, sums, lanes.products(k, odd, FEWER)))
+            least = list(map(partial(lanes.call, "smin"), least, sums))
+            most = list(map(partial(lanes.call, "smax"), most, sums))
+        return [*sums, *least, *most]
 
     for value, address in zip(
-        lanes.loop([lanes.load(a) for a in addresses], step, 1), addresses, strict=True
+        lanes.loop([lanes.load(a) for a in addresses], step, 2), addresses, strict=True
     ):
         lanes.store(value, address)
     return lanes.context.get_dummy_value()
@@ -217,7 +139,16 @@ def _hopeful_of(
 ) -> Any:  # fmt: skip
     i, lane = types.intp, sums.dtype
     kind = types.boolean(left, i, i, i, panel, i, sums, i, lane, lane)
-    return kind, lambda *call: _hopeful(_Lanes(*call))
+    return kind, lambda *call: _hopeful(Lanes(*call))
+
+
+@intrinsic
+def _plain_of(
+    typingctx: Any, left: Any, first: Any, stride: Any, depth: Any, panel: Any, place: Any,
+    sums: Any, at: Any,
+) -> Any:  # fmt: skip
+    i = types.intp
+    return types.void(left, i, i, i, panel, i, sums, i), lambda *call: _plain(Lanes(*call))
 
 
 def _careful_of(full: bool) -> Any:
@@ -228,7 +159,7 @@ def _careful_of(full: bool) -> Any:
     ) -> Any:  # fmt: skip
         i, lane = types.intp, sums.dtype
         kind = types.void(left, i, i, i, panel, i, sums, i, lane, lane, counts)
-        return kind, lambda *call: _careful(_Lanes(*call), full)
+        return kind, lambda *call: _careful(Lanes(*call), full)
 
     return careful
 
@@ -240,35 +171,7 @@ def _extremes_of(
 ) -> Any:  # fmt: skip
     i = types.intp
     kind = types.void(left, i, i, i, panel, i, sums, i, least, greatest)
-    return kind, lambda *call: _extremes(_Lanes(*call))
-
-
-def _moved(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Integers of one width as those of another, a tile of them."""
-    make: Any = make_array
-    kinds = signature.args[0].dtype, signature.args[2].dtype
-    here, there = (
-        builder.gep(
-            make(signature.args[n])(context, builder, arguments[n]).data, [arguments[n + 1]]
-        )
-        for n in (0, 2)
-    )
-    count = _VECTORS * _REGISTER // kinds[1].bitwidth
-    narrow, wide = (ir.VectorType(ir.IntType(kind.bitwidth), count) for kind in kinds)
-    value = builder.load(builder.bitcast(here, narrow.as_pointer()))
-    value.align = 1
-    if kinds[0].bitwidth < kinds[1].bitwidth:
-        value = (builder.sext if kinds[0].signed else builder.zext)(value, wide)
-    elif kinds[0].bitwidth > kinds[1].bitwidth:
-        value = builder.trunc(value, wide)
-    builder.store(value, builder.bitcast(there, wide.as_pointer())).align = 2
-    return context.get_dummy_value()
-
-
-@intrinsic
-def _move_of(typingctx: Any, source: Any, here: Any, panel: Any, there: Any) -> Any:
-    i = types.intp
-    return types.void(source, i, panel, i), _moved
+    return kind, lambda *call: _extremes(Lanes(*call))
 
 
 # In all of these arrays are flat and contiguous, and nothing is checked.
@@ -277,13 +180,13 @@ hopeful: Any = _hopeful_of
 """(left, first, stride, depth, panel, place, sums, at, low, high): add up ROWS rows without a
 range. True, and written, if the sums were in [low, high] at the start and after each GROUP."""
 
+plain: Any = _plain_of
+"""(left, first, stride, depth, panel, place, sums, at): the same where no sum can leave a range."""
+
 careful, careful_full = _careful_of(full=False), _careful_of(full=True)
 """(left, first, stride, depth, panel, place, sums, at, low, high, counts): add up FEWER rows, held
 in [low, high] at every step; `counts`, laid out as the sums, becomes minus the steps within. In
 `careful_full` the range is all that an int16 lane holds."""
-
-move: Any = _move_of
-"""(source, here, panel, there): COLUMNS numbers of the source, as lanes."""
 
 extremes: Any = _extremes_of
 """(left, first, stride, depth, panel, place, sums, at, least, greatest): add up FEWER rows without

@@ -47,18 +47,28 @@ def _bin(value: int, fraction: int, middle: int) -> int:
 
 @njit(
     types.void(
-        _READ, _READ, _READ, types.boolean, types.int64, _TABLE, _TABLE, _LINE, _LINE, _LINE
+        _READ, _READ, _READ, types.boolean, types.int64, _TABLE, _TABLE, _LINE, _LINE, _LINE, _TABLE
     ),
     nogil=True,
     cache=True,
 )
 def spread(
     low: Any, high: Any, final: Any, symmetric: bool, fraction: int,
-    prefix_widths: Any, final_widths: Any, lows: Any, highs: Any, finals: Any,
+    prefix_widths: Any, final_widths: Any, lows: Any, highs: Any, finals: Any, extremes: Any,
 ) -> None:  # fmt: skip
-    """Count sums (rows, n) by width, (rows, 66), and by bin, into arrays that are added to."""
+    """Count sums (rows, n) by width, (rows, 66), and by bin, into arrays that are added to.
+
+    `extremes` (4, rows) become the least of `low`, the greatest of `high`, the least and the
+    greatest of `final`.
+    """
     middle = finals.size // 2
     for row in range(final.shape[0]):
+        bottom, top, least_final, most_final = (
+            low[row, 0],
+            high[row, 0],
+            final[row, 0],
+            final[row, 0],
+        )
         for i in range(final.shape[1]):
             least, most, last = low[row, i], high[row, i], final[row, i]
             width = max(_width(least, symmetric), _width(most, symmetric))
@@ -67,6 +77,10 @@ def spread(
             lows[np.uintp(_bin(least, fraction, middle))] += 1
             highs[np.uintp(_bin(most, fraction, middle))] += 1
             finals[np.uintp(_bin(last, fraction, middle))] += 1
+            bottom, top = min(bottom, least), max(top, most)
+            least_final, most_final = min(least_final, last), max(most_final, last)
+        extremes[0, row], extremes[1, row] = bottom, top
+        extremes[2, row], extremes[3, row] = least_final, most_final
 
 
 @njit(types.void(_READ, _READ, _LINE, _LINE, _TABLE), nogil=True, cache=True)
