@@ -345,8 +345,8 @@ def _learned(sums: Sums, work: Work) -> list[str]:
     if answer.uniform:
         points.append(
             f"The shape is the original's: the range asks for {answer.observed} bits and accuracy "
-            f"for {answer.uniform.widths[0]}, where it was 19 and 18; below, accuracy falls by "
-            "more with every bit. How many bits that is depends on the images."
+            f"for {answer.uniform.widths[0]}, where it was 19 and 18; below, accuracy falls "
+            "with every bit. How many bits that is depends on the images."
         )
     if answer.uniform and answer.each:
         saved = 1 - answer.each.energy / answer.uniform.energy

@@ -30,15 +30,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--lr", type=float, default=0.001)
     parser.add_argument("--data", default="digits", help="cifar10 if you have it")
+    parser.add_argument("--images", type=int, default=None, help="the first so many alone")
     args = parser.parse_args(argv)
-    make(args.epochs, args.batch, args.lr, args.data, args.threads).write(args.out)
+    page = make(args.epochs, args.batch, args.lr, args.data, args.images, args.threads)
+    page.write(args.out)
 
 
-def make(epochs: int, batch: int, lr: float, data: str, threads: int) -> Page:
+def make(epochs: int, batch: int, lr: float, data: str, images: int | None, threads: int) -> Page:
     """The page, of a run of `epochs` and of one that is interrupted half way."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(threads), tempfile.TemporaryDirectory() as folder:
+        name = data
+        if images is not None:
+            data = first(data, images, Path(folder) / f"{data}_{images}.npz")
         whole = trained(Path(folder) / "whole", epochs, batch, lr, data)
         trained(Path(folder) / "parts", max(1, epochs // 2), batch, lr, data)
         resumed = trained(Path(folder) / "parts", epochs, batch, lr, data)
@@ -48,10 +53,10 @@ def make(epochs: int, batch: int, lr: float, data: str, threads: int) -> Page:
         counts = f"{len(whole.dataset.train):,} training and {len(whole.dataset.test):,} test"
     parts = [
         f"ResNet-20 in Chainer, Adam at {settings.lr:g}, batch {batch}, {epochs} epochs, softmax "
-        f"cross-entropy, on {data}: {counts} images. The original trained 10 epochs on CIFAR-10, "
+        f"cross-entropy, on {name}: {counts} images. The original trained 10 epochs on CIFAR-10, "
         "with `--data cifar10 --epochs 10` the same.",
         "## Commands",
-        _commands(epochs, batch, lr, data),
+        _commands(epochs, batch, lr, name, images),
         "## Epochs",
         learning(whole.rows),
         _page.picture("4-training.png", "loss and accuracy by epoch"),
@@ -64,6 +69,23 @@ def make(epochs: int, batch: int, lr: float, data: str, threads: int) -> Page:
     ]
     return Page("4-training", "Experiment 4: training in Chainer, and using what came of it", parts,
                 {"4-training.png": learning_curves(whole.rows)})  # fmt: skip
+
+
+def first(data: str, images: int, path: Path) -> str:
+    """The file with the first `images` of a data set, and as many of its test images."""
+    import numpy as np
+
+    from models.data import load
+
+    whole = load(data)
+    np.savez(
+        path,
+        x=whole.train.x[:images],
+        y=whole.train.y[:images],
+        x_test=whole.test.x[:images],
+        y_test=whole.test.y[:images],
+    )
+    return str(path)
 
 
 def trained(path: Path, epochs: int, batch: int, lr: float, data: str) -> Session:
@@ -124,7 +146,8 @@ def predictions(guesses: Sequence[tuple[str, Sequence[Guess]]]) -> str:
     )
 
 
-def _commands(epochs: int, batch: int, lr: float, data: str) -> str:
+def _commands(epochs: int, batch: int, lr: float, data: str, images: int | None) -> str:
+    some = f" --images {images}" if images else ""
     train = f"python -m models.train {FAMILY} --framework chainer --data {data}"
     return _page.code(
         f"{train} --batch {batch} --lr {lr:g} --epochs {max(1, epochs // 2)} --out runs/resnet20",
@@ -132,7 +155,7 @@ def _commands(epochs: int, batch: int, lr: float, data: str) -> str:
         "--out runs/resnet20 --resume",
         f"python -m models.predict runs/resnet20/model.onnx --data {data} --index 0",
         f"python -m experiments.training --data {data} --epochs {epochs} --batch {batch} "
-        f"--lr {lr:g}  # this page",
+        f"--lr {lr:g}{some}  # this page",
     )
 
 
