@@ -197,8 +197,7 @@ def ranges(sums: Sums) -> str:
         "bits for any input",
     )  # fmt: skip
     rows = []
-    accumulations = sums.answer.accumulations
-    for layer, found in zip(sums.layers, accumulations.values(), strict=True):
+    for layer, found in zip(sums.layers, sums.answer.sums, strict=True):
         tally = found.tally
         low, high = int(tally.acc_min.min()), int(tally.acc_max.max())
         observed = int(tally.bits_observed.max())
@@ -212,7 +211,7 @@ def ranges(sums: Sums) -> str:
 
 
 def _span(sums: Sums) -> str:
-    tallies = [found.tally for found in sums.answer.accumulations.values()]
+    tallies = [found.tally for found in sums.answer.sums]
     low = min(int(tally.acc_min.min()) for tally in tallies)
     high = max(int(tally.acc_max.max()) for tally in tallies)
     return f"{low:,} to {high:,}".replace("-", "−")
@@ -270,7 +269,7 @@ def choices(sums: Sums, work: Work) -> str:
     table = _page.table(("approach ", "bits", "accuracy", "energy"), rows)
     by_hand = f"{_energy(work, BY_HAND):,.0f}"
     return table + (
-        f"\n\nWidths are of {', '.join(sums.layers)}. The search made {answer.evaluations} "
+        f"\n\nWidths are of {', '.join(sums.layers)}. The search made {len(answer.evaluations)} "
         "evaluations. In the original the range "
         "needs A = 19, B is 18 (17 loses 1.4 points), and by hand C = "
         f"{', '.join(map(str, BY_HAND))} at 53.47 %, which costs {by_hand}."
@@ -327,7 +326,9 @@ def _commands(path: str, data: str, widths: Sequence[int], narrow: int) -> str:
 def _learned(sums: Sums, work: Work) -> list[str]:
     answer = sums.answer
     largest = work.nodes[int(work.muls.argmax())]
-    names: Mapping[str, str] = dict(zip(answer.accumulations, sums.layers, strict=True))
+    names: Mapping[str, str] = dict(
+        zip((found.node for found in answer.sums), sums.layers, strict=True)
+    )
     uniform = _energy(work, (17,) * len(work.nodes))
     points = [
         f"The widths {', '.join(map(str, BY_HAND))} found by hand cost "

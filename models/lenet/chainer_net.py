@@ -13,8 +13,6 @@ class LeNet(chainer.Chain):
     Takes float32 [N, 3, 32, 32] and returns logits [N, classes].
     """
 
-    input_shape = (3, 32, 32)
-
     def __init__(self, classes: int = 10) -> None:
         super().__init__()
         with self.init_scope():
@@ -31,3 +29,5 @@ class LeNet(chainer.Chain):
         h = F.relu(self.fc1(h))
         h = F.relu(self.fc2(h))
         return self.fc3(h)
+
+    input_shape = (3, 32, 32)

@@ -13,8 +13,6 @@ class LeNet(nn.Module):
     Takes float32 [N, 3, 32, 32] and returns logits [N, classes].
     """
 
-    input_shape = (3, 32, 32)
-
     def __init__(self, classes: int = 10) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, 6, 5, bias=False)
@@ -30,3 +28,5 @@ class LeNet(nn.Module):
         h = functional.relu(self.fc1(torch.flatten(h, 1)))
         h = functional.relu(self.fc2(h))
         return self.fc3(h)
+
+    input_shape = (3, 32, 32)

@@ -61,8 +61,6 @@ class CifarResNet(chainer.Chain):
     a `residual` that does not exist.
     """
 
-    input_shape = (3, 32, 32)
-
     def __init__(self, depth: int = 20, residual: str = "downsample", classes: int = 10) -> None:
         super().__init__()
         if depth < 8 or depth % 6 != 2:
@@ -84,6 +82,8 @@ class CifarResNet(chainer.Chain):
         h = self.stage3(self.stage2(self.stage1(h)))
         h = F.average_pooling_2d(h, h.shape[2:])
         return self.fc(h)
+
+    input_shape = (3, 32, 32)
 
 
 ResNet20 = CifarResNet  # whose depth is 20 unless told otherwise

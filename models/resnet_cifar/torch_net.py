@@ -49,8 +49,6 @@ class CifarResNet(nn.Module):
     a `residual` that does not exist.
     """
 
-    input_shape = (3, 32, 32)
-
     def __init__(self, depth: int = 20, residual: str = "downsample", classes: int = 10) -> None:
         super().__init__()
         if depth < 8 or depth % 6 != 2:
@@ -71,6 +69,8 @@ class CifarResNet(nn.Module):
         h = self.stage3(self.stage2(self.stage1(h)))
         h = functional.avg_pool2d(h, h.shape[2:])
         return self.fc(torch.flatten(h, 1))
+
+    input_shape = (3, 32, 32)
 
 
 ResNet20 = CifarResNet  # whose depth is 20 unless told otherwise

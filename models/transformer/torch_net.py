@@ -56,8 +56,6 @@ class PatchTransformer(nn.Module):
     does not divide `width`, or `patch` the image's 32 pixels.
     """
 
-    input_shape = (3, IMAGE, IMAGE)
-
     def __init__(
         self, width: int = 64, heads: int = 4, layers: int = 2, patch: int = 8, classes: int = 10
     ) -> None:
@@ -76,3 +74,5 @@ class PatchTransformer(nn.Module):
         """Images to logits."""
         tokens = self.patches(x).flatten(2).transpose(1, 2) + self.positions
         return self.fc(self.norm(self.layers(tokens)).mean(1))
+
+    input_shape = (3, IMAGE, IMAGE)

@@ -79,7 +79,7 @@ def test_json_tells_accumulators_widths_and_channels(narrow):
     assert (conv["node"], matmul["node"]) == ("c", "m")
     assert conv["accumulator"] == {
         "bits": 14, "overflow": "saturate", "order": "sequential", "product_bits": None,
-        "bias": "first", "convention": "twos-complement",
+        "bias": "first", "convention": "twos-complement", "zero_points": "before",
     }  # fmt: skip
     rows = {row["node"]: row for row in run["nodes"]}
     at = {row["bits"]: row["overflow_outputs"] for row in conv["widths"]}
