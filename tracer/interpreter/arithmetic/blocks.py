@@ -21,6 +21,9 @@ from tracer.interpreter.values import Array
 _ORACLE = 1 << 20
 """Products that are written out at a time, where no kernel knows the order."""
 
+_LOOKS = (4, 16, 128)
+"""Terms between which hopeful sums are looked at."""
+
 _WIDE = (panels.INT16, 1 << 31)
 
 
@@ -142,28 +145,34 @@ def _dense_clip(
     laid = panels.dense(given, plan, bits)
     low, high = np.clip(accumulator.range, *signed_range(bits)).tolist()
     full = bits == 16 and (low, high) == signed_range(16)
-    slack, limits = _slack(given, low, high), np.array([low, high], laid.lane)
+    hopes, limits = _hopes(given, low, high), np.array([low, high], laid.lane)
     width, flat = given.shape[1], [out.reshape(-1) for out in outs]
 
     def block(some: slice, part: slice) -> None:
         bands = slice(some.start // kernels.ROWS, -(-some.stop // kernels.ROWS))
         rows = slice(bands.start * kernels.ROWS, bands.stop * kernels.ROWS)
         left, pairs = laid.left[rows].reshape(-1), laid.pairs[rows].reshape(-1)
-        kernels.clip(left, pairs, laid.depth, laid.panel(part), laid.tile, slack[bands],
+        kernels.clip(left, pairs, laid.depth, laid.panel(part), laid.tile, hopes[bands],
                      start[some, part], limits, full,
                      *flat, some.start * width + part.start, width)  # fmt: skip
 
     panels.shared_out(given, laid, block)
 
 
-def _slack(given: Operands, low: int, high: int) -> Array:
-    """For each band of rows what `dense.clip` asks: 0 where sums cannot leave the range."""
-    band = loaded("dense").ROWS
-    slack: Array = 2 * given.terms_of(band)
-    slack[2 * slack > high - low] = -1
+def _hopes(given: Operands, low: int, high: int) -> Array:
+    """For each band of rows what `dense.clip` asks: looks, and their distance from the range.
+
+    A sum between two looks is no further from one of them than half of the terms between.
+    """
+    kernels = loaded("dense")
+    largest = np.maximum(given.terms_of(kernels.ROWS), 1)
+    room = (high - low) // (4 * largest)  # looks after so many terms cost an eighth of the range
+    looks = np.array(_LOOKS)[np.searchsorted(_LOOKS[1:], room, side="right")]
+    margin = looks // 2 * largest
+    looks[2 * margin > high - low] = -1
     within = (given.least >= low) & (given.most <= high)
-    slack[over_bands(within, band, np.logical_and)] = 0
-    return slack
+    looks[over_bands(within, kernels.ROWS, np.logical_and)] = 0
+    return np.stack([looks, margin], axis=1)
 
 
 def _dense_extremes(

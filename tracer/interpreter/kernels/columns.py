@@ -14,7 +14,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from tracer.interpreter.kernels.vectors import COLUMNS_16, COLUMNS_32
+from tracer.interpreter.kernels.vectors import COLUMNS_16, COLUMNS_32, REGISTER, VECTORS
 
 SOURCES = (types.int8, types.uint8, types.int16, types.int32, types.int64)
 """Types of operands."""
@@ -47,12 +47,15 @@ def _moved(columns_of: int) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         arrays = signature.args[0], signature.args[2]
         kinds = [array.dtype for array in arrays]
-        count = COLUMNS_16 * 16 // signature.args[columns_of].dtype.bitwidth
+        count = REGISTER // signature.args[columns_of].dtype.bitwidth
         here, there = (
             _address(context, builder, array, *arguments[n : n + 2])
             for n, array in zip((0, 2), arrays, strict=True)
         )
-        _store(builder, _converted(context, builder, kinds, here, count), there)
+        for vector in range(VECTORS):  # one by one, which is what becomes vector instructions
+            place = [ir.IntType(64)(vector * count)]
+            value = _converted(context, builder, kinds, builder.gep(here, place), count)
+            _store(builder, value, builder.gep(there, place))
         return context.get_dummy_value()
 
     return code

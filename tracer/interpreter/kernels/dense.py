@@ -33,7 +33,7 @@ CHUNK = 128
 
 _INT = types.intp
 _FACTORS = types.Array(types.int32, 1, "C", readonly=True)
-_SLACK = types.Array(types.int64, 1, "C", readonly=True)
+_HOPES = types.Array(types.int64, 2, "C", readonly=True)
 _START = types.Array(types.int64, 2, "A", readonly=True)
 _OUT = types.Array(types.int64, 1, "C")
 _MODES = ((types.int16, types.int16), (types.int32, types.int16), (types.int32, types.int32))
@@ -97,25 +97,27 @@ def _tally(counts: Any, place: int, size: int, depth: int, events: Any) -> bool:
 def _clip_of(lane: Any, cell: Any) -> Any:
     panel, limits = (types.Array(kind, 1, "C", readonly=True) for kind in (cell, lane))
     return types.void(
-        _FACTORS, _FACTORS, _INT, panel, _INT, _SLACK, _START, limits, types.boolean, _OUT, _OUT,
+        _FACTORS, _FACTORS, _INT, panel, _INT, _HOPES, _START, limits, types.boolean, _OUT, _OUT,
         _INT, _INT,
     )  # fmt: skip
 
 
 @njit([_clip_of(*mode) for mode in _MODES], nogil=True, cache=True)
 def clip(
-    left: Any, pairs: Any, depth: int, panel: Any, tile: int, slack: Any, start: Any, limits: Any,
+    left: Any, pairs: Any, depth: int, panel: Any, tile: int, hopes: Any, start: Any, limits: Any,
     full: bool, values: Any, events: Any, place: int, width: int,
 ) -> None:  # fmt: skip
     """Sums (rows, columns) that saturate at the two `limits`, and how many steps did.
 
     `left` (rows up to ROWS, depth up to GROUP) is flat, and `pairs` are what hope reads; `start`
-    is within the limits, which have the type of lanes. `slack` is, for each ROWS rows, twice their
-    largest product; 0 where no sum can leave the limits, -1 where hope is vain. `full`: lanes are
-    int16, and the limits all they hold. Row i of the results is `values[place + i * width:]`.
+    is within the limits, which have the type of lanes. `hopes` has for each ROWS rows the terms
+    between looks, a multiple of GROUP, and how far from the limits sums must then be for those
+    between to be within: 0 and 0 where no sum can leave the limits, -1 where hope is vain. `full`:
+    lanes are int16, and the limits all they hold. Row i of the results is
+    `values[place + i * width:]`.
     """
     rows, columns = start.shape
-    bands, (low, high) = slack.size, limits
+    bands, (low, high) = len(hopes), limits
     sums = np.empty(bands * ROWS * tile, limits.dtype)
     counts, many = np.empty_like(sums), np.zeros(sums.size, np.int32)
     calm = np.empty(bands, np.bool_)
@@ -129,13 +131,14 @@ def clip(
         for k in range(0, depth, CHUNK):
             deep, at = min(CHUNK, depth - k), base + k * tile
             for band in range(bands):
-                f, t, margin = band * ROWS * depth + k, band * ROWS * tile, slack[band]
-                if margin == 0:
+                f, t = band * ROWS * depth + k, band * ROWS * tile
+                looks, margin = hopes[band]
+                if looks == 0:
                     plain(pairs, f // share, depth // share, deep, panel, at, sums, t)
                     continue
-                if calm[band] and margin > 0 and hopeful(
+                if calm[band] and looks > 0 and hopeful(
                     pairs, f // share, depth // share, deep, panel, at, sums, t,
-                    limits.dtype.type(low + margin), limits.dtype.type(high - margin),
+                    limits.dtype.type(low + margin), limits.dtype.type(high - margin), looks,
                 ):  # fmt: skip
                     continue
                 for part in range(0, ROWS, FEWER):

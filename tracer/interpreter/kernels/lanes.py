@@ -16,47 +16,57 @@ numba keeps compiled code by the time stamp of the file of the function that is 
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tracer.interpreter.kernels.vectors import INDEX, Lanes
+from tracer.interpreter.kernels.vectors import INDEX, REGISTER, Lanes
 
 ROWS = 6
 """Rows of a tile that is summed hopefully: its sums leave room for factors in 16 registers."""
-FEWER = 3
+FEWER = 2
 """Rows of other tiles, which keep two or three registers for each sum."""
 GROUP = 4
-"""Terms between which hopeful sums are looked at; depths are multiples of it."""
+"""Terms that plain sums take at a time; depths are multiples of it."""
+
+
+def _summed(lanes: Lanes, sums: list[Any], bounds: tuple[Any, Any] | None = None) -> list[Any]:
+    """Plain sums of the terms between the bounds, or of all."""
+
+    def step(k: Any, sums: list[Any]) -> list[Any]:
+        for i in range(0, GROUP, 2):
+            terms = lanes.pairs(lanes.builder.add(k, INDEX(i)), ROWS)
+            sums = list(map(lanes.builder.add, sums, terms))
+        return sums
+
+    return lanes.loop(sums, step, GROUP, bounds)
 
 
 def _hopeful(lanes: Lanes) -> Any:
-    """Plain sums, looked at after every group; written only if all stayed within the limits."""
-    b, (at, low, high) = lanes.builder, lanes.arguments[7:10]
+    """Plain sums, looked at now and then; written only if all were within the limits."""
+    b, depth, (at, low, high, looks) = lanes.builder, lanes.arguments[3], lanes.arguments[7:11]
     targets = lanes.rows(lanes.data(6, at), ROWS)
+    least, most = lanes.spread(low), lanes.spread(high)
+
+    def outside(sums: list[Any]) -> Any:
+        ends = (reduce(partial(lanes.call, name), sums) for name in ("smin", "smax"))
+        beyond = map(b.icmp_signed, "<>", ends, (least, most))
+        return b.or_(*(b.sext(each, lanes.vector) for each in beyond))
+
+    def stretch(k: Any, carried: list[Any]) -> list[Any]:
+        *sums, beyond = carried
+        end = b.add(k, looks)
+        stop = b.select(b.icmp_signed("<", end, depth), end, depth)
+        sums = _summed(lanes, sums, (k, stop))
+        return [*sums, b.or_(beyond, outside(sums))]
+
     sums = [lanes.load(target) for target in targets]
-    least = greatest = sums[0]
-    for value in sums[1:]:
-        least, greatest = lanes.call("smin", least, value), lanes.call("smax", greatest, value)
-
-    def step(k: Any, carried: list[Any]) -> list[Any]:
-        *sums, least, greatest = carried
-        for i in range(0, GROUP, 2):
-            sums = list(map(b.add, sums, lanes.pairs(b.add(k, INDEX(i)), ROWS)))
-        for value in sums:
-            least, greatest = lanes.call("smin", least, value), lanes.call("smax", greatest, value)
-        return [*sums, least, greatest]
-
-    *sums, least, greatest = lanes.loop([*sums, least, greatest], step, GROUP)
-    outside = b.or_(
-        b.icmp_signed("<", least, lanes.spread(low)),
-        b.icmp_signed(">", greatest, lanes.spread(high)),
-    )
-    bits = ir.IntType(lanes.count)
-    inside = b.icmp_unsigned("==", b.bitcast(outside, bits), bits(0))
+    *sums, beyond = lanes.loop([*sums, outside(sums)], stretch, looks)
+    bits = ir.IntType(REGISTER)
+    inside = b.icmp_unsigned("==", b.bitcast(beyond, bits), bits(0))
     with b.if_then(inside):
         for value, target in zip(sums, targets, strict=True):
             lanes.store(value, target)
@@ -65,17 +75,9 @@ def _hopeful(lanes: Lanes) -> Any:
 
 def _plain(lanes: Lanes) -> Any:
     """Plain sums that cannot leave the limits."""
-    b = lanes.builder
     targets = lanes.rows(lanes.data(6, lanes.arguments[7]), ROWS)
-
-    def step(k: Any, sums: list[Any]) -> list[Any]:
-        for i in range(0, GROUP, 2):
-            sums = list(map(b.add, sums, lanes.pairs(b.add(k, INDEX(i)), ROWS)))
-        return sums
-
-    for value, target in zip(
-        lanes.loop([lanes.load(target) for target in targets], step, GROUP), targets, strict=True
-    ):
+    sums = _summed(lanes, [lanes.load(target) for target in targets])
+    for value, target in zip(sums, targets, strict=True):
         lanes.store(value, target)
     return lanes.context.get_dummy_value()
 
@@ -135,10 +137,10 @@ def _extremes(lanes: Lanes) -> Any:
 @intrinsic
 def _hopeful_of(
     typingctx: Any, left: Any, first: Any, stride: Any, depth: Any, panel: Any, place: Any,
-    sums: Any, at: Any, low: Any, high: Any,
+    sums: Any, at: Any, low: Any, high: Any, looks: Any,
 ) -> Any:  # fmt: skip
     i, lane = types.intp, sums.dtype
-    kind = types.boolean(left, i, i, i, panel, i, sums, i, lane, lane)
+    kind = types.boolean(left, i, i, i, panel, i, sums, i, lane, lane, i)
     return kind, lambda *call: _hopeful(Lanes(*call))
 
 
@@ -177,8 +179,9 @@ def _extremes_of(
 # In all of these arrays are flat and contiguous, and nothing is checked.
 
 hopeful: Any = _hopeful_of
-"""(left, first, stride, depth, panel, place, sums, at, low, high): add up ROWS rows without a
-range. True, and written, if the sums were in [low, high] at the start and after each GROUP."""
+"""(left, first, stride, depth, panel, place, sums, at, low, high, looks): add up ROWS rows without
+a range. True, and written, if the sums were in [low, high] at the start, after each `looks` terms,
+a multiple of GROUP, and at the end."""
 
 plain: Any = _plain_of
 """(left, first, stride, depth, panel, place, sums, at): the same where no sum can leave a range."""

@@ -10,7 +10,7 @@ from llvmlite import binding, ir
 from numba.core import cgutils
 from numba.np.arrayobj import make_array
 
-_REGISTER = 512 if binding.get_host_cpu_features().get("avx512bw") else 256
+REGISTER = 512 if binding.get_host_cpu_features().get("avx512bw") else 256
 _PAIRWISE = {
     bits: name
     for bits, name, feature in (
@@ -20,8 +20,8 @@ _PAIRWISE = {
     if binding.get_host_cpu_features().get(feature)
 }
 """Instructions that multiply pairs and add them, where there are any."""
-_VECTORS = 1
-COLUMNS_16, COLUMNS_32 = (_VECTORS * _REGISTER // bits for bits in (16, 32))
+VECTORS = 2
+COLUMNS_16, COLUMNS_32 = (VECTORS * REGISTER // bits for bits in (16, 32))
 
 INDEX = ir.IntType(64)
 _WORD = ir.IntType(32)
@@ -51,7 +51,7 @@ class Lanes:
     @property
     def count(self) -> int:
         """Lanes of a vector."""
-        return _REGISTER // self.bits
+        return REGISTER // self.bits
 
     @property
     def vector(self) -> Any:
@@ -67,8 +67,8 @@ class Lanes:
 
     def rows(self, base: Any, count: int) -> list[Any]:
         """Addresses of the vectors of `count` rows, one after the other."""
-        size = _VECTORS * self.count
-        places = [r * size + v * self.count for r in range(count) for v in range(_VECTORS)]
+        size = VECTORS * self.count
+        places = [r * size + v * self.count for r in range(count) for v in range(VECTORS)]
         return [self.builder.gep(base, [INDEX(place)]) for place in places]
 
     def load(self, address: Any) -> Any:
@@ -84,7 +84,7 @@ class Lanes:
 
     def spread(self, scalar: Any) -> Any:
         """The scalar in every lane."""
-        kind = ir.VectorType(scalar.type, _REGISTER // scalar.type.width)
+        kind = ir.VectorType(scalar.type, REGISTER // scalar.type.width)
         zeros = ir.Constant(ir.VectorType(_WORD, kind.count), [0] * kind.count)
         single = self.builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, _WORD(0))
         wide = self.builder.shuffle_vector(single, ir.Constant(kind, ir.Undefined), zeros)
@@ -110,10 +110,10 @@ class Lanes:
 
     def _times(self, k: Any, factors: Any, rows: int) -> list[Any]:
         b, (_, first, stride, _, _, place) = self.builder, self.arguments[:6]
-        size = _VECTORS * self.count
+        size = VECTORS * self.count
         column = self.data(4, b.add(place, b.mul(k, INDEX(size))))
         column = b.bitcast(column, ir.IntType(self.bits).as_pointer())
-        columns = [self.load(b.gep(column, [INDEX(v * self.count)])) for v in range(_VECTORS)]
+        columns = [self.load(b.gep(column, [INDEX(v * self.count)])) for v in range(VECTORS)]
         made = []
         for row in range(rows):
             at = b.add(b.add(first, b.mul(stride, INDEX(row))), factors)
@@ -127,7 +127,7 @@ class Lanes:
         if not self.paired:
             return b.mul(factor, values)
         halves = ir.VectorType(ir.IntType(16), 2 * self.count)
-        name = _PAIRWISE.get(_REGISTER)
+        name = _PAIRWISE.get(REGISTER)
         if name is not None:
             insert: Any = cgutils.get_or_insert_function
             kind = ir.FunctionType(self.vector, [halves, halves])
@@ -139,23 +139,29 @@ class Lanes:
         return b.add(high, b.mul(*low))
 
     def loop(
-        self, start: Sequence[Any], step: Callable[[Any, list[Any]], list[Any]], stride: int
+        self,
+        start: Sequence[Any],
+        step: Callable[[Any, list[Any]], list[Any]],
+        stride: Any,
+        bounds: tuple[Any, Any] | None = None,
     ) -> list[Any]:
-        """`step(k, carried)` for k = 0, stride, ... below the depth; what it carried last."""
-        b, depth, before = self.builder, self.arguments[3], self.builder.block
+        """`step(k, carried)` for k = first, first + stride, ... below the stop; what it carried
+        last. Bounds are those two, 0 and the depth if None; the first step is always taken."""
+        b, before = self.builder, self.builder.block
         body, done = (b.function.append_basic_block(name) for name in ("body", "done"))
         b.branch(body)
         b.position_at_end(body)
+        first, stop = bounds or (INDEX(0), self.arguments[3])
         k = b.phi(INDEX)
-        k.add_incoming(INDEX(0), before)
+        k.add_incoming(first, before)
         carried = [b.phi(value.type) for value in start]
         for phi, value in zip(carried, start, strict=True):
             phi.add_incoming(value, before)
         after = step(k, carried)
-        following = b.add(k, INDEX(stride))
+        following = b.add(k, stride if isinstance(stride, ir.Value) else INDEX(stride))
         k.add_incoming(following, b.block)
         for phi, value in zip(carried, after, strict=True):
             phi.add_incoming(value, b.block)
-        b.cbranch(b.icmp_signed("<", following, depth), body, done)
+        b.cbranch(b.icmp_signed("<", following, stop), body, done)
         b.position_at_end(done)
         return after
