@@ -104,6 +104,22 @@ def test_any_block_is_summed_as_the_oracle_does(seed, kinds, shape, accumulator,
     block(seed, kinds, shape, accumulator, bias_bits).count()
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([("int8", "uint8"), ("int8", "int8"), ("int4", "uint4"), ("int16", "int16")]),
+    st.tuples(st.integers(1, 14), st.integers(1, 12), st.integers(2, 25), st.integers(1, 70)),
+    st.sampled_from(("channelwise", "chunked(8)", "chunked(33)", "lanes(3)")),
+    st.integers(-4, 2),
+    st.sampled_from(("saturate", "symmetric")),
+)
+def test_groups_of_terms_that_may_or_may_not_stay_within(seed, kinds, shape, order, near, overflow):
+    """Widths near what a group of terms needs, so that some rows can leave the range there."""
+    products = sum(np.log2(RANGES[kind][1] + 1) for kind in kinds)
+    width = int(np.clip(products + np.log2(shape[2]) + near, 2, 64))
+    block(seed, kinds, shape, Accumulator(width, overflow, named(order)), 8).count()
+
+
 def test_a_million_sums():
     random = np.random.default_rng(5)
     count = 0

@@ -21,7 +21,8 @@ LIMIT = 1 << 62
 class Operands:
     """`left` (M, K), `right` (K, P), as kernels read them; `bias`, int64, broadcasts to (M, P).
 
-    `factors` are the largest magnitudes of each side, `largest` (M), int64, those of the rows.
+    `factors` are the largest magnitudes of each side, `largest` (M), int64, those of the rows;
+    `right` lies in `span`, and 0 too.
     `least` and `most` (M), int64, are what no sum of a row goes below or above, whichever of its
     products and the bias are added in whatever order; `bound` is a magnitude that none exceeds.
     """
@@ -30,6 +31,7 @@ class Operands:
     right: Array
     bias: Array
     factors: tuple[int, int]
+    span: tuple[int, int]
     largest: Array
     least: Array
     most: Array
@@ -72,7 +74,8 @@ def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Oper
         )
     if bias is not None and bias.shape != (left.shape[0],):
         raise ModelError(f"a bias of shape {list(bias.shape)} for {left.shape[0]} rows")
-    rows, (low, high) = len(left), extent(right)
+    rows, span = len(left), extent(right)
+    low, high = min(span[0], 0), max(span[1], 0)
     wide = np.zeros(rows, np.int64) if bias is None else bias.astype(np.int64)
     factors = max(abs(end) for end in extent(left)), max(-low, high)
     offset = _magnitude(bias)
@@ -88,11 +91,10 @@ def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Oper
             )
         least, most = np.full(rows, -bound), np.full(rows, bound)
     else:
-        below, above = -min(low, 0), max(high, 0)
-        most = up * above + down * below + np.maximum(wide, 0)
-        least = np.minimum(wide, 0) - up * below - down * above
+        most = up * high - down * low + np.maximum(wide, 0)
+        least = up * low - down * high + np.minimum(wide, 0)
         bound = max(int(most.max(initial=0)), -int(least.min(initial=0)))
-    return Operands(*ready, wide[:, None], factors, largest, least, most, bound)
+    return Operands(*ready, wide[:, None], factors, (low, high), largest, least, most, bound)
 
 
 def over_bands(values: Array, band: int, choose: np.ufunc) -> Array:

@@ -14,6 +14,7 @@ from tracer.interpreter.arithmetic.accumulator import Accumulator
 from tracer.interpreter.arithmetic.meter import KEPT, Meter
 from tracer.interpreter.arithmetic.nodes import Summing, Sums, lowerings
 from tracer.interpreter.arithmetic.operands import Site, UnfitError
+from tracer.interpreter.arithmetic.orders.sequential import Sequential
 from tracer.interpreter.arithmetic.policy import Policy, Rule
 from tracer.interpreter.arithmetic.tally import Tally
 from tracer.interpreter.arithmetic.units import Units
@@ -76,6 +77,9 @@ class Narrowing:
         with announced(progress):
             for name in ("dense", "staged", "tally"):
                 loaded(name)
+            if any(meter.accumulator.order != Sequential() for meter in self._meters.values()):
+                for name in ("registers", "groups"):
+                    loaded(name)
 
     def renew(self, bits: Mapping[str, int], kind: type[Meter] = Meter) -> None:
         """Begin the statistics again, with other widths for the nodes that `bits` names.

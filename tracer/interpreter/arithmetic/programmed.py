@@ -42,7 +42,11 @@ def by_program(
     start = np.broadcast_to(start, given.shape)
     saturates = np.isin(rules[:, 0], (staged.SATURATE, staged.EXACT)).all()
     long = len(plan.sequence) >= _LONG * len(plan.steps)
-    if narrow and not brought and saturates and long:
+    dense = narrow and not brought and saturates and long
+    if dense and plan.bits == (None, None):
+        _by_groups(given, even, rules[0, 1:3], start, outs, observed)
+        return
+    if dense:
         rules[rules[:, 0] == staged.EXACT, 1:3] = signed_range(32)
         laid, steps, run = panels.dense(given, even, 32), even.steps, registers.run
     else:
@@ -53,6 +57,35 @@ def by_program(
     def block(rows: slice, part: slice) -> None:
         run(laid.rows(rows), laid.depth, laid.panel(part), laid.tile, steps, rules,
             observed, start[rows, part], *(out[rows, part] for out in outs))  # fmt: skip
+
+    panels.shared_out(given, laid, block)
+
+
+def _by_groups(
+    given: Operands, even: Program, limits: Array, start: Array,
+    outs: tuple[Array, Array, Array], observed: bool,
+) -> None:  # fmt: skip
+    """Orders of two stages in one range: groups, and their sum."""
+    kernels, laid = loaded("groups"), panels.dense(given, even, 32)
+    lengths, band = even.steps[even.steps > 0], loaded("dense").ROWS
+    ends = limits.astype(np.int32)
+    safe = np.empty((-(-len(given.left) // band), len(lengths)), np.bool_)
+    if not observed:
+        reach = np.array([*given.span, *limits], np.int64)
+        kernels.within(given.left, even.sequence, lengths, reach, safe)
+    width, flat = given.shape[1], [out.reshape(-1) for out in outs]
+
+    def block(some: slice, part: slice) -> None:
+        bands = slice(some.start // band, -(-some.stop // band))
+        rows = slice(bands.start * band, bands.stop * band)
+        left, pairs = laid.left[rows].reshape(-1), laid.pairs[rows].reshape(-1)
+        place = some.start * width + part.start
+        if observed:
+            kernels.observe(left, laid.depth, laid.panel(part), laid.tile, lengths,
+                            start[some, part], *flat, place, width)  # fmt: skip
+        else:
+            kernels.clip(left, pairs, laid.depth, laid.panel(part), laid.tile, lengths, safe[bands],
+                         start[some, part], ends, *flat[:2], place, width)  # fmt: skip
 
     panels.shared_out(given, laid, block)
 

@@ -91,8 +91,8 @@ def _magnitudes(given: Operands) -> Operands:
     """The same sums of magnitudes."""
     left, right = (np.abs(side.astype(np.int64)) for side in (given.left, given.right))
     most = given.factors[1] * left.sum(1)
-    return replace(given, left=left, right=right, least=np.zeros_like(most), most=most,
-                   bound=int(most.max(initial=0)))  # fmt: skip
+    return replace(given, left=left, right=right, span=(0, given.factors[1]), most=most,
+                   least=np.zeros_like(most), bound=int(most.max(initial=0)))  # fmt: skip
 
 
 def _part(given: Operands, rows: Array) -> Operands:
@@ -112,5 +112,5 @@ def _gathered(given: Operands, rows: Array, columns: Array) -> Operands:
     terms = given.left[rows].T.astype(np.int64) * given.right[:, columns]
     ones = np.ones((1, given.depth), np.int64)
     one, bound = np.ones(1, np.int64), np.full(1, given.bound)
-    return Operands(ones, np.ascontiguousarray(terms), given.bias[rows].T, (1, given.term), one,
-                    -bound, bound, given.bound)  # fmt: skip
+    return Operands(ones, np.ascontiguousarray(terms), given.bias[rows].T, (1, given.term),
+                    (-given.term, given.term), one, -bound, bound, given.bound)  # fmt: skip

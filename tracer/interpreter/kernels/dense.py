@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from tracer.interpreter.kernels.columns import SOURCES, settle
+from tracer.interpreter.kernels.columns import SOURCES
 from tracer.interpreter.kernels.lanes import (
     FEWER,
     GROUP,
@@ -24,6 +24,7 @@ from tracer.interpreter.kernels.lanes import (
     hopeful,
     plain,
 )
+from tracer.interpreter.kernels.tiles import OUT, START, begin, end
 from tracer.interpreter.kernels.vectors import COLUMNS_16, COLUMNS_32
 
 __all__ = ["COLUMNS_16", "COLUMNS_32", "GROUP", "ROWS"]
@@ -34,48 +35,8 @@ CHUNK = 128
 _INT = types.intp
 _FACTORS = types.Array(types.int32, 1, "C", readonly=True)
 _HOPES = types.Array(types.int64, 2, "C", readonly=True)
-_START = types.Array(types.int64, 2, "A", readonly=True)
-_OUT = types.Array(types.int64, 1, "C")
 _MODES = ((types.int16, types.int16), (types.int32, types.int16), (types.int32, types.int32))
 """Lanes, and what their panels consist of: the second take terms in pairs."""
-
-
-def _begin_of(lane: Any) -> Any:
-    return types.void(types.Array(lane, 1, "C"), _INT, _START, _INT)
-
-
-@njit([_begin_of(types.int16), _begin_of(types.int32)], nogil=True, cache=True)
-def _begin(sums: Any, tile: int, start: Any, column: int) -> None:
-    """The start of the columns from `column` on, in the lanes of a tile; 0 beyond them."""
-    rows, columns = start.shape
-    count = min(tile, columns - column)
-    alike = start.strides[1] == 0
-    sums[:] = sums.dtype.type(0)
-    for row in range(rows):
-        here = sums[row * tile : row * tile + count]
-        if alike:
-            here[:] = sums.dtype.type(start[row, 0])
-        else:
-            for lane in range(count):
-                here[lane] = sums.dtype.type(start[row, column + lane])
-
-
-def _end_of(lane: Any) -> Any:
-    return types.void(types.Array(lane, 1, "C"), _INT, _INT, _INT, _OUT, _INT, _INT)
-
-
-@njit([_end_of(types.int16), _end_of(types.int32)], nogil=True, cache=True)
-def _end(sums: Any, tile: int, rows: int, count: int, out: Any, place: int, width: int) -> None:
-    """Write `count` lanes of every row of a tile to `out[place + row * width:]`."""
-    vector = COLUMNS_16 if sums.itemsize == 2 else COLUMNS_32
-    for row in range(rows):
-        here, there = row * tile, place + row * width
-        if count == tile:
-            for lane in range(0, tile, vector):
-                settle(sums, here + lane, out, there + lane)
-        else:
-            for lane in range(count):
-                out[there + lane] = sums[here + lane]
 
 
 def _tally_of(lane: Any) -> Any:
@@ -97,7 +58,7 @@ def _tally(counts: Any, place: int, size: int, depth: int, events: Any) -> bool:
 def _clip_of(lane: Any, cell: Any) -> Any:
     panel, limits = (types.Array(kind, 1, "C", readonly=True) for kind in (cell, lane))
     return types.void(
-        _FACTORS, _FACTORS, _INT, panel, _INT, _HOPES, _START, limits, types.boolean, _OUT, _OUT,
+        _FACTORS, _FACTORS, _INT, panel, _INT, _HOPES, START, limits, types.boolean, OUT, OUT,
         _INT, _INT,
     )  # fmt: skip
 
@@ -125,7 +86,7 @@ def clip(
     base = 0
     for column in range(0, columns, tile):
         count = min(tile, columns - column)
-        _begin(sums, tile, start, column)
+        begin(sums, tile, start, column)
         many[:] = 0
         calm[:] = True
         for k in range(0, depth, CHUNK):
@@ -148,14 +109,14 @@ def clip(
                     else:
                         careful(left, g, depth, deep, panel, at, sums, u, low, high, counts)
                 calm[band] = not _tally(counts, t, ROWS * tile, deep, many)
-        _end(sums, tile, rows, count, values, place + column, width)
-        _end(many, tile, rows, count, events, place + column, width)
+        end(sums, tile, rows, count, values, place + column, width)
+        end(many, tile, rows, count, events, place + column, width)
         base += depth * tile
 
 
 def _observe_of(lane: Any, cell: Any) -> Any:
     panel, zero = (types.Array(kind, 1, "C", readonly=True) for kind in (cell, lane))
-    return types.void(_FACTORS, _INT, panel, _INT, _START, zero, _OUT, _OUT, _OUT, _INT, _INT)
+    return types.void(_FACTORS, _INT, panel, _INT, START, zero, OUT, OUT, OUT, _INT, _INT)
 
 
 @njit([_observe_of(*mode) for mode in _MODES], nogil=True, cache=True)
@@ -174,7 +135,7 @@ def observe(
     base = 0
     for column in range(0, columns, tile):
         count = min(tile, columns - column)
-        _begin(sums, tile, start, column)
+        begin(sums, tile, start, column)
         for i in range(size):
             least[i] = min(sums[i], zero[0])
             greatest[i] = max(sums[i], zero[0])
@@ -183,15 +144,15 @@ def observe(
             for row in range(0, rows, FEWER):
                 extremes(left, row * depth + k, depth, deep, panel, base + k * tile,
                          sums, row * tile, least, greatest)  # fmt: skip
-        _end(sums, tile, rows, count, final, place + column, width)
-        _end(least, tile, rows, count, low, place + column, width)
-        _end(greatest, tile, rows, count, high, place + column, width)
+        end(sums, tile, rows, count, final, place + column, width)
+        end(least, tile, rows, count, low, place + column, width)
+        end(greatest, tile, rows, count, high, place + column, width)
         base += depth * tile
 
 
 def _sizes_of(source: Any) -> Any:
     there = types.Array(source, 2, "C", readonly=True)
-    return types.void(there, _OUT, _OUT, _OUT)
+    return types.void(there, OUT, OUT, OUT)
 
 
 @njit([_sizes_of(kind) for kind in SOURCES], nogil=True, cache=True)

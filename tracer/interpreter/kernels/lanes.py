@@ -33,16 +33,18 @@ GROUP = 4
 """Terms that plain sums take at a time; depths are multiples of it."""
 
 
-def _summed(lanes: Lanes, sums: list[Any], bounds: tuple[Any, Any] | None = None) -> list[Any]:
-    """Plain sums of the terms between the bounds, or of all."""
+def summed(
+    lanes: Lanes, sums: list[Any], stride: int, bounds: tuple[Any, Any] | None = None
+) -> list[Any]:
+    """Plain sums of ROWS rows, `stride` terms at a time: those between the bounds, or all."""
 
     def step(k: Any, sums: list[Any]) -> list[Any]:
-        for i in range(0, GROUP, 2):
+        for i in range(0, stride, 2):
             terms = lanes.pairs(lanes.builder.add(k, INDEX(i)), ROWS)
             sums = list(map(lanes.builder.add, sums, terms))
         return sums
 
-    return lanes.loop(sums, step, GROUP, bounds)
+    return lanes.loop(sums, step, stride, bounds)
 
 
 def _hopeful(lanes: Lanes) -> Any:
@@ -60,7 +62,7 @@ def _hopeful(lanes: Lanes) -> Any:
         *sums, beyond = carried
         end = b.add(k, looks)
         stop = b.select(b.icmp_signed("<", end, depth), end, depth)
-        sums = _summed(lanes, sums, (k, stop))
+        sums = summed(lanes, sums, GROUP, (k, stop))
         return [*sums, b.or_(beyond, outside(sums))]
 
     sums = [lanes.load(target) for target in targets]
@@ -76,48 +78,68 @@ def _hopeful(lanes: Lanes) -> Any:
 def _plain(lanes: Lanes) -> Any:
     """Plain sums that cannot leave the limits."""
     targets = lanes.rows(lanes.data(6, lanes.arguments[7]), ROWS)
-    sums = _summed(lanes, [lanes.load(target) for target in targets])
+    sums = summed(lanes, [lanes.load(target) for target in targets], GROUP)
     for value, target in zip(sums, targets, strict=True):
         lanes.store(value, target)
     return lanes.context.get_dummy_value()
 
 
-def _careful(lanes: Lanes, full: bool) -> Any:
-    """Clipped sums; the count of a lane falls by one for every step within the range.
+def clipped(
+    lanes: Lanes, sums: list[Any], counts: list[Any], limits: tuple[Any, Any] | None
+) -> tuple[list[Any], list[Any]]:
+    """Sums of FEWER rows held in the limits at every step; counts fall by one for steps within.
 
-    `full`: the range is that of the lane, so that the saturating addition is all it takes.
+    Without limits the range is that of the lane, so that the saturating addition is all it takes.
     """
-    b, (at, low, high) = lanes.builder, lanes.arguments[7:10]
-    targets, tallies = (lanes.rows(lanes.data(n, at), FEWER) for n in (6, 10))
-    least, most = lanes.spread(low), lanes.spread(high)
-
-    def clipped(held: Any, term: Any) -> tuple[Any, Any]:
-        wide = lanes.call("sadd.sat", held, term) if lanes.bits == 16 else b.add(held, term)
-        if full:
-            return b.add(held, term), wide
-        return wide, lanes.call("smin", lanes.call("smax", wide, least), most)
+    b = lanes.builder
 
     def step(k: Any, carried: list[Any]) -> list[Any]:
-        sums, counts = carried[: len(targets)], carried[len(targets) :]
+        sums, counts = carried[: len(carried) // 2], carried[len(carried) // 2 :]
         for odd in (0, 1):
-            steps = list(map(clipped, sums, lanes.products(k, odd, FEWER)))
-            same = [b.sext(b.icmp_signed("==", *pair), lanes.vector) for pair in steps]
-            sums, counts = [kept for _, kept in steps], list(map(b.add, counts, same))
+            terms = lanes.products(k, odd, FEWER)
+            kind = "sadd.sat" if lanes.bits == 16 else None
+            wide = [
+                lanes.call(kind, *pair) if kind else b.add(*pair)
+                for pair in zip(sums, terms, strict=True)
+            ]
+            if limits is None:
+                free, sums = list(map(b.add, sums, terms)), wide
+            else:
+                free, sums = wide, [held(lanes, value, limits) for value in wide]
+            counts = list(map(partial(counted, lanes), counts, free, sums))
         return sums + counts
 
-    nothing = ir.Constant(lanes.vector, None)
-    start = [lanes.load(address) for address in targets] + [nothing] * len(tallies)
-    after = lanes.loop(start, step, 2)
-    for value, address in zip(after, [*targets, *tallies], strict=True):
+    after = lanes.loop([*sums, *counts], step, 2)
+    return after[: len(sums)], after[len(sums) :]
+
+
+def held(lanes: Lanes, value: Any, limits: tuple[Any, Any]) -> Any:
+    """A vector within the limits."""
+    return lanes.call("smin", lanes.call("smax", value, limits[0]), limits[1])
+
+
+def counted(lanes: Lanes, count: Any, wide: Any, kept: Any) -> Any:
+    """The count less one where a sum was within."""
+    b = lanes.builder
+    return b.add(count, b.sext(b.icmp_signed("==", wide, kept), lanes.vector))
+
+
+def _careful(lanes: Lanes, full: bool) -> Any:
+    """Clipped sums, and counts from 0."""
+    at, low, high = lanes.arguments[7:10]
+    targets, tallies = (lanes.rows(lanes.data(n, at), FEWER) for n in (6, 10))
+    limits = None if full else (lanes.spread(low), lanes.spread(high))
+    sums = [lanes.load(target) for target in targets]
+    nothing = [ir.Constant(lanes.vector, None)] * len(tallies)
+    sums, counts = clipped(lanes, sums, nothing, limits)
+    for value, address in zip(sums + counts, targets + tallies, strict=True):
         lanes.store(value, address)
     return lanes.context.get_dummy_value()
 
 
-def _extremes(lanes: Lanes) -> Any:
-    """Plain sums, and the least and the greatest of each lane so far."""
-    b, at = lanes.builder, lanes.arguments[7]
-    addresses = [address for n in (6, 8, 9) for address in lanes.rows(lanes.data(n, at), FEWER)]
-    count = len(addresses) // 3
+def widened(lanes: Lanes, carried: list[Any]) -> list[Any]:
+    """Plain sums of FEWER rows, and the least and the greatest of each lane so far."""
+    b, count = lanes.builder, len(carried) // 3
 
     def step(k: Any, carried: list[Any]) -> list[Any]:
         sums, least, most = carried[:count], carried[count:-count], carried[-count:]
@@ -127,9 +149,15 @@ def _extremes(lanes: Lanes) -> Any:
             most = list(map(partial(lanes.call, "smax"), most, sums))
         return [*sums, *least, *most]
 
-    for value, address in zip(
-        lanes.loop([lanes.load(a) for a in addresses], step, 2), addresses, strict=True
-    ):
+    return lanes.loop(carried, step, 2)
+
+
+def _extremes(lanes: Lanes) -> Any:
+    """Plain sums and their extremes."""
+    at = lanes.arguments[7]
+    addresses = [address for n in (6, 8, 9) for address in lanes.rows(lanes.data(n, at), FEWER)]
+    after = widened(lanes, [lanes.load(address) for address in addresses])
+    for value, address in zip(after, addresses, strict=True):
         lanes.store(value, address)
     return lanes.context.get_dummy_value()
 
