@@ -1,14 +1,16 @@
-"""The node table folded: by node, by operator, by module, by what the runtime really ran."""
+"""The node table folded: by node, operator, module, source line, or what the runtime really ran."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from analyzers.kernels import by_kernel
+from analyzers.timing import RUNTIME
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pandas as pd
 
     from tracer.trace import Run
@@ -28,22 +30,52 @@ EXTREMES = {
 }  # fmt: skip
 """Columns of which the worst of all nodes counts."""
 
-UNKNOWN_MODULE, ROOT = "(no module)", "(root)"
+ROOT, OF_RUNTIME = "(root)", f"({RUNTIME})"
+UNKNOWN = {"module": "(no module)", "source": "(no source)"}
+"""The row of the nodes that do not say where they came from."""
+
+KERNEL = "kernel"
+NAMES = {
+    "node": "node", "op": "op_type", "module": "module", "source": "source", KERNEL: "op_type",
+}  # fmt: skip
+"""The groupings there are, and the column that names the rows of each."""
+
+GROUPINGS = tuple(NAMES)
+_SEPARATOR = "; "
+
+
+def grouped(
+    nodes: pd.DataFrame, by: str, run: Run | None = None, depth: int | None = None
+) -> pd.DataFrame:
+    """Fold the rows of one run, or, by kernel, show what `run` really ran.
+
+    `depth` is how many levels of modules are kept apart. Raises UsageError for a grouping there is
+    none of, for a depth of anything but modules, and for kernels without a run.
+    """
+    if by not in NAMES:
+        raise UsageError(f"cannot group by '{by}'", f"Group by {', '.join(GROUPINGS)}.")
+    refuse_depth(by, depth)
+    if by == KERNEL:
+        columns = ["op_type", *SUMMED, "time_us_total", "time_us_per_call", "nodes"]
+        return by_kernel(run).reindex(columns=columns)
+    if by in UNKNOWN:
+        return by_origin(nodes, by, depth)
+    return by_op(nodes) if by == "op" else by_node(nodes)
+
+
+def refuse_depth(by: str, depth: int | None) -> None:
+    """Raise UsageError where a depth is given for what is no module."""
+    if depth is not None and by != "module":
+        raise UsageError("a depth counts levels of modules", "Give --by module with --depth.")
 
 
 def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
     """A row for each kernel or single node, in the order of the graph; fused nodes share one.
 
-    `node`, `module` and the statistics are those of the first node; `op_type` and `modules` name
-    all, `nodes` counts.
+    `node`, `module`, `source` and the statistics are those of the first node; `op_type` names all,
+    `nodes` counts.
     """
-    timed = bool(nodes["time_us"].notna().any())
-    # A kernel of the runtime's own stands for no other row, whatever it shares its name with.
-    fused = nodes["kernels"].notna() & nodes["index"].notna() & timed
-    label = nodes["node"].where(~fused, nodes["kernels"])
-    # Numbers, for a node may be called as a kernel is; and an array, for pandas takes a Series
-    # called "node" for that column and leaves it out of the result.
-    of = nodes.groupby([fused.to_numpy(), label.to_numpy()], sort=False).ngroup().to_numpy()
+    of = _kernels(nodes)
     groups = nodes.groupby(of, sort=False)
     folded = groups.first()
     folded[list(SUMMED)] = groups[list(SUMMED)].sum(min_count=1)
@@ -52,17 +84,7 @@ def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
     shared = groups["op_type"].transform("size") > 1
     joined = nodes[shared].groupby(of[shared], sort=False)["op_type"].agg("+".join)
     folded.loc[joined.index, "op_type"] = joined
-    modules = nodes[shared].dropna(subset="module")
-    spanned = modules.groupby(of[shared & nodes["module"].notna()], sort=False)["module"].agg(_span)
-    folded["modules"] = folded["module"]
-    folded.loc[spanned.index, "modules"] = spanned
     return folded.reset_index(drop=True)
-
-
-def _span(modules: pd.Series[Any]) -> str:
-    """One module, or all that a kernel was fused across."""
-    names = list(dict.fromkeys(modules))
-    return "+".join(name or ROOT for name in names) if len(names) > 1 else str(names[0])
 
 
 def by_op(nodes: pd.DataFrame) -> pd.DataFrame:
@@ -70,40 +92,78 @@ def by_op(nodes: pd.DataFrame) -> pd.DataFrame:
     return _fold(by_node(nodes), "op_type")
 
 
-def by_module(nodes: pd.DataFrame) -> pd.DataFrame:
-    """A row for each module; nodes of no known module are together."""
-    folded = by_node(nodes)
-    module = folded["modules"].fillna(UNKNOWN_MODULE).replace("", ROOT)
-    return _fold(folded.assign(module=module), "module")
+def by_origin(nodes: pd.DataFrame, of: str, depth: int | None = None) -> pd.DataFrame:
+    """A row for each `module` or `source`, in the order of the graph, whatever was fused.
 
-
-_FOLDS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
-    "node": by_node,
-    "op": by_op,
-    "module": by_module,
-}
-KERNEL = "kernel"
-GROUPINGS = (*_FOLDS, KERNEL)
-
-
-def grouped(nodes: pd.DataFrame, by: str, run: Run | None = None) -> pd.DataFrame:
-    """Fold the rows of one run, or, by kernel, show what `run` really ran.
-
-    Raises UsageError for a grouping there is none of, and for kernels without a run.
+    Modules below `depth` are summed into the one they are in. The time of a kernel that stands for
+    nodes of several rows is told once, in that of the first: `also_holds` names the others there,
+    and in these `timed_in` names it. Nodes that do not say where they came from are one row, the
+    kernels of the runtime's own another.
     """
-    if by == KERNEL:
-        columns = ["op_type", *SUMMED, "time_us_total", "time_us_per_call", "nodes"]
-        return by_kernel(run).reindex(columns=columns)
-    if by not in _FOLDS:
-        raise UsageError(f"cannot group by '{by}'", f"Group by {', '.join(GROUPINGS)}.")
-    return _FOLDS[by](nodes)
+    import pandas as pd
+
+    own = nodes["node"].str.startswith(f"{RUNTIME}:") & nodes["index"].isna()
+    names = [named(name, of, depth) for name in nodes[of].mask(own, OF_RUNTIME)]
+    rows = nodes.assign(**{of: pd.array(names, "string")}, nodes=1)
+    return _fold(rows, of).join(_across(rows, of), on=of)
+
+
+def named(name: object, of: str = "module", depth: int | None = None) -> str:
+    """What the row of a module or source is called, a module that lies deeper by its ancestor."""
+    if not isinstance(name, str):
+        return UNKNOWN[of]
+    levels = name.split(".") if of == "module" else [name]
+    return ".".join(levels[:depth]) or ROOT
+
+
+def fused_across(folded: pd.DataFrame, by: str) -> str | None:
+    """A sentence on the rows of `by_origin` that hold time of others, if any do."""
+    if by not in UNKNOWN or folded["also_holds"].isna().all():
+        return None
+    hosts = int(folded["also_holds"].notna().sum())
+    rows = {"module": "module", "source": "line"}[by] + ("s" if hosts > 1 else "")
+    return (
+        f"{hosts:,} {rows} also {'hold' if hosts > 1 else 'holds'} time of others, whose nodes "
+        "the runtime fused into the same kernels: these say where they are timed"
+    )
+
+
+def _across(rows: pd.DataFrame, of: str) -> pd.DataFrame:
+    """By name of a row, which others its kernels hold nodes of, and which ones hold its own."""
+    import pandas as pd
+
+    holds: dict[str, dict[str, None]] = {}
+    timed: dict[str, dict[str, None]] = {}
+    for _, names in rows[of].groupby(_kernels(rows), sort=False):
+        first, *others = dict.fromkeys(names)
+        for other in others:
+            holds.setdefault(first, {})[other] = None
+            timed.setdefault(other, {})[first] = None
+    told = {"also_holds": holds, "timed_in": timed}
+    columns = {
+        column: pd.Series({name: _SEPARATOR.join(found[name]) for name in found}, dtype="string")
+        for column, found in told.items()
+    }
+    return pd.DataFrame(columns, index=pd.unique(rows[of]))
+
+
+def _kernels(nodes: pd.DataFrame) -> npt.NDArray[np.integer[Any]]:
+    """A number for each row: the same for rows of one kernel."""
+    timed = bool(nodes["time_us"].notna().any())
+    # A kernel of the runtime's own stands for no other row, whatever it shares its name with.
+    fused = nodes["kernels"].notna() & nodes["index"].notna() & timed
+    label = nodes["node"].where(~fused, nodes["kernels"])
+    # Numbers, for a node may be called as a kernel is; and an array, for pandas takes a Series
+    # called "node" for that column and leaves it out of the result.
+    groups = nodes.groupby([fused.to_numpy(), label.to_numpy()], sort=False)
+    return groups.ngroup().to_numpy()
 
 
 def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     groups = rows.groupby(key, sort=False)
-    summed = groups[[*SUMMED, "nodes"]].sum(min_count=1)
+    folded = groups[[*SUMMED, "nodes"]].sum(min_count=1)
     worst = groups.agg(EXTREMES)
     # A group is guaranteed what all its narrow nodes are.
     guaranteed = groups["bits_guaranteed"].count() == groups["bits"].count()
     worst["bits_guaranteed"] = worst["bits_guaranteed"].where(guaranteed)
-    return summed.join(worst).reset_index()
+    return folded.join(worst).reset_index()

@@ -7,9 +7,9 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer import order
+from tracer import order, provenance
 from tracer.errors import ModelError
-from tracer.model import Model, expanded_keys
+from tracer.model import Model, callers, expanded_keys, node_protos
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -234,6 +234,8 @@ def _model(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     # A function of another opset than the model's cannot be inlined and stays a call.
     left = {(f.domain, f.name, f.overload) for f in inlined.functions}
     gone = [f for f in proto.functions if (f.domain, f.name, f.overload) not in left]
+    for node, calls in zip(node_protos(inlined.graph), callers(proto, gone), strict=True):
+        provenance.inherit(node, calls)
     return Model(inlined, path, sha256, expanded_keys(proto, gone))
 
 

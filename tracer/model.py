@@ -43,7 +43,10 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operator of the graph as the user gave it."""
+    """One operator of the graph as the user gave it.
+
+    A node of a body that does not say its module or source has those of the node around it.
+    """
 
     key: str
     index: int
@@ -159,6 +162,27 @@ def expanded_keys(
     return tuple(expand(proto.graph.node, ""))
 
 
+def callers(
+    proto: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]
+) -> Iterator[tuple[onnx.NodeProto, ...]]:
+    """The calls of functions around every node, innermost first, in the order of their keys."""
+    expanded = {_signature(f.domain, f.name, f.overload): f.node for f in functions}
+
+    def expand(
+        nodes: Sequence[onnx.NodeProto], calls: tuple[onnx.NodeProto, ...]
+    ) -> Iterator[tuple[onnx.NodeProto, ...]]:
+        for node in nodes:
+            body = expanded.get(_signature(node.domain, node.op_type, node.overload))
+            if body is not None:
+                yield from expand(body, (node, *calls))
+                continue
+            yield calls
+            for _, graph in bodies(node):
+                yield from expand(graph.node, calls)
+
+    return expand(proto.graph.node, ())
+
+
 def _signature(domain: str, name: str, overload: str) -> tuple[str, str, str]:
     return canonical_domain(domain), name, overload
 
@@ -204,7 +228,12 @@ def bodies(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
             yield attribute.name, graph
 
 
+def _known(own: str | None, around: str | None) -> str | None:
+    return around if own is None else own
+
+
 def _walk(scope: Scope, keys: Iterator[tuple[int, str]]) -> Iterator[Node]:
+    around = scope.owner
     for proto in scope.graph.node:
         index, key = next(keys)
         node = Node(
@@ -214,8 +243,8 @@ def _walk(scope: Scope, keys: Iterator[tuple[int, str]]) -> Iterator[Node]:
             domain=canonical_domain(proto.domain),
             proto=proto,
             scope=scope,
-            module=provenance.module_of(proto),
-            source=provenance.source_of(proto),
+            module=_known(provenance.module_of(proto), around.module if around else None),
+            source=_known(provenance.source_of(proto), around.source if around else None),
         )
         yield node
         for attribute, graph in bodies(proto):

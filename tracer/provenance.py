@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,18 @@ def source_of(node: onnx.NodeProto) -> str | None:
     frames = _FRAME.findall(props.get(_TORCH_STACK, ""))
     own = [frame for frame in frames if not is_installed(Path(frame[0]))]
     return location(*own[-1]) if own else None
+
+
+def inherit(node: onnx.NodeProto, calls: Sequence[onnx.NodeProto]) -> None:
+    """Write on a node what it does not say of itself and the calls it was in do, innermost first.
+
+    A call that is inlined is gone, and with it where it came from.
+    """
+    for key, read in ((MODULE_KEY, module_of), (SOURCE_KEY, source_of)):
+        if calls and read(node) is None:
+            told = next((found for call in calls if (found := read(call)) is not None), None)
+            if told is not None:
+                node.metadata_props.add(key=key, value=told)
 
 
 def _last_module(scopes: str) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from analyzers.compare import layers, totals
 from analyzers.compare.alignment import align
 from analyzers.compare.rows import rows_of
+from analyzers.grouping import refuse_depth
 from tracer.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -40,20 +41,22 @@ class Comparison:
     numbers: tuple[Numbers, ...] = ()
 
 
-def compare(sides: Sequence[Side], by: str = "layer") -> Comparison:
+def compare(sides: Sequence[Side], by: str = "layer", depth: int | None = None) -> Comparison:
     """Compare `sides` with the first of them, by `layer`, `module`, `op`, or `model` as a whole.
 
-    Raises UsageError for fewer than two sides, InputError where layers are asked for and less
+    `depth` is how many levels of modules are kept apart. Raises UsageError for fewer than two
+    sides, and for a depth of anything but modules; InputError where layers are asked for and less
     than a quarter of them line up.
     """
     if not 2 <= len(sides) <= _MOST_SIDES:
         raise UsageError(f"{len(sides)} sides cannot be compared", f"Give from 2 to {_MOST_SIDES}.")
+    refuse_depth(by, depth)
     table, notes = None, _notes(sides)
     if by != MODEL:
         rows = [rows_of(side.nodes, side.run.kernels) for side in sides]
         found = align(rows)
         notes += _alignment_notes(sides, found)
-        table = layers.table(sides, found, by)
+        table = layers.table(sides, found, by, depth)
     return Comparison(tuple(sides), by, totals.table(sides), table, notes)
 
 

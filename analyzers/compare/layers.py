@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.compare.alignment import Layer
 from analyzers.compare.contrast import LEVEL, contrast, holm
-from analyzers.grouping import ROOT, UNKNOWN_MODULE
+from analyzers.grouping import OF_RUNTIME, named
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 WORK = ("macs", "flops", "params", "bytes_read", "bytes_written")
 GROUPINGS = ("layer", "module", "op")
-RUNTIME = "(runtime)"
 
 
 def letter(side: int) -> str:
@@ -26,23 +25,26 @@ def letter(side: int) -> str:
     return chr(ord("a") + side)
 
 
-def table(sides: Sequence[Side], layers: Sequence[Layer], by: str) -> pd.DataFrame:
+def table(
+    sides: Sequence[Side], layers: Sequence[Layer], by: str, depth: int | None = None
+) -> pd.DataFrame:
     """A row for each layer, or what `by` folds layers into; the largest change in time first.
 
     Columns: `layer` (the first node of the first side that has it), `module`, `op`, `on` (letters
-    of the sides that have it); for each side `nodes_a` (joined by "; "), `time_us_a` and the work
-    `macs_a` …; for each side but the first `ratio_b` to the first, its interval `ratio_low_b` and
-    `ratio_high_b`, `change_us_b`, `p_b` (adjusted by Holm over the layers) and `significant_b`.
+    of the sides that have it); `also_holds` (by module: other modules that a row has nodes of, as
+    where a runtime fused across them); for each side `nodes_a` (joined by "; "), `time_us_a` and
+    the work `macs_a` …; for each side but the first `ratio_b` to the first, its interval
+    `ratio_low_b` and `ratio_high_b`, `change_us_b`, `p_b` (adjusted by Holm over the layers) and
+    `significant_b`. Modules below `depth` are in the row of the one they are in.
     """
     import pandas as pd
 
     if by not in GROUPINGS:
         raise UsageError(f"cannot compare by '{by}'", f"Compare by {', '.join(GROUPINGS)}, model.")
-    folded = _fold(sides, layers, by)
-    columns: dict[str, list[Any]] = {
-        name: [_identity(sides, layer)[name] for layer in folded]
-        for name in ("layer", "module", "op", "on")
-    }
+    folded = _fold(sides, layers, by, depth)
+    identities = [_identity(sides, layer, depth) for layer in folded]
+    names = ("layer", "module", "op", "on", *(["also_holds"] if by == "module" else []))
+    columns: dict[str, list[Any]] = {name: [each[name] for each in identities] for name in names}
     for index, side in enumerate(sides):
         end = letter(index)
         places = [layer.places[index] for layer in folded]
@@ -80,29 +82,37 @@ def _contrasts(
     return found
 
 
-def _fold(sides: Sequence[Side], layers: Sequence[Layer], by: str) -> list[Layer]:
+def _fold(
+    sides: Sequence[Side], layers: Sequence[Layer], by: str, depth: int | None
+) -> list[Layer]:
     """Layers with the same module or operator as one."""
     if by == "layer":
         return list(layers)
     merged: dict[Any, list[Layer]] = {}
     for layer in layers:
-        merged.setdefault(_identity(sides, layer)[by], []).append(layer)
+        merged.setdefault(_identity(sides, layer, depth)[by], []).append(layer)
     return [
         Layer(tuple(tuple(p for one in same for p in one.places[s]) for s in range(len(sides))))
         for same in merged.values()
     ]
 
 
-def _identity(sides: Sequence[Side], layer: Layer) -> dict[str, Any]:
+def _identity(sides: Sequence[Side], layer: Layer, depth: int | None) -> dict[str, Any]:
     """What a layer is called: by its rows of the first side that has it."""
     has = [index for index, places in enumerate(layer.places) if places]
     nodes = sides[has[0]].nodes.iloc[list(layer.places[has[0]])]
     if nodes["index"].isna().all():
-        return {"layer": RUNTIME, "module": RUNTIME, "op": RUNTIME, "on": _letters(has)}
-    module = nodes["module"].dropna()
-    name = (module.iloc[0] or ROOT) if len(module) else UNKNOWN_MODULE
-    ops = "+".join(dict.fromkeys(nodes["op_type"].dropna()))
-    return {"layer": nodes["node"].iloc[0], "module": name, "op": ops, "on": _letters(has)}
+        own = dict.fromkeys(("layer", "module", "op"), OF_RUNTIME)
+        return own | {"on": _letters(has), "also_holds": None}
+    known = nodes["module"].dropna()
+    module, *others = dict.fromkeys(named(name, depth=depth) for name in known) or [named(None)]
+    return {
+        "layer": nodes["node"].iloc[0],
+        "module": module,
+        "op": "+".join(dict.fromkeys(nodes["op_type"].dropna())),
+        "on": _letters(has),
+        "also_holds": "; ".join(others) or None,
+    }
 
 
 def _letters(has: Sequence[int]) -> str:

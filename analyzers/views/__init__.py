@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ViewOptions:
-    """What to show: the grouping, how many rows (None for all), and the chart's threshold in µs."""
+    """What to show: the grouping, how many rows (None for all), and the chart's threshold in µs.
+
+    `depth` is how many levels of modules are kept apart, None for all.
+    """
 
     by: str = "node"
     top: int | None = None
     threshold: float | None = None
+    depth: int | None = None
 
 
 Render = Callable[["Trace", ViewOptions], bytes]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from analyzers.grouping import grouped
+from analyzers.grouping import NAMES
 from analyzers.views import ViewOptions, _headline
 from analyzers.views._drawing import HIGH, PLAIN, blank, short, unformulated
 from analyzers.views._format import micros, printable, si
-from analyzers.views._tables import largest_first, sections
+from analyzers.views._tables import folded, largest_first, sections
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +44,7 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
 
 def _bars(section: Section, options: ViewOptions) -> pd.DataFrame:
     """The rows to draw in the order of the graph, the length of their bars in `value`."""
-    rows = grouped(section.nodes, options.by, section.run)
+    rows = folded(section, options)
     if options.top:
         rows = rows.loc[largest_first(rows).head(options.top).index].sort_index()
     rows["value"] = rows["time_us"] if rows["time_us"].notna().any() else rows["macs"]
@@ -85,5 +85,4 @@ def _threshold(values: pd.Series[float], given: float | None) -> tuple[float | N
 
 
 def _labels(rows: pd.DataFrame, by: str) -> list[str]:
-    field = {"node": "node", "op": "op_type", "module": "module", "kernel": "op_type"}[by]
-    return [unformulated(short(printable(str(name)))) for name in rows[field]]
+    return [unformulated(short(printable(str(name)))) for name in rows[NAMES[by]]]

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class Column:
     """A column, shown where its field is filled and the terminal has room for its rank.
 
-    The lower the rank the sooner a column gets its room. A name may be cut, a number never.
+    The lower the rank the sooner a column gets its room. A name may be cut, a number never; of
+    one that `ends_apart`, as `folder/file.py:36` does, the end is what stays.
     """
 
     header: str
@@ -28,6 +29,7 @@ class Column:
     text: Callable[[Row], str]
     rank: int
     is_name: bool = False
+    ends_apart: bool = False
 
 
 _NAME_LEAST, _NAME_ROOM, _NAME_COMFORT = 6, 15, 30
@@ -78,9 +80,23 @@ def table(columns: Sequence[Column], rows: pd.DataFrame, width: int) -> Table:
             overflow="ellipsis",
             width=widths[column.header],
         )
+    for c in shown:
+        if c.ends_apart:
+            texts[c.header] = [_ending(text, widths[c.header]) for text in texts[c.header]]
     for cells in zip(*(texts[c.header] for c in shown), strict=True):
         made.add_row(*(Text(cell) for cell in cells))
     return made
+
+
+def _ending(text: str, width: int) -> str:
+    """As much of the end of `text` as fits after an ellipsis."""
+    from rich.cells import cell_len
+
+    if cell_len(text) <= width:
+        return text
+    while cell_len(text) >= width:
+        text = text[1:]
+    return f"…{text}"
 
 
 def _widths(

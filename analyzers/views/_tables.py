@@ -36,18 +36,26 @@ def table(trace: Trace, options: ViewOptions) -> pd.DataFrame:
     return pd.concat([rows(section, options) for section in sections(trace)], ignore_index=True)
 
 
-def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
-    """The node table of a section as it is; folded or shortened, its largest rows first."""
+def folded(section: Section, options: ViewOptions) -> pd.DataFrame:
+    """The rows of a section as `options` fold them, in the order of the graph."""
     from analyzers.grouping import grouped
 
+    return grouped(section.nodes, options.by, section.run, options.depth)
+
+
+def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
+    """The node table of a section as it is; folded or shortened, its largest rows first."""
+    from analyzers.grouping import refuse_depth
+
     if options.by == "node":
+        refuse_depth(options.by, options.depth)
         nodes = section.nodes
         return largest_first(nodes).head(options.top) if options.top else nodes
-    folded = grouped(section.nodes, options.by, section.run)
-    folded.insert(0, "batch", section.batch)
-    folded.insert(0, "executor", section.run.executor if section.run else None)
-    folded = largest_first(folded.astype({"executor": "string", "batch": "Int64"}))
-    return folded.head(options.top) if options.top else folded
+    found = folded(section, options)
+    found.insert(0, "batch", section.batch)
+    found.insert(0, "executor", section.run.executor if section.run else None)
+    found = largest_first(found.astype({"executor": "string", "batch": "Int64"}))
+    return found.head(options.top) if options.top else found
 
 
 def largest_first(nodes: pd.DataFrame) -> pd.DataFrame:

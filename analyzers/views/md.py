@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from analyzers.grouping import grouped
+from analyzers.grouping import fused_across
 from analyzers.views import ViewOptions, _headline, _overflow
 from analyzers.views._columns import count
 from analyzers.views._format import cell, micros, percent, si
-from analyzers.views._tables import largest_first, sections
+from analyzers.views._tables import folded, largest_first, sections
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _COLUMNS = (
     ("node", "node", str),
     ("module", "module", str),
+    ("source", "source", str),
     ("op", "op_type", str),
     ("time µs", "time_us", micros),
     ("raw µs", "time_us_raw", micros),
@@ -28,6 +29,8 @@ _COLUMNS = (
     ("MACs", "macs", si),
     ("flops", "flops", si),
     ("params", "params", si),
+    ("also holds", "also_holds", str),
+    ("timed in", "timed_in", str),
     ("bits", "bits", count),
     ("outputs", "outputs", _overflow.number),
     ("overflow", "overflow_outputs", _overflow.number),
@@ -52,7 +55,10 @@ def render(trace: Trace, options: ViewOptions) -> bytes:
             lines += [f"- {line}" for line in _headline.verdict(section.run, section.nodes)]
         lines += [f"- {_headline.totals(trace, section.nodes)}", ""]
         if len(section.nodes):
-            lines += [*_table(grouped(section.nodes, options.by, section.run), options.top), ""]
+            rows = folded(section, options)
+            lines += [*_table(rows, options.top), ""]
+            fused = fused_across(rows, options.by)
+            lines += [f"- note: {cell(fused)}"] if fused else []
     lines += [f"- note: {cell(note)}" for note in trace.notes]
     lines.append(f"- {cell(trace.environment.summary)}")
     return ("\n".join(lines) + "\n").encode()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analyzers.grouping import grouped
+from analyzers.grouping import NAMES, fused_across
 from analyzers.views import ViewOptions, _headline, _overflow
 from analyzers.views._columns import Column, count, field, name, table
 from analyzers.views._format import bar, micros, percent, printable, si
 from analyzers.views._page import DEFAULT_TOP
-from analyzers.views._tables import largest_first, sections
+from analyzers.views._tables import folded, largest_first, sections
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +30,7 @@ def _plus_minus(row: Row) -> str:
 _COLUMNS = (
     Column("node", "node", field("node", name), 0, is_name=True),
     Column("module", "module", field("module", name), 6, is_name=True),
+    Column("source", "source", field("source", name), 19, is_name=True, ends_apart=True),
     Column("op", "op_type", field("op_type", name), 3, is_name=True),
     Column("nodes", "nodes", field("nodes", count), 10),
     Column("calls", "calls", field("calls", count), 15),
@@ -47,6 +49,8 @@ _COLUMNS = (
     Column("bytes", "bytes_read", lambda row: si(row["bytes_read"] + row["bytes_written"]), 14),
     Column("flop/B", "intensity", field("intensity", si), 16),
     Column("peak B", "peak_bytes", field("peak_bytes", si), 13),
+    Column("also holds", "also_holds", field("also_holds", name), 5, is_name=True),
+    Column("timed in", "timed_in", field("timed_in", name), 9, is_name=True),
     Column("input", "input_shapes", field("input_shapes", name), 18, is_name=True),
     Column("output", "output_shapes", field("output_shapes", name), 17, is_name=True),
 )
@@ -66,24 +70,32 @@ def render(trace: Trace, options: ViewOptions, console: Console) -> None:
 def _render_section(trace: Trace, section: Section, options: ViewOptions, console: Console) -> None:
     from rich.text import Text
 
-    folded = grouped(section.nodes, options.by, section.run)
+    found = folded(section, options)
     top = DEFAULT_TOP if options.top is None else options.top
     console.print(Text(printable(_headline.headline(trace, section)), style="bold"))
     if _overflow.known(section.nodes):
-        _overflow.render(section.nodes, folded, top, console)
+        _overflow.render(section.nodes, found, top, console)
     if section.run is not None:
         for line in _headline.verdict(section.run, section.nodes):
             console.print(Text(line))
-    rows = largest_first(folded)
+    rows = largest_first(found)
     time = rows["time_us"].where(rows["time_us"] > 0)
     share = rows["time_share"]
     rows = rows.assign(bar=share / share.max(), rate=1e6 * rows["flops"] / time)
     shown = rows.head(top) if top else rows
     if len(shown):
-        console.print(table(_COLUMNS, shown, console.width))
+        console.print(table(_named_first(options.by), shown, console.width))
     if len(shown) < len(rows):
         console.print(Text(_hidden(rows, len(shown)), style="dim"))
+    fused = fused_across(found, options.by)
+    if fused:
+        console.print(Text(fused, style="yellow"))
     console.print(Text(_headline.totals(trace, section.nodes)))
+
+
+def _named_first(by: str) -> tuple[Column, ...]:
+    """The columns, of which the one that names the rows gets its room before all others."""
+    return tuple(replace(c, rank=0) if c.field == NAMES[by] else c for c in _COLUMNS)
 
 
 def _hidden(rows: pd.DataFrame, shown: int) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from exporters.metadata import describe
 from exporters.records import BATCH
 from tracer import provenance
-from tracer.model import graphs
+from tracer.model import bodies, graphs
 
 if TYPE_CHECKING:
     import onnx
@@ -19,12 +20,14 @@ def annotate(proto: onnx.ModelProto) -> None:
     for graph in graphs(proto.graph):
         for node in graph.node:
             describe(node, provenance.module_of(node), provenance.source_of(node))
-        _complete(graph)
         for value in (*graph.input, *graph.output, *graph.value_info):
             del value.metadata_props[:]
         for weight in graph.initializer:
             del weight.metadata_props[:]
         del graph.metadata_props[:]
+    _complete(proto.graph)
+    for node in proto.graph.node:
+        _complete_bodies(node, {w.name for w in proto.graph.initializer if "." in w.name})
     del proto.metadata_props[:]
 
 
@@ -49,6 +52,20 @@ def _complete(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         if provenance.module_of(node) is None:
             describe(node, "", provenance.source_of(node))
+
+
+def _complete_bodies(owner: onnx.NodeProto, weights: Set[str]) -> None:
+    """Give nodes of the bodies of `owner` the module whose parameters they read, else its own.
+
+    Torch says nothing of what a branch of `torch.cond` calls. `weights` are named by module.
+    """
+    for _, graph in bodies(owner):
+        for node in graph.node:
+            if provenance.module_of(node) is None:
+                owners = {name.rpartition(".")[0] for name in node.input if name in weights}
+                module = owners.pop() if len(owners) == 1 else provenance.module_of(owner)
+                describe(node, module, provenance.source_of(node) or provenance.source_of(owner))
+            _complete_bodies(node, weights)
 
 
 def name_batch(proto: onnx.ModelProto) -> None:

@@ -207,6 +207,22 @@ def test_quantized_convolution(shift, zero, group, per_channel):
     agree(single("QLinearConv", feeds, group=group, pads=[1, 1, 0, 0]), feeds, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    ("op_type", "feeds"),
+    [
+        ("QuantizeLinear", {"x": 3.3, "scale": 0.1, "zero": np.uint8(3)}),
+        ("DequantizeLinear", {"x": np.int8(-9), "scale": 0.1, "zero": np.int8(3)}),
+        ("DynamicQuantizeLinear", {"x": 0.7}),
+        ("GatherND", {"x": [1.5, 2.5], "indices": np.array([1])}),
+    ],
+)
+def test_results_without_axes(op_type, feeds):
+    kinds = {float: np.float32, list: np.float32}
+    arrays = {name: np.array(v, kinds.get(type(v))) for name, v in feeds.items()}
+    outputs = 3 if op_type == "DynamicQuantizeLinear" else 1
+    agree(single(op_type, arrays, outputs=outputs), arrays)
+
+
 @quick
 @given(st.integers(0, 255), st.integers(1, 40))
 def test_integer_products_are_exact(zero, depth):

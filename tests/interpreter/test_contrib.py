@@ -143,6 +143,32 @@ def test_global_average_pool(dtype, scale, wanted, size, last):
 
 
 @quick
+@given(TYPES, SCALES, SCALES, st.sampled_from([None, [0], [1, 3], [-1], [-2, 0]]), st.booleans())
+def test_mean_over_axes(dtype, scale, wanted, axes, keep):
+    """onnxruntime has no kernel for it: what it is defined by is run there, three operators."""
+    feeds = {
+        "x": quantised(dtype, 2, 3, 5, 4), **parameters("x", dtype, scale, 1),
+        **parameters("y", dtype, wanted, 2),
+    }  # fmt: skip
+    over = {} if axes is None else {"axes": axes}
+    model, fed = contrib("QLinearReduceMean", feeds, ELEMENT[dtype], keepdims=int(keep), **over)
+    spelt = onnx.ModelProto()
+    spelt.CopyFrom(model)
+    del spelt.graph.node[:]
+    spelt.graph.node.extend(
+        (
+            helper.make_node("DequantizeLinear", ["x", "x_scale", "x_zero"], ["real"]),
+            helper.make_node("ReduceMean", ["real"], ["mean"], keepdims=int(keep), **over),
+            helper.make_node("QuantizeLinear", ["mean", "y_scale", "y_zero"], ["y"]),
+        )
+    )
+    (expected,) = onnxruntime(spelt, fed)
+    (made,) = Interpreter(model).run(None, fed)
+    assert (made.dtype, made.shape) == (expected.dtype, expected.shape)
+    assert np.abs(made.astype(int) - expected.astype(int)).max() <= 1
+
+
+@quick
 @given(TYPES, st.lists(SCALES, min_size=3, max_size=3), st.integers(-3, 2))
 def test_concat(dtype, scales, axis):
     feeds = {

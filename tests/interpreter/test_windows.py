@@ -1,9 +1,16 @@
 """Convolutions and poolings of random shapes and attributes; onnxruntime is the oracle."""
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
-from tests.interpreter.models import agree, normal, quick, single
+from tests.interpreter.models import agree, normal, onnxruntime, quick, single
+from tracer import loading
+from tracer.errors import ModelError
+from tracer.interpreter.arithmetic.narrow import Narrowing
+from tracer.interpreter.arithmetic.policy_text import policy
+from tracer.interpreter.interpreter import Interpreter
 
 
 @st.composite
@@ -84,6 +91,32 @@ def test_transposed_convolution(window, group, channels, maps):
     padding = [s - 1 for s in attributes["strides"]]
     model = single("ConvTranspose", feeds, group=group, output_padding=padding, **attributes)
     agree(model, feeds)
+
+
+@quick
+@given(
+    st.lists(st.integers(0, 5), min_size=4, max_size=4),
+    st.sampled_from([None, (0, 3), (2, 0), (3, 3)]),
+    st.sampled_from([None, 16]),
+)
+def test_an_output_of_nothing_is_refused_where_onnxruntime_refuses_it(pads, size, bits):
+    asked = {"output_shape": size} if size else {"pads": pads}
+    feeds = {"x": normal(1, 1, 3, 3), "w": normal(1, 1, 3, 3, seed=1)}
+    model = single("ConvTranspose", feeds, **asked)
+    try:
+        (expected,) = onnxruntime(model, feeds)
+    except InvalidArgument:
+        with pytest.raises(ModelError, match="every axis must be at least 1"):
+            made_of(model, feeds, bits)
+    else:
+        assert made_of(model, feeds, bits).shape == expected.shape
+
+
+def made_of(model, feeds, bits):
+    """What the interpreter makes, with accumulators of so many bits if a number is given."""
+    loaded = loading.from_proto(model)
+    around = bits and Narrowing(loaded, policy(bits, "8:5/8:7")).kernel
+    return Interpreter(loaded, around=around).run(None, feeds)[0]
 
 
 @quick

@@ -227,6 +227,7 @@ def viewing(command: Callable[..., None]) -> Callable[..., None]:
     def checked(
         *,
         by: str,
+        depth: int | None,
         top: int | None,
         threshold: float | None,
         as_json: bool,
@@ -235,11 +236,13 @@ def viewing(command: Callable[..., None]) -> Callable[..., None]:
         force: bool,
         **own: Any,
     ) -> None:
+        from analyzers.grouping import refuse_depth
         from analyzers.views import ViewOptions
         from tracer.cli import _output
 
+        refuse_depth(by, depth)
         targets = _output.targets(outputs, as_json, as_csv, force)
-        command(output=_output.Output(targets, ViewOptions(by, top, threshold)), **own)
+        command(output=_output.Output(targets, ViewOptions(by, top, threshold, depth)), **own)
 
     threshold = click.option(
         "--threshold", type=click.FloatRange(min=0), default=None, metavar="µs",
@@ -249,7 +252,7 @@ def viewing(command: Callable[..., None]) -> Callable[..., None]:
         "-o", "--output", "outputs", multiple=True, metavar="FILE",
         help=f"Write a file, by extension: {FORMATS}. Repeatable.",
     )  # fmt: skip
-    for option in reversed((BY, TOP, threshold, JSON, CSV, outputs, FORCE)):
+    for option in reversed((BY, DEPTH, TOP, threshold, JSON, CSV, outputs, FORCE)):
         checked = option(checked)
     return checked
 
@@ -268,7 +271,12 @@ def shape(text: str) -> tuple[int, ...]:
 MODEL = click.argument("model", type=PathName())
 BY = click.option(
     "--by", type=click.Choice(GROUPINGS), default="node", show_default=True,
-    help="Fold rows by operator or module, or show the kernels that really ran.",
+    help="Fold rows by operator, module or source line, or show the kernels that really ran.",
+)  # fmt: skip
+DEPTH = click.option(
+    "--depth", type=click.IntRange(min=1), default=None,
+    help="Levels of modules kept apart, with --by module; what lies deeper is summed  "
+         "[default: all]",
 )  # fmt: skip
 TOP = click.option(
     "--top", type=click.IntRange(min=0), default=None,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.argument("sides", nargs=-1, required=True, metavar="A B [C …]")
 @click.option("--by", type=click.Choice(("layer", "module", "op", "model")), default="layer",
               show_default=True, help="What a row is; model compares totals alone.")  # fmt: skip
+@_options.DEPTH
 @click.option("--batch", "batches", type=_options.Integers(), default=None,
               help="Batch size; several, as in 1,16,64, compare batch sizes.")  # fmt: skip
 @_options.dims
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 def command(
     sides: tuple[str, ...],
     by: str,
+    depth: int | None,
     batches: tuple[int, ...] | None,
     dims: tuple[tuple[str, int], ...],
     inputs: Path | None,
@@ -100,10 +102,12 @@ def command(
       tracer compare net.onnx --batch 1,16,64 -o batches.svg
     """
     from analyzers.compare.views import formats
+    from analyzers.grouping import refuse_depth
     from tracer.cli import _output
     from tracer.comparison.targets import Settings
     from tracer.interpreter.comparison import Tolerance
 
+    refuse_depth(by, depth)
     targets = _output.targets(outputs, as_json, as_csv, force, formats())
     settings = Settings(
         batch=batches[0] if batches and len(batches) == 1 else None,
@@ -121,14 +125,14 @@ def command(
     if batches and len(batches) > 1:
         return _swept(sides, batches, settings, (rounds, runs), fail_above, targets, top)
     tolerance = Tolerance(rtol, atol) if numbers and by != "model" else None
-    found = _compared(sides, by, settings, rounds, runs, tolerance)
+    found = _compared(sides, (by, depth), settings, rounds, runs, tolerance)
     _show(found, targets, top)
     return 0 if fail_above is None else _judged(found, fail_above)
 
 
 def _compared(
     sides: tuple[str, ...],
-    by: str,
+    rows: tuple[str, int | None],
     settings: Settings,
     rounds: int | None,
     runs: int | None,
@@ -140,7 +144,8 @@ def _compared(
     with _progress.progress() as report:
         return comparison.compare(
             sides,
-            by=by,
+            by=rows[0],
+            depth=rows[1],
             settings=settings,
             rounds=rounds,
             runs=runs,

@@ -24,6 +24,7 @@ def compare(
     sides: Sequence[str],
     *,
     by: str = "layer",
+    depth: int | None = None,
     settings: Settings = Settings(),  # noqa: B008 - frozen, so one for all is right
     rounds: int | None = None,
     runs: int | None = None,
@@ -51,7 +52,7 @@ def compare(
         else next(taken)
         for side in found
     ]
-    result = compared(ready, by)
+    result = compared(ready, by, depth)
     if tolerance is None:
         return result
     numbers, notes = values.compared(found, settings, tolerance)

@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from analyzers.compare import Comparison
     from analyzers.compare.numbers import Numbers
 
+_NAMES = {
+    "layer": (name("layer", "layer", 0), name("module", "module", 6), name("op", "op", 5)),
+    "module": (
+        name("module", "module", 0), name("op", "op", 30), name("also holds", "also_holds", 31),
+    ),
+    "op": (name("op", "op", 0),),
+}  # fmt: skip
+"""What the rows are called, whatever they are folded into."""
+
 _LISTED = 10
 _WORK = (("MACs", "macs"), ("parameters", "params"))
 MARK = "*"
@@ -90,11 +99,7 @@ def _verdicts(result: Comparison) -> Iterator[str]:
 def _layers(result: Comparison, rows: pd.DataFrame) -> Table:
     count = len(result.sides)
     two = count == 2
-    columns: list[Column] = [
-        name("layer", "layer", 0 if result.by == "layer" else 30),
-        name("module", "module", 6 if result.by != "module" else 0),
-        name("op", "op", 5 if result.by != "op" else 0),
-    ]
+    columns: list[Column] = list(_NAMES[result.by])
     ends = [letter(index) for index in range(count)]
     columns += [
         figure(f"{e.upper()} µs", f"time_us_{e}", micros, 1 + n) for n, e in enumerate(ends)
@@ -147,12 +152,12 @@ def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
     alone = rows[rows["on"] != everyone]
     for on, group in alone.groupby("on", sort=False):
         ends = list(str(on).lower())
-        cells = [_alone(row, ends) for row in group.to_dict("records")]
+        cells = [_alone(row, result.by, ends) for row in group.to_dict("records")]
         yield f"only in {on}: {_listed(cells)}"
     common = rows[rows["on"] == everyone]
     for what, field in _WORK:
         cells = [
-            f"{printable(row['layer'])} {' and '.join(amounts)}"
+            f"{printable(row[result.by])} {' and '.join(amounts)}"
             for row in common.to_dict("records")
             if len(set(amounts := _amounts(row, field, everyone))) > 1 and "" not in amounts
         ]
@@ -166,11 +171,11 @@ def _amounts(row: Mapping[Any, Any], field: str, on: str) -> list[str]:
     return ["" if value is None or value != value else f"{value:,.0f}" for value in values]
 
 
-def _alone(row: Mapping[Any, Any], ends: Sequence[str]) -> str:
+def _alone(row: Mapping[Any, Any], by: str, ends: Sequence[str]) -> str:
     times_us = [row[f"time_us_{end}"] for end in ends]
     told = ", ".join(f"{micros(time)} µs" for time in times_us if not math.isnan(time))
-    text = printable(row["layer"])
-    if row["op"] != row["layer"]:
+    text = printable(row[by])
+    if by == "layer" and row["op"] != row["layer"]:
         text += f" ({printable(row['op'])})"
     return f"{text} {told}" if told else text
 

@@ -141,7 +141,7 @@ def test_kernels_of_the_runtime_that_share_a_name_stay_apart(trace):
     assert grouped(own.astype({"index": "Int64"}), "node")["nodes"].tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("by", ["node", "op", "module"])
+@pytest.mark.parametrize("by", ["node", "op", "module", "source"])
 @pytest.mark.parametrize("extension", ["csv", "json", "md", "parquet", "png", "svg"])
 def test_every_view_takes_a_model_without_nodes(by, extension, empty):
     pytest.importorskip({"parquet": "pyarrow", "png": "matplotlib", "svg": "matplotlib"}.get(
@@ -225,5 +225,58 @@ def test_a_kernel_fused_across_modules_names_them_all(trace):
     nodes["kernels"] = ["k1", "k1", "k2", "k2", "k3", "k3", "k4", "k5"]
     nodes.loc[[1, 3, 5], "time_us"] = None
     folded = grouped(nodes, "module").set_index("module")
-    assert set(folded.index) == {"a", "b+c", "(root)+d", "d", "e"}
+    assert list(folded.index) == ["a", "b", "c", "(root)", "d", "e"]
     assert folded["time_us"].sum() == pytest.approx(nodes["time_us"].sum())
+    assert folded["also_holds"].dropna().to_dict() == {"b": "c", "(root)": "d"}
+    assert folded["timed_in"].dropna().to_dict() == {"c": "b", "d": "(root)"}
+    assert folded["time_us"].isna().tolist() == [False, False, True, False, False, False]
+
+
+@pytest.fixture
+def fused(trace):
+    """Nodes of nested modules and several lines, every two of them run by one kernel."""
+    nodes = trace.nodes.assign(
+        module=["a.0", "a.1", "a.1", "b.0", "b.0", "b.0", None, ""],
+        source=[f"folder/of/nets/net.py:{line}" for line in (3, 4, 4, 3, 9, 9, 9)] + [None],
+    )
+    nodes["kernels"] = ["k1", "k1", "k2", "k2", "k3", "k3", "k4", "k5"]
+    nodes.loc[[1, 3, 5], ["time_us", "time_us_raw", "time_share"]] = None
+    return replace(trace, nodes=nodes)
+
+
+def test_every_view_tells_of_kernels_fused_across_modules_and_not_of_those_within_one(fused):
+    for shown in (screen(fused, 160, by="module"), md(fused, by="module")):
+        assert "also holds" in shown and "timed in" in shown
+        assert "2 modules also hold time of others" in shown
+    for shown in (screen(fused, 160, by="module", depth=1), md(fused, by="module", depth=1)):
+        assert "1 module also holds time of others" in shown
+    data = json.loads(renderer("json")(fused, ViewOptions(by="module", depth=1)))
+    rows = {row["module"]: row for row in data["runs"][0]["nodes"]}
+    assert list(rows) == sorted(rows, key=lambda name: rows[name]["time_us"], reverse=True)
+    assert set(rows) == {"a", "b", "(no module)", "(root)"}
+    assert (rows["a"]["also_holds"], rows["b"]["timed_in"]) == ("b", "a")
+    assert rows["a"]["timed_in"] is None
+    whole = fused.nodes["time_us"].sum()
+    assert sum(row["time_us"] for row in rows.values()) == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_of_a_source_that_must_be_cut_the_file_and_line_stay(fused, width):
+    long = fused.nodes.assign(source="a_long_folder/" * 12 + fused.nodes["source"])
+    shown = screen(replace(fused, nodes=long), width, by="source")
+    assert max(map(len, shown.splitlines())) <= width
+    for line in (3, 4, 9):
+        assert f"net.py:{line} " in shown
+    assert "(no source)" in shown
+
+
+def md(trace, **options):
+    return renderer("md")(trace, ViewOptions(**options)).decode()
+
+
+@pytest.mark.parametrize("extension", ["csv", "json", "md", "parquet", "png", "svg"])
+def test_no_view_shows_a_depth_of_anything_but_modules(trace, extension):
+    pytest.importorskip({"parquet": "pyarrow", "png": "matplotlib", "svg": "matplotlib"}.get(
+        extension, "csv"))  # fmt: skip
+    with pytest.raises(UsageError, match="--by module"):
+        renderer(extension)(trace, ViewOptions(depth=2))

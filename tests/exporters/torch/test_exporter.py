@@ -137,6 +137,41 @@ def test_every_node_has_the_line_of_the_users_code(files):
     assert all(node.source.startswith("tests/exporters/torch/") for node in nodes)
 
 
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def opened(self, x):
+        return self.inner(torch.tanh(x))
+
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, self.opened, lambda y: torch.sin(y) + 1, (x,))
+
+
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.again = self.first
+        self.gate = Gate()
+
+    def forward(self, x):
+        return self.gate(self.first(self.again(self.first(x))))
+
+
+def test_branches_belong_to_the_module_around_them_and_their_layers_to_themselves(tmp_path):
+    export(Gated(), tmp_path / "m.onnx", input_shape=(1, 4))
+    nodes = loading.load(tmp_path / "m.onnx").nodes
+    inside = {node.op_type: node.module for node in nodes if node.scope.path}
+    assert inside == {"Tanh": "gate", "Gemm": "gate.inner", "Sin": "gate", "Add": "gate"}
+    (choice,) = (node for node in nodes if node.op_type == "If")
+    assert {node.source for node in nodes if node.scope.path} == {choice.source}
+    assert choice.source.endswith(f":{line_of('torch.cond(x.sum() > 0, self.opened')}")
+    shared = Counter(node.module for node in nodes if not node.scope.path)
+    assert (shared["first"], shared["again"]) == (2, 1)  # by the name it was called by
+
+
 def test_no_absolute_path_and_no_metadata_of_torch_reach_the_file(files):
     for file in files[1].iterdir():
         content = file.read_bytes()

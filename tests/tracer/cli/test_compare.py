@@ -153,3 +153,25 @@ def test_a_hostile_name_reaches_no_terminal_and_no_cell(capfd, tmp_path):
     assert "\x1b[31m" not in out
     assert "\x1b" not in (tmp_path / "h.md").read_text() + (tmp_path / "h.csv").read_text()
     assert "<b>" not in (tmp_path / "h.md").read_text()
+
+
+def test_modules_are_compared_at_a_depth_and_told_what_they_hold(capfd, tmp_path):
+    from models import families
+
+    twins = [families.shipped("resnet_cifar", framework) for framework in families.FRAMEWORKS]
+    args = (*twins, *QUICK, "--by", "module", "--depth", "1", "--no-numbers")
+    code, out, _ = run(capfd, *args, "--csv")
+    rows = {row["module"]: row for row in csv.DictReader(io.StringIO(out))}
+    assert code == 0
+    assert set(rows) - {"(runtime)"} == {"conv", "stage1", "stage2", "stage3", "fc", "(root)"}
+    assert rows["conv"]["also_holds"] == "bn; (root)"
+    assert rows["stage2"]["also_holds"] == ""
+    assert float(rows["stage2"]["macs_a"]) == float(rows["stage2"]["macs_b"]) > 0
+    code, out, _ = run(capfd, *args)
+    assert code == 0 and "node_Conv" not in out
+
+
+def test_a_depth_of_layers_is_a_usage_error(model, capfd):
+    code, _, err = run(capfd, model, model, "--depth", "2")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--by module" in err

@@ -63,13 +63,21 @@ def geometry(
     output_shape: _Ints,
     auto_pad: str,
 ) -> tuple[list[int], list[int], list[int]]:
-    """Per spatial axis: the full size, where the output begins in it, and the output's size."""
+    """Per spatial axis: the full size, where the output begins in it, and the output's size.
+
+    Raises ModelError for an output of nothing, as onnxruntime does.
+    """
     more = output_padding or [0] * len(size)
     full = [
         (n - 1) * s + (k - 1) * d + 1 + extra
         for n, s, k, d, extra in zip(size, steps, kernel, spread, more, strict=True)
     ]
-    return full, *_crop(size, full, steps, pads, output_shape, auto_pad)
+    before, made = _crop(size, full, steps, pads, output_shape, auto_pad)
+    if min(made, default=1) < 1:
+        raise ModelError(
+            f"the output would be {made}, cut from {full}; every axis must be at least 1"
+        )
+    return full, before, made
 
 
 def _spread(

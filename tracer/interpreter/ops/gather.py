@@ -39,7 +39,7 @@ def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     limits.allow((*indices.shape[:-1], *data.shape[batch_dims + depth :]), data.dtype)
     places = [wrapped(tuples[..., i], data.shape[batch_dims + i]) for i in range(depth)]
     made = ready[(np.arange(len(ready))[:, None], *places)]
-    return made.reshape(*batch, *indices.shape[batch_dims:-1], *data.shape[batch_dims + depth :])
+    return made.reshape((*batch, *indices.shape[batch_dims:-1], *data.shape[batch_dims + depth :]))
 
 
 @operator("NonZero", since=9)

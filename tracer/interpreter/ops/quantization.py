@@ -83,7 +83,7 @@ def rounded(ratio: Array, zero: Array | None, dtype: np.dtype[Any]) -> Array:
     native = dtype if dtype.kind in "iu" else np.dtype(np.int8)  # holds 2 and 4 bits
 
     def compute(ratio: Array, shift: Array, out: Array) -> None:
-        made = np.rint(ratio)
+        made = np.rint(ratio, out=np.empty_like(ratio))  # an array also without axes
         made += shift
         np.clip(made, wide(int(info.min)), wide(int(info.max)), out=made)
         out[...] = made
