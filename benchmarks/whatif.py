@@ -77,7 +77,7 @@ def _sweep(images: int, accumulator: str) -> dict[str, float]:
     from tracer.interpreter.arithmetic.policy_text import read
     from tracer.whatif.batches import Batches
     from tracer.whatif.evaluation import Evaluator
-    from tracer.whatif.options import widths
+    from tracer.whatif.widths import read as plan
 
     model = open_model(LENET)
     again = -(-images // _DIGITS)
@@ -86,7 +86,7 @@ def _sweep(images: int, accumulator: str) -> dict[str, float]:
     began = time.perf_counter()
     evaluator = Evaluator(model, read("*=32"), Batches(dataset, 64), scoring)
     found = {"wide, all overflows": time.perf_counter() - began}
-    for bits in widths(accumulator):
+    for bits in plan(accumulator).swept.given:
         began = time.perf_counter()
         made = evaluator.evaluate(dict.fromkeys(evaluator.nodes, bits))
         over = sum(each.overflow_outputs for each in made.overflows.values())

@@ -31,6 +31,7 @@ def axes(one: Variant) -> dict[str, Any]:
         "convention": kind.convention,
         "weight_bits": one.weight_bits,
         "activation_bits": one.activation_bits,
+        "pinned": one.pinned.text or None,
     }
 
 
@@ -43,7 +44,7 @@ def label(result: WhatIf, one: Variant) -> str:
 
 
 def rows(one: Variant) -> pd.DataFrame:
-    """A row for each width that all nodes have.
+    """A row for each width that all nodes have, but for the pinned ones.
 
     Columns `bits`, `score`, the counts of the node table over all nodes and samples, `energy` of a
     sample, and what of it is `saved`, as a share, against 32 bits and against the width that is
@@ -51,7 +52,7 @@ def rows(one: Variant) -> pd.DataFrame:
     """
     import pandas as pd
 
-    usual, safe = (one.energy(bits) for bits in (USUAL, one.answer.observed))
+    usual, safe = one.energy(USUAL), one.swept_energy(one.answer.observed)
     return pd.DataFrame(
         {
             "bits": row.bits,
@@ -82,6 +83,7 @@ def nodes(one: Variant) -> pd.DataFrame:
                 "module": work.module,
                 "guaranteed": seen.guaranteed if seen else None,
                 "observed": int(seen.tally.bits_observed.max()) if seen else None,
+                "bits_pinned": one.pinned.bits.get(work.node),
                 **{f"bits_{name}": c.widths[place] if c else None for name, c in chosen.items()},
                 **{f"energy_{n}": _energy(one, c, place) for n, c in chosen.items()},
                 "muls": work.muls,
@@ -102,6 +104,7 @@ def _energy(one: Variant, choice: Choice | None, place: int) -> float | None:
 
 def _told(name: str, value: Any) -> str:
     words: Mapping[str, str] = {
+        "pinned": f"pinned {value}",
         "bias": f"bias {value}",
         "product_bits": f"products of {value} bits",
         "weight_bits": "weights as they are" if value is None else f"{value}-bit weights",

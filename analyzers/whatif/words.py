@@ -18,6 +18,8 @@ _LISTED = 8
 
 def sentences(result: WhatIf, one: Variant) -> Iterator[str]:
     """Which widths are enough and what they save: for all nodes, and for each its own."""
+    if one.pinned.text:
+        yield _pinned(one)
     yield _safe(one)
     yield _within(result, one)
     if one.answer.each is not None:
@@ -27,9 +29,12 @@ def sentences(result: WhatIf, one: Variant) -> Iterator[str]:
 def effort(result: WhatIf, one: Variant) -> str:
     """What it took."""
     answer = one.answer
+    before = ""
+    if answer.screening is not None:
+        before = f", after {answer.screening.evaluations:,} on {answer.screening.samples:,} of them"
     return (
         f"{plural(len(answer.evaluations), 'evaluation')} on {plural(answer.samples, 'sample')} of "
-        f"{result.settings['data']}"
+        f"{result.settings['data']}{before}"
     )
 
 
@@ -52,6 +57,14 @@ def energy(result: WhatIf, value: float) -> str:
     return f"{si(value)} {result.priced.unit}".strip()
 
 
+def _pinned(one: Variant) -> str:
+    count = len(one.work) - len(one.pinned.bits)
+    return (
+        f"Pinned: {one.pinned.text}, {plural(len(one.pinned.bits), 'node')}; A, B and C are about "
+        f"the other {plural(count, 'node')}."
+    )
+
+
 def _safe(one: Variant) -> str:
     answer = one.answer
     guaranteed = f">{_WIDEST}" if answer.guaranteed > _WIDEST else str(answer.guaranteed)
@@ -66,9 +79,12 @@ def _within(result: WhatIf, one: Variant) -> str:
     lost = f"{budget(judgement)} of {judgement.metric}"
     wide = score(judgement, answer.score)
     if found is None:
-        return f"B: no width for all nodes loses at most {lost} ({wide} in wide accumulators)."
-    bits = found.widths[0]
-    safe, usual = one.energy(answer.observed), one.energy(USUAL)
+        return (
+            f"B: no width for all nodes loses at most {lost} ({wide} in wide accumulators)"
+            f"{_at_best(result, one)}."
+        )
+    bits = one.swept(found)[0]
+    safe, usual = one.swept_energy(answer.observed), one.energy(USUAL)
     less = f"{_share(found.energy, usual)} than {USUAL} bits"
     if bits < answer.observed:
         less += f" and {_share(found.energy, safe)} than A"
@@ -77,6 +93,17 @@ def _within(result: WhatIf, one: Variant) -> str:
         f"B: {bits} bits lose at most {lost} ({score(judgement, found.score)}, {wide} wide) and "
         f"take {energy(result, found.energy)} a sample, {less}{limit}."
     )
+
+
+def _at_best(result: WhatIf, one: Variant) -> str:
+    """What the pinned nodes leave where the others lose nothing."""
+    if not one.pinned.bits:
+        return ""
+    bits = {work.node: one.pinned.bits.get(work.node, one.answer.observed) for work in one.work}
+    made = next((each for each in one.answer.evaluations if each.bits == bits), None)
+    if made is None:
+        return ""
+    return f"; the pinned nodes alone leave {score(result.judgement, made.score)}"
 
 
 def _each(result: WhatIf, one: Variant, found: Choice) -> str:
@@ -97,18 +124,22 @@ def _why(one: Variant, found: Choice) -> str:
     """Why no width of B can be less: the search ends where no node can lose a bit and save."""
     if not any(sum(each) for each in one.energies.values()):
         return "no energy is known of any node"
-    if len(found.widths) == 1:
+    if len(one.swept(found)) == 1:
         return "there is one node only"
     if len({tuple(each) for each in one.energies.values()}) == 1:
         return "this energy model does not depend on the width"
-    return "every single node with one bit less loses more than the budget"
+    return (
+        "every single node with one bit less loses more than the budget, and no way down from A "
+        "ends cheaper"
+    )
 
 
 def _widths(one: Variant, found: Choice) -> str:
     """`16 to 21 bits`, or each of a few."""
-    if len(found.widths) > _LISTED:
-        return f"{min(found.widths)} to {max(found.widths)} bits"
-    return " ".join(str(bits) for bits in found.widths)
+    widths = one.swept(found)
+    if len(widths) > _LISTED:
+        return f"{min(widths)} to {max(widths)} bits"
+    return " ".join(str(bits) for bits in widths)
 
 
 def _share(energy: float, against: float) -> str:

@@ -14,7 +14,10 @@ _REDRAW_S = 0.2
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[int, int, str], None]]:
-    """A callback (done, total, what) that draws a bar once a second has gone by."""
+    """A callback (done, total, what) that draws a bar once a second has gone by.
+
+    There is a bar for each `what`; a total of 0 is one that nobody knows.
+    """
     if not sys.stderr.isatty():
         yield lambda done, total, what: None
         return
@@ -26,16 +29,19 @@ def progress() -> Iterator[Callable[[int, int, str], None]]:
     # Nothing redraws in the background: a refresh thread would run beside what is measured.
     bar = Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
     tasks: dict[str, TaskID] = {}
+    latest: dict[str, tuple[int, int]] = {}
     due = time.monotonic() + _PATIENCE_S
 
     def update(done: int, total: int, what: str) -> None:
         nonlocal due
+        latest[what] = done, total
         if time.monotonic() < due:
             return
-        if what not in tasks:
-            tasks[what] = bar.add_task(what, total=total)
-            bar.start()
-        bar.update(tasks[what], completed=done, total=total)
+        for name, (made, of) in latest.items():
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=of or None)
+            bar.update(tasks[name], completed=made, total=of or None)
+        bar.start()
         bar.refresh()
         due = time.monotonic() + _REDRAW_S
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @_options.MODEL
-@click.option("--accumulator", required=True, metavar="WIDTHS",
-              help="Widths to try: 12:32, or 12,14,16.")  # fmt: skip
+@click.option("--accumulator", required=True, metavar="WIDTHS|RULES",
+              help="Widths to try: 12:32, or 12,14,16; with nodes at a width of their own: "
+                   "'conv1=18,12:32'.")  # fmt: skip
 @click.option("--data", required=True, metavar="DATA",
               help="digits, cifar10, mnist, an .npz file, or a folder with test_data_sets; "
                    "digits*28 is the digits 28 times.")  # fmt: skip
@@ -97,6 +98,7 @@ def command(
       tracer whatif int8.onnx --accumulator 12:32 --data digits
       tracer whatif int8.onnx --accumulator 16:24 --data images.npz --order sequential,tree
       tracer whatif net.onnx --accumulator 12:32 --data digits --budget 0.5 -o w.trace -o w.png
+      tracer whatif int8.onnx --accumulator 'conv1=18,*=12:32' --data digits
     """
     from tracer.cli import _output, _progress
     from tracer.exploring import what_if

@@ -12,7 +12,7 @@ from tracer import environment
 from tracer.api import Progress, Source, open_model
 from tracer.inputs.datasets import open_dataset
 from tracer.trace import ModelInfo
-from tracer.whatif import options as asked
+from tracer.whatif import widths
 from tracer.whatif.options import Options
 from tracer.whatif.result import Judgement, Priced, WhatIf
 
@@ -37,6 +37,7 @@ def what_if(
 ) -> WhatIf:
     """Try `model` in accumulators of the widths `12:32` or `12,14,16`, on the data set `data`.
 
+    `conv1=18,*=12:32` pins nodes to a width of their own; see `tracer.whatif.widths`.
     A float model is quantised first, with the ranges that its training data show, unless `options`
     say which fixed-point numbers it becomes. With `trace` every evaluation is in that file as soon
     as it is made; what is there already is not made again, but for the first pass over the data.
@@ -47,13 +48,14 @@ def what_if(
     from tracer.exploring.task import Task, explore
 
     options = options or Options()
-    widths = asked.widths(accumulator)
-    kinds = tuple(options.accumulators(widths[-1]))
-    tuple(options.accumulators(widths[0]))  # the narrowest, too, has to be one
+    plan = widths.read(accumulator)
+    narrowest, widest = plan.ends
+    kinds = tuple(options.accumulators(widest))
+    tuple(options.accumulators(narrowest))  # it, too, has to be one
     loaded = open_model(model)
     dataset = open_dataset(data, loaded, limit=options.limit, folder=Path(folder))
     metric = judging.metric(loaded, dataset, options.metric)
-    task = Task(dataset, metric, energy.find(options.energy), options, widths, threads, limits)
+    task = Task(dataset, metric, energy.find(options.energy), options, plan, threads, limits)
     found = graphs.graphs(loaded, dataset, options, Path(folder), progress)
     about = identity.identity(loaded, dataset, metric, options, found.notes)
     with ExitStack() as stack:
@@ -63,7 +65,7 @@ def what_if(
         result = WhatIf(
             model=ModelInfo.of(loaded),
             environment=environment.observe(),
-            settings={**about, **_settings(options), "data": dataset.name, "widths": list(widths)},
+            settings={**about, **_settings(task)},
             judgement=_judgement(task),
             priced=_priced(task, made),
             variants=made.variants,
@@ -82,8 +84,9 @@ def _opened(stack: ExitStack, path: Path, about: dict[str, str], force: bool) ->
     return journal
 
 
-def _settings(options: Options) -> dict[str, Any]:
-    values = {each.name: getattr(options, each.name) for each in fields(options)}
+def _settings(task: Task) -> dict[str, Any]:
+    values = {each.name: getattr(task.options, each.name) for each in fields(task.options)}
+    values |= {"data": task.dataset.name, "accumulator": str(task.plan), "widths": task.widths}
     return {n: list(v) if isinstance(v, tuple) else v for n, v in values.items()}
 
 

@@ -46,12 +46,16 @@ def identity(
     return found
 
 
-def variant(graph: Graph, accumulator: Accumulator) -> str:
-    """What evaluations of one variant depend on besides, but for the widths."""
+def variant(graph: Graph, accumulator: Accumulator, samples: int | None = None) -> str:
+    """What evaluations of one variant depend on besides, but for the widths.
+
+    `samples` is how many of the first ones they are made on, where that is not all.
+    """
     kind = plain.dumped(accumulator)
     del kind["bits"]
     bits = {"weight_bits": graph.weight_bits, "activation_bits": graph.activation_bits}
-    return msgspec.json.encode({**bits, **kind}).decode()
+    part = {} if samples is None else {"samples": samples}
+    return msgspec.json.encode({**bits, **kind, **part}).decode()
 
 
 def _metric(metric: Metric) -> str:

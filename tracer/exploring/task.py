@@ -1,4 +1,4 @@
-"""Every combination of graphs and accumulators, one after the other."""
+"""Every combination of graphs, accumulators and pins, one after the other."""
 
 from __future__ import annotations
 
@@ -6,29 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracer.errors import InputError
-from tracer.exploring import identity, judging, pricing
-from tracer.interpreter.arithmetic.accumulator import NARROWEST, Accumulator
-from tracer.interpreter.arithmetic.policy_text import policy
+from tracer.exploring import pricing
+from tracer.exploring.bench import Bench, Watched
+from tracer.interpreter.arithmetic.accumulator import Accumulator
 from tracer.whatif.batches import Batches
-from tracer.whatif.evaluation import Evaluator
-from tracer.whatif.journal import Page
 from tracer.whatif.result import Variant
-from tracer.whatif.sweep import Answer, Question, ask
+from tracer.whatif.sweep import SWEEPING
 
 if TYPE_CHECKING:
     from analyzers.energy import EnergyModel
     from tracer.api import Progress
     from tracer.exploring.graphs import Graph
-    from tracer.exploring.pricing import Prices
     from tracer.inputs.datasets import Dataset
     from tracer.limits import Limits
     from tracer.metrics import Metric
     from tracer.whatif.journal import Journal
     from tracer.whatif.options import Options
-
-USUAL = 32
-"""Bits that energy is compared with: what integer sums are made in where nobody asks."""
+    from tracer.whatif.widths import Plan
 
 _SLACK = 1e-9
 """Of a budget: 98.3 - 97.3 is a little more than 1 in floats."""
@@ -42,9 +36,14 @@ class Task:
     metric: Metric
     energy: EnergyModel
     options: Options
-    widths: tuple[int, ...]
+    plan: Plan
     threads: int
     limits: Limits | None
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Those that the table has a row for."""
+        return self.plan.swept.given
 
     def allowed(self, score: float, wide: float) -> bool:
         """Whether a score is within the budget of that of wide accumulators."""
@@ -72,23 +71,18 @@ class Explored:
 
 
 class _Told:
-    """Passes over the data that are done, out of those known to come."""
+    """Reports widths over all variants, and what else is evaluated for one after the other."""
 
-    def __init__(self, progress: Progress | None, variants: int, each: int) -> None:
+    def __init__(self, progress: Progress | None, total: int) -> None:
         self._report = progress or (lambda done, total, what: None)
-        self._done, self._total, self._each = 0, variants * each, each
-        self._left = 0
+        self._done, self._total = 0, total
 
-    def begin(self) -> None:
-        """A variant begins; what comes after its `each` passes is a search."""
-        self._left = self._each
-
-    def __call__(self) -> None:
-        """One more pass is done."""
-        self._done += 1
-        self._total += self._left == 0
-        self._left -= self._left > 0
-        self._report(self._done, self._total, "evaluating")
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """One more evaluation is made, for `what`."""
+        if what == SWEEPING:
+            self._done += 1
+            done, total = self._done, self._total
+        self._report(done, total, what)
 
 
 def explore(
@@ -98,72 +92,20 @@ def explore(
     journal: Journal | None,
     progress: Progress | None,
 ) -> Explored:
-    """An answer for each graph under each kind of accumulator. Raises what `Evaluator` raises."""
+    """An answer for each graph, kind of accumulator and pins. Raises what `Bench` raises."""
+    pins = [list(task.plan.pins(graph.model.nodes)) for graph in graphs]
+    passes = sum(1 + len(each) * len(task.widths) for each in pins) * len(kinds)
+    told = _Told(progress, passes)
+    samples = task.dataset.samples or 0
     batches = Batches(task.dataset, task.options.batch)
-    told = _Told(progress, len(graphs) * len(kinds), len(task.widths) + 1)
+    data = Watched(batches, -(-samples // task.options.batch), progress)
     variants: list[Variant] = []
     notes: list[str] = []
-    for graph in graphs:
+    for graph, pinned in zip(graphs, pins, strict=True):
         for kind in kinds:
-            told.begin()
-            made, more = _variant(task, graph, kind, batches, journal, told, progress)
-            variants.append(made)
-            notes += more
+            bench = Bench(task, graph, kind, data, journal, told, progress)
+            told(SWEEPING, 1, 0)  # the pass in wide accumulators
+            variants += [bench.variant(each) for each in pinned]
+            notes += bench.notes
     conventions = dict.fromkeys(task.convention(kind) for kind in kinds)
     return Explored(tuple(variants), tuple(notes), ", ".join(conventions))
-
-
-def _variant(
-    task: Task,
-    graph: Graph,
-    kind: Accumulator,
-    batches: Batches,
-    journal: Journal | None,
-    told: _Told,
-    progress: Progress | None,
-) -> tuple[Variant, tuple[str, ...]]:
-    evaluator = Evaluator(
-        graph.model,
-        policy(kind, task.options.fixed),
-        batches,
-        judging.scoring(graph.model, task.dataset, task.metric),
-        limits=task.limits,
-        threads=task.threads or None,
-        progress=progress,
-    )
-    told()
-    priced = pricing.prices(
-        graph.model, task.dataset, evaluator.nodes, task.energy, task.convention(kind)
-    )
-    floor = _floor(task, priced)
-    observed = max(int(evaluator.baseline.needed.max()), floor)
-    priced.table((*task.widths, USUAL, observed))  # what a table lacks is told before the work
-    question = Question(task.widths, priced, task.allowed, task.better, task.options.search, floor)
-    found = ask(evaluator, kind, question, _page(journal, graph, kind), told)
-    made = Variant(
-        weight_bits=graph.weight_bits,
-        activation_bits=graph.activation_bits,
-        answer=found,
-        work=pricing.described(graph.model, priced),
-        energies=priced.table(_of_interest(task, found)),
-    )
-    return made, (*evaluator.notes, *priced.notes)
-
-
-def _page(journal: Journal | None, graph: Graph, kind: Accumulator) -> Page | None:
-    return None if journal is None else Page(journal, identity.variant(graph, kind))
-
-
-def _floor(task: Task, priced: Prices) -> int:
-    """The least width to look at: of all, or, where its energy is not known, of those asked for."""
-    try:
-        priced.table([NARROWEST])
-    except InputError:
-        return task.widths[0]
-    return NARROWEST
-
-
-def _of_interest(task: Task, found: Answer) -> set[int]:
-    """Widths whose energies are told: those that were tried, and those to compare with."""
-    tried = {bits for made in found.evaluations for bits in made.bits.values()}
-    return {*task.widths, *tried, USUAL, found.observed}

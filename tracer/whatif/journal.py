@@ -25,9 +25,10 @@ from tracer.trace import ModelInfo
 from tracer.whatif.evaluation import Evaluation
 from tracer.whatif.result import Judgement, NodeWork, Priced, Variant, WhatIf
 from tracer.whatif.search import Choice, Point
-from tracer.whatif.sweep import Answer, Row
+from tracer.whatif.sweep import Answer, Row, Screening
+from tracer.whatif.widths import Pins
 
-FORMAT = 1
+FORMAT = 2
 """Raised when a file of this version could not be read by the code before it."""
 
 _KIND = "what-if"
@@ -46,7 +47,7 @@ CREATE TABLE sums (
 _ANSWER: Mapping[str, Any] = {
     "score": float, "samples": int, "rows": tuple[Row, ...], "guaranteed": int, "observed": int,
     "limiting": str, "uniform": Choice | None, "each": Choice | None, "front": tuple[Point, ...],
-    "evaluations": tuple[Evaluation, ...],
+    "evaluations": tuple[Evaluation, ...], "screening": Screening | None,
 }  # fmt: skip
 """The fields of an Answer that are plain already."""
 
@@ -199,6 +200,7 @@ def _read_variant(database: sqlite3.Connection, number: int, said: dict[str, Any
     return Variant(
         weight_bits=said["weight_bits"],
         activation_bits=said["activation_bits"],
+        pinned=msgspec.convert(said["pinned"], Pins),
         answer=Answer(
             accumulator=plain.loaded(said["answer"]["accumulator"]),
             sums=tuple(stored_sums.loaded(*row) for row in rows),

@@ -11,6 +11,10 @@ Widths = tuple[int, ...]
 """Bits of the narrow nodes, in the order of the model."""
 
 
+Told = Callable[[str, int, int], None]
+"""What evaluations are made for, how many of them were, and of how many; 0 if nobody knows."""
+
+
 class Store(Protocol):
     """Where evaluations outlive the run."""
 
@@ -35,7 +39,8 @@ class Forgetful:
 class Ledger:
     """Evaluations by the widths of `nodes`, made by `evaluate` where `store` has none.
 
-    `told` is called after each.
+    `told` is called after each that is asked for. `free` are the places of the nodes that are not
+    `pinned`.
     """
 
     def __init__(
@@ -43,13 +48,21 @@ class Ledger:
         nodes: Sequence[str],
         evaluate: Callable[[Mapping[str, int]], Evaluation],
         store: Store | None = None,
-        told: Callable[[], None] | None = None,
+        told: Told | None = None,
+        pinned: Mapping[str, int] | None = None,
     ) -> None:
         self.nodes = tuple(nodes)
+        self._pinned = pinned or {}
+        self.free = tuple(n for n, node in enumerate(self.nodes) if node not in self._pinned)
         self._evaluate = evaluate
         self._store = store or Forgetful()
-        self._told = told or (lambda: None)
+        self._told = told or (lambda what, done, total: None)
+        self._phase, self._asked, self._of = "", 0, 0
         self._made: dict[Widths, Evaluation] = {}
+
+    def begin(self, what: str, count: int = 0) -> None:
+        """Say what the next evaluations, `count` of them if that is known, are for."""
+        self._phase, self._asked, self._of = what, 0, count
 
     def __call__(self, widths: Widths) -> Evaluation:
         """The evaluation at these widths."""
@@ -60,12 +73,17 @@ class Ledger:
                 found = self._evaluate(bits)
                 self._store.keep(found)
             self._made[widths] = found
-            self._told()
+        self._asked += 1
+        self._told(self._phase, self._asked, self._of)
         return self._made[widths]
 
+    def widths(self, bits: int) -> Widths:
+        """One width for all nodes that are free."""
+        return tuple(self._pinned.get(node, bits) for node in self.nodes)
+
     def uniform(self, bits: int) -> Evaluation:
-        """The evaluation with one width for all."""
-        return self((bits,) * len(self.nodes))
+        """The evaluation with one width for all nodes that are free."""
+        return self(self.widths(bits))
 
     def __len__(self) -> int:
         """How many evaluations were asked for."""

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tracer.errors import UsageError
 from tracer.interpreter.arithmetic import orders
 from tracer.interpreter.arithmetic.accumulator import Accumulator, Bias, Convention, Overflow
-
-_RANGE = re.compile(r"(\d{1,4}):(\d{1,4})(?::(\d{1,4}))?")
-_HINT = "Widths are a range such as 12:32 (or 12:32:2), or a list such as 12,14,16."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +54,3 @@ class Options:
     def operands(self) -> Iterator[tuple[int | None, int | None]]:
         """Bits of weights and activations for each combination."""
         return itertools.product(self.weight_bits, self.activation_bits)
-
-
-def widths(given: str | Sequence[int]) -> tuple[int, ...]:
-    """The widths that `12:32`, `12:32:2` or `12,14,16` mean, from the narrowest on.
-
-    Raises UsageError for what is none, and for a range that is empty.
-    """
-    found = _parsed(given) if isinstance(given, str) else list(given)
-    if not found:
-        raise UsageError(f"'{given}' is no width: the range is empty", _HINT)
-    return tuple(sorted(set(found)))
-
-
-def _parsed(text: str) -> list[int]:
-    matched = _RANGE.fullmatch(text.strip())
-    if matched is not None:
-        first, last, step = (int(part) for part in (matched[1], matched[2], matched[3] or 1))
-        if step < 1:
-            raise UsageError(f"'{text}': steps of {step}", _HINT)
-        return list(range(first, last + 1, step))
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and len(part) <= 4 for part in parts):
-        raise UsageError(f"'{text}' is not a list of widths", _HINT)
-    return [int(part) for part in parts]

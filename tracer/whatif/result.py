@@ -8,7 +8,9 @@ from typing import Any
 
 from tracer.environment import Environment
 from tracer.trace import ModelInfo
+from tracer.whatif.search import Choice
 from tracer.whatif.sweep import Answer
+from tracer.whatif.widths import Pins
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,14 @@ class NodeWork:
 class Variant:
     """The answer for one combination of the axes.
 
-    `weight_bits` and `activation_bits` are None where the model's own were kept. `energies` are
-    those of the nodes, in the order of `work`, for each width of interest.
+    `weight_bits` and `activation_bits` are None where the model's own were kept; `pinned` are nodes
+    that have a width of their own. `energies` are those of the nodes, in the order of `work`, for
+    each width of interest.
     """
 
     weight_bits: int | None
     activation_bits: int | None
+    pinned: Pins
     answer: Answer
     work: tuple[NodeWork, ...]
     energies: Mapping[int, tuple[float, ...]] = field(repr=False)
@@ -61,6 +65,16 @@ class Variant:
     def energy(self, bits: int) -> float:
         """Of one sample with one width for all nodes. Raises KeyError for a width not asked for."""
         return sum(self.energies[bits])
+
+    def swept_energy(self, bits: int) -> float:
+        """The same with one width for all nodes but the pinned ones, which have theirs."""
+        own = [self.pinned.bits.get(work.node, bits) for work in self.work]
+        return sum(self.energies[width][place] for place, width in enumerate(own))
+
+    def swept(self, choice: Choice) -> tuple[int, ...]:
+        """The widths of the nodes that are not pinned."""
+        pairs = zip(self.work, choice.widths, strict=True)
+        return tuple(bits for work, bits in pairs if work.node not in self.pinned.bits)
 
 
 @dataclass(frozen=True, slots=True)

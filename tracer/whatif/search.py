@@ -5,7 +5,7 @@ Evaluations are exact and in a fixed order, so a search gives the same answer in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tracer.interpreter.arithmetic.accumulator import NARROWEST
@@ -48,11 +48,12 @@ def narrowest_uniform(
     one that fails are not trusted.
     """
     bits = start
+    ledger.begin("B, one width")
     if not allowed(ledger.uniform(bits).score):
         return None
     while bits > floor and allowed(ledger.uniform(bits - 1).score):
         bits -= 1
-    widths = (bits,) * len(ledger.nodes)
+    widths = ledger.widths(bits)
     limiting = None if bits == floor else _worst_alone(ledger, widths, floor)
     return Choice(widths, energy(widths), ledger(widths).score, limiting)
 
@@ -61,18 +62,45 @@ def narrowest_each(
     ledger: Ledger,
     energy: Energy,
     allowed: Allowed,
-    starts: tuple[Widths, ...],
+    starts: Sequence[Widths],
     floor: int = NARROWEST,
 ) -> Choice:
     """Widths of each node that cost least energy, found from allowed `starts`.
 
-    Node by node, the dearest first, each gets the least width that is allowed; again until
-    nothing changes. The cheapest of what the starts lead to is chosen, and of equals the one that
-    scores best. It costs no more than any of the starts.
+    The cheapest of the `descents` from them is chosen, and of equals the one that scores best. It
+    costs no more than any of the starts.
     """
-    found = [_descended(ledger, energy, allowed, start, floor) for start in starts]
+    found = [descent(ledger, energy, allowed, start, floor)[-1] for start in starts]
     best = min(found, key=lambda widths: (energy(widths), -ledger(widths).score, widths))
     return Choice(best, energy(best), ledger(best).score, _worst_alone(ledger, best, floor))
+
+
+def descent(
+    ledger: Ledger, energy: Energy, allowed: Allowed, start: Widths, floor: int = NARROWEST
+) -> list[Widths]:
+    """The way down from `start`, every step one bit of one node less, cheaper and allowed.
+
+    Node by node, the dearest first, each gives up bits while that is allowed; again until none can
+    give up another. The last round costs an evaluation a node.
+    """
+    path, before = [start], 0
+    while len(path) > before:
+        before = len(path)
+        for node in _dearest_first(ledger.free, path[-1], energy, floor):
+            path += _narrowed(ledger, energy, allowed, path[-1], node, floor)
+    return path
+
+
+def furthest(ledger: Ledger, allowed: Allowed, path: Sequence[Widths]) -> Widths:
+    """How far down a path everything is allowed, by bisection; its first step at least."""
+    reached, refused = 0, len(path)
+    while refused - reached > 1:
+        step = refused - 1 if refused == len(path) else (reached + refused) // 2
+        if allowed(ledger(path[step]).score):
+            reached = step
+        else:
+            refused = step
+    return path[reached]
 
 
 def pareto_front(ledger: Ledger, energy: Energy, better: Callable[[float], float]) -> list[Point]:
@@ -89,51 +117,33 @@ def pareto_front(ledger: Ledger, energy: Energy, better: Callable[[float], float
     return front
 
 
-def _descended(
-    ledger: Ledger, energy: Energy, allowed: Allowed, start: Widths, floor: int
-) -> Widths:
-    widths, before = start, None
-    while widths != before:
-        before = widths
-        for node in _dearest_first(widths, energy, floor):
-            widths = _narrowed(ledger, energy, allowed, widths, node, floor)
-    return widths
-
-
-def _dearest_first(widths: Widths, energy: Energy, floor: int) -> list[int]:
+def _dearest_first(nodes: Sequence[int], widths: Widths, energy: Energy, floor: int) -> list[int]:
     """Nodes by what one bit less of each saves."""
-    less = [max(bits - 1, floor) for bits in widths]
-    saved = [energy(widths) - energy(_with(widths, n, bits)) for n, bits in enumerate(less)]
-    return sorted(range(len(widths)), key=lambda node: (-saved[node], node))
+    less = {node: max(widths[node] - 1, floor) for node in nodes}
+    saved = {n: energy(widths) - energy(_with(widths, n, bits)) for n, bits in less.items()}
+    return sorted(nodes, key=lambda node: (-saved[node], node))
 
 
 def _narrowed(
     ledger: Ledger, energy: Energy, allowed: Allowed, widths: Widths, node: int, floor: int
-) -> Widths:
-    """The least width of one node that is allowed, by bisection below the one it has.
-
-    A node that may not lose one bit keeps what it has, as does one that would save nothing: a round
-    that changes nothing costs an evaluation a node.
-    """
-    whole, low, high = energy(widths), floor, widths[node] - 1
-    if high < low or energy(_with(widths, node, low)) >= whole:
-        return widths
-    if not allowed(ledger(_with(widths, node, high)).score):
-        return widths
-    while low < high:
-        middle = (low + high) // 2
-        if allowed(ledger(_with(widths, node, middle)).score):
-            high = middle
-        else:
-            low = middle + 1
-    narrowed = _with(widths, node, high)
-    return narrowed if energy(narrowed) < whole else widths
+) -> list[Widths]:
+    """One node with ever fewer bits, until they are too few; the last of them saves something."""
+    path, cheapest = [widths], energy(_with(widths, node, floor))
+    while path[-1][node] > floor and cheapest < energy(path[-1]):
+        less = _with(path[-1], node, path[-1][node] - 1)
+        if not allowed(ledger(less).score):
+            break
+        path.append(less)
+    while len(path) > 1 and energy(path[-1]) >= energy(path[-2]):
+        path.pop()
+    return path[1:]
 
 
 def _worst_alone(ledger: Ledger, widths: Widths, floor: int) -> str | None:
     """The node whose score changes most where it alone has one bit less."""
-    candidates = [node for node, bits in enumerate(widths) if bits > floor]
+    candidates = [node for node in ledger.free if widths[node] > floor]
     whole = ledger(widths).score
+    ledger.begin("which node limits", len(candidates))
     losses = {
         node: abs(whole - ledger(_with(widths, node, widths[node] - 1)).score)
         for node in candidates

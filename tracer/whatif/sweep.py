@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from tracer.interpreter.arithmetic.accumulator import NARROWEST, Accumulator
-from tracer.interpreter.arithmetic.narrow import Accumulation
 from tracer.trace import PartialSums
-from tracer.whatif.evaluation import Baseline, Evaluation, Evaluator
-from tracer.whatif.ledger import Ledger, Store
+from tracer.whatif.evaluation import Evaluation, Evaluator
+from tracer.whatif.ledger import Ledger, Store, Told, Widths
+from tracer.whatif.safety import safe
 from tracer.whatif.search import (
     Choice,
     Energy,
     Point,
+    descent,
+    furthest,
     narrowest_each,
     narrowest_uniform,
     pareto_front,
 )
 
+SWEEPING = "evaluating"
+"""What evaluations are for whose widths were asked for."""
+
+
+class Allowed(Protocol):
+    """Says whether a score is within the budget of that of wide accumulators."""
+
+    def __call__(self, score: float, wide: float) -> bool:
+        """True if it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which widths to try, and what counts as good enough.
+    """Which widths to try for the nodes that are not `pinned`, and what counts as good enough.
 
     `allowed` judges a score against that of wide accumulators; `better` maps a score to a number
     that grows as it gets better. `each` asks for a width for each node too. Searches try no width
@@ -32,20 +45,38 @@ class Question:
 
     widths: Sequence[int]
     energy: Energy
-    allowed: Callable[[float, float], bool]
+    allowed: Allowed
     better: Callable[[float], float]
     each: bool = True
     floor: int = NARROWEST
+    pinned: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Some of the data: evaluations on it, its score in wide accumulators, and its size."""
+
+    ledger: Ledger
+    score: float
+    samples: int
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One width for all nodes."""
+    """One width for all nodes that are not pinned."""
 
     bits: int
     score: float
     energy: float
     evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Screening:
+    """How many evaluations were made of so many of the samples, before those of all."""
+
+    samples: int
+    evaluations: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +86,9 @@ class Answer:
     `sums` are the partial sums of the nodes in wide accumulators. `guaranteed` bits are safe for
     any input, `observed` bits on this data, where `limiting` is the node that needs them. `uniform`
     and `each` are the narrowest within the budget: one width for all nodes, None if no width is,
-    and a width for each. `evaluations` are all that were made, in their order.
+    and a width for each. `evaluations` are all that were made, in their order. Of nodes that are
+    pinned to a width of their own, `widths` have that, and the answers are about the others.
+    `screening` is what a search for widths of each node did on some of the samples first.
     """
 
     accumulator: Accumulator
@@ -70,6 +103,7 @@ class Answer:
     each: Choice | None
     front: tuple[Point, ...]
     evaluations: tuple[Evaluation, ...] = field(repr=False)
+    screening: Screening | None = None
 
 
 def ask(
@@ -77,52 +111,67 @@ def ask(
     accumulator: Accumulator,
     question: Question,
     store: Store | None = None,
-    told: Callable[[], None] | None = None,
+    told: Told | None = None,
+    sample: Callable[[], Sample] | None = None,
 ) -> Answer:
-    """Try every width of the question, then search; `told` is called after each evaluation."""
-    ledger = Ledger(evaluator.nodes, evaluator.evaluate, store, told)
+    """Try every width of the question, then search; `told` hears of each evaluation.
+
+    Where there is a `sample` of the data, widths for each node are looked for on that first.
+    """
+    ledger = Ledger(evaluator.nodes, evaluator.evaluate, store, told, question.pinned)
     baseline = evaluator.baseline
-    count = len(ledger.nodes)
+    ledger.begin(SWEEPING, len(question.widths))
     rows = tuple(
-        Row(bits, made.score, question.energy((bits,) * count), made)
+        Row(bits, made.score, question.energy(ledger.widths(bits)), made)
         for bits in question.widths
         for made in [ledger.uniform(bits)]
     )
-    observed = {key: _observed(found) for key, found in baseline.accumulations.items()}
-    limiting = max(observed, key=lambda key: observed[key])
-    uniform, each = _narrowest(ledger, question, baseline, observed)
+    needed = safe(ledger, baseline, question.floor, question.pinned)
+    allowed = partial(question.allowed, wide=baseline.score)
+    uniform = narrowest_uniform(ledger, question.energy, allowed, needed.uniform, question.floor)
+    each, first = None, None
+    if question.each and uniform is not None:
+        first = None if sample is None else sample()
+        starts = (uniform.widths, needed.widths)
+        each = _each(ledger, question, allowed, starts, first)
     return Answer(
         accumulator=accumulator,
         score=baseline.score,
         samples=baseline.samples,
         sums=tuple(PartialSums.of(found) for found in baseline.accumulations.values()),
         rows=rows,
-        guaranteed=max(found.guaranteed for found in baseline.accumulations.values()),
-        observed=max(observed[limiting], question.floor),
-        limiting=limiting,
+        guaranteed=needed.guaranteed,
+        observed=needed.uniform,
+        limiting=needed.limiting,
         uniform=uniform,
         each=each,
         front=tuple(pareto_front(ledger, question.energy, question.better)),
         evaluations=tuple(made for _, made in ledger),
+        screening=None if first is None else Screening(first.samples, len(first.ledger)),
     )
 
 
-def _narrowest(
-    ledger: Ledger, question: Question, baseline: Baseline, observed: Mapping[str, int]
-) -> tuple[Choice | None, Choice | None]:
-    """One width for all within the budget, and one for each node."""
+def _each(
+    ledger: Ledger,
+    question: Question,
+    allowed: Callable[[float], bool],
+    starts: Sequence[Widths],
+    first: Sample | None,
+) -> Choice:
+    """A width for each node, looked for on the sample first if there is one."""
+    energy = question.energy
+    if first is not None:
+        ends = [furthest(ledger, allowed, path) for path in _paths(first, question, starts)]
+        starts = [min(ends, key=lambda widths: (energy(widths), widths))]
+    ledger.begin("C, on all samples")
+    return narrowest_each(ledger, energy, allowed, starts, question.floor)
 
-    def allowed(score: float) -> bool:
-        return question.allowed(score, baseline.score)
 
-    floor = question.floor
-    safe = tuple(max(observed.get(key, floor), floor) for key in ledger.nodes)
-    uniform = narrowest_uniform(ledger, question.energy, allowed, max(safe), floor)
-    if not question.each or uniform is None:
-        return uniform, None
-    starts = (uniform.widths, safe)
-    return uniform, narrowest_each(ledger, question.energy, allowed, starts, floor)
-
-
-def _observed(found: Accumulation) -> int:
-    return int(found.tally.bits_observed.max())
+def _paths(
+    sample: Sample, question: Question, starts: Sequence[Widths]
+) -> Iterator[Sequence[Widths]]:
+    """Where a descent goes from each start, judged by a part of the data."""
+    allowed = partial(question.allowed, wide=sample.score)
+    for start in starts:
+        sample.ledger.begin(f"C, on {sample.samples} samples")
+        yield descent(sample.ledger, question.energy, allowed, start, question.floor)

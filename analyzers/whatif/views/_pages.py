@@ -62,7 +62,7 @@ def _marked(one: Variant) -> pd.DataFrame:
     found, answer = rows(one), one.answer
     marks = {answer.observed: "A"}
     if answer.uniform is not None:
-        bits = answer.uniform.widths[0]
+        bits = one.swept(answer.uniform)[0]
         marks[bits] = f"{marks[bits]} B" if bits in marks else "B"
     found["answer"] = [marks.get(bits, "") for bits in found["bits"]]
     found["share"] = found["overflow_outputs"] / found["outputs"].where(found["outputs"] > 0)
@@ -77,6 +77,7 @@ def _node_columns(result: WhatIf) -> list[Column]:
         name("op", "op_type", 7),
         figure("guaranteed", "guaranteed", width, 4),
         figure("A", "observed", width, 1),
+        figure("pinned", "bits_pinned", width, 2),
         figure("B", "bits_uniform", width, 2),
         figure("C", "bits_each", width, 3),
         figure(f"energy B {unit}".strip(), "energy_uniform", si, 5),

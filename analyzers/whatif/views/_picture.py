@@ -94,10 +94,11 @@ def _by_width(axes: Axes, result: WhatIf, one: Variant) -> None:
 
 
 def _answers(one: Variant) -> list[tuple[str, int]]:
-    found = one.answer.uniform
-    same = found is not None and found.widths[0] == one.answer.observed
-    marks = [("A B" if same else "A", one.answer.observed)]
-    return marks if found is None or same else [*marks, ("B", found.widths[0])]
+    observed, found = one.answer.observed, one.answer.uniform
+    if found is None:
+        return [("A", observed)]
+    bits = one.swept(found)[0]
+    return [("A B", bits)] if bits == observed else [("A", observed), ("B", bits)]
 
 
 def _front(axes: Axes, result: WhatIf, one: Variant) -> None:

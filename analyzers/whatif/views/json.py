@@ -43,4 +43,5 @@ def _variant(one: Variant) -> dict[str, Any]:
         "energies": one.energies,
         "front": answer.front,
         "evaluations": answer.evaluations,
+        "screening": answer.screening,
     }

@@ -9,13 +9,14 @@ import onnx
 import onnxruntime
 import pytest
 
+import tracer
 from models import families
 from tests.tracer.whatif import networks
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.exploring import what_if
 from tracer.inputs.datasets import open_dataset
 from tracer.loading import load
-from tracer.whatif import options as asked
+from tracer.whatif import widths as asked
 from tracer.whatif.options import Options
 
 FLOAT = families.shipped("lenet", "torch")
@@ -73,9 +74,10 @@ def test_the_cross_product_of_the_axes_runs(tmp_path):
     result = what_if(model, "10:12", data, options, progress=report)
     kinds = [one.answer.accumulator for one in result.variants]
     assert len({(str(k.order), k.overflow, k.bias) for k in kinds}) == len(kinds) == 8
-    passes = [done for done, total, what in told if what == "evaluating"]
-    assert passes == list(range(1, len(passes) + 1))
-    assert told[0][1] == 8 * 4
+    passes = [(done, total) for done, total, what in told if what == "evaluating"]
+    assert passes == [(done, 8 * 4) for done in range(1, 8 * 4 + 1)]
+    batches = [(done, total) for done, total, what in told if what == "batches"]
+    assert batches == [(1, 3), (2, 3), (3, 3)] * (len(batches) // 3)
     for one in result.variants:
         alone = replace(options, orders=(str(one.answer.accumulator.order),),
                         overflows=(one.answer.accumulator.overflow,),
@@ -111,17 +113,91 @@ def test_widths_for_each_node_are_within_the_budget_and_cost_less(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "policies"),
+    [
+        ("Conv_3=14,12:16", ["Conv_3=14,*={}"]),
+        ("Conv=13,*=9,*=12:14", ["Conv=13,*={}"]),
+        ("Gemm=12,Conv=10:12", ["Gemm=12,Conv={}"]),
+        ("Conv_3=12:13,11:12", ["Conv_3=12,*={}", "Conv_3=13,*={}"]),
+        ("Gemm=12,Conv_?=14", ["Gemm=12,Conv_?={}"]),
+    ],
+)
+def test_a_sweep_with_pinned_nodes_is_plain_runs_with_that_policy(tmp_path, text, policies):
+    model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz", 30)
+    with np.load(data) as arrays:
+        x, labels = arrays["x"], arrays["labels"]
+    np.savez(tmp_path / "x.npz", x=x)
+    result = what_if(model, text, data, Options(search=False, batch=30, metric="top1"))
+    assert [one.pinned.text for one in result.variants] == [p.rpartition(",")[0] for p in policies]
+    for one, policy in zip(result.variants, policies, strict=True):
+        for row in one.answer.rows:
+            outputs = []
+            trace = tracer.interpret(
+                model, accumulator=policy.format(row.bits), feeds=tmp_path / "x.npz",
+                receive=lambda _, made, to=outputs: to.extend(made),
+            )  # fmt: skip
+            assert row.score == (100.0 * (outputs[0].argmax(-1) == labels)).mean()
+            counted = trace.nodes.set_index("node")["overflow_outputs"].dropna()
+            found = {node: o.overflow_outputs for node, o in row.evaluation.overflows.items()}
+            assert found == counted.to_dict()
+
+
+def test_the_search_leaves_pinned_nodes_alone_and_a_is_about_the_others(tmp_path):
+    model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz", 40)
+    options = Options(batch=8, budget=60, metric="agreement")
+    (one,) = what_if(model, "Conv_3=11,10:18", data, options).variants
+    answer, place = one.answer, [work.node for work in one.work].index("Conv_3")
+    assert answer.uniform.widths[place] == answer.each.widths[place] == 11
+    assert {each.bits["Conv_3"] for each in answer.evaluations} == {11}
+    tried = {row.bits: row.evaluation.overflows for row in answer.rows}
+
+    def beyond(bits):
+        return sum(o.overflow_outputs for node, o in tried[bits].items() if node != "Conv_3")
+
+    assert tried[18]["Conv_3"].overflow_outputs > 0
+    assert beyond(answer.observed) == 0 < beyond(answer.observed - 1)
+    assert one.swept_energy(18) == answer.rows[-1].energy
+
+
+def test_an_entry_for_nobody_is_told_with_the_nodes_there_are(tmp_path):
+    model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz")
+    for text, told in [
+        ("conv9=14,12:16", "entry 'conv9=14' matches no node, operator or module"),
+        ("14,Conv_3=12:16", "entry 'Conv_3=12:16' comes too late"),
+        ("?*=14,*=12:16", r"'\*=12:16' is left with no node: \?\*=14"),
+        ("Relu=12:16", "adds nothing up"),
+        ("p.toml", "a policy file says one width for each node"),
+    ]:
+        with pytest.raises((UsageError, ModelError), match=told):
+            what_if(model, text, data, Options(search=False))
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
-    [("12:15", (12, 13, 14, 15)), ("12:18:3", (12, 15, 18)), ("14, 12,14", (12, 14)), ("9", (9,))],
+    [
+        ("12:15", (12, 13, 14, 15)),
+        ("12:18:3", (12, 15, 18)),
+        ("14, 12,14", (12, 14)),
+        ("9", (9,)),
+        ("12:14,20", (12, 13, 14, 20)),
+        ("a=3,a=5:6", (3, 5, 6)),
+        ("a=3,4:5", (4, 5)),
+        ("a=4:5,7", (4, 5)),
+        ("a=4,7", (7,)),
+        ("a=1:2,4:5", (4, 5)),
+    ],
 )
 def test_widths_are_ranges_or_lists(text, expected):
-    assert asked.widths(text) == expected
+    assert asked.read(text).swept.given == expected
 
 
-@pytest.mark.parametrize("text", ["20:12", "", "a", "12:", "12:20:0", "-3", "1.5", "12,,14", "²"])
+REFUSED = "20:12 a 12: 12:20:0 -3 1.5 12,,14 ² a= =12 a=b a=12: p.toml"
+
+
+@pytest.mark.parametrize("text", ["", *REFUSED.split()])
 def test_other_widths_are_refused(text):
     with pytest.raises(UsageError):
-        asked.widths(text)
+        asked.read(text)
 
 
 def test_what_does_not_fit_is_told_in_a_line(tmp_path):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ALL = "*"
 _NAMES_TOLD = 5
 
-Given = TypeVar("Given", Accumulator, Formats)
+Given = TypeVar("Given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +75,23 @@ class Policy:
         Raises UsageError for an entry that matches no node, or only nodes that entries before it
         match already; `*`, for all the rest, may be left with none.
         """
-        accumulators = _first_matches(self.accumulators, nodes)
-        formats = _first_matches(self.formats, nodes)
-        return {key: Rule(given, formats.get(key)) for key, given in accumulators.items()}
+        accumulators = matched(self.accumulators, nodes)
+        formats = {key: entry.given for key, entry in matched(self.formats, nodes).items()}
+        return {key: Rule(own.given, formats.get(key)) for key, own in accumulators.items()}
 
 
-def _first_matches(entries: Sequence[Entry[Given]], nodes: Sequence[Node]) -> Mapping[str, Given]:
+def matched(entries: Sequence[Entry[Given]], nodes: Sequence[Node]) -> Mapping[str, Entry[Given]]:
+    """The first entry that matches each of `nodes`, by key; nodes that none matches are left out.
+
+    Raises UsageError for an entry that is nobody's, as `Policy.assign` has it.
+    """
     found = {}
     used: set[int] = set()
     for node in nodes:
         place = next((i for i, entry in enumerate(entries) if entry.matches(node)), None)
         if place is not None:
             used.add(place)
-            found[node.key] = entries[place].given
+            found[node.key] = entries[place]
     for place, entry in enumerate(entries):
         if place not in used and entry.pattern != ALL:
             raise _unused(entry, nodes)

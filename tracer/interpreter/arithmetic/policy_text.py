@@ -53,7 +53,7 @@ def policy(given: int | str | Path | Accumulator | Policy, fixed: str | None = N
 
 
 def _accumulators(text: str, like: Accumulator) -> Iterator[Entry[Accumulator]]:
-    for entry, pattern, bits in _entries(text, f"A policy is {_EXAMPLE}."):
+    for entry, pattern, bits in entries(text, f"A policy is {_EXAMPLE}."):
         if not (bits.isascii() and bits.isdigit() and len(bits) <= _DIGITS):
             raise UsageError(
                 f"accumulator '{entry}': '{bits}' is not a width", f"A policy is {_EXAMPLE}."
@@ -64,14 +64,17 @@ def _accumulators(text: str, like: Accumulator) -> Iterator[Entry[Accumulator]]:
 
 
 def _formats(text: str) -> Iterator[Entry[Formats]]:
-    for entry, pattern, format_ in _entries(text, "Formats are 8:5, or conv1=16:8,*=8:5/8:7."):
+    for entry, pattern, format_ in entries(text, "Formats are 8:5, or conv1=16:8,*=8:5/8:7."):
         with _naming(f"fixed point '{entry}'"):
             given = formats(format_)
         yield Entry(pattern, given, entry)
 
 
-def _entries(text: str, hint: str) -> Iterator[tuple[str, str, str]]:
-    """Every entry with its pattern and what comes after the last `=`."""
+def entries(text: str, hint: str) -> Iterator[tuple[str, str, str]]:
+    """Every entry with its pattern, `*` if there is none, and what comes after the last `=`.
+
+    Raises UsageError, with the hint, for an entry of which a part is missing.
+    """
     for entry in (part.strip() for part in text.split(",")):
         pattern, _, given = entry.rpartition("=")
         if not given.strip() or ("=" in entry and not pattern.strip()):
