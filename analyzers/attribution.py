@@ -5,6 +5,9 @@ nodes between that tensor and what earlier kernels already stand for. Layout rew
 their own on tensors; there the kernel's name tells the tensor it made at the moment it was
 rewritten, and what was merged into it later is read off its inputs and attributes.
 
+Where the values of tensors are known (`tracer.equality`), they say which tensor of the graph a
+kernel made and which it began from, and overrule names.
+
 A kernel that makes no tensor of the graph stays open. It stands for the nodes of the kernel that
 uses its result: one operator may be expanded into many. A kernel that only moves data leaves the
 nodes to the one that computed them, and is the runtime's own.
@@ -12,13 +15,14 @@ nodes to the one that computed them, and is the runtime's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tracer.model import bodies
 
 if TYPE_CHECKING:
+    from tracer.equality import Evidence
     from tracer.model import Model, Node
     from tracer.trace import Kernel
 
@@ -31,26 +35,40 @@ _MOVERS = frozenset(
 )
 """Operators that a runtime inserts to change layout, type or place of what others compute."""
 
+_OF_SHAPES = frozenset({"Shape", "Size"})
+"""Operators whose result does not depend on the values of their input."""
+
+UNCHANGING = frozenset({"Identity", "Dropout"})
+"""Operators whose result is their input: beside others in a kernel they are not run at all."""
+
 _ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Sigmoid", "Tanh", "Clip", "HardSigmoid"})
 
 
-def attribute(model: Model, kernels: Sequence[Kernel]) -> tuple[tuple[str, ...], ...]:
+def attribute(
+    model: Model, kernels: Sequence[Kernel], evidence: Evidence | None = None
+) -> tuple[tuple[str, ...], ...]:
     """Keys of the nodes each kernel stands for, in the order of the graph.
 
-    `kernels` come in the order they ran. An empty tuple is a kernel of the runtime's own, such as
-    a change of layout. A node in no kernel was folded or removed.
+    `kernels` come in the order they ran; `evidence` is what the values of the main graph's
+    tensors tell. An empty tuple is a kernel of the runtime's own, such as a change of layout. A
+    node in no kernel was folded or removed.
     """
     graphs = {scope.path: _Graph.of(model, scope.path) for scope in model.scopes}
+    if evidence is not None:
+        graphs[""].equal = {n: e for n, e in evidence.equal.items() if n not in evidence.blank}
     found: list[list[Node]] = [[] for _ in kernels]
     flow = _Flow(kernels)
     for position, kernel in enumerate(kernels):
         graph = graphs.get(kernel.scope)
-        claimed = _claim(graph, kernel) if graph else []
+        claimed = _claim(graph, kernel, position) if graph else []
+        finished = None if claimed or graph is None else _finished(graph, kernel)
         moved = kernel.op_type in _MOVERS and all(n.op_type not in _MOVERS for n in claimed)
         owner = flow.computed_by(position) if moved else position
         flow.pass_on(position)
-        if claimed:
-            found[owner] += claimed
+        if finished is not None:
+            found[position] = found[finished]
+        found[owner] += claimed
+        if claimed or finished is not None:
             for part in flow.take_open_behind(owner):
                 found[part] = found[owner]
     ordered = (sorted(nodes, key=lambda node: node.index) for nodes in found)
@@ -110,13 +128,22 @@ class _Flow:
 
 @dataclass
 class _Graph:
-    """One graph of the model: who makes and who reads each tensor, and what is accounted for."""
+    """One graph of the model: who makes and who reads each tensor, and what is accounted for.
+
+    `equal` has the tensors of this graph with the values of one that the runtime made.
+    """
 
     makers: dict[str, Node]
     readers: dict[str, list[Node]]
     by_key: dict[str, Node]
     constant: set[str]
-    claimed: set[str] = field(default_factory=set)
+    claimed: dict[str, int] = field(default_factory=dict)
+    equal: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def survivors(self) -> set[str]:
+        """Tensors that the runtime makes under their own name, with their own values."""
+        return {name for name, tensors in self.equal.items() if name in tensors}
 
     @classmethod
     def of(cls, model: Model, path: str) -> _Graph:
@@ -127,11 +154,14 @@ class _Graph:
         for node in nodes:
             for name in node.inputs:
                 readers.setdefault(name, []).append(node)
-        return cls(makers, readers, {node.key: node for node in nodes}, _constants(nodes, path))
+        return cls(makers, readers, {node.key: node for node in nodes}, constants(nodes, path))
 
 
-def _constants(nodes: Sequence[Node], path: str) -> set[str]:
-    """Tensors of the main graph that the runtime may compute when it loads the model."""
+def constants(nodes: Sequence[Node], path: str) -> set[str]:
+    """Tensors of the main graph that the runtime may compute when it loads the model.
+
+    What follows from shapes is among them: it can where these are fixed.
+    """
     if path:
         return set()  # a body may read the tensors around it
     graph = nodes[0].scope.graph if nodes else None
@@ -139,7 +169,8 @@ def _constants(nodes: Sequence[Node], path: str) -> set[str]:
     known.add("")
     for node in nodes:
         has_body = next(bodies(node.proto), None) is not None
-        if known.issuperset(node.inputs) and not has_body and not _random(node):
+        follows = known.issuperset(node.inputs) and not has_body and not _random(node)
+        if follows or node.op_type in _OF_SHAPES:
             known.update(node.outputs)
     return known
 
@@ -148,16 +179,46 @@ def _random(node: Node) -> bool:
     return node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial")
 
 
-def _claim(graph: _Graph, kernel: Kernel) -> list[Node]:
+def _finished(graph: _Graph, kernel: Kernel) -> int | None:
+    """The kernel whose work this one ends: it makes the tensor of a node that has one already."""
+    makers = (graph.makers[name].key for name in kernel.outputs if name in graph.makers)
+    owners = [graph.claimed[key] for key in makers if key in graph.claimed]
+    return owners[0] if owners and kernel.op_type not in _MOVERS else None
+
+
+def _claim(graph: _Graph, kernel: Kernel, position: int) -> list[Node]:
     """The nodes of one kernel, taken out of what is left for later ones."""
     found: dict[str, Node] = {}
-    for end in _ends(graph, kernel):
-        for node in [end] if _same_operator(kernel, end) else _upstream(graph, end):
+    begins = [graph.equal[name] for name in kernel.inputs if name in graph.equal]
+    ends = {tensor for name in kernel.outputs for tensor in graph.equal.get(name, ())}
+    known = bool(begins) and all(begins)
+    stops = graph.survivors.union(*begins) - ends  # the same at both ends shows no boundary
+    for end in _proved(graph, kernel, list(_ends(graph, kernel))):
+        alone = not known and _same_operator(kernel, end)
+        for node in [end] if alone else _upstream(graph, end, stops):
             if node.key in graph.claimed and node.key != kernel.node:
                 continue  # unless the kernel bears its name: a node may be computed twice
             found[node.key] = node
-            graph.claimed.add(node.key)
-    return sorted(found.values(), key=lambda node: node.index)
+            graph.claimed.setdefault(node.key, position)
+    computing = [node for node in found.values() if node.op_type not in UNCHANGING]
+    return sorted(computing or found.values(), key=lambda node: node.index)
+
+
+def _proved(graph: _Graph, kernel: Kernel, named: list[Node]) -> list[Node]:
+    """The last nodes of a kernel by the values of its outputs; by names where these show nothing.
+
+    Of several nodes that make the same values, those that are named are meant; else the first,
+    for what comes after it only hands them on.
+    """
+    shown = [graph.equal[name] for name in kernel.outputs if graph.equal.get(name)]
+    if not shown:
+        return named
+    found: list[Node] = []
+    for tensors in shown:
+        agreed = [node for node in named if not set(tensors).isdisjoint(node.outputs)]
+        makers = [graph.makers[tensors[0]]] if tensors[0] in graph.makers else []
+        found += agreed or makers
+    return found
 
 
 def _same_operator(kernel: Kernel, node: Node) -> bool:
@@ -207,8 +268,8 @@ def _only_reader(graph: _Graph, node: Node, kinds: frozenset[str]) -> Node | Non
     return None
 
 
-def _upstream(graph: _Graph, end: Node) -> Iterator[Node]:
-    """`end` and what lies before it, up to nodes accounted for and to constants."""
+def _upstream(graph: _Graph, end: Node, stops: Container[str]) -> Iterator[Node]:
+    """`end` and what lies before it, up to nodes accounted for, to constants and to `stops`."""
     stack = [end]
     seen: set[str] = set()
     while stack:
@@ -219,5 +280,5 @@ def _upstream(graph: _Graph, end: Node) -> Iterator[Node]:
         yield node
         for name in node.inputs:
             maker = graph.makers.get(name)
-            if maker is not None and name not in graph.constant:
+            if maker is not None and name not in graph.constant and name not in stops:
                 stack.append(maker)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tracer.api import count, interpret, profile, profile_framework
     from tracer.exploring import what_if
+    from tracer.fusing import fusions
     from tracer.interpreter.arithmetic.accumulator import Accumulator
     from tracer.interpreter.arithmetic.policy import Policy
     from tracer.interpreter.interpreter import Interpreter
@@ -23,6 +24,7 @@ __all__ = [
     "Interpreter",
     "Policy",
     "count",
+    "fusions",
     "interpret",
     "load",
     "profile",
@@ -35,6 +37,7 @@ _HOMES = {
     "profile": "tracer.api",
     "profile_framework": "tracer.frameworks",
     "count": "tracer.api",
+    "fusions": "tracer.fusing",
     "interpret": "tracer.api",
     "quantize": "tracer.quantizing",
     "what_if": "tracer.exploring",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from tracer import environment, inputs, loading, shapes
 from tracer.errors import InputError, UsageError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Source: TypeAlias = "str | Path | onnx.ModelProto | Model"
 Feeds: TypeAlias = str | Path | Sequence[str | Path] | None
 Progress = Callable[[int, int, str], None]
+_Made = TypeVar("_Made")
 
 
 def profile(
@@ -57,14 +58,17 @@ def profile(
     `convention` says how additions are counted (see `analyzers.cost`). Raises the errors of
     `tracer.errors`.
     """
+    from tracer.executors.onnxruntime import profiler
     from tracer.executors.onnxruntime.options import Options
 
     loaded = open_model(model)
     options = Options(runs, warmup, min_time, threads, optimization, provider)
     analyzed = []
     for size in _batches(batch):
-        request = _request(model, loaded, size, dims, feeds, seed)
-        feedset, run = _on_sizes_that_run(request, options, progress)
+        request = request_for(model, loaded, size, dims, feeds, seed)
+        feedset, run = on_sizes_that_run(
+            request, lambda fed: profiler.profile(loaded, fed, options, progress)
+        )
         types, calls = _observe(loaded, feedset, run, options)
         analyzed.append(_analyze(loaded, run, types, calls, convention))
     asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention}
@@ -104,7 +108,7 @@ def interpret(
 
     loaded = open_model(model)
     options = options or reference.Options()
-    request = _request(model, loaded, batch, dims, feeds, seed)
+    request = request_for(model, loaded, batch, dims, feeds, seed)
     if accumulator is None:
         feedset = request.feeds()
         run = reference.profile(loaded, feedset, options, limits, progress)
@@ -137,7 +141,7 @@ def feeds_for(
 
     Sizes that have to be assumed are divided by `shrink`.
     """
-    return _request(source, loaded, batch, dims, feeds, seed).feeds(shrink)
+    return request_for(source, loaded, batch, dims, feeds, seed).feeds(shrink)
 
 
 def count(
@@ -176,7 +180,7 @@ def open_model(source: Source) -> Model:
     return loading.from_proto(source)
 
 
-def _request(
+def request_for(
     source: Source,
     model: Model,
     batch: int | None,
@@ -184,6 +188,7 @@ def _request(
     feeds: Feeds,
     seed: int,
 ) -> Request:
+    """What to feed `model`, opened from `source`, as commands with these options ask for it."""
     folder = Path(source) if isinstance(source, str | Path) and Path(source).is_dir() else None
     given = [feeds] if isinstance(feeds, str | Path) else feeds or []
     return Request(model, folder, batch, dims, tuple(Path(path) for path in given), seed)
@@ -197,20 +202,18 @@ def _batches(batch: int | Sequence[int] | None) -> Sequence[int | None]:
     return list(dict.fromkeys(batch))  # a size twice would be the same rows twice
 
 
-def _on_sizes_that_run(
-    request: Request, options: Options, progress: Progress | None
-) -> tuple[inputs.FeedSet, Run]:
-    """Profile; where assumed sizes do not fit the model, with half of them, and so on.
+def on_sizes_that_run(
+    request: Request, run: Callable[[inputs.FeedSet], _Made]
+) -> tuple[inputs.FeedSet, _Made]:
+    """Feeds and what `run` makes of them; where assumed sizes do not fit, half of them, and so on.
 
     A text model with a table of 64 positions does not take the 128 tokens we would assume.
     """
-    from tracer.executors.onnxruntime import profiler
-
     shrink = 1
     while True:
         feedset = request.feeds(shrink)
         try:
-            return feedset, profiler.profile(request.model, feedset, options, progress)
+            return feedset, run(feedset)
         except InputError as error:
             if all(size <= 1 for size in feedset.assumed.values()):
                 raise _told_sizes(error, request.feeds()) from error

@@ -74,12 +74,20 @@ def profile(
 
 def observe(model: Model, feedset: FeedSet, options: Options) -> tuple[Kernel, ...]:
     """The kernels of one run; a dimension that differs between calls of one is not known."""
-    factory = sessions.Factory(model, prepared.serialize(model), options)
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        recording = _Recording(factory, feedset, Path(folder), lambda done, total, what: None)
-        recording.labels.every_shape = True
-        recording.add_profiled(0, 1)
-        return recording.kernels()
+        return rewritten(model, feedset, options, Path(folder))[0]
+
+
+def rewritten(
+    model: Model, feedset: FeedSet, options: Options, folder: Path
+) -> tuple[tuple[Kernel, ...], Path]:
+    """The kernels of one run in the order they ran, and the graph that its session saved."""
+    factory = sessions.Factory(model, prepared.serialize(model), options)
+    recording = _Recording(factory, feedset, folder, lambda done, total, what: None)
+    recording.labels.every_shape = True
+    recording.add_profiled(0, 1)
+    kernels, order = recording.kernels(), recording.order()
+    return tuple(kernels[i] for i in order), recording.saved
 
 
 @dataclass
@@ -96,6 +104,11 @@ class _Recording:
     labels: events.Labels = field(default_factory=events.Labels)
     optimized: graph.OptimizedGraph | None = None
     events_per_run: int = 0
+
+    @property
+    def saved(self) -> Path:
+        """Where the first session saves the graph it runs."""
+        return self.folder / "optimized.onnx"
 
     @property
     def state(self) -> chunks.Done:
@@ -146,9 +159,8 @@ class _Recording:
         prefix = self.folder / "profile"
         if self.optimized is not None:
             return self.factory.open(profile=prefix)
-        saved = self.folder / "optimized.onnx"
-        session = self.factory.open(profile=prefix, optimized=saved)
-        self.optimized = graph.OptimizedGraph.read(saved)
+        session = self.factory.open(profile=prefix, optimized=self.saved)
+        self.optimized = graph.OptimizedGraph.read(self.saved)
         self.labels.repeated = self.optimized.repeated
         return session
 
@@ -159,12 +171,17 @@ class _Recording:
         model = self.factory.model
         return graph.kernels(model, self.optimized, self.labels.seen, [float(c) for c in calls])
 
+    def order(self) -> list[int]:
+        """Numbers of the labels in the order in which their kernels first ran."""
+        first = [label.first_us for label in self.labels.seen]
+        return sorted(range(len(first)), key=first.__getitem__)
+
     def finish(self, bias: calibration.Bias) -> Run:
         """Put the chunks together, the kernels in the order in which they first ran."""
         import numpy as np
 
         kernels = self.kernels()
-        order = np.argsort([label.first_us for label in self.labels.seen], kind="stable")
+        order = self.order()
         kernels = tuple(kernels[i] for i in order)
         samples = self._joined([table.self_us for table in self.tables])[:, order]
         return Run(

@@ -1,0 +1,150 @@
+"""What a runtime made of a model: which nodes each kernel stands for, and what became of the rest.
+
+A pure function of what ran and of what values tell; `views` show its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from analyzers.attribution import attribute
+from analyzers.fusions.confirmation import UNKNOWN, Verdict, confirm
+from analyzers.fusions.fates import Fate, fates
+from analyzers.fusions.services import service
+
+if TYPE_CHECKING:
+    from tracer.environment import Environment
+    from tracer.equality import Evidence
+    from tracer.model import Model
+    from tracer.trace import Kernel, ModelInfo
+
+ALONE, GROUP, PART, OVERHEAD = "alone", "group", "part", "overhead"
+"""Roles of a kernel: it runs one node, or several; is one of many that run one; or serves all."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusedKernel:
+    """A kernel, in the order they ran, and the keys of the nodes it stands for.
+
+    `verdict` is one of `confirmation`, with the reason in `why`; both are '' for overhead, of
+    which `why` tells what it does. `named` are the nodes it would stand for by names alone, where
+    values say otherwise.
+    """
+
+    kernel: str
+    op_type: str
+    domain: str
+    calls: float
+    role: str
+    nodes: tuple[str, ...]
+    verdict: str
+    why: str
+    named: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFate:
+    """A node of the model and what became of it: a role of kernels, or a fate of `fates`."""
+
+    node: str
+    op_type: str
+    domain: str
+    module: str | None
+    fate: str
+    kernels: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fusions:
+    """The whole map. `inputs` counts those on which values were compared; 0 is none."""
+
+    model: ModelInfo
+    environment: Environment
+    settings: Mapping[str, Any]
+    inputs: int
+    kernels: tuple[FusedKernel, ...] = field(repr=False)
+    nodes: tuple[NodeFate, ...] = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+
+def mapped(
+    model: Model,
+    kernels: Sequence[Kernel],
+    evidence: Evidence | None,
+    *,
+    info: ModelInfo,
+    environment: Environment,
+    settings: Mapping[str, Any],
+    notes: tuple[str, ...] = (),
+) -> Fusions:
+    """The map of `kernels`, in the order they ran; without evidence nothing in it is confirmed."""
+    rows = _kernel_rows(model, kernels, evidence)
+    fixed = evidence.fixed if evidence else frozenset()
+    lost = fates(model, kernels, [row.nodes for row in rows], fixed)
+    return Fusions(
+        model=info,
+        environment=environment,
+        settings=settings,
+        inputs=evidence.inputs if evidence else 0,
+        kernels=rows,
+        nodes=_node_rows(model, rows, lost),
+        notes=notes,
+    )
+
+
+def _kernel_rows(
+    model: Model, kernels: Sequence[Kernel], evidence: Evidence | None
+) -> tuple[FusedKernel, ...]:
+    named = attribute(model, kernels)
+    groups = named if evidence is None else attribute(model, kernels, evidence)
+    verdicts = _unseen(groups) if evidence is None else confirm(model, kernels, groups, evidence)
+    return tuple(
+        FusedKernel(
+            kernel=kernel.name,
+            op_type=kernel.op_type,
+            domain=kernel.domain,
+            calls=kernel.calls,
+            role=_role(group, groups),
+            nodes=group,
+            verdict=verdict.word if verdict else "",
+            why=verdict.why if verdict else service(kernel, evidence),
+            named=by_name if by_name != group else None,
+        )
+        for kernel, group, by_name, verdict in zip(kernels, groups, named, verdicts, strict=True)
+    )
+
+
+def _node_rows(
+    model: Model, rows: Sequence[FusedKernel], lost: Mapping[str, Fate]
+) -> tuple[NodeFate, ...]:
+    stand: dict[str, list[FusedKernel]] = {}
+    for row in rows:
+        for key in row.nodes:
+            stand.setdefault(key, []).append(row)
+    return tuple(
+        NodeFate(
+            node=node.key,
+            op_type=node.op_type,
+            domain=node.domain,
+            module=node.module,
+            fate=lost[node.key][0] if node.key in lost else stand[node.key][0].role,
+            kernels=tuple(row.kernel for row in stand.get(node.key, [])),
+            why=lost[node.key][1] if node.key in lost else "",
+        )
+        for node in model.nodes
+    )
+
+
+def _unseen(groups: Sequence[tuple[str, ...]]) -> tuple[Verdict | None, ...]:
+    return tuple(Verdict(UNKNOWN, "values were not compared") if g else None for g in groups)
+
+
+def _role(group: tuple[str, ...], groups: Sequence[tuple[str, ...]]) -> str:
+    if not group:
+        return OVERHEAD
+    if len(group) > 1:
+        return GROUP
+    return ALONE if groups.count(group) == 1 else PART

@@ -1,0 +1,239 @@
+"""The map of fusions, on what onnxruntime itself makes of the models."""
+
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from analyzers.attribution import attribute
+from analyzers.fusions import GROUP, OVERHEAD
+from analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, UNKNOWN, confirm
+from analyzers.fusions.fates import FOLDED, IDLE, REMOVED
+from analyzers.statistics import outliers
+from analyzers.timing import RUNTIME, timing
+from tests import nets
+from tests.graphs import BRANCHES, parse, residual
+from tracer import inputs, loading
+from tracer.executors.onnxruntime import calibration, fingerprints, profiler
+from tracer.executors.onnxruntime.options import OPTIMIZATIONS, Options
+from tracer.fusing import fusions
+
+SHIPPED = Path(__file__).parents[2] / "models"
+MODELS = {
+    "resnet20": lambda: onnx.load(SHIPPED / "resnet_cifar" / "resnet20.onnx"),
+    "resnet20_chainer": lambda: onnx.load(SHIPPED / "resnet_cifar" / "resnet20_chainer.onnx"),
+    "transformer": lambda: onnx.load(SHIPPED / "transformer" / "transformer.onnx"),
+    "lenet_chainer": lambda: onnx.load(SHIPPED / "lenet" / "lenet_chainer.onnx"),
+    "mobilenet": nets.mobilenet,
+    "encoder": nets.encoder,
+    "mlp": nets.mlp,
+    "residual": residual,
+    "residual_nameless": lambda: residual(named=False),
+    "branches": lambda: onnx.parser.parse_model(BRANCHES),
+}
+
+
+@cache
+def mapped(name, optimization):
+    return fusions(MODELS[name](), optimization=optimization, threads=1)
+
+
+@cache
+def observed(name, optimization, folder):
+    """Model, kernels and evidence, for what the map does not show."""
+    model = loading.from_proto(MODELS[name]())
+    fed = [inputs.make(model, seed=seed).feeds for seed in (0, 1)]
+    options = Options(1, 0, None, 1, optimization)
+    kernels, saved = profiler.rewritten(model, inputs.FeedSet(fed[0], 1), options, folder)
+    return model, kernels, fingerprints.evidence(model, saved, fed, 1)
+
+
+@pytest.mark.parametrize("optimization", OPTIMIZATIONS)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_group_is_confirmed_by_values_on_two_inputs(name, optimization):
+    found = mapped(name, optimization)
+    assert found.inputs == 2
+    groups = [row for row in found.kernels if row.role == GROUP]
+    assert bool(groups) == (optimization != "none" and name in GROUPED[optimization])
+    assert {row.verdict for row in groups} <= {CONFIRMED}, groups
+    assert CONTRADICTED not in {row.verdict for row in found.kernels}
+
+
+GROUPED = {
+    # models of which onnxruntime fuses something at each level
+    "basic": {"resnet20", "resnet20_chainer", "mobilenet", "encoder", "mlp"},
+    "extended": MODELS.keys() - {"branches"},
+    "all": MODELS.keys() - {"branches"},
+}
+
+
+@pytest.mark.parametrize("optimization", OPTIMIZATIONS)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_kernel_and_every_node_has_its_place(name, optimization):
+    found = mapped(name, optimization)
+    for row in found.kernels:
+        assert row.nodes or (row.role == OVERHEAD and row.why), row
+    for row in found.nodes:
+        assert row.kernels or row.fate in (FOLDED, REMOVED, IDLE), row
+    groups = {row.nodes for row in found.kernels}
+    assert max(Counter(key for group in groups for key in group).values()) == 1
+
+
+@pytest.mark.parametrize("optimization", OPTIMIZATIONS)
+@pytest.mark.parametrize("name", ["transformer", "residual", "branches"])
+def test_all_the_time_of_kernels_is_in_rows_of_nodes_or_of_the_runtime(
+    name, optimization, monkeypatch
+):
+    monkeypatch.setattr(calibration, "measure", lambda threads, provider: calibration.Bias(0, 0))
+    model = loading.from_proto(MODELS[name]())
+    run = profiler.profile(model, inputs.make(model), Options(3, 1, None, 1, optimization))
+    table = timing(run, attribute(model, run.kernels))
+    every = run.samples[~outliers(run.instrumented_us)].mean(axis=0).sum()
+    assert table["time_us_raw"].sum() == pytest.approx(float(every))
+    known = {node.key for node in model.nodes}
+    assert all(key in known or key.startswith(f"{RUNTIME}:") for key in table.index)
+
+
+@pytest.mark.parametrize("name", ["resnet20", "encoder", "mobilenet", "mlp"])
+def test_a_node_in_the_wrong_group_is_contradicted(name, tmp_path):
+    model, kernels, evidence = observed(name, "all", tmp_path)
+    groups = list(attribute(model, kernels, evidence))
+    places = [place for place, group in enumerate(groups) if len(group) > 1]
+    for place in places:
+        fewer = [*groups[:place], groups[place][:-1], *groups[place + 1 :]]
+        assert confirm(model, kernels, fewer, evidence)[place].word == CONTRADICTED
+    for one, other in pairwise(places):
+        swapped = list(groups)
+        swapped[one], swapped[other] = swapped[other], swapped[one]
+        assert confirm(model, kernels, swapped, evidence)[one].word == CONTRADICTED
+
+
+def trap(tmp_path, named=True):
+    """The kernel that bears the name of a Conv and holds the Add and the Relu after it too."""
+    model, kernels, evidence = observed(
+        "residual" if named else "residual_nameless", "all", tmp_path
+    )
+    place = next((p for p, k in enumerate(kernels) if k.name == "c2_nchwc"), None)
+    if place is None:
+        pytest.skip("this CPU has no blocked layout")
+    index = [node.output[0] for node in residual().graph.node].index
+    return (
+        model,
+        kernels,
+        evidence,
+        place,
+        tuple(model.nodes[index(n)].key for n in ("c2", "sum", "r2")),
+    )
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_trap_is_confirmed_by_values(named, tmp_path):
+    model, kernels, evidence, place, whole = trap(tmp_path, named)
+    groups = attribute(model, kernels, evidence)
+    assert groups[place] == whole
+    assert confirm(model, kernels, groups, evidence)[place].word == CONFIRMED
+
+
+def renamed(kernels, evidence, tensors):
+    """The same kernels without names of their own, their tensors renamed."""
+    to = lambda name: tensors.get(name, name)  # noqa: E731
+    disguised = [
+        replace(
+            kernel, name=f"k{place}", node=None, attributes=(),
+            inputs=tuple(map(to, kernel.inputs)), outputs=tuple(map(to, kernel.outputs)),
+        )
+        for place, kernel in enumerate(kernels)
+    ]  # fmt: skip
+    return disguised, replace(
+        evidence, equal={to(n): e for n, e in evidence.equal.items()},
+        blank={to(n): why for n, why in evidence.blank.items()},
+    )  # fmt: skip
+
+
+def test_without_any_name_values_alone_find_the_nodes(tmp_path):
+    model, kernels, evidence, place, whole = trap(tmp_path)
+    made = {name for kernel in kernels for name in kernel.outputs} - {"y"}
+    nameless, known = renamed(kernels, evidence, {name: f"t_{name}" for name in made})
+    groups = attribute(model, nameless, known)
+    assert groups == attribute(model, kernels, evidence)
+    assert groups[place] == whole
+    assert attribute(model, nameless)[place] != whole
+
+
+def test_a_name_that_lies_is_overruled_by_values(tmp_path):
+    model, kernels, evidence, place, whole = trap(tmp_path)
+    result = kernels[place].outputs[0]
+    lying, known = renamed(kernels, evidence, {result: "c2"})
+    assert attribute(model, lying)[place][-1] == "c2"
+    assert attribute(model, lying, known)[place] == whole
+    by_names = confirm(model, lying, attribute(model, lying), known)
+    assert by_names[place].word == CONTRADICTED
+    assert "'r2'" in by_names[place].why
+
+
+WASTE = """
+<ir_version: 8, opset_import: ["": 17]>
+waste (float[N,8] x) => (float[N,8] y) {
+  i = Identity (x)
+  c = Constant <value = float {2.0}> ()
+  cc = Mul (c, c)
+  a = Sigmoid (i)
+  b = Sigmoid (x)
+  ab = Add (a, b)
+  t = Tanh (ab)
+  r = Dropout (t)
+  y = Mul (r, cc)
+}
+"""
+
+
+def test_folded_and_removed_nodes_are_named_with_the_reason():
+    model = parse(WASTE)
+    for node in model.graph.node:
+        node.name = node.output[0]
+    found = fusions(model)
+    fates = {row.node: (row.fate, row.why) for row in found.nodes if not row.kernels}
+    twin = next(iter(fates.keys() & {"a", "b"}))
+    other = next(iter({"a", "b"} - {twin}))
+    assert fates[twin] == (REMOVED, f"'{other}' computes the same")
+    assert {fates[key][0] for key in ("i", "r")} == {REMOVED}
+    assert {fates[key][0] for key in ("c", "cc")} == {FOLDED}
+    assert fates.keys() == {twin, "i", "r", "c", "cc"}
+
+
+def test_a_result_that_is_its_input_cannot_be_told_from_it():
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[N,8] x) => (float[N,4] y) { e = Gemm (x, w)  s = Sigmoid (e)  y = Relu (s) }
+    """
+    weights = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    found = fusions(parse(text, w=weights), optimization="none")
+    verdicts = {row.op_type: (row.verdict, row.why) for row in found.kernels}
+    assert verdicts["Gemm"][0] == CONFIRMED
+    assert verdicts["Relu"] == (TIED, "'y' has the values of its input")
+
+
+def test_a_tensor_that_no_input_changes_confirms_nothing():
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[N,8] x) => (float[N,8] y) { z = Mul (x, none)  y = Cos (z) }
+    """
+    found = fusions(parse(text, none=np.zeros(8, np.float32)), optimization="none")
+    assert [row.verdict for row in found.kernels] == [TIED, TIED]
+    assert found.kernels[0].why == "its result 'z' is 0 everywhere"
+
+
+def test_nodes_of_bodies_are_mapped_and_not_confirmed():
+    found = mapped("branches", "all")
+    rows = {row.nodes: row for row in found.kernels}
+    assert rows["If_0",].verdict == CONFIRMED
+    inside = [row for row in found.kernels if "/" in row.kernel]
+    assert inside
+    assert {row.verdict for row in inside} == {UNKNOWN}
+    idle = [row.node for row in found.nodes if row.fate == IDLE]
+    assert len({key.partition(".")[2].partition("/")[0] for key in idle}) == 1

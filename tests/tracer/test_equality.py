@@ -1,0 +1,91 @@
+"""Layouts are built here index by index, as their definitions say."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracer.equality import ANY_ORDER, LAYOUT, SAME_SHAPE, known, reading
+
+sizes = st.integers(1, 5)
+blocks = st.sampled_from([4, 8, 16])
+seeds = st.integers(0, 2**32 - 1)
+
+
+def tensor(shape, seed):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def blocked(x, block, padding=0.0):
+    """NCHW to N, C/block, H, W, block: the layout of com.microsoft.nchwc, in an NCHW shape."""
+    n, c, h, w = x.shape
+    padded = -(-c // block) * block
+    out = np.full((n, padded // block, h, w, block), padding, x.dtype)
+    for i, j, k, m in np.ndindex(n, c, h, w):
+        out[i, j // block, k, m, j % block] = x[i, j, k, m]
+    return out.reshape(n, padded, h, w)
+
+
+def read(made, original):
+    return reading(known(made), known(original))
+
+
+@given(st.tuples(sizes, st.integers(1, 20), sizes, sizes), blocks, seeds, st.floats(-2, 2))
+def test_a_blocked_and_padded_tensor_is_read_whatever_the_padding_holds(shape, block, seed, pad):
+    x = tensor(shape, seed)
+    made = blocked(x, block, np.float32(pad))
+    assert read(made, x) in (SAME_SHAPE, LAYOUT)
+
+
+@given(st.lists(sizes, min_size=3, max_size=5), seeds)
+def test_channels_last_is_read(shape, seed):
+    x = tensor(shape, seed)
+    assert read(np.ascontiguousarray(np.moveaxis(x, 1, -1)), x) in (SAME_SHAPE, LAYOUT)
+
+
+@given(st.lists(sizes, min_size=1, max_size=4), seeds)
+def test_any_order_is_read_and_is_the_weakest(shape, seed):
+    x = tensor(shape, seed)
+    made = np.random.default_rng(seed + 1).permutation(x.reshape(-1))
+    assert read(made, x) in (SAME_SHAPE, ANY_ORDER)
+    assert read(x, x) == SAME_SHAPE
+
+
+@given(st.tuples(sizes, st.integers(1, 20), sizes, sizes), blocks, seeds, st.data())
+def test_one_value_that_differs_is_seen_in_every_layout(shape, block, seed, data):
+    x = tensor(shape, seed)
+    other = x.copy()
+    place = data.draw(st.integers(0, x.size - 1))
+    other.reshape(-1)[place] += 1
+    for made in (x, blocked(x, block), np.moveaxis(x, 1, -1), np.sort(x, axis=None)):
+        assert read(np.ascontiguousarray(made), other) is None
+
+
+@given(st.lists(sizes, min_size=1, max_size=4), seeds)
+def test_rounding_of_another_order_of_sums_is_no_difference(shape, seed):
+    x = tensor(shape, seed)
+    scale = np.float32(1 + 2e-6)
+    assert read(x * scale, x) == SAME_SHAPE
+
+
+def test_an_outlier_is_no_scale_for_the_others():
+    x = np.array([-3.4e38, 1, 2, 3], np.float32)
+    assert read(x + np.array([0, 0, 0, 1], np.float32), x) is None
+
+
+def test_nan_and_infinity_equal_themselves():
+    x = np.array([np.nan, np.inf, -np.inf, 1], np.float32)
+    assert read(x, x) == SAME_SHAPE
+    assert read(np.nan_to_num(x), x) is None
+
+
+@pytest.mark.parametrize("value", [np.array(["a"], object), [np.ones(2)], None, np.ones((0, 3))])
+def test_what_has_no_numbers_is_not_compared(value):
+    assert known(value) is None
+
+
+def test_integers_have_to_be_the_same_and_are_no_floats():
+    x = np.array([1, 2, 3])
+    assert read(x, x) == SAME_SHAPE
+    assert read(x + np.array([0, 0, 1]), x) is None
+    assert read(x.astype(np.float32), x) is None

@@ -1,0 +1,134 @@
+"""Whether two tensors hold the same values, when one may lie in another layout, or be padded.
+
+A runtime's rewritten graph keeps few names, but what it computes stays what the model says. So a
+tensor it makes is known by its values, read in the layouts that runtimes use: as it is, channels
+last, channels in padded blocks (com.microsoft.nchwc), and, failing these, in any order at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+SAME_SHAPE, LAYOUT, ANY_ORDER = 0, 1, 2
+"""How a tensor has to be read to equal another one: the lower, the stronger the evidence."""
+
+_BLOCKS = (16, 8, 4)
+"""Channels in a block of a blocked layout, by instruction set."""
+
+_BLOCKED_RANK = 4
+_TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-7}
+"""Difference allowed by bytes of a float: far above rounding, far below what an operator does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What values tell of the tensors that a runtime made of the main graph.
+
+    `equal` has for each of them the tensors of the model with its values on every one of `inputs`
+    inputs, in the order they are computed, and only those that are read in the strongest way; ()
+    where no tensor of the model has them. `blank` says what a tensor of the runtime's graph is
+    whose values show nothing; `fixed` are the tensors of the model that no input changes.
+    """
+
+    inputs: int
+    equal: Mapping[str, tuple[str, ...]] = field(repr=False)
+    blank: Mapping[str, str] = field(repr=False)
+    fixed: frozenset[str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A tensor of numbers, with what comparisons ask of it again and again."""
+
+    array: Array
+
+    @cached_property
+    def extremes(self) -> tuple[float, float]:
+        """The least and the largest value; NaN where there is one."""
+        return float(self.array.min()), float(self.array.max())
+
+    @cached_property
+    def typical(self) -> float:
+        """The median magnitude of the finite values that are not 0: a scale no outlier moves."""
+        import numpy as np
+
+        sizes = np.abs(self.array[np.isfinite(self.array)].astype(np.float64))
+        sizes = sizes[sizes > 0]
+        return float(np.median(sizes)) if sizes.size else 0.0
+
+    @cached_property
+    def ordered(self) -> Array:
+        """All values from the least to the largest."""
+        import numpy as np
+
+        return np.sort(self.array, axis=None)
+
+
+def known(value: Any) -> Known | None:
+    """`value` as a tensor of numbers; None for text, sequences, nothing, and empty tensors."""
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    if kind == "b":
+        return Known(value.astype("uint8")) if value.size else None
+    return Known(value) if kind in ("f", "i", "u") and value.size else None
+
+
+def reading(made: Known, original: Known) -> int | None:
+    """How `made` has to be read to hold the values of `original`; None where it does not."""
+    if (made.array.dtype.kind == "f") != (original.array.dtype.kind == "f"):
+        return None
+    tolerance = _tolerance(made.array.dtype, original.array.dtype)
+    same_size = made.array.size == original.array.size
+    if same_size and not _close(made.extremes, original.extremes, original.typical, tolerance):
+        return None
+    for layout, values in _layouts(made.array, original.array.shape):
+        if _close(values, original.array, original.typical, tolerance):
+            return layout
+    if same_size and _close(made.ordered, original.ordered, original.typical, tolerance):
+        return ANY_ORDER
+    return None
+
+
+def _tolerance(one: np.dtype[Any], other: np.dtype[Any]) -> float:
+    """Of the coarser type; integers have to be the same."""
+    if one.kind != "f":
+        return 0.0
+    return _TOLERANCES.get(min(one.itemsize, other.itemsize), 0.0)
+
+
+def _close(ours: Any, theirs: Any, typical: float, tolerance: float) -> bool:
+    """|ours - theirs| <= tolerance * (|theirs| + typical) everywhere; NaN equals NaN."""
+    import numpy as np
+
+    a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(a - b) <= tolerance * (np.abs(b) + typical)
+    return bool((near | (a == b) | (np.isnan(a) & np.isnan(b))).all())
+
+
+def _layouts(made: Array, shape: Sequence[int]) -> Iterator[tuple[int, Array]]:
+    """The values of `made` as a tensor of `shape`, read in every layout that gives this shape."""
+    import numpy as np
+
+    if made.shape == shape:
+        yield SAME_SHAPE, made
+    if made.ndim != len(shape) or made.ndim <= 2:
+        return
+    if np.moveaxis(made, -1, 1).shape == shape:
+        yield LAYOUT, np.moveaxis(made, -1, 1)
+    if made.ndim != _BLOCKED_RANK or made.shape[::2] != (shape[0], shape[2]):
+        return
+    batch, channels, height, width = made.shape
+    for block in _BLOCKS:
+        if width == shape[3] and channels == -(-shape[1] // block) * block:
+            blocked = made.reshape(batch, channels // block, height, width, block)
+            plain = blocked.transpose(0, 1, 4, 2, 3).reshape(made.shape)
+            yield LAYOUT, plain[:, : shape[1]]

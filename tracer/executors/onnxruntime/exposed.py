@@ -1,0 +1,61 @@
+"""What onnxruntime's rewritten graph computes: every tensor of it, on any inputs.
+
+The graph that a session saved is run once more, without further rewriting and with all its
+tensors as outputs. Tensors inside the bodies of If, Loop and Scan cannot be outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracer.errors import LimitError
+from tracer.executors.onnxruntime import feeding, sessions
+from tracer.executors.onnxruntime.options import Options
+from tracer.limits import size_text
+from tracer.model import Model, expanded_keys
+
+if TYPE_CHECKING:
+    from tracer.inputs import Feeds
+    from tracer.trace import Kernel
+
+MOST_BYTES = 2 << 30
+"""All tensors are held at once; beyond this many bytes of them we do not begin."""
+
+
+def opened(path: Path, threads: int) -> Callable[[Feeds], Mapping[str, Any]]:
+    """A function from feeds to all tensors, by name, of the main graph saved at `path`.
+
+    Raises ModelError for a graph that onnxruntime saves and does not load again; the function
+    raises InputError for feeds that it does not run on.
+    """
+    import onnx
+
+    proto = onnx.load(path, load_external_data=False)
+    shown = {value.name for value in proto.graph.output}
+    made = [name for node in proto.graph.node for name in node.output if name]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made if name not in shown)
+    saved = Model(proto, path, "", expanded_keys(proto, ()))
+    names = [value.name for value in proto.graph.output]
+    factory = sessions.Factory(
+        saved, proto.SerializeToString(), Options(threads=threads, optimization="none")
+    )
+    session = factory.open()
+
+    def run(feeds: Feeds) -> Mapping[str, Any]:
+        outputs: Any = feeding.runner(saved, session, feeds)()
+        return dict(zip(names, outputs, strict=True))
+
+    return run
+
+
+def check_room(kernels: Sequence[Kernel]) -> None:
+    """Raise LimitError where the tensors that `kernels` make are too many to hold at once."""
+    need = sum(kind.nbytes or 0 for kernel in kernels for kind in kernel.output_types)
+    if need > MOST_BYTES:
+        raise LimitError(
+            f"all tensors of the optimised graph take {size_text(need)} at once, and at most "
+            f"{size_text(MOST_BYTES)} are compared",
+            "Set a smaller batch or dim.",
+        )

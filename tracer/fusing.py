@@ -1,0 +1,97 @@
+"""The Python door to fusions: which nodes of a model each kernel of onnxruntime stands for."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracer import environment
+from tracer.api import Feeds, Progress, Source, on_sizes_that_run, open_model, request_for
+from tracer.errors import TracerError
+from tracer.trace import ModelInfo
+
+if TYPE_CHECKING:
+    from analyzers.fusions import Fusions
+    from tracer import inputs
+    from tracer.equality import Evidence
+    from tracer.model import Model
+    from tracer.trace import Kernel
+
+
+def fusions(
+    model: Source,
+    *,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    feeds: Feeds = None,
+    seed: int = 0,
+    threads: int = 0,
+    optimization: str = "all",
+    progress: Progress | None = None,
+) -> Fusions:
+    """Map the kernels that onnxruntime runs for `model` to its nodes, and confirm it by values.
+
+    `feeds` are .npz files or test_data_set folders, one inference each; without them inputs are
+    random, with `seed` and with the next one. What the rewritten graph computes on them is held
+    against what the interpreter computes of the model; where that cannot be done, a note says why,
+    and nothing is confirmed. Raises the errors of `tracer.errors` for a model or inputs that
+    onnxruntime does not run.
+    """
+    from analyzers.fusions import mapped
+    from tracer.executors.onnxruntime import profiler
+    from tracer.executors.onnxruntime.options import Options
+
+    loaded = open_model(model)
+    options = Options(1, 0, None, threads, optimization)
+    paths = [feeds] if isinstance(feeds, str | Path) else list(feeds or ())
+    requests = [request_for(model, loaded, batch, dims, path, seed) for path in paths or (None,)]
+    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
+        first, (kernels, saved) = on_sizes_that_run(
+            requests[0], lambda fed: profiler.rewritten(loaded, fed, options, Path(folder))
+        )
+        given = [first, *(request.feeds() for request in requests[1:])]
+        if not paths:
+            given += _another(loaded, first, seed)
+        evidence, why = _evidence(loaded, kernels, saved, given, threads, progress)
+    asked = {"batch": batch, "dims": dict(dims or {}), "feeds": [str(path) for path in paths]}
+    settings = {**asked, "seed": seed, "threads": threads, "optimization": optimization}
+    notes = [f"values were not compared: {why}"] if evidence is None else []
+    return mapped(
+        loaded,
+        kernels,
+        evidence,
+        info=ModelInfo.of(loaded),
+        environment=environment.observe(),
+        settings=settings,
+        notes=(*first.notes, *notes),
+    )
+
+
+def _another(model: Model, first: inputs.FeedSet, seed: int) -> Sequence[inputs.FeedSet]:
+    """Random inputs of the same sizes; none for a model without inputs."""
+    from tracer.inputs import FeedSet, random
+
+    if not first.feeds:
+        return ()
+    return (FeedSet(random.generate(model, first.shapes, seed + 1), first.batch),)
+
+
+def _evidence(
+    model: Model,
+    kernels: Sequence[Kernel],
+    saved: Path,
+    given: Sequence[inputs.FeedSet],
+    threads: int,
+    progress: Progress | None,
+) -> tuple[Evidence | None, str]:
+    """What values tell, or why they tell nothing."""
+    from tracer.executors.onnxruntime import exposed, fingerprints
+
+    try:
+        exposed.check_room(kernels)
+        feeds = [feedset.feeds for feedset in given]
+        return fingerprints.evidence(model, saved, feeds, threads, progress=progress), ""
+    except TracerError as error:
+        return None, error.what
