@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tracer.comparison.targets import AtBatch, Recorded, Settings, distinct, parse
+from tracer.comparison.targets import AtBatch, Recorded, Settings, distinct, parse, refuse_idle
 from tracer.errors import ThresholdError, UsageError
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def compare(
     if len(sides) < 2:
         raise UsageError("one side alone cannot be compared", "Name two or more.")
     found = distinct([parse(side) for side in sides])
+    refuse_idle(found, settings, rounds, runs)
     live = [side for side in found if not isinstance(side, Recorded)]
     taken = iter(_measured(live, settings, rounds, runs, progress))
     ready = [
@@ -76,6 +77,7 @@ def sweep(
     from analyzers.compare.sweep import sweep as swept
 
     found = distinct([parse(side) for side in sides])
+    refuse_idle(found, settings, rounds, runs)
     live = [
         AtBatch(side.label, side, batch)
         for side in found
@@ -128,9 +130,16 @@ def check(comparison: Comparison, fail_above: float) -> tuple[str, bool]:
             )
         slower = low > fail_above
         failed = failed or slower
-        way = "slower" if row["ratio"] > 1 else "faster"
         verdicts.append(
-            f"{'FAIL' if slower else 'pass'}: {row['side']} is {abs(row['ratio'] - 1):.1%} {way} "
-            f"than {first['side']} (between {low:+.1%} and {high:+.1%}, allowed {fail_above:+.1%})"
+            f"{'FAIL' if slower else 'pass'}: {row['side']} is {_than(row['ratio'])} "
+            f"{first['side']} (between {low:+.1%} and {high:+.1%}, allowed {fail_above:+.1%})"
         )
     return "; ".join(verdicts), failed
+
+
+def _than(ratio: float) -> str:
+    """`1.5% slower than`, or what is said where that would be 0.0%."""
+    share = f"{abs(ratio - 1):.1%}"
+    if share == "0.0%":
+        return "as fast as"
+    return f"{share} {'slower' if ratio > 1 else 'faster'} than"

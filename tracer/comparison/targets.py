@@ -7,10 +7,10 @@ are run now, and so is `FILE.py:NAME@torch`, a framework's own model.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tracer.errors import InputError, UsageError
 from tracer.executors.onnxruntime.options import OPTIMIZATIONS
@@ -46,12 +46,29 @@ class Settings:
     device: str = "cpu"
 
 
+_FLAGS = {
+    "dims": "--dim", "feeds": "--inputs", "seed": "--seed", "warmup": "--warmup",
+    "threads": "--threads", "optimization": "--optimization", "arguments": "--arg",
+    "weights": "--weights", "backward": "--backward", "device": "--device",
+}  # fmt: skip
+"""How the command line calls the settings that not every side heeds."""
+
+_BY_ONNX = frozenset({"dims", "feeds", "seed", "warmup", "threads"})
+_BY_FRAMEWORK = frozenset(
+    {"arguments", "weights", "seed", "warmup", "threads", "backward", "device"}
+)
+
+
 class Target(Protocol):
     """A side that is run now."""
 
     @property
     def label(self) -> str:
         """What to call it."""
+
+    @property
+    def heeds(self) -> frozenset[str]:
+        """The settings that make a difference to it, besides the batch size."""
 
     def run(self, runs: int | None, settings: Settings, progress: Progress | None = None) -> Trace:
         """A trace of one run, of so many inferences; None leaves the number to the executor."""
@@ -63,6 +80,7 @@ class Recorded:
 
     label: str
     trace: Trace = field(repr=False)
+    heeds: ClassVar[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +91,11 @@ class OnOnnxruntime:
     model: Model = field(repr=False)
     source: Path
     optimization: str | None = None
+
+    @property
+    def heeds(self) -> frozenset[str]:
+        """Those of the model, and the optimisation where the side names none."""
+        return _BY_ONNX if self.optimization else _BY_ONNX | {"optimization"}
 
     def run(self, runs: int | None, settings: Settings, progress: Progress | None = None) -> Trace:
         """Profile it."""
@@ -99,6 +122,7 @@ class OnInterpreter:
     label: str
     model: Model = field(repr=False)
     source: Path
+    heeds: ClassVar[frozenset[str]] = _BY_ONNX
 
     def run(self, runs: int | None, settings: Settings, progress: Progress | None = None) -> Trace:
         """Interpret it."""
@@ -125,6 +149,7 @@ class InFramework:
     label: str
     source: str
     framework: str
+    heeds: ClassVar[frozenset[str]] = _BY_FRAMEWORK
 
     def run(self, runs: int | None, settings: Settings, progress: Progress | None = None) -> Trace:
         """Profile it."""
@@ -153,6 +178,11 @@ class AtBatch:
     label: str
     side: Target
     batch: int
+
+    @property
+    def heeds(self) -> frozenset[str]:
+        """Those of the side."""
+        return self.side.heeds
 
     def run(self, runs: int | None, settings: Settings, progress: Progress | None = None) -> Trace:
         """Run the side at that batch size."""
@@ -189,6 +219,33 @@ def parse(text: str) -> Recorded | Target:
     if executor == INTERPRETER:
         return OnInterpreter(text, model, Path(place))
     return OnOnnxruntime(text, model, Path(place), level or None)
+
+
+def refuse_idle(
+    sides: Sequence[Recorded | Target], settings: Settings, rounds: int | None, runs: int | None
+) -> None:
+    """Raise UsageError for settings that are given and make a difference to no side."""
+    plain = Settings()
+    heeded = frozenset[str]().union(*(side.heeds for side in sides))
+    idle = [
+        flag
+        for name, flag in _FLAGS.items()
+        if name not in heeded and getattr(settings, name) != getattr(plain, name)
+    ]
+    if all(isinstance(side, Recorded) for side in sides):
+        idle += [flag for flag, given in (("--rounds", rounds), ("--runs", runs)) if given]
+    if idle:
+        kinds = ", ".join(dict.fromkeys(_kind(side) for side in sides))
+        raise UsageError(
+            f"{', '.join(idle)} would do nothing: the sides are {kinds}",
+            "Leave that out, or name a side that it is for.",
+        )
+
+
+def _kind(side: Recorded | Target) -> str:
+    if isinstance(side, Recorded):
+        return "recorded traces"
+    return "models of a framework" if isinstance(side, InFramework) else "ONNX models"
 
 
 def distinct(sides: list[Recorded | Target]) -> list[Recorded | Target]:

@@ -175,3 +175,40 @@ def test_a_depth_of_layers_is_a_usage_error(model, capfd):
     code, _, err = run(capfd, model, model, "--depth", "2")
     assert (code, err.count("\n")) == (2, 1)
     assert "--by module" in err
+
+
+@pytest.mark.parametrize(
+    ("side", "args", "idle"),
+    [
+        ("r.trace", ("--inputs", "nope.npz"), "--inputs"),
+        ("r.trace", ("--backward",), "--backward"),
+        ("r.trace", ("--rounds", "4", "--threads", "1"), "--threads, --rounds"),
+        ("r.trace", ("--batch", "1,2", "--seed", "3"), "--seed"),
+        ("{m}", ("--backward",), "--backward"),
+        ("{m}", ("--arg", "depth=8", "--weights", "w.npz"), "--arg, --weights"),
+        ("{m}@ort:none", ("--optimization", "none"), "--optimization"),
+    ],
+)
+def test_an_option_that_no_side_heeds_is_refused(
+    recorded, model, capfd, monkeypatch, tmp_path, side, args, idle
+):
+    recorded("r.trace", 1)
+    monkeypatch.chdir(tmp_path)
+    side = side.format(m=model)
+    code, out, err = run(capfd, side, side, *args)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert f"{idle} would do nothing" in err
+
+
+def test_options_of_one_kind_of_side_are_heeded_where_another_kind_is_beside_it(recorded, model):
+    from tracer.comparison.targets import Settings, parse, refuse_idle
+
+    sides = [parse(str(recorded("r.trace", 1))), parse(str(model))]
+    refuse_idle(sides, Settings(seed=3, optimization="none"), 4, 2)
+
+
+def test_the_gate_calls_equal_times_equal(recorded, capfd):
+    old = recorded("old.trace", 1)
+    code, _, err = run(capfd, old, recorded("new.trace", 1), "--fail-above", "5%")
+    assert code == 0
+    assert err.startswith("pass: new.trace is as fast as old.trace (between ")
