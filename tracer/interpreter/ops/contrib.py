@@ -13,6 +13,7 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.interpreter import products
+from tracer.interpreter.elementwise import Compute
 from tracer.interpreter.ops.activation import leaky_relu, sigmoid
 from tracer.interpreter.ops.integer import requantized
 from tracer.interpreter.ops.matmul import integer_matmul
@@ -73,36 +74,27 @@ def gemm_output(
     return requantized(sums, step / y_scale, y_zero_point)
 
 
-@operator("QLinearAdd", domain=DOMAIN)
-def qlinear_add(
-    A: Array,  # noqa: N803
-    A_scale: Array,  # noqa: N803
-    A_zero_point: Array | None,  # noqa: N803
-    B: Array,  # noqa: N803
-    B_scale: Array,  # noqa: N803
-    B_zero_point: Array | None,  # noqa: N803
-    C_scale: Array,  # noqa: N803
-    C_zero_point: Array | None = None,  # noqa: N803
-) -> Array:
-    """A + B."""
-    made = _real(A, A_scale, A_zero_point) + _real(B, B_scale, B_zero_point)
-    return _quantized(made, C_scale, C_zero_point, A)
+def _of_elements(compute: Compute) -> Callable[..., Array]:
+    """An operator of two tensors, element by element."""
+
+    def function(
+        A: Array,  # noqa: N803
+        A_scale: Array,  # noqa: N803
+        A_zero_point: Array | None,  # noqa: N803
+        B: Array,  # noqa: N803
+        B_scale: Array,  # noqa: N803
+        B_zero_point: Array | None,  # noqa: N803
+        C_scale: Array,  # noqa: N803
+        C_zero_point: Array | None = None,  # noqa: N803
+    ) -> Array:
+        made = compute(_real(A, A_scale, A_zero_point), _real(B, B_scale, B_zero_point))
+        return _quantized(made, C_scale, C_zero_point, A)
+
+    return function
 
 
-@operator("QLinearMul", domain=DOMAIN)
-def qlinear_mul(
-    A: Array,  # noqa: N803
-    A_scale: Array,  # noqa: N803
-    A_zero_point: Array | None,  # noqa: N803
-    B: Array,  # noqa: N803
-    B_scale: Array,  # noqa: N803
-    B_zero_point: Array | None,  # noqa: N803
-    C_scale: Array,  # noqa: N803
-    C_zero_point: Array | None = None,  # noqa: N803
-) -> Array:
-    """A B, element by element."""
-    made = _real(A, A_scale, A_zero_point) * _real(B, B_scale, B_zero_point)
-    return _quantized(made, C_scale, C_zero_point, A)
+operator("QLinearAdd", domain=DOMAIN)(_of_elements(np.add))
+operator("QLinearMul", domain=DOMAIN)(_of_elements(np.multiply))
 
 
 @operator("QLinearWhere", domain=DOMAIN)
