@@ -116,9 +116,13 @@ def named(name: object, of: str = "module", depth: int | None = None) -> str:
     return ".".join(levels[:depth]) or ROOT
 
 
-def fused_across(folded: pd.DataFrame, by: str) -> str | None:
-    """A sentence on the rows of `by_origin` that hold time of others, if any do."""
-    if by not in UNKNOWN or folded["also_holds"].isna().all():
+def remark(folded: pd.DataFrame, by: str) -> str | None:
+    """What to know of rows of `by_origin`: that some hold time of others, or none is known."""
+    if by not in UNKNOWN or folded.empty:
+        return None
+    if folded[by].isin([UNKNOWN[by], OF_RUNTIME]).all():
+        return f"no node says its {by}; models that tracer export writes do"
+    if folded["also_holds"].isna().all():
         return None
     hosts = int(folded["also_holds"].notna().sum())
     rows = {"module": "module", "source": "line"}[by] + ("s" if hosts > 1 else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from analyzers.views._format import printable
@@ -58,6 +58,11 @@ def count(value: float) -> str:
 def name(value: Any) -> str:
     """A name from a file, safe to show; '' where there is none."""
     return printable(value) if isinstance(value, str) else ""
+
+
+def named_by(field: str, columns: Sequence[Column]) -> Sequence[Column]:
+    """The columns, of which the one that names the rows gets its room before all others."""
+    return [replace(column, rank=0) if column.field == field else column for column in columns]
 
 
 def table(columns: Sequence[Column], rows: pd.DataFrame, width: int) -> Table:

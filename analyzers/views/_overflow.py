@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from analyzers.views._columns import Column, count, field, name, table
+from analyzers.views._columns import Column, count, field, name, named_by, table
 from analyzers.views._format import percent, plural, si
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ _COUNTS = ("outputs", "overflow_outputs", "transient_outputs", "persistent_outpu
 _COLUMNS = (
     Column("node", "node", field("node", name), 0, is_name=True),
     Column("module", "module", field("module", name), 14, is_name=True),
+    Column("source", "source", field("source", name), 16, is_name=True, ends_apart=True),
     Column("op", "op_type", field("op_type", name), 8, is_name=True),
     Column("bits", "bits", field("bits", count), 1),
     Column("outputs", "outputs", field("outputs", number), 11),
@@ -107,8 +108,13 @@ def worst_first(rows: pd.DataFrame) -> pd.DataFrame:
     return ranked.drop(columns="_share")
 
 
-def render(nodes: pd.DataFrame, folded: pd.DataFrame, top: int, console: Console) -> None:
-    """Print the words on `nodes`, and the table of `folded`, `top` rows of it or with 0 all."""
+def render(
+    nodes: pd.DataFrame, folded: pd.DataFrame, named: str, top: int, console: Console
+) -> None:
+    """Print the words on `nodes`, and the table of `folded`, `top` rows of it or with 0 all.
+
+    `named` is the column that names the rows.
+    """
     from rich.text import Text
 
     for line in words(nodes):
@@ -116,7 +122,7 @@ def render(nodes: pd.DataFrame, folded: pd.DataFrame, top: int, console: Console
     rows = worst_first(folded)
     shown = rows.head(top) if top else rows
     if len(shown):
-        console.print(table(_COLUMNS, shown, console.width))
+        console.print(table(named_by(named, _COLUMNS), shown, console.width))
     if len(shown) < len(rows):
         console.print(Text(f"… {len(rows) - len(shown):,} more; --top 0 shows all", style="dim"))
     console.print(Text(_totals(nodes)))

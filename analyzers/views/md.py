@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from analyzers.grouping import fused_across
+from analyzers.grouping import remark
 from analyzers.views import ViewOptions, _headline, _overflow
 from analyzers.views._columns import count
 from analyzers.views._format import cell, micros, percent, si
@@ -57,8 +57,8 @@ def render(trace: Trace, options: ViewOptions) -> bytes:
         if len(section.nodes):
             rows = folded(section, options)
             lines += [*_table(rows, options.top), ""]
-            fused = fused_across(rows, options.by)
-            lines += [f"- note: {cell(fused)}"] if fused else []
+            said = remark(rows, options.by)
+            lines += [f"- note: {cell(said)}"] if said else []
     lines += [f"- note: {cell(note)}" for note in trace.notes]
     lines.append(f"- {cell(trace.environment.summary)}")
     return ("\n".join(lines) + "\n").encode()

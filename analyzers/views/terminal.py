@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analyzers.grouping import NAMES, fused_across
+from analyzers.grouping import NAMES, remark
 from analyzers.views import ViewOptions, _headline, _overflow
-from analyzers.views._columns import Column, count, field, name, table
+from analyzers.views._columns import Column, count, field, name, named_by, table
 from analyzers.views._format import bar, micros, percent, printable, si
 from analyzers.views._page import DEFAULT_TOP
 from analyzers.views._tables import folded, largest_first, sections
@@ -74,7 +73,7 @@ def _render_section(trace: Trace, section: Section, options: ViewOptions, consol
     top = DEFAULT_TOP if options.top is None else options.top
     console.print(Text(printable(_headline.headline(trace, section)), style="bold"))
     if _overflow.known(section.nodes):
-        _overflow.render(section.nodes, found, top, console)
+        _overflow.render(section.nodes, found, NAMES[options.by], top, console)
     if section.run is not None:
         for line in _headline.verdict(section.run, section.nodes):
             console.print(Text(line))
@@ -84,18 +83,13 @@ def _render_section(trace: Trace, section: Section, options: ViewOptions, consol
     rows = rows.assign(bar=share / share.max(), rate=1e6 * rows["flops"] / time)
     shown = rows.head(top) if top else rows
     if len(shown):
-        console.print(table(_named_first(options.by), shown, console.width))
+        console.print(table(named_by(NAMES[options.by], _COLUMNS), shown, console.width))
     if len(shown) < len(rows):
         console.print(Text(_hidden(rows, len(shown)), style="dim"))
-    fused = fused_across(found, options.by)
-    if fused:
-        console.print(Text(fused, style="yellow"))
+    said = remark(found, options.by)
+    if said:
+        console.print(Text(said, style="yellow"))
     console.print(Text(_headline.totals(trace, section.nodes)))
-
-
-def _named_first(by: str) -> tuple[Column, ...]:
-    """The columns, of which the one that names the rows gets its room before all others."""
-    return tuple(replace(c, rank=0) if c.field == NAMES[by] else c for c in _COLUMNS)
 
 
 def _hidden(rows: pd.DataFrame, shown: int) -> str:

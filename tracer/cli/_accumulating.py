@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzers.grouping import GROUPINGS
+from analyzers.grouping import GROUPINGS, refuse_depth
 from analyzers.views import ViewOptions
-from tracer.cli._options import PathName
+from tracer.cli._options import DEPTH, PathName
 from tracer.errors import UsageError
 from tracer.files import check_writable, write_atomically
 
@@ -52,13 +52,14 @@ _OPTIONS = (
                  help="Write a certificate that on these inputs nothing overflows; if something "
                       "does, the exit code is 1."),
     click.option("--by", type=click.Choice(tuple(GROUPINGS)), default=None,
-                 help="Fold rows by operator or module."),
+                 help="Fold rows by operator, module or source line."),
+    DEPTH,
     click.option("--top", type=click.IntRange(min=0), default=None,
                  help="Rows to show; 0 for all  [default: 20]"),
 )  # fmt: skip
 _NAMES = frozenset({
     "accumulator", "overflow", "order", "bias", "zero_points", "product_bits", "magnitude", "fixed",
-    "certificate", "by", "top",
+    "certificate", "by", "depth", "top",
 })  # fmt: skip
 _ANY = 32
 """A width that every entry of a policy replaces."""
@@ -69,8 +70,7 @@ class Accumulating:
     """What `--accumulator` and its companions ask for: the policy, and what of it to show."""
 
     policy: Policy
-    by: str
-    top: int | None
+    view: ViewOptions
     certificate: Path | None
 
     def run(
@@ -121,7 +121,7 @@ class Accumulating:
         if self.certificate is not None:
             check_writable(self.certificate, force)
         targets = _output.targets(tables, as_json, force=force)
-        return _output.Output(targets, ViewOptions(self.by, self.top)), place
+        return _output.Output(targets, self.view), place
 
 
 class _Witness:
@@ -175,10 +175,13 @@ def _accumulating(accumulator: str, said: dict[str, Any]) -> Accumulating:
     from tracer.interpreter.arithmetic.accumulator import Accumulator
     from tracer.interpreter.arithmetic.policy_text import read
 
-    by, top, fixed = said.pop("by", "node"), said.pop("top", None), said.pop("fixed", None)
-    certificate = said.pop("certificate", None)
+    view = ViewOptions(
+        by=said.pop("by", "node"), top=said.pop("top", None), depth=said.pop("depth", None)
+    )
+    refuse_depth(view.by, view.depth)
+    fixed, certificate = said.pop("fixed", None), said.pop("certificate", None)
     if said.pop("magnitude", False):
         said["convention"] = "magnitude"
     if "order" in said:
         said["order"] = orders.named(said["order"])
-    return Accumulating(read(accumulator, fixed, Accumulator(_ANY, **said)), by, top, certificate)
+    return Accumulating(read(accumulator, fixed, Accumulator(_ANY, **said)), view, certificate)

@@ -200,3 +200,17 @@ def test_what_cannot_be_is_told_in_one_line(model, options, code, told, capfd):
     assert (found, out) == (code, "")
     assert told in err
     assert err.count("\n") == 1
+
+
+def test_overflows_are_summed_by_module_at_a_depth_and_by_line(capfd):
+    from models import families
+
+    args = (families.shipped("lenet", "torch"), "--accumulator", "16", "--fixed", "8:5/8:7")
+    code, out, _ = run(capfd, *args, "--by", "source")
+    assert code == 0
+    assert "torch_net.py:26 " in out
+    deep = run(capfd, *args, "--by", "module", "--depth", "1")[1]
+    assert " module " in deep and "conv1 " in deep
+    code, _, err = run(capfd, *args, "--by", "op", "--depth", "1")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "--by module" in err

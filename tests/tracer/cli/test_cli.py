@@ -225,3 +225,33 @@ def test_help_imports_nothing_heavy():
     assert "Commands:" in done.stdout
     heavy = {"numpy", "onnx", "onnxruntime", "pandas", "rich", "torch", "numba", "msgspec"}
     assert not heavy & set(done.stdout.split())
+
+
+def test_modules_of_a_saved_trace_are_shown_at_any_depth(capfd, tmp_path):
+    from models import families
+
+    transformer, trace = families.shipped("transformer", "torch"), tmp_path / "t.trace"
+    assert run(capfd, "profile", transformer, *FAST, "-o", trace)[0] == 0
+    wholes = []
+    for depth in (1, 2, 9):
+        code, out, _ = run(capfd, "report", trace, "--by", "module", "--depth", depth, "--json")
+        rows = json.loads(out)["runs"][0]["nodes"]
+        known = {row["module"] for row in rows} - {"(runtime)"}
+        assert code == 0 and ("layers" in known) == (depth == 1)
+        assert max(name.count(".") for name in known) == min(depth - 1, 3)
+        wholes.append(sum(row["time_us"] or 0 for row in rows))
+    assert wholes == pytest.approx([wholes[0]] * 3)
+
+
+@pytest.mark.parametrize("command", ["profile", "count", "report"])
+def test_a_depth_without_modules_is_one_line(command, model, capfd):
+    for by in ((), ("--by", "source")):
+        code, out, err = run(capfd, command, model, *by, "--depth", "2")
+        assert (code, out, len(err.splitlines())) == (2, "", 1)
+        assert "Give --by module with --depth" in err
+
+
+def test_a_model_that_knows_no_source_says_what_does(model, capfd):
+    code, out, _ = run(capfd, "count", model, "--by", "source")
+    assert code == 0
+    assert "(no source)" in out and "no node says its source" in out
