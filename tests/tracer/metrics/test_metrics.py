@@ -136,6 +136,8 @@ def fails(outputs, labels):
     first = 1
     return outputs / unknown
 text = "no function"
+def leaves(outputs, labels):
+    raise SystemExit(3)
 """
 
 
@@ -160,6 +162,8 @@ def test_a_metric_of_ones_own_that_fails_is_told_with_file_and_line(own, tmp_pat
         own("fails").scores(outputs, None)
     with pytest.raises(InputError, match=r"mean gave float64\[\] for 2 .*own_metric.py, line 9\)"):
         own("mean").scores(outputs, None)
+    with pytest.raises(InputError, match=r"leaves raised SystemExit: 3 .*own_metric.py, line 16"):
+        own("leaves").scores({"y": np.zeros((2, 3))}, np.zeros(2))
     with pytest.raises(InputError, match=r"own_metric.py has no function 'text'"):
         own("text")
     with pytest.raises(InputError, match=r"none.py: no such file"):
