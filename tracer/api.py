@@ -11,7 +11,7 @@ from tracer import environment, inputs, loading, shapes
 from tracer.errors import InputError, UsageError
 from tracer.frameworks import profile_framework as profile_framework
 from tracer.inputs import dims as dimensions
-from tracer.inputs.request import Request
+from tracer.inputs.request import Request, Samples
 from tracer.model import Model
 from tracer.trace import ModelInfo, Run, Trace
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tracer.shapes import Types
 
 Source: TypeAlias = "str | Path | onnx.ModelProto | Model"
-Feeds: TypeAlias = str | Path | Sequence[str | Path] | None
+Feeds: TypeAlias = str | Path | Sequence[str | Path] | Samples | None
 Progress = Callable[[int, int, str], None]
 _Made = TypeVar("_Made")
 
@@ -97,8 +97,8 @@ def interpret(
     file, or an object of `tracer.interpreter.arithmetic`; `fixed` are the numbers that floats
     become, as in `8:5/8:7`. The overflow columns are filled then, from one inference on each batch.
     `feeds` may be many .npz files, test_data_set folders, and folders of these; arrays with more
-    rows than `batch`, or than the model takes, are cut. `receive` is handed the feeds and the
-    outputs of every batch.
+    rows than `batch`, or than the model takes, are cut; or `Samples` of a data set, `batch` (64) at
+    a time. `receive` is handed the feeds and the outputs of every batch.
 
     Raises the errors of `tracer.errors`, among them LimitError for a run beyond `limits`.
     """
@@ -190,6 +190,8 @@ def request_for(
 ) -> Request:
     """What to feed `model`, opened from `source`, as commands with these options ask for it."""
     folder = Path(source) if isinstance(source, str | Path) and Path(source).is_dir() else None
+    if isinstance(feeds, Samples):
+        return Request(model, folder, batch, dims, (), seed, feeds)
     given = [feeds] if isinstance(feeds, str | Path) else feeds or []
     return Request(model, folder, batch, dims, tuple(Path(path) for path in given), seed)
 

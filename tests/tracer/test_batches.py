@@ -1,5 +1,7 @@
 """Inputs from many files, a batch at a time."""
 
+from operator import length_hint
+
 import numpy as np
 import onnx
 import pytest
@@ -37,16 +39,17 @@ def rows(found):
 
 
 def test_an_archive_is_cut_into_batches(tmp_path):
-    found = batches(model(), [saved(tmp_path / "f.npz", 5)], batch=2)
+    found = batches(model(), [saved(tmp_path / "f.npz", 5)], 2)
     assert rows(found) == [[0, 3], [6, 9], [12]]
     assert [feedset.batch for feedset in found] == [2, 2, 1]
-    assert len(found) == 3
+    assert length_hint(found) == 3
     assert rows(found) == rows(found)  # it can be gone through again
 
 
 @pytest.mark.parametrize(("batch", "count"), [(None, 1), (5, 1), (9, 1), (1, 5)])
 def test_a_batch_that_is_as_large_as_the_file_is_the_file(tmp_path, batch, count):
-    assert len(batches(model(), [saved(tmp_path / "f.npz", 5)], batch)) == count
+    found = batches(model(), [saved(tmp_path / "f.npz", 5)], batch)
+    assert length_hint(found) == len(list(found)) == count
 
 
 def test_a_fixed_batch_cuts_without_being_asked(tmp_path):
@@ -54,9 +57,12 @@ def test_a_fixed_batch_cuts_without_being_asked(tmp_path):
     assert rows(found) == [[0, 3], [6, 9], [12, 15]]
 
 
-def test_a_fixed_batch_that_leaves_rows_is_an_error(tmp_path):
-    with pytest.raises(InputError, match=r"5 rows cannot be cut.*of 2.*Leave out the last 1"):
-        batches(model(2), [saved(tmp_path / "f.npz", 5)])
+def test_a_fixed_batch_that_leaves_rows_is_filled_up_and_says_so(tmp_path):
+    found = batches(model(2), [saved(tmp_path / "f.npz", 5)])
+    assert rows(found) == [[0, 3], [6, 9], [12, 12]]
+    *_, whole, last = found
+    assert (len(whole.notes), len(last.notes)) == (1, 2)
+    assert "the model takes 2 rows; the last batch has 1" in last.notes[1]
 
 
 def test_folders_of_data_sets_are_read_in_the_order_of_their_numbers(tmp_path):
@@ -66,18 +72,19 @@ def test_folders_of_data_sets_are_read_in_the_order_of_their_numbers(tmp_path):
     saved(tmp_path / "more.npz", 1, 100)
     found = batches(model(), [tmp_path / "all" / "test_data_set_2", tmp_path / "more.npz"])
     assert rows(found) == [[6], [300]]
-    assert found.notes[0].endswith("in 2 batches")
+    more = batches(model(), [saved(tmp_path / "a.npz", 3), tmp_path / "more.npz"], 2)
+    assert next(iter(more)).notes[0].endswith("in 3 batches")
 
 
 def test_folders_of_archives_are_read_too(tmp_path):
     saved(tmp_path / "a.npz", 2)
     saved(tmp_path / "b.npz", 1, 7)
-    assert rows(batches(model(), [tmp_path], batch=1)) == [[0], [3], [21]]
+    assert rows(batches(model(), [tmp_path], 1)) == [[0], [3], [21]]
 
 
 def test_inputs_that_have_no_rows_go_with_every_batch(tmp_path):
     np.savez(tmp_path / "f.npz", x=np.ones((4, 3), np.float32), k=np.arange(9, dtype=np.int64))
-    found = list(batches(model(extra=", int64[9] k"), [tmp_path / "f.npz"], batch=2))
+    found = list(batches(model(extra=", int64[9] k"), [tmp_path / "f.npz"], 2))
     assert [feedset.feeds["k"].shape for feedset in found] == [(9,), (9,)]
 
 
@@ -87,17 +94,17 @@ def test_only_the_batch_is_cut(tmp_path):
         x=np.ones((4, 3), np.float32), n=np.arange(4), s=np.ones((6, 4), np.float32),
     )  # fmt: skip
     some = model("batch", extra=", int64[batch] n, float[steps,batch] s")
-    with pytest.raises(InputError):  # the batch of `s` is not its first axis, and stays whole
-        list(batches(some, [tmp_path / "f.npz"], batch=2))
+    (whole,) = batches(some, [tmp_path / "f.npz"], 2)  # the batch of `s` is not its first axis
+    assert (whole.feeds["s"].shape, whole.feeds["x"].shape) == ((6, 4), (4, 3))
     np.savez(tmp_path / "g.npz", x=np.ones((4, 3), np.float32), n=np.arange(4))
-    found = list(batches(model("batch", extra=", int64[batch] n"), [tmp_path / "g.npz"], batch=2))
+    found = list(batches(model("batch", extra=", int64[batch] n"), [tmp_path / "g.npz"], 2))
     assert [feedset.feeds["n"].tolist() for feedset in found] == [[0, 1], [2, 3]]
 
 
 def test_inputs_with_different_numbers_of_rows_are_refused(tmp_path):
     np.savez(tmp_path / "f.npz", x=np.ones((4, 3), np.float32), z=np.ones((6, 3), np.float32))
-    with pytest.raises(InputError, match="different numbers of rows: 'x' 4, 'z' 6"):
-        batches(model(extra=", float[N,3] z"), [tmp_path / "f.npz"], batch=2)
+    with pytest.raises(InputError, match="different numbers of rows: 'x' has 4, 'z' has 6"):
+        batches(model(extra=", float[N,3] z"), [tmp_path / "f.npz"], 2)
 
 
 def test_what_holds_no_inputs_is_said_to(tmp_path):
@@ -113,17 +120,15 @@ def test_what_holds_no_inputs_is_said_to(tmp_path):
 def test_a_later_file_that_does_not_fit_is_named(tmp_path):
     first = saved(tmp_path / "a.npz", 1)
     np.savez(tmp_path / "b.npz", x=np.ones((1, 4), np.float32))
-    found = iter(batches(model(), [first, tmp_path / "b.npz"]))
-    assert next(found).batch == 1
-    with pytest.raises(InputError):
-        next(found)
+    with pytest.raises(InputError, match=r"b\.npz: input 'x'"):
+        batches(model(), [first, tmp_path / "b.npz"])
 
 
 def test_one_inference_takes_one_file(tmp_path):
     paths = (saved(tmp_path / "a.npz", 1), saved(tmp_path / "b.npz", 1))
     with pytest.raises(UsageError, match="2 inputs are given for one inference"):
         Request(model(), paths=paths).feeds()
-    assert len(Request(model(), paths=paths).batches()) == 2
+    assert len(list(Request(model(), paths=paths).batches())) == 2
     with pytest.raises(UsageError, match="own shapes decide"):
         Request(model(), paths=paths, dims={"N": 3}).batches()
 

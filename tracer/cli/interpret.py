@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracer.cli import _accumulating, _options
+from tracer.cli import _accumulating, _data, _options
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @_options.MODEL
-@click.option("--batch", type=click.IntRange(min=1), default=None, help="Batch size.")
+@click.option("--batch", type=click.IntRange(min=1), default=None,
+              help="Batch size; of --data 64 unless given.")  # fmt: skip
 @_options.dims
 @click.option(
     "--inputs",
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     help="Feeds: an .npz file or a test_data_set folder; with --accumulator any number of them, "
     "and folders of them  [default: seeded random]",
 )
+@_data.data(required=False)
+@_data.FOLDER
+@_data.LIMIT
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
 @click.option(
     "--threads", type=click.IntRange(min=0), default=0, help="Threads  [default: those of BLAS]"
@@ -52,6 +56,9 @@ def command(
     batch: int | None,
     dims: tuple[tuple[str, int], ...],
     inputs: tuple[Path, ...],
+    data: str | None,
+    data_dir: Path,
+    limit: int | None,
     seed: int,
     threads: int,
     against: str | None,
@@ -69,7 +76,8 @@ def command(
     inputs; the first node out of tolerance is named, and the exit code is 1.
 
     With --accumulator sums are made as hardware with a narrow accumulator makes them, and a
-    table says how often they leave its range, and which widths would be enough.
+    table says how often they leave its range, and which widths would be enough; over all samples
+    of --data, or all inputs. Otherwise one inference is made, on the first batch.
 
     \b
     Examples:
@@ -77,11 +85,13 @@ def command(
       tracer interpret model.onnx --against ort --rtol 1e-4
       tracer interpret model.onnx --inputs test_data_set_0 -o outputs.npz
       tracer interpret int8.onnx --accumulator 16 --inputs images.npz --batch 64 -o sums.png
+      tracer interpret int8.onnx --accumulator 24 --data digits --certificate safe.json
     """
     from tracer.cli import _values
     from tracer.interpreter.comparison import Tolerance
 
-    feeds = {"batch": batch, "dims": dict(dims), "feeds": inputs, "seed": seed}
+    given = _data.feeds(inputs, data, limit, data_dir)
+    feeds = {"batch": batch, "dims": dict(dims), "feeds": given, "seed": seed}
     if accumulating is not None:
         if against:
             raise UsageError("--against and --accumulator together", "Leave out one of them.")

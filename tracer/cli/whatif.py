@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracer.cli import _accumulating, _options
+from tracer.cli import _accumulating, _data, _options
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,16 +20,12 @@ if TYPE_CHECKING:
 @click.option("--accumulator", required=True, metavar="WIDTHS|RULES",
               help="Widths to try: 12:32, or 12,14,16; with nodes at a width of their own: "
                    "'conv1=18,12:32'.")  # fmt: skip
-@click.option("--data", required=True, metavar="DATA",
-              help="digits, cifar10, mnist, an .npz file, or a folder with test_data_sets; "
-                   "digits*28 is the digits 28 times.")  # fmt: skip
-@click.option("--data-dir", type=_options.PathName(), default=Path("data"), show_default=True,
-              help="Where the files of cifar10 and mnist lie.")  # fmt: skip
+@_data.data(required=True)
+@_data.FOLDER
 @click.option("--metric", default=None,
               help="top1, top5, mse, agreement (with wide accumulators), or FILE.py:NAME  "
                    "[default: what fits]")  # fmt: skip
-@click.option("--limit", type=click.IntRange(min=1), default=None,
-              help="Samples to run; all unless given.")  # fmt: skip
+@_data.LIMIT
 @click.option("--batch", type=click.IntRange(1, _options.LARGEST), default=64, show_default=True,
               help="Samples at a time.")  # fmt: skip
 @click.option("--order", "orders", type=_options.Words(), default=("sequential",),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from operator import length_hint
+from typing import TYPE_CHECKING, Any
 
 from tracer.executors.reference import EXECUTOR, Progress, described, kernel, timed
 from tracer.trace import Kernel, PartialSums, Run
@@ -23,19 +24,9 @@ Receive = Callable[["FeedSet", Sequence[Any]], object]
 """Is handed the feeds and the outputs of every batch."""
 
 
-class FeedSets(Protocol):
-    """Feeds that can be gone through more than once."""
-
-    def __len__(self) -> int:
-        """How many there are."""
-
-    def __iter__(self) -> Iterator[FeedSet]:
-        """One after the other."""
-
-
 def profile(
     model: Model,
-    batches: FeedSets,
+    batches: Iterable[FeedSet],
     policy: Policy,
     threads: int = 0,
     limits: Limits | None = None,
@@ -44,9 +35,10 @@ def profile(
 ) -> Run:
     """One inference of `model` on each of `batches`, its sums made as `policy` says.
 
-    Times are those of the emulation. `threads` 0 is as many as BLAS is set to use. Raises
-    UsageError for a policy that does not fit the model, ModelError for a node that cannot be
-    computed or, where overflow is an error, that overflows; LimitError beyond the limits.
+    `batches` can be gone through more than once. Times are those of the emulation. `threads` 0 is
+    as many as BLAS is set to use. Raises UsageError for a policy that does not fit the model,
+    ModelError for a node that cannot be computed or, where overflow is an error, that overflows;
+    LimitError beyond the limits.
     """
     import numpy as np
 
@@ -61,12 +53,14 @@ def profile(
     first = next(iter(batches))
     types = _observed(prepare(), first)
     wall: list[float] = []
+    notes: dict[str, None] = {}
     times = _Times()
     for done, feedset in enumerate(batches):
         records, time_us = _inference(narrow, feedset, receive)
         times.add(records)
         wall.append(time_us)
-        report(done + 1, len(batches), "accumulating")
+        notes |= dict.fromkeys(feedset.notes)
+        report(done + 1, length_hint(batches), "accumulating")
     kernels = times.kernels(types)
     return Run(
         executor=EXECUTOR,
@@ -77,7 +71,7 @@ def profile(
         samples=times.samples(),
         bias_us=np.zeros(len(kernels)),
         kernels=kernels,
-        notes=(*first.notes, *narrowing.notes, "times are those of emulating the accumulators"),
+        notes=(*notes, *narrowing.notes, "times are those of emulating the accumulators"),
         sums=tuple(PartialSums.of(each) for each in narrowing.accumulations().values()),
     )
 

@@ -35,7 +35,7 @@ def identity(
     """
     found = {
         "model": f"{model.name} ({model.sha256[:_DIGITS]})",
-        "data": f"{dataset.name} ({dataset.fingerprint()[:_DIGITS]})",
+        "data": f"{_data(dataset)} ({dataset.fingerprint()[:_DIGITS]})",
         "metric": _metric(metric),
         "batch": str(options.batch),
         "fixed": options.fixed or "none",
@@ -56,6 +56,11 @@ def variant(graph: Graph, accumulator: Accumulator, samples: int | None = None) 
     bits = {"weight_bits": graph.weight_bits, "activation_bits": graph.activation_bits}
     part = {} if samples is None else {"samples": samples}
     return msgspec.json.encode({**bits, **kind, **part}).decode()
+
+
+def _data(dataset: Dataset) -> str:
+    count = dataset.samples
+    return dataset.name if count is None else f"{count:,} samples of {dataset.name}"
 
 
 def _metric(metric: Metric) -> str:

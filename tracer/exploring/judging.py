@@ -28,8 +28,10 @@ def metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:
     outputs = Interpreter(model).run(None, sample.inputs)
     found = fitting(sample, outputs[0]) if spec is None else metrics.find(spec)
     if found is None:
+        labels = "no labels" if sample.labels is None else f"labels {_told(sample.labels)}"
         raise UsageError(
-            f"no metric fits the outputs of {model.name} and the labels of {dataset.name}",
+            f"no metric fits an output {_told(outputs[0])} of {model.name} and {labels} of "
+            f"{dataset.name}",
             "Give --metric: top1, top5, mse, agreement, or FILE.py:NAME.",
         )
     scoring(model, dataset, found)(outputs, sample, outputs)
@@ -53,3 +55,8 @@ def scoring(
         return np.asarray(metric.scores(named(outputs, batch.size), truth)) * metric.scale
 
     return score
+
+
+def _told(array: Any) -> str:
+    """Type and shape of a sample: `float32[10]`."""
+    return f"{array.dtype}{list(array.shape[1:])}"

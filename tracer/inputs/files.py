@@ -30,21 +30,6 @@ def read(model: Model, path: Path) -> Feeds:
     )
 
 
-def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of the arrays in an .npz file, which are not read. Raises InputError as `read`."""
-    from numpy.lib import format as npy
-
-    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-    found = {}
-    with _archive(path) as archive:
-        for name in archive.files:
-            with archive.zip.open(f"{name}.npy") as stream:
-                version = npy.read_magic(stream)
-                if version in readers:  # others are for records, which no model takes
-                    found[name] = readers[version](stream)[0]
-    return found
-
-
 def _read_npz(path: Path) -> Feeds:
     with _archive(path) as archive:
         return {name: archive[name] for name in archive.files}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,14 +10,30 @@ from tracer import inputs
 from tracer.errors import UsageError
 from tracer.inputs import FeedSet
 from tracer.inputs.batches import Batches, batches
+from tracer.inputs.datasets import DEFAULT_FOLDER, open_dataset
 from tracer.model import Model
 
 _TEST_DATA = "test_data_set_*"
+_USUAL = 64
+"""Samples of a data set at a time, where nobody says how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The first `limit` samples, or all, of the data set `name`, whose files lie in `folder`."""
+
+    name: str
+    limit: int | None = None
+    folder: Path = DEFAULT_FOLDER
+
+    def __str__(self) -> str:
+        """The name."""
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Files to feed `model` from, or the sizes and the seed of random inputs.
+    """Files or samples to feed `model` from, or the sizes and the seed of random inputs.
 
     `folder` is the folder that the model was given as, if it was: the first of its data sets is
     taken where nothing else is said.
@@ -29,12 +45,25 @@ class Request:
     dims: Mapping[str, int] | None = None
     paths: tuple[Path, ...] = ()
     seed: int = 0
+    data: Samples | None = None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for dims of inputs that have shapes of their own."""
+        if self.dims and (self.paths or self.data):
+            raise UsageError(
+                f"{self.data or self.paths[0]}: the inputs' own shapes decide; no dim can change "
+                "them",
+                "Leave out the dims, or leave out the inputs.",
+            )
 
     def feeds(self, shrink: int = 1) -> FeedSet:
         """Feeds for one inference, with the sizes that have to be assumed divided by `shrink`.
 
-        Raises UsageError for several files, and the errors of `inputs.make`.
+        Of a data set that is the first batch. Raises UsageError for several files, and the errors
+        of `inputs.make`.
         """
+        if self.data is not None:
+            return next(iter(self._samples(self.data)))
         if len(self.paths) > 1:
             raise UsageError(
                 f"{len(self.paths)} inputs are given for one inference",
@@ -49,19 +78,20 @@ class Request:
             shrink=shrink,
         )
 
-    def batches(self) -> Batches | Sequence[FeedSet]:
-        """Feeds for as many inferences as the files hold; `batch` is how many rows to take of them.
+    def batches(self) -> Iterable[FeedSet]:
+        """Feeds for as many inferences as the data hold, to be gone through any number of times.
 
-        Raises UsageError for sizes of files' inputs, and the errors of `inputs.make`.
+        `batch` is how many samples to take at a time. Raises the errors of `inputs.make`.
         """
-        if not self.paths:
-            return (self.feeds(),)
-        if self.dims:
-            raise UsageError(
-                f"{self.paths[0]}: the inputs' own shapes decide; no dim can change them",
-                "Leave out the dims, or leave out the inputs.",
-            )
-        return batches(self.model, self.paths, self.batch)
+        if self.data is not None:
+            return self._samples(self.data)
+        return batches(self.model, self.paths, self.batch) if self.paths else (self.feeds(),)
+
+    def _samples(self, data: Samples) -> Batches:
+        found = open_dataset(data.name, self.model, limit=data.limit, folder=data.folder)
+        count = f"{found.samples:,} samples" if found.samples else "samples"
+        told = f"inputs are {count} of {data.name}"
+        return Batches(self.model, (found,), self.batch or _USUAL, told)
 
     def _beside(self) -> Path | None:
         if self.folder is None or self.batch is not None or self.dims:

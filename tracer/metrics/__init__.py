@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from functools import partial
+
 from tracer.errors import UsageError
 from tracer.metrics import own
 from tracer.metrics.metric import Metric
@@ -18,14 +22,21 @@ METRICS = {
     )
 }
 
+_AXIS = re.compile(r"agreement@(-?[1-9])")
+
 
 def find(spec: str) -> Metric:
     """The metric called `spec`, or the user's own in FILE.py:NAME.
 
-    Raises UsageError for an unknown one, InputError where the user's file has none.
+    `agreement@1` has the classes in axis 1. Raises UsageError for an unknown one, InputError where
+    the user's file has none.
     """
     if spec in METRICS:
         return METRICS[spec]
+    axis = _AXIS.fullmatch(spec)
+    if axis is not None:
+        chosen = partial(agreement, axis=int(axis[1]))
+        return replace(METRICS["agreement"], name=spec, function=chosen)
     place, colon, _ = spec.rpartition(":")
     if colon and place.endswith(".py"):
         return own.load(spec)

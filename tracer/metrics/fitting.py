@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from tracer.metrics import METRICS
 from tracer.metrics.metric import Metric
+from tracer.metrics.ranking import class_axis
 
 if TYPE_CHECKING:
     from tracer.inputs.datasets import Batch
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def fitting(batch: Batch, output: NDArray[Any]) -> Metric | None:
     """top1 or mse where the batch has labels that fit the output, else agreement; else None."""
-    classes = output.ndim >= 2 and output.shape[-1] > 1
+    classes = output.ndim >= 2 and output.shape[class_axis(output.ndim)] > 1
     if batch.labels is None:
         return METRICS["agreement"] if classes else None
     whole = batch.labels.dtype.kind in "iu" and batch.labels.ndim == 1

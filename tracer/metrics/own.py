@@ -55,17 +55,18 @@ def _guarded(spec: str, file: Path, function: Callable[..., Any]) -> Callable[[O
             return function(given, truth if needs_labels else None)
         except TracerError:  # a metric may speak for itself
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _raised(f"metric {spec}", file, error) from error
 
     return score
 
 
 def _raised(what: str, file: Path, error: BaseException) -> InputError:
-    reason = str(error).partition("\n")[0].rstrip(".")
+    told = error.msg if isinstance(error, SyntaxError) else str(error)
+    reason = told.partition("\n")[0].rstrip(".")
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
     line = own[-1] if own else getattr(error, "lineno", None)
     where = f" ({file}, line {line})" if line else ""
-    told = f"{what} raised {type(error).__name__}: {reason}".rstrip(": ")
-    return InputError(f"{told}{where}", "--debug shows the whole traceback.")
+    raised = f"{what} raised {type(error).__name__}: {reason}".rstrip(": ")
+    return InputError(f"{raised}{where}", "--debug shows the whole traceback.")

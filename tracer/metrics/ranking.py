@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tracer.errors import InputError
 from tracer.metrics.metric import Outputs, only
 
+_IMAGES = 4  # the rank of images
 _HINT = "Labels are the numbers of the classes, from 0, one for each sample."
 
 
@@ -30,10 +31,11 @@ def top5(outputs: Outputs, labels: Any) -> NDArray[np.float64]:
     return _among_best(5, only(outputs), np.asarray(labels))
 
 
-def agreement(outputs: Outputs, reference: Any) -> NDArray[np.float64]:
-    """1 where a reference has its highest score for the same class, else 0.
+def agreement(outputs: Outputs, reference: Any, axis: int | None = None) -> NDArray[np.float64]:
+    """The share of a sample's choices for which a reference has its highest score for the same.
 
-    Outputs [N, classes]; of [N, tokens, classes] and the like, the share of tokens that agree.
+    A sample of [N, classes] is one choice; [N, tokens, classes] has one for each token,
+    [N, classes, H, W] one for each pixel. `axis` says where the classes are, unless that is it.
     Raises InputError where there are no classes to choose from, or shapes differ.
     """
     ours, theirs = only(outputs), only(reference)
@@ -42,16 +44,28 @@ def agreement(outputs: Outputs, reference: Any) -> NDArray[np.float64]:
             f"the outputs are {list(ours.shape)}, but those of the reference {list(theirs.shape)}",
             "Compare the same model on the same data.",
         )
-    if ours.ndim < 2 or ours.shape[-1] < 2:
+    asked = class_axis(ours.ndim) if axis is None else axis
+    place = asked + ours.ndim if asked < 0 else asked
+    if not 0 < place < ours.ndim or ours.shape[place] < 2:
         raise InputError(
-            f"agreement is about the likeliest of several classes, the last axis of the output; "
+            f"agreement is about the likeliest of several classes, axis {asked} of the output; "
             f"this one is {list(ours.shape)}",
-            "Give mse, or a metric of your own as FILE.py:NAME.",
+            "Say where the classes are, as in agreement@1 or agreement@-1; or give mse, or "
+            "FILE.py:NAME.",
         )
     _check_numbers(ours)
     _check_numbers(theirs)
-    same = ours.argmax(-1) == theirs.argmax(-1)
+    same = ours.argmax(place) == theirs.argmax(place)
     return np.asarray(same.reshape(len(same), -1).mean(1))
+
+
+def class_axis(rank: int) -> int:
+    """The axis of the classes in outputs of a rank.
+
+    ONNX has channels first in images and volumes, [N, C, H, W]; language models put out
+    [N, tokens, classes].
+    """
+    return 1 if rank >= _IMAGES else rank - 1
 
 
 def _among_best(best: int, scores: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:

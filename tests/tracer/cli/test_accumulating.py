@@ -12,10 +12,12 @@ from onnx import numpy_helper
 import tracer
 import tracer.api
 import tracer.cli
-from tests.graphs import integers, residual
+from models import families
+from tests.graphs import integers, parse, residual
 from tests.interpreter.models import onnxruntime
 from tracer.cli import _accumulating
-from tracer.interpreter.arithmetic import accumulator
+from tracer.inputs.datasets import open_dataset
+from tracer.interpreter.arithmetic import accumulator, certificate
 
 
 @pytest.fixture
@@ -203,7 +205,6 @@ def test_what_cannot_be_is_told_in_one_line(model, options, code, told, capfd):
 
 
 def test_overflows_are_summed_by_module_at_a_depth_and_by_line(capfd):
-    from models import families
 
     args = (families.shipped("lenet", "torch"), "--accumulator", "16", "--fixed", "8:5/8:7")
     code, out, _ = run(capfd, *args, "--by", "source")
@@ -214,3 +215,69 @@ def test_overflows_are_summed_by_module_at_a_depth_and_by_line(capfd):
     code, _, err = run(capfd, *args, "--by", "op", "--depth", "1")
     assert (code, len(err.splitlines())) == (2, 1)
     assert "--by module" in err
+
+
+def test_a_data_set_is_what_its_samples_in_a_file_are(capfd, tmp_path):
+    pytest.importorskip("sklearn")
+    lenet = families.shipped("lenet", "torch").with_suffix(".int8.onnx")
+    loaded = tracer.api.open_model(lenet)
+    (batch,) = open_dataset("digits", loaded, limit=10).batches(10)
+    np.savez(tmp_path / "d.npz", labels=batch.labels, **batch.inputs)
+    policy = ("--accumulator", "node_Conv_22=18,24", "--batch", 4)
+    asked = {"set": ("--data", "digits", "--limit", 10), "file": ("--inputs", tmp_path / "d.npz")}
+    found = {name: nodes(capfd, lenet, *policy, *given) for name, given in asked.items()}
+    for node, row in found["file"].items():
+        mine = found["set"][node]
+        assert {n: v for n, v in mine.items() if "time" not in n} == {
+            n: v for n, v in row.items() if "time" not in n
+        }
+    assert found["set"]["node_Conv_22"]["overflow_outputs"] > 0
+
+
+def test_a_certificate_over_a_data_set(capfd, tmp_path):
+    pytest.importorskip("sklearn")
+    lenet = families.shipped("lenet", "torch").with_suffix(".int8.onnx")
+    path = tmp_path / "c.json"
+    asked = (lenet, "--data", "digits", "--limit", 9, "--batch", 4, "--certificate", path)
+    assert run(capfd, *asked, "--accumulator", 18)[0] == 1
+    assert not path.exists()
+    assert run(capfd, *asked, "--accumulator", 24)[0] == 0
+    made = certificate.Certificate.from_json(path.read_bytes())
+    data = certificate.Data()
+    loaded = tracer.api.open_model(lenet)
+    for batch in open_dataset("digits", loaded, limit=9).batches(4):
+        data.add(batch.inputs)
+    made.check(loaded, data)
+    assert made.inputs == 3
+
+
+def test_a_batch_that_was_filled_up_is_told(capfd, tmp_path):
+    text = """
+    <ir_version: 9, opset_import: ["": 20]>
+    g (uint8[2,3] x) => (int32[2,2] y) { y = MatMulInteger (x, w) }
+    """
+    onnx.save(parse(text, w=np.ones((3, 2), np.int8)), tmp_path / "m.onnx")
+    np.savez(tmp_path / "d.npz", x=np.ones((5, 3), np.uint8))
+    for given in ("--data", "--inputs"):
+        code, out, _ = run(capfd, tmp_path / "m.onnx", "--accumulator", 8, given,
+                           tmp_path / "d.npz", "--json")  # fmt: skip
+        assert code == 0
+        assert "the last batch has 1, and its last sample again" in str(json.loads(out)["notes"])
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        (("--limit", 3), 2, "--limit is about samples of a data set"),
+        (("--data", "d.npz", "--inputs", "d.npz"), 2, "--inputs and --data together"),
+        (("--data", "d.npz", "--dim", "N=3"), 2, "own shapes decide"),
+        (("--data", "numbers"), 2, "no data set 'numbers'"),
+        (("--data", "mnist", "--data-dir", "no"), 3, "are images for a model with one input"),
+        (("--data", "none.npz"), 3, "none.npz: no such file"),
+    ],
+)
+def test_what_is_wrong_with_the_data_is_told_in_a_line(model, capfd, options, code, told):
+    for accumulating in ((), ("--accumulator", 16)):
+        found, out, err = run(capfd, model, *options, *accumulating)
+        assert (found, out, len(err.splitlines())) == (code, "", 1)
+        assert told in err

@@ -59,6 +59,36 @@ def test_agreement_is_the_share_of_equal_choices():
     assert not metrics.find("agreement").needs_labels
 
 
+def test_pixels_agree_where_torch_s_argmax_over_channels_does():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(1)
+    ours, theirs = rng.random((2, 5, 3, 4, 6), np.float32)
+    same = torch.from_numpy(ours).argmax(1) == torch.from_numpy(theirs).argmax(1)
+    expected = same.double().mean((1, 2)).numpy()
+    np.testing.assert_allclose(scored("agreement", ours, {"out": theirs}), expected)
+    last = [np.moveaxis(each, 1, -1) for each in (ours, theirs)]
+    for axis, (mine, others) in {"1": (ours, theirs), "-1": last, "3": last}.items():
+        found = scored(f"agreement@{axis}", mine, {"out": others})
+        np.testing.assert_allclose(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape"),
+    [("agreement", (4,)), ("agreement", (4, 1)), ("agreement", (4, 1, 8, 8)),
+     ("agreement@2", (4, 5)), ("agreement@-2", (4, 5)), ("agreement@-3", (4, 5))],
+)  # fmt: skip
+def test_without_classes_there_is_no_agreement(spec, shape):
+    output = np.zeros(shape, np.float32)
+    with pytest.raises(InputError, match=r"the likeliest of several classes.*agreement@1"):
+        scored(spec, output, {"out": output})
+
+
+@pytest.mark.parametrize("spec", ["agreement@0", "agreement@", "agreement@x", "top1@1"])
+def test_an_axis_that_is_none_is_no_metric(spec):
+    with pytest.raises(UsageError, match="there is no metric"):
+        metrics.find(spec)
+
+
 SCORES = np.arange(12.0).reshape(2, 6)
 
 
@@ -106,6 +136,8 @@ def fails(outputs, labels):
     first = 1
     return outputs / unknown
 text = "no function"
+def leaves(outputs, labels):
+    raise SystemExit(3)
 """
 
 
@@ -130,6 +162,8 @@ def test_a_metric_of_ones_own_that_fails_is_told_with_file_and_line(own, tmp_pat
         own("fails").scores(outputs, None)
     with pytest.raises(InputError, match=r"mean gave float64\[\] for 2 .*own_metric.py, line 9\)"):
         own("mean").scores(outputs, None)
+    with pytest.raises(InputError, match=r"leaves raised SystemExit: 3 .*own_metric.py, line 16"):
+        own("leaves").scores({"y": np.zeros((2, 3))}, np.zeros(2))
     with pytest.raises(InputError, match=r"own_metric.py has no function 'text'"):
         own("text")
     with pytest.raises(InputError, match=r"none.py: no such file"):

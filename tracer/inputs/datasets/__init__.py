@@ -42,11 +42,22 @@ def open_dataset(
         raise UsageError(f"a limit of {limit} samples", "Give 1 or more, or no limit.")
     base, repeat = _parsed(spec)
     layout = Layout.of(model)
-    source = _source(base, model, layout, split, folder)
-    dataset = Dataset(str(spec), model, source, layout, repeat, limit)
-    if not any(True for _ in replace(dataset, limit=1).batches(1)):  # checks the fit as well
-        raise InputError(f"{spec}: holds no samples", "Give a data set with one or more.")
-    return dataset
+    if base in names():
+        from tracer.inputs.datasets.named import open_named
+
+        source: Source = open_named(base, model, split, folder)
+    else:
+        source = _files(Path(base), model, layout, split)
+    return _checked(Dataset(str(spec), model, source, layout, repeat, limit))
+
+
+def open_files(path: Path, model: Model) -> Dataset:
+    """The samples in an .npz file or in test_data_set folders; `path` is no name of a data set.
+
+    Raises UsageError for anything else, InputError as `open_dataset` does.
+    """
+    layout = Layout.of(model)
+    return _checked(Dataset(str(path), model, _files(path, model, layout, "test"), layout))
 
 
 def _parsed(spec: str | Path) -> tuple[str, int]:
@@ -60,12 +71,14 @@ def _parsed(spec: str | Path) -> tuple[str, int]:
     return found["base"], int(found["times"])
 
 
-def _source(base: str, model: Model, layout: Layout, split: str, folder: Path) -> Source:
-    if base in names():
-        from tracer.inputs.datasets.named import open_named
+def _checked(dataset: Dataset) -> Dataset:
+    """The data set, if it has a sample, and that fits the model."""
+    if not any(True for _ in replace(dataset, limit=1).batches(1)):
+        raise InputError(f"{dataset.name}: holds no samples", "Give a data set with one or more.")
+    return dataset
 
-        return open_named(base, model, split, folder)
-    path = Path(base)
+
+def _files(path: Path, model: Model, layout: Layout, split: str) -> Source:
     if path.suffix == ".npz":
         from tracer.inputs.datasets.archive import open_archive
 
@@ -77,9 +90,9 @@ def _source(base: str, model: Model, layout: Layout, split: str, folder: Path) -
             raise UsageError(f"{path}: a folder of test data has no split '{split}'")
         return open_folder(path, model, layout)
     raise UsageError(
-        f"no data set '{base}'",
+        f"no data set '{path}'",
         f"There are {', '.join(names())}; or give an .npz file, or a folder of test_data_sets.",
     )
 
 
-__all__ = ["DEFAULT_FOLDER", "SPLITS", "Batch", "Dataset", "names", "open_dataset"]
+__all__ = ["DEFAULT_FOLDER", "SPLITS", "Batch", "Dataset", "names", "open_dataset", "open_files"]

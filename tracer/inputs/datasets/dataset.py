@@ -48,17 +48,26 @@ class Dataset:
             return None
         return min(known * self.repeat, known * self.repeat if self.limit is None else self.limit)
 
-    def batches(self, size: int) -> Iterator[Batch]:
+    def count(self, size: int | None) -> int | None:
+        """How many batches of `size` there are; None where only reading them tells."""
+        size = self.layout.batch or size
+        if self.samples is None or not self.layout.rows:
+            return None
+        return 1 if size is None else -(-self.samples // size)
+
+    def batches(self, size: int | None) -> Iterator[Batch]:
         """Batches of `size` samples, the last perhaps smaller, or as many as the model insists on.
 
-        Where no sample can be cut out of the inputs, they come as they are. Raises UsageError
-        for a size below 1, InputError for data that cannot be read or do not fit the model.
+        Without a size, and where no sample can be cut out of the inputs, they come as they are
+        stored. Raises UsageError for a size below 1, InputError for data that cannot be read or do
+        not fit the model.
         """
-        if size < 1:
+        if size is not None and size < 1:
             raise UsageError(f"batches of {size} samples", "Give a batch of 1 or more.")
         rows, fixed = self.layout.rows, self.layout.batch
-        pieces = self._pieces(fixed or size)
-        for batch in regrouped(pieces, fixed or size, rows) if rows else pieces:
+        size = fixed or size
+        pieces = self._pieces(size or self.samples or _CHUNK)
+        for batch in regrouped(pieces, size, rows) if rows and size else pieces:
             whole = batch.padded(fixed, rows) if fixed else batch
             self._check(whole)
             yield whole

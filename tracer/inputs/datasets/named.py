@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracer import tensor
 from tracer.errors import InputError
 from tracer.inputs.datasets import labelled
 from tracer.inputs.datasets.batch import Batch
@@ -14,6 +15,9 @@ from tracer.inputs.datasets.batch import Batch
 if TYPE_CHECKING:
     from tracer.inputs.datasets.labelled import Split
     from tracer.model import Model
+    from tracer.tensor import TensorType
+
+_RANK = 4  # [N, C, H, W]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,28 @@ class NamedImages:
 
 
 def open_named(name: str, model: Model, split: str, folder: Path) -> NamedImages:
-    """The images called `name` in `folder`. Raises InputError for a model with several inputs."""
+    """The images called `name` in `folder`.
+
+    Raises InputError for a model with several inputs, or one that takes no images.
+    """
     if len(model.inputs) != 1:
         inputs = ", ".join(value.name for value in model.inputs) or "none"
         raise InputError(
             f"{name} are images for a model with one input; those of {model.name} are {inputs}",
             "Give an .npz file with an array for each input.",
         )
+    (value,) = model.inputs
+    declared = tensor.from_type_proto(value.type)
+    if declared is not None and not _for_images(declared):
+        raise InputError(
+            f"{name} are images, [N, C, H, W]; input '{value.name}' of {model.name} is {declared}",
+            "Give an .npz file with an array for it.",
+        )
     found = labelled.read(name, folder)
-    return NamedImages(model.inputs[0].name, found.train if split == "train" else found.test)
+    return NamedImages(value.name, found.train if split == "train" else found.test)
+
+
+def _for_images(declared: TensorType) -> bool:
+    """Whether pixels, uint8, or floats made of them may go into an input of this type."""
+    fits = declared.shape is None or len(declared.shape) == _RANK
+    return fits and (declared.dtype == "uint8" or declared.dtype.startswith("float"))

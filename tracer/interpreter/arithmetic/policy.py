@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracer.model import Node
 
 ALL = "*"
-_NAMES_TOLD = 5
+_NAMES_TOLD = 10
 
 Given = TypeVar("Given")
 
@@ -105,8 +105,9 @@ def _unused(entry: Entry[Given], nodes: Sequence[Node]) -> UsageError:
             f"entry '{entry.text}' comes too late: all it matches, as '{taken}', is matched before",
             "The first entry that matches a node counts: put the special before the general.",
         )
-    names = [node.op_type for node in nodes]
-    names = list(dict.fromkeys(names + [n for x in nodes for n in (x.key, x.module) if n]))
+    computing = [node for node in nodes if not node.op_type.lower().endswith("quantizelinear")]
+    names = [node.op_type for node in computing]
+    names = list(dict.fromkeys(names + [n for x in computing for n in (x.module, x.key) if n]))
     near = difflib.get_close_matches(entry.pattern, names, _NAMES_TOLD, cutoff=0.5)
     told = f"Near it are {', '.join(near)}." if near else _some(names)
     return UsageError(f"entry '{entry.text}' matches no node, operator or module", told)
