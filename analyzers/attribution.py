@@ -41,6 +41,9 @@ _OF_SHAPES = frozenset({"Shape", "Size"})
 UNCHANGING = frozenset({"Identity", "Dropout"})
 """Operators whose result is their input: beside others in a kernel they are not run at all."""
 
+_INTEGER = ("QLinear", "QGemm", "NhwcMaxPool")
+"""Beginnings of operators that make quantised results of quantised inputs."""
+
 _ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Sigmoid", "Tanh", "Clip", "HardSigmoid"})
 
 
@@ -194,10 +197,10 @@ def _claim(graph: _Graph, kernel: Kernel, position: int) -> list[Node]:
     known = bool(begins) and all(begins)
     stops = graph.survivors.union(*begins) - ends  # the same at both ends shows no boundary
     for end in _proved(graph, kernel, list(_ends(graph, kernel))):
+        if end.key in graph.claimed and end.key != kernel.node:
+            continue  # unless the kernel bears its name: a node may be computed twice
         alone = not known and _same_operator(kernel, end)
         for node in [end] if alone else _upstream(graph, end, stops):
-            if node.key in graph.claimed and node.key != kernel.node:
-                continue  # unless the kernel bears its name: a node may be computed twice
             found[node.key] = node
             graph.claimed.setdefault(node.key, position)
     computing = [node for node in found.values() if node.op_type not in UNCHANGING]
@@ -236,7 +239,7 @@ def _ends(graph: _Graph, kernel: Kernel) -> Iterator[Node]:
     if made:
         yield from made
     elif kernel.node in graph.by_key:
-        yield graph.by_key[kernel.node]
+        yield from _quantized(graph, kernel, graph.by_key[kernel.node])
     elif kernel.name.endswith(_NCHWC):
         tensor = kernel.name.removesuffix(_NCHWC)
         if tensor in graph.makers:
@@ -261,6 +264,16 @@ def _extended(graph: _Graph, kernel: Kernel, node: Node) -> Iterator[Node]:
             yield activation
 
 
+def _quantized(graph: _Graph, kernel: Kernel, node: Node) -> Iterator[Node]:
+    """`node`, then the quantiser behind it where an integer kernel makes what that makes."""
+    yield node
+    if kernel.op_type.startswith(_INTEGER) and not node.op_type.startswith(_INTEGER):
+        activation = _only_reader(graph, node, _ACTIVATIONS)
+        quantizer = _only_reader(graph, activation or node, frozenset({"QuantizeLinear"}))
+        if quantizer is not None:
+            yield quantizer
+
+
 def _only_reader(graph: _Graph, node: Node, kinds: frozenset[str]) -> Node | None:
     readers = [r for name in node.outputs for r in graph.readers.get(name, [])]
     if len(readers) == 1 and readers[0].op_type in kinds:
@@ -274,7 +287,7 @@ def _upstream(graph: _Graph, end: Node, stops: Container[str]) -> Iterator[Node]
     seen: set[str] = set()
     while stack:
         node = stack.pop()
-        if node.key in graph.claimed or node.key in seen:
+        if node.key in seen or (node.key in graph.claimed and node is not end):
             continue
         seen.add(node.key)
         yield node

@@ -9,7 +9,7 @@ the others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,8 +60,9 @@ def confirm(
 class _Setting:
     """The main graph of the model, and what is known of the values in it.
 
-    `uses` counts the kernels that read each tensor of the runtime's graph; being an output of the
-    graph is one more use.
+    `uses` counts the kernels that read each tensor of the runtime's graph, being an output of which
+    is one more use; `readers` the nodes that read each tensor of the model. A kernel need not read
+    what is `idle`.
     """
 
     evidence: Evidence
@@ -69,10 +70,11 @@ class _Setting:
     makers: dict[str, str]
     idle: set[str]
     uses: Counter[str]
+    readers: Counter[str]
 
     @classmethod
     def of(cls, model: Model, kernels: Sequence[Kernel], evidence: Evidence) -> _Setting:
-        """`idle` are the tensors of the model that a kernel need not read."""
+        """Index the model and what ran of it."""
         main = [node for node in model.nodes if not node.scope.path]
         uses = Counter(value.name for value in model.graph.output)
         for kernel in kernels:
@@ -83,7 +85,12 @@ class _Setting:
             makers={name: node.key for node in main for name in node.outputs if name},
             idle=constants(main, "") | evidence.fixed,
             uses=uses,
+            readers=Counter(name for node in main for name in set(node.inputs)),
         )
+
+    def before(self, tensor: str) -> list[str]:
+        """What the node that makes a tensor reads, as far as a kernel has to."""
+        return [n for n in self.nodes[self.makers[tensor]].inputs if n and n not in self.idle]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +108,36 @@ class _Unit:
         made = dict.fromkeys(name for kernel in parts for name in kernel.outputs if name)
         read = Counter(name for kernel in parts for name in set(kernel.inputs))
         nodes = [setting.nodes[key] for key in group]
-        inside = {name for node in nodes for name in node.outputs}
-        begins = dict.fromkeys(name for node in nodes for name in node.inputs if name)
+        reads = tuple(n for n in read if n in setting.evidence.equal and n not in made)
         return cls(
             scope=parts[0].scope,
             keys=frozenset(group),
-            reads=tuple(n for n in read if n in setting.evidence.equal and n not in made),
+            reads=reads,
             hands_on=tuple(n for n in made if setting.uses[n] > read[n]) or tuple(made),
-            begins=tuple(n for n in begins if n not in inside and n not in setting.idle),
+            begins=_begins(setting, nodes, reads),
         )
+
+
+def _begins(setting: _Setting, nodes: Sequence[Node], reads: Sequence[str]) -> tuple[str, ...]:
+    """The tensors from outside that `nodes` need.
+
+    One that several nodes read may be made in each of their kernels, as dequantised ones are: where
+    it is not among the values that are read, what it is made of is needed in its place.
+    """
+    covered = {tensor for name in reads for tensor in setting.evidence.equal[name]}
+    inside = {name for node in nodes for name in node.outputs}
+    stack = [n for node in nodes for n in node.inputs if n and n not in setting.idle]
+    found: dict[str, None] = {}
+    while stack:
+        tensor = stack.pop()
+        if tensor in inside or tensor in found:
+            continue
+        again = tensor not in covered and setting.readers[tensor] > 1 and tensor in setting.makers
+        if again:
+            stack += setting.before(tensor)
+        else:
+            found[tensor] = None
+    return tuple(found)
 
 
 def _judge(setting: _Setting, unit: _Unit) -> Verdict:
@@ -127,8 +155,10 @@ def _judge(setting: _Setting, unit: _Unit) -> Verdict:
 
 def _results(setting: _Setting, unit: _Unit) -> Iterator[Verdict]:
     """What is wrong with the tensors that the kernels hand on."""
+    ends: set[str] = set()
     for name in unit.hands_on:
-        equal = setting.evidence.equal.get(name)
+        equal = setting.evidence.equal.get(name, ())
+        ends.update(equal)
         if name in setting.evidence.blank:
             yield Verdict(TIED, f"its result '{name}' {setting.evidence.blank[name]}")
         elif not equal:
@@ -137,6 +167,20 @@ def _results(setting: _Setting, unit: _Unit) -> Iterator[Verdict]:
             yield Verdict(CONTRADICTED, f"its result has the values of '{equal[0]}'")
         else:
             yield from _ties(setting, unit, equal)
+    for stray in sorted(unit.keys - _leading(setting, unit, ends)) if ends else ():
+        yield Verdict(CONTRADICTED, f"'{stray}' does not lead to its result")
+
+
+def _leading(setting: _Setting, unit: _Unit, ends: Iterable[str]) -> set[str]:
+    """The nodes of a unit that the tensors `ends` depend on."""
+    found: set[str] = set()
+    stack = list(ends)
+    while stack:
+        key = setting.makers.get(stack.pop())
+        if key in unit.keys and key not in found:
+            found.add(key)
+            stack += setting.nodes[key].inputs
+    return found
 
 
 def _origins(setting: _Setting, unit: _Unit) -> Iterator[Verdict]:

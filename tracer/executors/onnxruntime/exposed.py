@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.errors import LimitError
-from tracer.executors.onnxruntime import feeding, sessions
+from tracer.executors.onnxruntime import feeding, sessions, unsaturated
 from tracer.executors.onnxruntime.options import Options
 from tracer.limits import size_text
 from tracer.model import Model, expanded_keys
@@ -33,6 +33,7 @@ def opened(path: Path, threads: int) -> Callable[[Feeds], Mapping[str, Any]]:
     import onnx
 
     proto = onnx.load(path, load_external_data=False)
+    unsaturated.shift(proto, path.parent)
     shown = {value.name for value in proto.graph.output}
     made = [name for node in proto.graph.node for name in node.output if name]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made if name not in shown)

@@ -41,11 +41,13 @@ def evidence(
     """
     run = exposed.opened(saved, threads)
     interpreter = Interpreter(model, limits=limits, threads=threads or None, progress=progress)
+    rounded = any(map(_quantises, model.nodes))
     seen: list[_Comparer] = []
     for place, feeds in enumerate(inputs):
         if progress is not None:
             progress(place, len(inputs), "comparing values")
-        comparer = _Comparer({**feeds, **run(feeds)}, seen[-1].readings if seen else None)
+        before = seen[-1].readings if seen else None
+        comparer = _Comparer({**feeds, **run(feeds)}, before, rounded)
         comparer.compare(feeds)
         interpreter.observed(comparer).run(None, feeds)
         comparer.made.clear()
@@ -66,13 +68,17 @@ class _Comparer:
     """
 
     def __init__(
-        self, made: Mapping[str, Any], before: Mapping[str, Mapping[str, int]] | None
+        self,
+        made: Mapping[str, Any],
+        before: Mapping[str, Mapping[str, int]] | None,
+        rounded: bool,
     ) -> None:
         self.made = {name: one for name, value in made.items() if (one := known(value))}
         self.made_marks = {name: _mark(one) for name, one in self.made.items()}
         self.marks: dict[str, _Mark] = {}
         self.readings: dict[str, dict[str, int]] = {name: {} for name in self.made}
         self._before = before
+        self._rounded = rounded
 
     def before(self, node: Node, inputs: Sequence[Value]) -> None:
         """Nothing is known yet."""
@@ -91,9 +97,13 @@ class _Comparer:
             self.marks[name] = _mark(original)
             for other, one in self.made.items():
                 before = 0 if self._before is None else self._before[other].get(name)
-                found = None if before is None else reading(one, original)
+                found = None if before is None else reading(one, original, self._rounded)
                 if found is not None and before is not None:
                     self.readings[other][name] = max(found, before)
+
+
+def _quantises(node: Node) -> bool:
+    return "Quantize" in node.op_type or node.op_type.startswith(("QLinear", "QGemm"))
 
 
 @dataclass(frozen=True, slots=True)
