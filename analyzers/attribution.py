@@ -19,7 +19,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tracer.model import bodies
+from analyzers.dependence import UNCHANGING, constants, needs
 
 if TYPE_CHECKING:
     from tracer.equality import Evidence
@@ -34,12 +34,6 @@ _MOVERS = frozenset(
     {"Cast", "MemcpyFromHost", "MemcpyToHost", "ReorderInput", "ReorderOutput", "Transpose"}
 )
 """Operators that a runtime inserts to change layout, type or place of what others compute."""
-
-_OF_SHAPES = frozenset({"Shape", "Size"})
-"""Operators whose result does not depend on the values of their input."""
-
-UNCHANGING = frozenset({"Identity", "Dropout"})
-"""Operators whose result is their input: beside others in a kernel they are not run at all."""
 
 _INTEGER = ("QLinear", "QGemm", "NhwcMaxPool")
 """Beginnings of operators that make quantised results of quantised inputs."""
@@ -58,7 +52,8 @@ def attribute(
     """
     graphs = {scope.path: _Graph.of(model, scope.path) for scope in model.scopes}
     if evidence is not None:
-        graphs[""].equal = {n: e for n, e in evidence.equal.items() if n not in evidence.blank}
+        vague = evidence.blank.keys() | evidence.loose
+        graphs[""].equal = {n: e for n, e in evidence.equal.items() if n not in vague}
     found: list[list[Node]] = [[] for _ in kernels]
     flow = _Flow(kernels)
     for position, kernel in enumerate(kernels):
@@ -158,28 +153,6 @@ class _Graph:
             for name in node.inputs:
                 readers.setdefault(name, []).append(node)
         return cls(makers, readers, {node.key: node for node in nodes}, constants(nodes, path))
-
-
-def constants(nodes: Sequence[Node], path: str) -> set[str]:
-    """Tensors of the main graph that the runtime may compute when it loads the model.
-
-    What follows from shapes is among them: it can where these are fixed.
-    """
-    if path:
-        return set()  # a body may read the tensors around it
-    graph = nodes[0].scope.graph if nodes else None
-    known = {weight.name for weight in graph.initializer} if graph else set()
-    known.add("")
-    for node in nodes:
-        has_body = next(bodies(node.proto), None) is not None
-        follows = known.issuperset(node.inputs) and not has_body and not _random(node)
-        if follows or node.op_type in _OF_SHAPES:
-            known.update(node.outputs)
-    return known
-
-
-def _random(node: Node) -> bool:
-    return node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial")
 
 
 def _finished(graph: _Graph, kernel: Kernel) -> int | None:
@@ -291,7 +264,7 @@ def _upstream(graph: _Graph, end: Node, stops: Container[str]) -> Iterator[Node]
             continue
         seen.add(node.key)
         yield node
-        for name in node.inputs:
+        for name in needs(node):
             maker = graph.makers.get(name)
             if maker is not None and name not in graph.constant and name not in stops:
                 stack.append(maker)

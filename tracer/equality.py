@@ -2,7 +2,8 @@
 
 A runtime's rewritten graph keeps few names, but what it computes stays what the model says. So a
 tensor it makes is known by its values, read in the layouts that runtimes use: as it is, channels
-last, channels in padded blocks (com.microsoft.nchwc), and, failing these, in any order at all.
+last, channels in padded blocks (com.microsoft.nchwc), in another shape, and, failing these, in any
+order at all.
 """
 
 from __future__ import annotations
@@ -40,14 +41,17 @@ class Evidence:
 
     `equal` has for each of them the tensors of the model with its values on every one of `inputs`
     inputs, in the order they are computed, and only those that are read in the strongest way; ()
-    where no tensor of the model has them. `blank` says what a tensor of the runtime's graph is
-    whose values show nothing; `fixed` are the tensors of the model that no input changes.
+    where no tensor of the model has them. Those in `loose` have them in another order alone.
+    `blank` says what a tensor of the runtime's graph is whose values show nothing. Of the tensors
+    of the model, no input changes the `fixed`, and the `mute` are no tensors of numbers.
     """
 
     inputs: int
     equal: Mapping[str, tuple[str, ...]] = field(repr=False)
+    loose: frozenset[str] = field(repr=False)
     blank: Mapping[str, str] = field(repr=False)
     fixed: frozenset[str] = field(repr=False)
+    mute: frozenset[str] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,8 @@ def reading(made: Known, original: Known, rounded: bool = False) -> int | None:
     for layout, values in _layouts(made.array, original.array.shape):
         if near(values, original.array, made, original):
             return layout
+    if same_size and near(made.array.ravel(), original.array.ravel(), made, original):
+        return LAYOUT
     if same_size and near(made.ordered, original.ordered, made, original):
         return ANY_ORDER
     return None

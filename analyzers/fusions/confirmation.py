@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analyzers.attribution import UNCHANGING, constants
+from analyzers.dependence import UNCHANGING, constants, needs
 
 if TYPE_CHECKING:
     from tracer.equality import Evidence
@@ -83,14 +83,25 @@ class _Setting:
             evidence=evidence,
             nodes={node.key: node for node in model.nodes},
             makers={name: node.key for node in main for name in node.outputs if name},
-            idle=constants(main, "") | evidence.fixed,
+            idle=constants(main, "") | evidence.fixed | evidence.mute,
             uses=uses,
             readers=Counter(name for node in main for name in set(node.inputs)),
         )
 
+    def shows(self, name: str) -> bool:
+        """Whether the values of a tensor of the runtime's graph are evidence against something."""
+        vague = name in self.evidence.blank or name in self.evidence.loose
+        return not vague and bool(self.evidence.equal.get(name))
+
+    def against(self, name: str, why: str) -> Verdict:
+        """A contradiction; values that are equal in another order alone do not make one."""
+        if name in self.evidence.loose:
+            return Verdict(TIED, f"{why}, in another order")
+        return Verdict(CONTRADICTED, why)
+
     def before(self, tensor: str) -> list[str]:
         """What the node that makes a tensor reads, as far as a kernel has to."""
-        return [n for n in self.nodes[self.makers[tensor]].inputs if n and n not in self.idle]
+        return [n for n in needs(self.nodes[self.makers[tensor]]) if n not in self.idle]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +137,7 @@ def _begins(setting: _Setting, nodes: Sequence[Node], reads: Sequence[str]) -> t
     """
     covered = {tensor for name in reads for tensor in setting.evidence.equal[name]}
     inside = {name for node in nodes for name in node.outputs}
-    stack = [n for node in nodes for n in node.inputs if n and n not in setting.idle]
+    stack = [n for node in nodes for n in needs(node) if n not in setting.idle]
     found: dict[str, None] = {}
     while stack:
         tensor = stack.pop()
@@ -161,13 +172,16 @@ def _results(setting: _Setting, unit: _Unit) -> Iterator[Verdict]:
         ends.update(equal)
         if name in setting.evidence.blank:
             yield Verdict(TIED, f"its result '{name}' {setting.evidence.blank[name]}")
+        elif name not in setting.evidence.equal:
+            yield Verdict(UNKNOWN, f"its result '{name}' is no tensor of numbers")
         elif not equal:
             yield Verdict(UNKNOWN, f"no tensor of the model has the values of its result '{name}'")
         elif not any(setting.makers.get(tensor) in unit.keys for tensor in equal):
-            yield Verdict(CONTRADICTED, f"its result has the values of '{equal[0]}'")
+            yield setting.against(name, f"its result has the values of '{equal[0]}'")
         else:
             yield from _ties(setting, unit, equal)
-    for stray in sorted(unit.keys - _leading(setting, unit, ends)) if ends else ():
+    sure = all(map(setting.shows, unit.hands_on))
+    for stray in sorted(unit.keys - _leading(setting, unit, ends)) if sure else ():
         yield Verdict(CONTRADICTED, f"'{stray}' does not lead to its result")
 
 
@@ -194,14 +208,15 @@ def _origins(setting: _Setting, unit: _Unit) -> Iterator[Verdict]:
         if not equal:
             yield Verdict(UNKNOWN, f"no tensor of the model has the values of its input '{name}'")
         elif unit.begins and not set(equal) & set(unit.begins):
-            yield Verdict(CONTRADICTED, f"it reads '{equal[0]}', its nodes do not")
+            yield setting.against(name, f"it reads '{equal[0]}', its nodes do not")
         else:
             inside = [tensor for tensor in equal if setting.makers.get(tensor) in unit.keys]
             if inside:
                 yield Verdict(TIED, f"'{inside[0]}' has the values of its input")
+    word = CONTRADICTED if all(map(setting.shows, unit.reads)) else TIED
     for tensor in unit.begins:
         if tensor not in covered:
-            yield Verdict(CONTRADICTED, f"its nodes read '{tensor}', it does not")
+            yield Verdict(word, f"its nodes read '{tensor}', it does not")
 
 
 def _ties(setting: _Setting, unit: _Unit, equal: Sequence[str]) -> Iterator[Verdict]:

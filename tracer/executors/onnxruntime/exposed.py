@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from tracer.inputs import Feeds
     from tracer.trace import Kernel
 
-MOST_BYTES = 2 << 30
-"""All tensors are held at once; beyond this many bytes of them we do not begin."""
+MOST_BYTES = 4 << 30
+"""All tensors are held at once, compared as float64; beyond so many bytes we do not begin."""
+
+_NUMBER = 8
 
 
 def opened(path: Path, threads: int) -> Callable[[Feeds], Mapping[str, Any]]:
@@ -53,7 +55,7 @@ def opened(path: Path, threads: int) -> Callable[[Feeds], Mapping[str, Any]]:
 
 def check_room(kernels: Sequence[Kernel]) -> None:
     """Raise LimitError where the tensors that `kernels` make are too many to hold at once."""
-    need = sum(kind.nbytes or 0 for kernel in kernels for kind in kernel.output_types)
+    need = sum(_NUMBER * (kind.size or 0) for kernel in kernels for kind in kernel.output_types)
     if need > MOST_BYTES:
         raise LimitError(
             f"all tensors of the optimised graph take {size_text(need)} at once, and at most "
