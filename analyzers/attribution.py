@@ -19,7 +19,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tracer.model import bodies
+from analyzers.dependence import UNCHANGING, constants, needs
 
 if TYPE_CHECKING:
     from tracer.equality import Evidence
@@ -35,11 +35,8 @@ _MOVERS = frozenset(
 )
 """Operators that a runtime inserts to change layout, type or place of what others compute."""
 
-_OF_SHAPES = frozenset({"Shape", "Size"})
-"""Operators whose result does not depend on the values of their input."""
-
-UNCHANGING = frozenset({"Identity", "Dropout"})
-"""Operators whose result is their input: beside others in a kernel they are not run at all."""
+_INTEGER = ("QLinear", "QGemm", "NhwcMaxPool")
+"""Beginnings of operators that make quantised results of quantised inputs."""
 
 _ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Sigmoid", "Tanh", "Clip", "HardSigmoid"})
 
@@ -55,7 +52,8 @@ def attribute(
     """
     graphs = {scope.path: _Graph.of(model, scope.path) for scope in model.scopes}
     if evidence is not None:
-        graphs[""].equal = {n: e for n, e in evidence.equal.items() if n not in evidence.blank}
+        vague = evidence.blank.keys() | evidence.loose
+        graphs[""].equal = {n: e for n, e in evidence.equal.items() if n not in vague}
     found: list[list[Node]] = [[] for _ in kernels]
     flow = _Flow(kernels)
     for position, kernel in enumerate(kernels):
@@ -157,28 +155,6 @@ class _Graph:
         return cls(makers, readers, {node.key: node for node in nodes}, constants(nodes, path))
 
 
-def constants(nodes: Sequence[Node], path: str) -> set[str]:
-    """Tensors of the main graph that the runtime may compute when it loads the model.
-
-    What follows from shapes is among them: it can where these are fixed.
-    """
-    if path:
-        return set()  # a body may read the tensors around it
-    graph = nodes[0].scope.graph if nodes else None
-    known = {weight.name for weight in graph.initializer} if graph else set()
-    known.add("")
-    for node in nodes:
-        has_body = next(bodies(node.proto), None) is not None
-        follows = known.issuperset(node.inputs) and not has_body and not _random(node)
-        if follows or node.op_type in _OF_SHAPES:
-            known.update(node.outputs)
-    return known
-
-
-def _random(node: Node) -> bool:
-    return node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial")
-
-
 def _finished(graph: _Graph, kernel: Kernel) -> int | None:
     """The kernel whose work this one ends: it makes the tensor of a node that has one already."""
     makers = (graph.makers[name].key for name in kernel.outputs if name in graph.makers)
@@ -194,10 +170,10 @@ def _claim(graph: _Graph, kernel: Kernel, position: int) -> list[Node]:
     known = bool(begins) and all(begins)
     stops = graph.survivors.union(*begins) - ends  # the same at both ends shows no boundary
     for end in _proved(graph, kernel, list(_ends(graph, kernel))):
+        if end.key in graph.claimed and end.key != kernel.node:
+            continue  # unless the kernel bears its name: a node may be computed twice
         alone = not known and _same_operator(kernel, end)
         for node in [end] if alone else _upstream(graph, end, stops):
-            if node.key in graph.claimed and node.key != kernel.node:
-                continue  # unless the kernel bears its name: a node may be computed twice
             found[node.key] = node
             graph.claimed.setdefault(node.key, position)
     computing = [node for node in found.values() if node.op_type not in UNCHANGING]
@@ -236,7 +212,7 @@ def _ends(graph: _Graph, kernel: Kernel) -> Iterator[Node]:
     if made:
         yield from made
     elif kernel.node in graph.by_key:
-        yield graph.by_key[kernel.node]
+        yield from _quantized(graph, kernel, graph.by_key[kernel.node])
     elif kernel.name.endswith(_NCHWC):
         tensor = kernel.name.removesuffix(_NCHWC)
         if tensor in graph.makers:
@@ -261,6 +237,16 @@ def _extended(graph: _Graph, kernel: Kernel, node: Node) -> Iterator[Node]:
             yield activation
 
 
+def _quantized(graph: _Graph, kernel: Kernel, node: Node) -> Iterator[Node]:
+    """`node`, then the quantiser behind it where an integer kernel makes what that makes."""
+    yield node
+    if kernel.op_type.startswith(_INTEGER) and not node.op_type.startswith(_INTEGER):
+        activation = _only_reader(graph, node, _ACTIVATIONS)
+        quantizer = _only_reader(graph, activation or node, frozenset({"QuantizeLinear"}))
+        if quantizer is not None:
+            yield quantizer
+
+
 def _only_reader(graph: _Graph, node: Node, kinds: frozenset[str]) -> Node | None:
     readers = [r for name in node.outputs for r in graph.readers.get(name, [])]
     if len(readers) == 1 and readers[0].op_type in kinds:
@@ -274,11 +260,11 @@ def _upstream(graph: _Graph, end: Node, stops: Container[str]) -> Iterator[Node]
     seen: set[str] = set()
     while stack:
         node = stack.pop()
-        if node.key in graph.claimed or node.key in seen:
+        if node.key in seen or (node.key in graph.claimed and node is not end):
             continue
         seen.add(node.key)
         yield node
-        for name in node.inputs:
+        for name in needs(node):
             maker = graph.makers.get(name)
             if maker is not None and name not in graph.constant and name not in stops:
                 stack.append(maker)

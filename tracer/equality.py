@@ -2,7 +2,8 @@
 
 A runtime's rewritten graph keeps few names, but what it computes stays what the model says. So a
 tensor it makes is known by its values, read in the layouts that runtimes use: as it is, channels
-last, channels in padded blocks (com.microsoft.nchwc), and, failing these, in any order at all.
+last, channels in padded blocks (com.microsoft.nchwc), in another shape, and, failing these, in any
+order at all.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ _BLOCKS = (16, 8, 4)
 """Channels in a block of a blocked layout, by instruction set."""
 
 _BLOCKED_RANK = 4
+_ROUNDED = 0.06
+"""Of the spread of a tensor behind a quantiser, the root mean square that rounding may amount to.
+
+A step more or less is handed on and adds up from layer to layer; other tensors are far beyond it.
+"""
 _TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-7}
 """Difference allowed by bytes of a float: far above rounding, far below what an operator does."""
 
@@ -35,14 +41,17 @@ class Evidence:
 
     `equal` has for each of them the tensors of the model with its values on every one of `inputs`
     inputs, in the order they are computed, and only those that are read in the strongest way; ()
-    where no tensor of the model has them. `blank` says what a tensor of the runtime's graph is
-    whose values show nothing; `fixed` are the tensors of the model that no input changes.
+    where no tensor of the model has them. Those in `loose` have them in another order alone.
+    `blank` says what a tensor of the runtime's graph is whose values show nothing. Of the tensors
+    of the model, no input changes the `fixed`, and the `mute` are no tensors of numbers.
     """
 
     inputs: int
     equal: Mapping[str, tuple[str, ...]] = field(repr=False)
+    loose: frozenset[str] = field(repr=False)
     blank: Mapping[str, str] = field(repr=False)
     fixed: frozenset[str] = field(repr=False)
+    mute: frozenset[str] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,13 @@ class Known:
         return float(np.median(sizes)) if sizes.size else 0.0
 
     @cached_property
+    def spread(self) -> float:
+        """The standard deviation."""
+        import numpy as np
+
+        return float(self.array.std(dtype=np.float64))
+
+    @cached_property
     def ordered(self) -> Array:
         """All values from the least to the largest."""
         import numpy as np
@@ -81,20 +97,44 @@ def known(value: Any) -> Known | None:
     return Known(value) if kind in ("f", "i", "u") and value.size else None
 
 
-def reading(made: Known, original: Known) -> int | None:
-    """How `made` has to be read to hold the values of `original`; None where it does not."""
+def reading(made: Known, original: Known, rounded: bool = False) -> int | None:
+    """How `made` has to be read to hold the values of `original`; None where it does not.
+
+    `rounded`: both may be off by what comes of rounding to a few bits.
+    """
     if (made.array.dtype.kind == "f") != (original.array.dtype.kind == "f"):
         return None
-    tolerance = _tolerance(made.array.dtype, original.array.dtype)
     same_size = made.array.size == original.array.size
-    if same_size and not _close(made.extremes, original.extremes, original.typical, tolerance):
+    if same_size and not rounded and not _close(made.extremes, original.extremes, made, original):
         return None
+    near = _alike if rounded else _close
     for layout, values in _layouts(made.array, original.array.shape):
-        if _close(values, original.array, original.typical, tolerance):
+        if near(values, original.array, made, original):
             return layout
-    if same_size and _close(made.ordered, original.ordered, original.typical, tolerance):
+    if same_size and near(made.array.ravel(), original.array.ravel(), made, original):
+        return LAYOUT
+    if same_size and near(made.ordered, original.ordered, made, original):
         return ANY_ORDER
     return None
+
+
+def _close(ours: Any, theirs: Any, made: Known, original: Known) -> bool:
+    """|ours - theirs| <= tolerance * (|theirs| + typical) everywhere; NaN equals NaN."""
+    import numpy as np
+
+    tolerance = _tolerance(made.array.dtype, original.array.dtype)
+    a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(a - b) <= tolerance * (np.abs(b) + original.typical)
+    return bool((near | (a == b) | (np.isnan(a) & np.isnan(b))).all())
+
+
+def _alike(ours: Array, theirs: Array, made: Known, original: Known) -> bool:
+    """Whether the root mean square of the difference is a small part of the spread."""
+    import numpy as np
+
+    difference = ours.astype(np.float64) - theirs.astype(np.float64)
+    return bool(np.sqrt(np.mean(difference**2)) <= _ROUNDED * original.spread)
 
 
 def _tolerance(one: np.dtype[Any], other: np.dtype[Any]) -> float:
@@ -102,16 +142,6 @@ def _tolerance(one: np.dtype[Any], other: np.dtype[Any]) -> float:
     if one.kind != "f":
         return 0.0
     return _TOLERANCES.get(min(one.itemsize, other.itemsize), 0.0)
-
-
-def _close(ours: Any, theirs: Any, typical: float, tolerance: float) -> bool:
-    """|ours - theirs| <= tolerance * (|theirs| + typical) everywhere; NaN equals NaN."""
-    import numpy as np
-
-    a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
-    with np.errstate(invalid="ignore"):
-        near = np.abs(a - b) <= tolerance * (np.abs(b) + typical)
-    return bool((near | (a == b) | (np.isnan(a) & np.isnan(b))).all())
 
 
 def _layouts(made: Array, shape: Sequence[int]) -> Iterator[tuple[int, Array]]:

@@ -9,11 +9,11 @@ the others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analyzers.attribution import UNCHANGING, constants
+from analyzers.dependence import UNCHANGING, constants, needs
 
 if TYPE_CHECKING:
     from tracer.equality import Evidence
@@ -60,8 +60,9 @@ def confirm(
 class _Setting:
     """The main graph of the model, and what is known of the values in it.
 
-    `uses` counts the kernels that read each tensor of the runtime's graph; being an output of the
-    graph is one more use.
+    `uses` counts the kernels that read each tensor of the runtime's graph, being an output of which
+    is one more use; `readers` the nodes that read each tensor of the model. A kernel need not read
+    what is `idle`.
     """
 
     evidence: Evidence
@@ -69,10 +70,11 @@ class _Setting:
     makers: dict[str, str]
     idle: set[str]
     uses: Counter[str]
+    readers: Counter[str]
 
     @classmethod
     def of(cls, model: Model, kernels: Sequence[Kernel], evidence: Evidence) -> _Setting:
-        """`idle` are the tensors of the model that a kernel need not read."""
+        """Index the model and what ran of it."""
         main = [node for node in model.nodes if not node.scope.path]
         uses = Counter(value.name for value in model.graph.output)
         for kernel in kernels:
@@ -81,9 +83,25 @@ class _Setting:
             evidence=evidence,
             nodes={node.key: node for node in model.nodes},
             makers={name: node.key for node in main for name in node.outputs if name},
-            idle=constants(main, "") | evidence.fixed,
+            idle=constants(main, "") | evidence.fixed | evidence.mute,
             uses=uses,
+            readers=Counter(name for node in main for name in set(node.inputs)),
         )
+
+    def shows(self, name: str) -> bool:
+        """Whether the values of a tensor of the runtime's graph are evidence against something."""
+        vague = name in self.evidence.blank or name in self.evidence.loose
+        return not vague and bool(self.evidence.equal.get(name))
+
+    def against(self, name: str, why: str) -> Verdict:
+        """A contradiction; values that are equal in another order alone do not make one."""
+        if name in self.evidence.loose:
+            return Verdict(TIED, f"{why}, in another order")
+        return Verdict(CONTRADICTED, why)
+
+    def before(self, tensor: str) -> list[str]:
+        """What the node that makes a tensor reads, as far as a kernel has to."""
+        return [n for n in needs(self.nodes[self.makers[tensor]]) if n not in self.idle]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +119,36 @@ class _Unit:
         made = dict.fromkeys(name for kernel in parts for name in kernel.outputs if name)
         read = Counter(name for kernel in parts for name in set(kernel.inputs))
         nodes = [setting.nodes[key] for key in group]
-        inside = {name for node in nodes for name in node.outputs}
-        begins = dict.fromkeys(name for node in nodes for name in node.inputs if name)
+        reads = tuple(n for n in read if n in setting.evidence.equal and n not in made)
         return cls(
             scope=parts[0].scope,
             keys=frozenset(group),
-            reads=tuple(n for n in read if n in setting.evidence.equal and n not in made),
+            reads=reads,
             hands_on=tuple(n for n in made if setting.uses[n] > read[n]) or tuple(made),
-            begins=tuple(n for n in begins if n not in inside and n not in setting.idle),
+            begins=_begins(setting, nodes, reads),
         )
+
+
+def _begins(setting: _Setting, nodes: Sequence[Node], reads: Sequence[str]) -> tuple[str, ...]:
+    """The tensors from outside that `nodes` need.
+
+    One that several nodes read may be made in each of their kernels, as dequantised ones are: where
+    it is not among the values that are read, what it is made of is needed in its place.
+    """
+    covered = {tensor for name in reads for tensor in setting.evidence.equal[name]}
+    inside = {name for node in nodes for name in node.outputs}
+    stack = [n for node in nodes for n in needs(node) if n not in setting.idle]
+    found: dict[str, None] = {}
+    while stack:
+        tensor = stack.pop()
+        if tensor in inside or tensor in found:
+            continue
+        again = tensor not in covered and setting.readers[tensor] > 1 and tensor in setting.makers
+        if again:
+            stack += setting.before(tensor)
+        else:
+            found[tensor] = None
+    return tuple(found)
 
 
 def _judge(setting: _Setting, unit: _Unit) -> Verdict:
@@ -127,16 +166,35 @@ def _judge(setting: _Setting, unit: _Unit) -> Verdict:
 
 def _results(setting: _Setting, unit: _Unit) -> Iterator[Verdict]:
     """What is wrong with the tensors that the kernels hand on."""
+    ends: set[str] = set()
     for name in unit.hands_on:
-        equal = setting.evidence.equal.get(name)
+        equal = setting.evidence.equal.get(name, ())
+        ends.update(equal)
         if name in setting.evidence.blank:
             yield Verdict(TIED, f"its result '{name}' {setting.evidence.blank[name]}")
+        elif name not in setting.evidence.equal:
+            yield Verdict(UNKNOWN, f"its result '{name}' is no tensor of numbers")
         elif not equal:
             yield Verdict(UNKNOWN, f"no tensor of the model has the values of its result '{name}'")
         elif not any(setting.makers.get(tensor) in unit.keys for tensor in equal):
-            yield Verdict(CONTRADICTED, f"its result has the values of '{equal[0]}'")
+            yield setting.against(name, f"its result has the values of '{equal[0]}'")
         else:
             yield from _ties(setting, unit, equal)
+    sure = all(map(setting.shows, unit.hands_on))
+    for stray in sorted(unit.keys - _leading(setting, unit, ends)) if sure else ():
+        yield Verdict(CONTRADICTED, f"'{stray}' does not lead to its result")
+
+
+def _leading(setting: _Setting, unit: _Unit, ends: Iterable[str]) -> set[str]:
+    """The nodes of a unit that the tensors `ends` depend on."""
+    found: set[str] = set()
+    stack = list(ends)
+    while stack:
+        key = setting.makers.get(stack.pop())
+        if key in unit.keys and key not in found:
+            found.add(key)
+            stack += setting.nodes[key].inputs
+    return found
 
 
 def _origins(setting: _Setting, unit: _Unit) -> Iterator[Verdict]:
@@ -150,14 +208,15 @@ def _origins(setting: _Setting, unit: _Unit) -> Iterator[Verdict]:
         if not equal:
             yield Verdict(UNKNOWN, f"no tensor of the model has the values of its input '{name}'")
         elif unit.begins and not set(equal) & set(unit.begins):
-            yield Verdict(CONTRADICTED, f"it reads '{equal[0]}', its nodes do not")
+            yield setting.against(name, f"it reads '{equal[0]}', its nodes do not")
         else:
             inside = [tensor for tensor in equal if setting.makers.get(tensor) in unit.keys]
             if inside:
                 yield Verdict(TIED, f"'{inside[0]}' has the values of its input")
+    word = CONTRADICTED if all(map(setting.shows, unit.reads)) else TIED
     for tensor in unit.begins:
         if tensor not in covered:
-            yield Verdict(CONTRADICTED, f"its nodes read '{tensor}', it does not")
+            yield Verdict(word, f"its nodes read '{tensor}', it does not")
 
 
 def _ties(setting: _Setting, unit: _Unit, equal: Sequence[str]) -> Iterator[Verdict]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from analyzers.attribution import UNCHANGING, constants
+from analyzers.dependence import UNCHANGING, constants
 
 if TYPE_CHECKING:
     from tracer.model import Model, Node, Scope

@@ -37,10 +37,19 @@ def table(trace: Trace, options: ViewOptions) -> pd.DataFrame:
 
 
 def folded(section: Section, options: ViewOptions) -> pd.DataFrame:
-    """The rows of a section as `options` fold them, in the order of the graph."""
+    """The rows of a section as `options` fold them, in the order of the graph.
+
+    A kernel of several nodes bears the name of the first, and says how many more: `conv1 +2`.
+    """
     from analyzers.grouping import grouped
 
-    return grouped(section.nodes, options.by, section.run, options.depth)
+    found = grouped(section.nodes, options.by, section.run, options.depth)
+    if options.by != "node":
+        return found
+    more = found["nodes"] - 1
+    return found.assign(
+        node=found["node"].where(more == 0, found["node"] + " +" + more.astype(str))
+    )
 
 
 def rows(section: Section, options: ViewOptions) -> pd.DataFrame:

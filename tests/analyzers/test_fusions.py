@@ -29,6 +29,8 @@ MODELS = {
     "resnet20_chainer": lambda: onnx.load(SHIPPED / "resnet_cifar" / "resnet20_chainer.onnx"),
     "transformer": lambda: onnx.load(SHIPPED / "transformer" / "transformer.onnx"),
     "lenet_chainer": lambda: onnx.load(SHIPPED / "lenet" / "lenet_chainer.onnx"),
+    "lenet_int8": lambda: onnx.load(SHIPPED / "lenet" / "lenet.int8.onnx"),
+    "resnet20_int8": lambda: onnx.load(SHIPPED / "resnet_cifar" / "resnet20.int8.onnx"),
     "mobilenet": nets.mobilenet,
     "encoder": nets.encoder,
     "mlp": nets.mlp,
@@ -129,6 +131,32 @@ def trap(tmp_path, named=True):
         place,
         tuple(model.nodes[index(n)].key for n in ("c2", "sum", "r2")),
     )
+
+
+@pytest.mark.parametrize("quant_format", ["QDQ", "QOperator"])
+def test_the_groups_of_a_quantised_network_are_confirmed(quant_format, tmp_path):
+    quantization = pytest.importorskip("onnxruntime.quantization")
+
+    class Reader(quantization.CalibrationDataReader):
+        feeds = iter([{"x": np.ones((1, 3, 16, 16), np.float32)}] * 2)
+
+        def get_next(self):
+            return next(self.feeds, None)
+
+    onnx.save(residual(), tmp_path / "float.onnx")
+    quantization.quantize_static(
+        tmp_path / "float.onnx", tmp_path / "int8.onnx", Reader(),
+        quant_format=getattr(quantization.QuantFormat, quant_format),
+        activation_type=quantization.QuantType.QUInt8,
+    )  # fmt: skip
+    found = fusions(tmp_path / "int8.onnx")
+    assert {row.verdict for row in found.kernels if row.role == GROUP} <= {CONFIRMED}
+    assert sum(row.op_type == "QLinearConv" for row in found.kernels) == 2
+
+
+@pytest.mark.parametrize("name", ["lenet_int8", "resnet20_int8"])
+def test_integer_kernels_stand_for_the_quantiser_behind_them_by_names_too(name):
+    assert [row for row in mapped(name, "all").kernels if row.named is not None] == []
 
 
 @pytest.mark.parametrize("named", [True, False])

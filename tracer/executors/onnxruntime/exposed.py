@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.errors import LimitError
-from tracer.executors.onnxruntime import feeding, sessions
+from tracer.executors.onnxruntime import feeding, sessions, unsaturated
 from tracer.executors.onnxruntime.options import Options
 from tracer.limits import size_text
 from tracer.model import Model, expanded_keys
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from tracer.inputs import Feeds
     from tracer.trace import Kernel
 
-MOST_BYTES = 2 << 30
-"""All tensors are held at once; beyond this many bytes of them we do not begin."""
+MOST_BYTES = 4 << 30
+"""All tensors are held at once, compared as float64; beyond so many bytes we do not begin."""
+
+_NUMBER = 8
 
 
 def opened(path: Path, threads: int) -> Callable[[Feeds], Mapping[str, Any]]:
@@ -33,6 +35,7 @@ def opened(path: Path, threads: int) -> Callable[[Feeds], Mapping[str, Any]]:
     import onnx
 
     proto = onnx.load(path, load_external_data=False)
+    unsaturated.shift(proto, path.parent)
     shown = {value.name for value in proto.graph.output}
     made = [name for node in proto.graph.node for name in node.output if name]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made if name not in shown)
@@ -52,7 +55,7 @@ def opened(path: Path, threads: int) -> Callable[[Feeds], Mapping[str, Any]]:
 
 def check_room(kernels: Sequence[Kernel]) -> None:
     """Raise LimitError where the tensors that `kernels` make are too many to hold at once."""
-    need = sum(kind.nbytes or 0 for kernel in kernels for kind in kernel.output_types)
+    need = sum(_NUMBER * (kind.size or 0) for kernel in kernels for kind in kernel.output_types)
     if need > MOST_BYTES:
         raise LimitError(
             f"all tensors of the optimised graph take {size_text(need)} at once, and at most "

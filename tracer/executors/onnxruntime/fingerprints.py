@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.equality import Evidence, Known, known, reading
+from tracer.equality import ANY_ORDER, Evidence, Known, known, reading
 from tracer.executors.onnxruntime import exposed
 from tracer.interpreter.interpreter import Interpreter
 
@@ -41,11 +41,13 @@ def evidence(
     """
     run = exposed.opened(saved, threads)
     interpreter = Interpreter(model, limits=limits, threads=threads or None, progress=progress)
+    rounded = any(map(_quantises, model.nodes))
     seen: list[_Comparer] = []
     for place, feeds in enumerate(inputs):
         if progress is not None:
             progress(place, len(inputs), "comparing values")
-        comparer = _Comparer({**feeds, **run(feeds)}, seen[-1].readings if seen else None)
+        before = seen[-1].readings if seen else None
+        comparer = _Comparer({**feeds, **run(feeds)}, before, rounded)
         comparer.compare(feeds)
         interpreter.observed(comparer).run(None, feeds)
         comparer.made.clear()
@@ -53,8 +55,10 @@ def evidence(
     return Evidence(
         inputs=len(inputs),
         equal={name: _strongest(found) for name, found in seen[-1].readings.items()},
+        loose=frozenset(name for name, found in seen[-1].readings.items() if _loose(found)),
         blank=_blank([comparer.made_marks for comparer in seen]),
         fixed=frozenset(_blank([comparer.marks for comparer in seen])),
+        mute=frozenset(seen[-1].mute),
     )
 
 
@@ -66,13 +70,18 @@ class _Comparer:
     """
 
     def __init__(
-        self, made: Mapping[str, Any], before: Mapping[str, Mapping[str, int]] | None
+        self,
+        made: Mapping[str, Any],
+        before: Mapping[str, Mapping[str, int]] | None,
+        rounded: bool,
     ) -> None:
         self.made = {name: one for name, value in made.items() if (one := known(value))}
         self.made_marks = {name: _mark(one) for name, one in self.made.items()}
         self.marks: dict[str, _Mark] = {}
+        self.mute: set[str] = set()
         self.readings: dict[str, dict[str, int]] = {name: {} for name in self.made}
         self._before = before
+        self._rounded = rounded
 
     def before(self, node: Node, inputs: Sequence[Value]) -> None:
         """Nothing is known yet."""
@@ -86,14 +95,19 @@ class _Comparer:
         """Note which tensors of the rewritten graph have the values of these."""
         for name, value in tensors.items():
             original = known(value)
-            if not name or original is None:
+            if original is None:
+                self.mute.add(name)
                 continue
             self.marks[name] = _mark(original)
             for other, one in self.made.items():
-                before = 0 if self._before is None else self._before[other].get(name)
-                found = None if before is None else reading(one, original)
+                before = 0 if self._before is None else self._before.get(other, {}).get(name)
+                found = None if before is None else reading(one, original, self._rounded)
                 if found is not None and before is not None:
                     self.readings[other][name] = max(found, before)
+
+
+def _quantises(node: Node) -> bool:
+    return "Quantize" in node.op_type or node.op_type.startswith(("QLinear", "QGemm"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +132,10 @@ def _blank(marks: Sequence[Mapping[str, _Mark]]) -> dict[str, str]:
             continue
         found[name] = _ZERO if low == high == 0 else _CONSTANT if low == high else _FIXED
     return found
+
+
+def _loose(found: Mapping[str, int]) -> bool:
+    return min(found.values(), default=0) == ANY_ORDER
 
 
 def _strongest(found: Mapping[str, int]) -> tuple[str, ...]:

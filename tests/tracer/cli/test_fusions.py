@@ -1,0 +1,113 @@
+import csv
+import io
+import json
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import tracer
+import tracer.cli
+from tests import nets
+from tests.graphs import BRANCHES, parse, residual
+from tracer.errors import InputError, LimitError, UsageError
+from tracer.executors.onnxruntime import exposed
+
+
+@pytest.fixture
+def encoder(tmp_path):
+    path = tmp_path / "encoder.onnx"
+    onnx.save(nets.encoder(), path)
+    return path
+
+
+def run(*args):
+    return tracer.cli.main([str(arg) for arg in args])
+
+
+def test_the_summary_comes_first_and_every_kernel_has_a_line(encoder, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    assert run("fusions", encoder) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[1].startswith("49 nodes became 23 kernels; 4 groups, all confirmed by values on 2")
+    assert any("FusedMatMul" in line and "scores + scaled" in line for line in lines)
+
+
+def test_formats_tell_the_same_map(encoder, tmp_path, capfd):
+    table, page = tmp_path / "map.csv", tmp_path / "map.md"
+    assert run("fusions", encoder, "--json", "-o", table, "-o", page) == 0
+    found = json.loads(capfd.readouterr().out)
+    rows = list(csv.DictReader(io.StringIO(table.read_text())))
+    pairs = {(row["kernel"], row["node"]) for row in rows if row["kernel"]}
+    assert pairs == {(k["kernel"], n) for k in found["kernels"] for n in k["nodes"] or [""]}
+    assert found["summary"][0] in page.read_text()
+    assert len(found["nodes"]) == 49
+
+
+def test_given_inputs_are_those_that_values_are_compared_on(tmp_path):
+    path = tmp_path / "net.onnx"
+    onnx.save(nets.mlp(), path)
+    files = [tmp_path / f"{seed}.npz" for seed in range(3)]
+    for seed, file in enumerate(files):
+        np.savez(file, x=np.random.default_rng(seed).standard_normal((2, 12)).astype(np.float32))
+    assert tracer.fusions(path, feeds=files).inputs == 3
+    one = tracer.fusions(path, feeds=files[0])
+    assert one.inputs == 1
+    assert {row.verdict for row in one.kernels} == {"confirmed"}
+
+
+def test_a_map_that_values_cannot_confirm_is_printed_all_the_same(encoder, monkeypatch):
+    def refuse(kernels):
+        raise LimitError("all tensors are too many")
+
+    monkeypatch.setattr(exposed, "check_room", refuse)
+    found = tracer.fusions(encoder)
+    assert found.inputs == 0
+    assert "values were not compared: all tensors are too many" in found.notes
+    assert {row.verdict for row in found.kernels} == {"not confirmed"}
+    groups = [row.nodes for row in found.kernels if row.role == "group"]
+    assert ("scores", "scaled") in groups
+
+
+def test_more_tensors_than_there_is_room_for_are_refused(encoder, monkeypatch):
+    monkeypatch.setattr(exposed, "MOST_BYTES", 1000)
+    found = tracer.fusions(encoder)
+    assert found.inputs == 0
+    assert any("at most 1000 B are compared" in note for note in found.notes)
+
+
+def test_an_operator_the_interpreter_does_not_know_leaves_the_map_unconfirmed():
+    text = """
+    <ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+    g (float[3,3] x) => (float[3,3] y) { u = Cos (x)  y = com.microsoft.Inverse (u) }
+    """
+    found = tracer.fusions(parse(text))
+    assert found.inputs == 0
+    assert "Inverse" in found.notes[-1]
+    assert [row.nodes for row in found.kernels] == [("Cos_0",), ("Inverse_1",)]
+
+
+def test_nameless_nodes_and_bodies_are_mapped(tmp_path, capfd):
+    path = tmp_path / "branches.onnx"
+    onnx.save(onnx.parser.parse_model(BRANCHES), path)
+    assert run("fusions", path, "--optimization", "none") == 0
+    shown = capfd.readouterr().out
+    assert "8 nodes became" in shown
+    assert "not run" in shown
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_no_line_is_wider_than_the_terminal(width, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    path = tmp_path / "residual.onnx"
+    onnx.save(residual(), path)
+    assert run("fusions", path) == 0
+    assert max(map(len, capfd.readouterr().out.splitlines())) <= width
+
+
+def test_errors_are_one_sentence(encoder, tmp_path, capfd):
+    assert run("fusions", tmp_path / "none.onnx") == InputError.exit_code
+    assert run("fusions", encoder, "-o", tmp_path / "map.png") == UsageError.exit_code
+    assert run("fusions", encoder, "--inputs", tmp_path / "none.npz") == InputError.exit_code
+    assert capfd.readouterr().err.count("\n") == 3
