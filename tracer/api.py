@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analyzers.cost import Cost
+    from tracer.environment import Peaks
     from tracer.executors import reference
     from tracer.executors.narrowed import Receive
     from tracer.executors.onnxruntime.options import Options
@@ -48,6 +49,7 @@ def profile(
     optimization: str = "all",
     provider: str = "cpu",
     convention: str = "plain",
+    peaks: Peaks | None = None,
     progress: Progress | None = None,
 ) -> Trace:
     """Profile `model` under onnxruntime, once for each batch size.
@@ -55,8 +57,9 @@ def profile(
     `feeds` names an .npz file or a test_data_set folder; without it, and where `model` is not a
     folder with test data of its own, inputs are random with `seed`. `dims` sizes symbolic
     dimensions by name. `runs` to `provider` are those of `executors.onnxruntime.options`.
-    `convention` says how additions are counted (see `analyzers.cost`). Raises the errors of
-    `tracer.errors`.
+    `convention` says how additions are counted (see `analyzers.cost`). `peaks` are what the
+    machine can do, as `tracer.host.peaks` measures it: kernels are compared with them. Raises the
+    errors of `tracer.errors`.
     """
     from tracer.executors.onnxruntime import profiler
     from tracer.executors.onnxruntime.options import Options
@@ -70,9 +73,9 @@ def profile(
             request, lambda fed: profiler.profile(loaded, fed, options, progress)
         )
         types, calls = _observe(loaded, feedset, run, options)
-        analyzed.append(_analyze(loaded, run, types, calls, convention))
+        analyzed.append(_analyze(loaded, run, types, calls, convention, peaks))
     asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention}
-    return _trace(loaded, analyzed, {**asdict(options), **asked})
+    return _trace(loaded, analyzed, {**asdict(options), **asked}, peaks)
 
 
 def interpret(
@@ -153,13 +156,14 @@ def count(
 ) -> Trace:
     """Count the work of every node of `model` from shapes, without running it."""
     from analyzers.cost import cost
+    from analyzers.memory import memory
     from analyzers.table import node_table
 
     loaded = open_model(model)
     chosen, assumed = dimensions.choose(loaded, batch, dims or {})
     types = shapes.infer(loaded, chosen)
     counted = cost(loaded, types, convention=convention)
-    table = node_table(loaded, types, [counted.table])
+    table = node_table(loaded, types, [counted.table, memory(loaded, types)])
     table["batch"] = dimensions.batch_of(loaded, chosen)
     return Trace(
         model=ModelInfo.of(loaded, _whole(counted.totals["params"])),
@@ -252,23 +256,40 @@ class _Analyzed:
 
 
 def _analyze(
-    model: Model, run: Run, types: Types, calls: Mapping[str, float] | None, convention: str
+    model: Model,
+    run: Run,
+    types: Types,
+    calls: Mapping[str, float] | None,
+    convention: str,
+    peaks: Peaks | None = None,
 ) -> _Analyzed:
+    from analyzers import roofline
     from analyzers.attribution import attribute
-    from analyzers.cost import cost
+    from analyzers.cost import cost, fused
+    from analyzers.memory import arena, memory
     from analyzers.overflow import overflow
     from analyzers.table import node_table
     from analyzers.timing import notes, timing
 
     counted = cost(model, types, calls, convention)
     groups = attribute(model, run.kernels)
-    parts = [timing(run, groups), counted.table, overflow(run.sums)]
-    table = node_table(model, types, parts, run)
-    found = (*run.notes, *notes(run, groups), *_cost_notes(counted))
+    times = timing(run, groups)
+    rows = roofline.rows(times, run, groups)
+    moved = fused.traffic(model, types, [row.nodes for row in rows], calls)
+    roofs = roofline.roofline(rows, counted.table["flops"], moved, peaks)
+    needs = memory(model, types, groups).join(arena(run, groups))
+    table = node_table(model, types, [times, counted.table, roofs, needs, overflow(run.sums)], run)
+    trust = (*notes(run, groups), *roofline.notes(table, peaks))
+    found = (*run.notes, *trust, *_cost_notes(counted))
     return _Analyzed(run, table, _whole(counted.totals["params"]), found)
 
 
-def _trace(model: Model, analyzed: Sequence[_Analyzed], settings: Mapping[str, object]) -> Trace:
+def _trace(
+    model: Model,
+    analyzed: Sequence[_Analyzed],
+    settings: Mapping[str, object],
+    peaks: Peaks | None = None,
+) -> Trace:
     import pandas as pd
 
     several = len(analyzed) > 1
@@ -279,7 +300,7 @@ def _trace(model: Model, analyzed: Sequence[_Analyzed], settings: Mapping[str, o
     ]
     return Trace(
         model=ModelInfo.of(model, analyzed[0].params),
-        environment=environment.observe(),
+        environment=replace(environment.observe(), peaks=peaks),
         settings={name: _plain(value) for name, value in settings.items()},
         runs=tuple(one.run for one in analyzed),
         nodes=pd.concat([one.table for one in analyzed], ignore_index=True),

@@ -13,6 +13,9 @@ from tracer.executors.onnxruntime.options import OPTIMIZATIONS
 if TYPE_CHECKING:
     from tracer.cli._framework import Framework
     from tracer.cli._output import Output
+    from tracer.environment import Peaks
+
+_CPU = ("cpu", "cpuexecutionprovider")
 
 
 @click.command()
@@ -70,6 +73,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Execution provider: cpu, cuda, tensorrt, … as onnxruntime has it.",
 )
+@click.option(
+    "--roofline/--no-roofline",
+    default=True,
+    show_default=True,
+    help="Compare with this machine's peaks, which are measured the first time (3 s).",
+)
 @_options.convention
 @_framework.options
 @_options.viewing
@@ -85,6 +94,7 @@ def command(
     threads: int,
     optimization: str,
     provider: str,
+    roofline: bool,
     convention: str,
     framework: Framework,
     output: Output,
@@ -106,6 +116,7 @@ def command(
     from tracer.cli import _progress
 
     code = framework.wanted(model)
+    peaks = None if code or not roofline else _peaks(model, threads, provider)
     with _progress.progress() as report:
         if code:
             trace = framework.profile(
@@ -132,6 +143,18 @@ def command(
                 optimization=optimization,
                 provider=provider,
                 convention=convention,
+                peaks=peaks,
                 progress=report,
             )
     output.emit(trace)
+
+
+def _peaks(model: Path, threads: int, provider: str) -> Peaks | None:
+    """What this machine can do; None where it is not the machine's processor that runs."""
+    from tracer import api, host
+
+    if provider.lower() not in _CPU:
+        return None
+    if host.known(threads) is None:
+        api.open_model(model)  # nobody waits for a measurement that a bad file makes useless
+    return host.peaks(threads, announce=lambda text: click.echo(text, err=True))
