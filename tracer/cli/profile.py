@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,7 +117,7 @@ def command(
     from tracer.cli import _progress
 
     code = framework.wanted(model)
-    peaks = None if code or not roofline else _peaks(model, threads, provider)
+    compared = roofline and provider.lower() in _CPU  # peaks are those of the processor
     with _progress.progress() as report:
         if code:
             trace = framework.profile(
@@ -143,18 +144,14 @@ def command(
                 optimization=optimization,
                 provider=provider,
                 convention=convention,
-                peaks=peaks,
+                peaks=partial(_peaks, threads) if compared else None,
                 progress=report,
             )
     output.emit(trace)
 
 
-def _peaks(model: Path, threads: int, provider: str) -> Peaks | None:
-    """What this machine can do; None where it is not the machine's processor that runs."""
-    from tracer import api, host
+def _peaks(threads: int) -> Peaks:
+    """What this machine can do, measured if it never was, which is told."""
+    from tracer import host
 
-    if provider.lower() not in _CPU:
-        return None
-    if host.known(threads) is None:
-        api.open_model(model)  # nobody waits for a measurement that a bad file makes useless
     return host.peaks(threads, announce=lambda text: click.echo(text, err=True))
