@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from analyzers.kernels import by_kernel
+from analyzers.roofline import averaged
 from analyzers.timing import RUNTIME
 from tracer.errors import UsageError
 
@@ -25,7 +26,8 @@ SUMMED = (
 
 EXTREMES = {
     "acc_min": "min", "acc_max": "max", "final_min": "min", "final_max": "max",
-    "peak_bytes": "max", "bits_observed": "max", "bits_guaranteed": "max", "bits_datatype": "max",
+    "output_bytes": "max", "peak_bytes": "max", "arena_bytes": "max",
+    "bits_observed": "max", "bits_guaranteed": "max", "bits_datatype": "max",
     "max_abs_error": "max",
 }  # fmt: skip
 """Columns of which the worst of all nodes counts."""
@@ -170,4 +172,4 @@ def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     # A group is guaranteed what all its narrow nodes are.
     guaranteed = groups["bits_guaranteed"].count() == groups["bits"].count()
     worst["bits_guaranteed"] = worst["bits_guaranteed"].where(guaranteed)
-    return folded.join(worst).reset_index()
+    return folded.join(worst).join(averaged(rows, key)).reset_index()

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 _TEXTS = (
     "node", "op_type", "domain", "module", "source", "executor", "input_shapes", "output_shapes",
-    "kernels",
+    "kernels", "bound",
 )  # fmt: skip
 _INTEGERS = ("index", "batch", "macs", "adds", "muls", "flops", "params", "param_bytes")
-_BYTES = ("bytes_read", "bytes_written", "peak_bytes")
+_BYTES = ("bytes_read", "bytes_written", "output_bytes", "peak_bytes", "arena_bytes")
 
 
 def node_table(
@@ -89,3 +89,4 @@ def _describe_kernels(table: pd.DataFrame, run: Run, keys: Sequence[str]) -> Non
             table.at[key, "domain"] = kernel.domain
             table.at[key, "input_shapes"] = ", ".join(map(str, kernel.input_types))
             table.at[key, "output_shapes"] = ", ".join(map(str, kernel.output_types))
+            table.at[key, "arena_bytes"] = kernel.arena_bytes

@@ -1,6 +1,24 @@
 """Property tests are given all the time they need: a busy machine fails nobody's build."""
 
+import pytest
 from hypothesis import settings
+
+from tracer.environment import Peak, Peaks
 
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def machine(tmp_path_factory):
+    """Commands meet a machine whose peaks are told, not measured, and no cache of the user's."""
+    from tracer.host import measuring, store
+
+    def told(threads):
+        return Peaks(threads, Peak(1e11, "told"), Peak(2e10, "told"), Peak(2e11, "told"))
+
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measuring, "measure", told)
+        patch.setattr(store, "_cache", lambda: folder)
+        yield

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from tracer import environment, inputs, loading, shapes
+from tracer.analysis import analyze, assembled, cost_notes, whole
 from tracer.errors import InputError, UsageError
 from tracer.frameworks import profile_framework as profile_framework
 from tracer.inputs import dims as dimensions
@@ -17,9 +19,8 @@ from tracer.trace import ModelInfo, Run, Trace
 
 if TYPE_CHECKING:
     import onnx
-    import pandas as pd
 
-    from analyzers.cost import Cost
+    from tracer.environment import Peaks
     from tracer.executors import reference
     from tracer.executors.narrowed import Receive
     from tracer.executors.onnxruntime.options import Options
@@ -48,6 +49,7 @@ def profile(
     optimization: str = "all",
     provider: str = "cpu",
     convention: str = "plain",
+    peaks: Callable[[], Peaks] | None = None,
     progress: Progress | None = None,
 ) -> Trace:
     """Profile `model` under onnxruntime, once for each batch size.
@@ -55,14 +57,16 @@ def profile(
     `feeds` names an .npz file or a test_data_set folder; without it, and where `model` is not a
     folder with test data of its own, inputs are random with `seed`. `dims` sizes symbolic
     dimensions by name. `runs` to `provider` are those of `executors.onnxruntime.options`.
-    `convention` says how additions are counted (see `analyzers.cost`). Raises the errors of
-    `tracer.errors`.
+    `convention` says how additions are counted (see `analyzers.cost`). `peaks` is asked,
+    after the runs, for what the machine can do, as `tracer.host.peaks` tells it: kernels are
+    compared with that. Raises the errors of `tracer.errors`.
     """
     from tracer.executors.onnxruntime import profiler
     from tracer.executors.onnxruntime.options import Options
 
     loaded = open_model(model)
     options = Options(runs, warmup, min_time, threads, optimization, provider)
+    roofs = cache(peaks or (lambda: None))
     analyzed = []
     for size in _batches(batch):
         request = request_for(model, loaded, size, dims, feeds, seed)
@@ -70,9 +74,9 @@ def profile(
             request, lambda fed: profiler.profile(loaded, fed, options, progress)
         )
         types, calls = _observe(loaded, feedset, run, options)
-        analyzed.append(_analyze(loaded, run, types, calls, convention))
+        analyzed.append(analyze(loaded, run, types, calls, convention, roofs()))
     asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention}
-    return _trace(loaded, analyzed, {**asdict(options), **asked})
+    return assembled(loaded, analyzed, {**asdict(options), **asked}, roofs())
 
 
 def interpret(
@@ -123,8 +127,8 @@ def interpret(
     seen = observation.of(loaded, run.kernels)
     types = shapes.infer(loaded, feedset.shapes).updated(seen.types)
     asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention}
-    analyzed = [_analyze(loaded, run, types, seen.calls, convention)]
-    return _trace(loaded, analyzed, {**ran, **asked})
+    analyzed = [analyze(loaded, run, types, seen.calls, convention)]
+    return assembled(loaded, analyzed, {**ran, **asked})
 
 
 def feeds_for(
@@ -153,21 +157,22 @@ def count(
 ) -> Trace:
     """Count the work of every node of `model` from shapes, without running it."""
     from analyzers.cost import cost
+    from analyzers.memory import memory
     from analyzers.table import node_table
 
     loaded = open_model(model)
     chosen, assumed = dimensions.choose(loaded, batch, dims or {})
     types = shapes.infer(loaded, chosen)
     counted = cost(loaded, types, convention=convention)
-    table = node_table(loaded, types, [counted.table])
+    table = node_table(loaded, types, [counted.table, memory(loaded, types)])
     table["batch"] = dimensions.batch_of(loaded, chosen)
     return Trace(
-        model=ModelInfo.of(loaded, _whole(counted.totals["params"])),
+        model=ModelInfo.of(loaded, whole(counted.totals["params"])),
         environment=environment.observe(),
         settings={"dims": dict(dims or {}), "convention": convention},
         runs=(),
         nodes=table,
-        notes=(*dimensions.notes(assumed), *_cost_notes(counted)),
+        notes=(*dimensions.notes(assumed), *cost_notes(counted)),
     )
 
 
@@ -241,66 +246,3 @@ def _observe(
     kernels = profiler.observe(model, feedset, replace(options, optimization="none"))
     seen = observation.of(model, kernels)
     return types.updated(seen.types), seen.calls
-
-
-@dataclass(frozen=True, slots=True)
-class _Analyzed:
-    """One run, its rows of the node table, the model's parameters, and what to know."""
-
-    run: Run
-    table: pd.DataFrame
-    params: int | None
-    notes: tuple[str, ...]
-
-
-def _analyze(
-    model: Model, run: Run, types: Types, calls: Mapping[str, float] | None, convention: str
-) -> _Analyzed:
-    from analyzers.attribution import attribute
-    from analyzers.cost import cost
-    from analyzers.overflow import overflow
-    from analyzers.table import node_table
-    from analyzers.timing import notes, timing
-
-    counted = cost(model, types, calls, convention)
-    groups = attribute(model, run.kernels)
-    parts = [timing(run, groups), counted.table, overflow(run.sums)]
-    table = node_table(model, types, parts, run)
-    found = (*run.notes, *notes(run, groups), *_cost_notes(counted))
-    return _Analyzed(run, table, _whole(counted.totals["params"]), found)
-
-
-def _trace(model: Model, analyzed: Sequence[_Analyzed], settings: Mapping[str, object]) -> Trace:
-    import pandas as pd
-
-    several = len(analyzed) > 1
-    notes = [
-        f"batch {one.run.batch}: {note}" if several else note
-        for one in analyzed
-        for note in one.notes
-    ]
-    return Trace(
-        model=ModelInfo.of(model, analyzed[0].params),
-        environment=environment.observe(),
-        settings={name: _plain(value) for name, value in settings.items()},
-        runs=tuple(one.run for one in analyzed),
-        nodes=pd.concat([one.table for one in analyzed], ignore_index=True),
-        notes=tuple(notes),
-    )
-
-
-def _plain(value: object) -> object:
-    """Numbers, texts and their containers as they are; anything else as text."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value if isinstance(value, int | float | None) else str(value)
-
-
-def _cost_notes(counted: Cost) -> tuple[str, ...]:
-    return (*counted.notes, *(f"work not known, and in no total: {n}" for n in counted.unknown))
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)

@@ -22,11 +22,44 @@ _CPU_FLAGS = frozenset(
     }
 )  # fmt: skip
 """Instruction sets that decide which kernels a runtime picks."""
+_ALONE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most that a machine was seen to do in a second, and what was running then."""
+
+    rate: float
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """The roofs of a machine with so many threads at work (see `tracer.host`).
+
+    `float32` in flop/s and `int8` in operations a second, a multiply-accumulate being two of
+    them; `memory` in bytes a second of main memory. None was not measured. `cpu_share` is what
+    the threads got of the CPU's time: well below 1, other programs made the peaks too low.
+    """
+
+    threads: int
+    float32: Peak
+    memory: Peak
+    int8: Peak | None = None
+    cpu_share: float = 1.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether other programs took part of the CPU's time that mattered."""
+        return self.cpu_share < _ALONE
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """CPU, memory (bytes), accelerators and versions; None and empty mean not known or absent."""
+    """CPU, memory (bytes), accelerators and versions; None and empty mean not known or absent.
+
+    `peaks` are measured only when something is to be compared with them.
+    """
 
     cpu: str
     cpu_count: int
@@ -37,6 +70,7 @@ class Environment:
     os: str
     python: str
     packages: Mapping[str, str]
+    peaks: Peaks | None = None
 
     @property
     def summary(self) -> str:
@@ -52,7 +86,7 @@ def observe() -> Environment:
     """Look at this machine. Nothing heavy is imported: versions are read from metadata."""
     gpus, cuda = _gpus()
     return Environment(
-        cpu=_cpu_model(),
+        cpu=cpu_model(),
         cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
         cpu_flags=cpu_flags(),
         memory_bytes=_memory(),
@@ -76,7 +110,8 @@ def _cpuinfo(field: str) -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(field)), "")
 
 
-def _cpu_model() -> str:
+def cpu_model() -> str:
+    """The processor as the system calls it."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 

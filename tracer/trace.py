@@ -31,7 +31,8 @@ COLUMNS = (
     "calls", "time_us", "time_us_p50", "time_us_p95", "time_us_min", "time_us_std",
     "time_us_ci95_low", "time_us_ci95_high", "time_share", "time_us_raw", "kernels",
     "macs", "adds", "muls", "flops", "params", "param_bytes", "bytes_read", "bytes_written",
-    "intensity", "peak_bytes",
+    "intensity", "gflops_per_s", "gbytes_per_s", "roof_fraction", "bound",
+    "output_bytes", "peak_bytes", "arena_bytes",
     "acc_min", "acc_max", "final_min", "final_max",
     "bits_observed", "bits_guaranteed", "bits_datatype",
     "bits", "outputs", "overflow_outputs", "transient_outputs", "persistent_outputs",
@@ -74,7 +75,9 @@ class Kernel:
 
     `name` speaks of nodes by their keys. `node` is the key of the node whose name this is or is
     derived from, if any; which nodes a kernel stands for is the attribution's to say. `inputs`
-    and `outputs` are tensor names of the graph that ran, `scope` the path of that graph.
+    and `outputs` are tensor names of the graph that ran, `scope` the path of that graph. When it
+    had run for the first time, `arena_bytes` of the runtime's memory were in use, and never more
+    than `arena_peak_bytes` until then; None where the runtime does not tell.
     """
 
     name: str
@@ -89,6 +92,8 @@ class Kernel:
     input_types: tuple[TensorType, ...]
     output_types: tuple[TensorType, ...]
     calls: float
+    arena_bytes: int | None = None
+    arena_peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,16 @@ def owned(model: Model, facts: Facts, multiplying: Collection[str]) -> dict[str,
     return found
 
 
+def constants(model: Model, facts: Facts) -> frozenset[Address]:
+    """Every tensor that depends on no input: weights, and what is made of them alone."""
+    made = _stored(model, facts)
+    for node in model.nodes:
+        sources = [(i, _resolve(name, node.scope, made)) for i, name in _given(node)]
+        if _is_constant(node, [source for _, source in sources]):
+            _derive(node, sources, made, facts)
+    return frozenset(made)
+
+
 def size(weights: Mapping[Address, Weight]) -> int | None:
     """Number of parameters, None where a size is not known."""
     return _sum(weight.size for weight in weights.values())

@@ -1,4 +1,8 @@
-"""Renderings of a Trace. A file format is one module, called by its extension, with `render`."""
+"""Renderings of a Trace. A file format is one module, called by its extension, with `render`.
+
+A second picture of the same trace is a package with a module for each of its formats: its extension
+has two parts, as in `roofline.png`.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +36,11 @@ _SCREEN = "terminal"
 
 
 def formats() -> tuple[str, ...]:
-    """Extensions of the formats there are, without the dot."""
-    names = (module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(sorted(n for n in names if n != _SCREEN and not n.startswith("_")))
+    """Extensions of the formats there are, without the dot; that of a package has two parts."""
+    prefix = f"{__name__}."
+    modules = pkgutil.walk_packages(__path__, prefix)
+    names = (m.name.removeprefix(prefix) for m in modules if not m.ispkg)
+    return tuple(sorted(n for n in names if n != _SCREEN and "_" not in n))
 
 
 def renderer(extension: str) -> Render:

@@ -45,6 +45,13 @@ def percent(value: float | None) -> str:
     return "" if value is None or math.isnan(value) else f"{value:.1%}"
 
 
+def roof(fraction: float | None) -> str:
+    """`72%` of the roof, `3.1x` beyond it."""
+    if fraction is None or math.isnan(fraction):
+        return ""
+    return f"{fraction:.0%}" if fraction < 1.005 else f"{fraction:.1f}x"
+
+
 def bar(share: float | None, width: int) -> str:
     """A bar of `share` (0 to 1) of `width` cells, in eighths of a cell."""
     if share is None or math.isnan(share):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from analyzers.views._format import micros, plural, quantity, si
+from analyzers.views._format import micros, plural, printable, quantity, si
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from analyzers.views._tables import Section
+    from tracer.environment import Peaks
     from tracer.trace import Run, Trace
 
 
@@ -61,6 +62,35 @@ def totals(trace: Trace, nodes: pd.DataFrame) -> str:
     moved = own["bytes_read"] + own["bytes_written"]
     parts.append(_sum(moved, "{} moved", lambda size: quantity(size, "B")))
     return f"{plural(trace.model.nodes, 'node')}: {', '.join(parts)}"
+
+
+def roofs(peaks: Peaks | None) -> tuple[str, ...]:
+    """What the machine can do at most, where a roofline compares kernels with it."""
+    if peaks is None:
+        return ()
+    int8 = f", {si(peaks.int8.rate)}OP/s in int8" if peaks.int8 else ""
+    return (
+        f"roofs {si(peaks.float32.rate)}FLOP/s in float32{int8}, {si(peaks.memory.rate)}B/s from "
+        f"memory with {plural(peaks.threads, 'thread')}",
+    )
+
+
+def memory(section: Section) -> tuple[str, ...]:
+    """The most bytes that are alive at once, and what the runtime's arena held."""
+    own = section.nodes[section.nodes["index"].notna()]
+    live = own["peak_bytes"].dropna()
+    if section.run is not None and not any(section.nodes["output_bytes"].notna()):
+        return ()  # of what ran in a framework the peaks are those of single operators
+    if live.empty:
+        return ()
+    at_least = "at least " if len(live) < len(own) else ""
+    where = printable(str(own["node"].iloc[int(own["peak_bytes"].argmax())]))
+    text = f"memory: {at_least}{quantity(float(live.max()), 'B')} of tensors alive at {where}"
+    kernels = section.run.kernels if section.run else ()
+    arena = [k.arena_peak_bytes for k in kernels if k.arena_peak_bytes is not None]
+    if arena and section.run is not None:
+        text += f"; {section.run.executor}'s arena had {quantity(max(arena), 'B')} in use at most"
+    return (text,)
 
 
 def _sum(column: pd.Series[Any], what: str, text: Callable[[float], str]) -> str:

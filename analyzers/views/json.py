@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 def render(trace: Trace, options: ViewOptions) -> bytes:
     """UTF-8 JSON, indented; a missing value is null, and NaN never appears.
 
-    `nodes` of a run are its rows of the node table, or what `by` says they are folded into. `sums`
-    tell more of nodes with narrow accumulators: what these are, overflow at every width, and the
+    `nodes` of a run are its rows of the node table, or what `by` says they are folded into.
+    `advice` are sentences, each with the rule, the nodes and the figures it rests on. `sums` tell
+    more of nodes with narrow accumulators: what these are, overflow at every width, and the
     overflow columns by output channel.
     """
     plain = {
@@ -28,12 +29,13 @@ def render(trace: Trace, options: ViewOptions) -> bytes:
         "environment": trace.environment,
         "settings": trace.settings,
         "notes": trace.notes,
-        "runs": [_run(section, options) for section in sections(trace)],
+        "runs": [_run(trace, section, options) for section in sections(trace)],
     }
     return msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n"
 
 
-def _run(section: Section, options: ViewOptions) -> dict[str, Any]:
+def _run(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]:
+    from analyzers.advice import advise
     from analyzers.timing import coverage, wall
 
     run = section.run
@@ -45,6 +47,7 @@ def _run(section: Section, options: ViewOptions) -> dict[str, Any]:
         "coverage": coverage(run, section.nodes) if run else None,
         "by": options.by,
         "nodes": records(rows(section, options)),
+        "advice": advise(trace, run, section.nodes),
         "sums": [_sums(each) for each in run.sums] if run else [],
     }
 

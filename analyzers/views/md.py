@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from analyzers.advice import advise
 from analyzers.grouping import remark
 from analyzers.views import ViewOptions, _headline, _overflow
 from analyzers.views._columns import count
-from analyzers.views._format import cell, micros, percent, si
+from analyzers.views._format import cell, micros, percent, roof, si
 from analyzers.views._tables import folded, largest_first, sections
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ _COLUMNS = (
     ("MACs", "macs", si),
     ("flops", "flops", si),
     ("params", "params", si),
+    ("GFLOP/s", "gflops_per_s", si),
+    ("roof", "roof_fraction", roof),
+    ("bound", "bound", str),
+    ("peak B", "peak_bytes", si),
     ("also holds", "also_holds", str),
     ("timed in", "timed_in", str),
     ("bits", "bits", count),
@@ -53,12 +58,16 @@ def render(trace: Trace, options: ViewOptions) -> bytes:
             lines += [f"- {line}" for line in _overflow.words(section.nodes)]
         if section.run is not None:
             lines += [f"- {line}" for line in _headline.verdict(section.run, section.nodes)]
-        lines += [f"- {_headline.totals(trace, section.nodes)}", ""]
+        lines += [f"- {_headline.totals(trace, section.nodes)}"]
+        needs = (*_headline.memory(section), *_headline.roofs(trace.environment.peaks))
+        lines += [*(f"- {cell(line)}" for line in needs), ""]
         if len(section.nodes):
             rows = folded(section, options)
             lines += [*_table(rows, options.top), ""]
             said = remark(rows, options.by)
             lines += [f"- note: {cell(said)}"] if said else []
+        found = [cell(each.text) for each in advise(trace, section.run, section.nodes)]
+        lines += [f"- {text}" for text in found] + [""] * bool(found)
     lines += [f"- note: {cell(note)}" for note in trace.notes]
     lines.append(f"- {cell(trace.environment.summary)}")
     return ("\n".join(lines) + "\n").encode()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from analyzers.advice import advise
 from analyzers.grouping import NAMES, remark
 from analyzers.views import ViewOptions, _headline, _overflow
 from analyzers.views._columns import Column, count, field, name, named_by, table
-from analyzers.views._format import bar, micros, percent, printable, si
+from analyzers.views._format import bar, micros, percent, printable, roof, si
 from analyzers.views._page import DEFAULT_TOP
 from analyzers.views._tables import folded, largest_first, sections
 
@@ -44,10 +45,14 @@ _COLUMNS = (
     Column("MACs", "macs", field("macs", si), 4),
     Column("flops", "flops", field("flops", si), 11),
     Column("params", "params", field("params", si), 8),
-    Column("flop/s", "rate", field("rate", si), 13),
+    Column("GFLOP/s", "gflops_per_s", field("gflops_per_s", si), 10),
+    Column("GB/s", "gbytes_per_s", field("gbytes_per_s", si), 13),
+    Column("roof", "roof_fraction", field("roof_fraction", roof), 8),
+    Column("bound", "bound", field("bound", name), 9),
     Column("bytes", "bytes_read", lambda row: si(row["bytes_read"] + row["bytes_written"]), 14),
     Column("flop/B", "intensity", field("intensity", si), 16),
     Column("peak B", "peak_bytes", field("peak_bytes", si), 13),
+    Column("arena B", "arena_bytes", field("arena_bytes", si), 19),
     Column("also holds", "also_holds", field("also_holds", name), 5, is_name=True),
     Column("timed in", "timed_in", field("timed_in", name), 9, is_name=True),
     Column("input", "input_shapes", field("input_shapes", name), 18, is_name=True),
@@ -78,9 +83,8 @@ def _render_section(trace: Trace, section: Section, options: ViewOptions, consol
         for line in _headline.verdict(section.run, section.nodes):
             console.print(Text(line))
     rows = largest_first(found)
-    time = rows["time_us"].where(rows["time_us"] > 0)
     share = rows["time_share"]
-    rows = rows.assign(bar=share / share.max(), rate=1e6 * rows["flops"] / time)
+    rows = rows.assign(bar=share / share.max())
     shown = rows.head(top) if top else rows
     if len(shown):
         console.print(table(named_by(NAMES[options.by], _COLUMNS), shown, console.width))
@@ -90,6 +94,10 @@ def _render_section(trace: Trace, section: Section, options: ViewOptions, consol
     if said:
         console.print(Text(said, style="yellow"))
     console.print(Text(_headline.totals(trace, section.nodes)))
+    for line in (*_headline.memory(section), *_headline.roofs(trace.environment.peaks)):
+        console.print(Text(line))
+    for advice in advise(trace, section.run, section.nodes):
+        console.print(Text(f"- {advice.text}", style="cyan"))
 
 
 def _hidden(rows: pd.DataFrame, shown: int) -> str:

@@ -250,7 +250,8 @@ def viewing(command: Callable[..., None]) -> Callable[..., None]:
     )  # fmt: skip
     outputs = click.option(
         "-o", "--output", "outputs", multiple=True, metavar="FILE",
-        help=f"Write a file, by extension: {FORMATS}. Repeatable.",
+        help=f"Write a file, by extension: {FORMATS}. roofline.png, or a name that ends so, is "
+        "the roofline. Repeatable.",
     )  # fmt: skip
     for option in reversed((BY, DEPTH, TOP, threshold, JSON, CSV, outputs, FORCE)):
         checked = option(checked)

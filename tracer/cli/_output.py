@@ -152,8 +152,8 @@ def parse(output: str, known: Sequence[str]) -> Target:
         return Target(name, None if rest == STDOUT else Path(rest))
     if output == STDOUT:
         return Target("json", None)
-    extension = Path(output).suffix.removeprefix(".")
-    if extension not in known:
+    extension = _extension(Path(output), known)
+    if extension is None:
         raise UsageError(
             f"{output}: the extension names no format",
             f"The formats are {', '.join(known)}; FORMAT:FILE sets one for any name.",
@@ -161,10 +161,23 @@ def parse(output: str, known: Sequence[str]) -> Target:
     return Target(extension, Path(output))
 
 
+def _extension(path: Path, known: Sequence[str]) -> str | None:
+    """The longest format that the name ends with, or that it is: `roofline.png` is one."""
+    if not path.suffix:
+        return None
+    found = [name for name in known if f".{path.name}".endswith(f".{name}")]
+    return max(found, key=len, default=None)
+
+
+def _kind(extension: str) -> str:
+    """What sort of file a format is: `roofline.png` is a `png`."""
+    return extension.rpartition(".")[2]
+
+
 def _check(target: Target, force: bool) -> None:
     import importlib.util
 
-    package, extra = _NEEDS.get(target.format, (None, None))
+    package, extra = _NEEDS.get(_kind(target.format), (None, None))
     if package is not None and importlib.util.find_spec(package) is None:
         raise UsageError(
             f"{target.format} needs {package}",
@@ -172,5 +185,5 @@ def _check(target: Target, force: bool) -> None:
         )
     if target.path is not None:
         check_writable(target.path, force)
-    elif target.format in _BINARY and sys.stdout.isatty():
+    elif _kind(target.format) in _BINARY and sys.stdout.isatty():
         raise UsageError(f"{target.format} is not text", "Redirect it, or name a file with -o.")

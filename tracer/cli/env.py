@@ -2,36 +2,51 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from tracer.cli import _output
+from tracer.executors.onnxruntime.options import MOST_THREADS
 
 if TYPE_CHECKING:
-    from tracer.environment import Environment
+    from tracer.environment import Environment, Peaks
 
 
 @click.command()
+@click.option("--peaks", "measure", is_flag=True, help="Measure what the machine can do (3 s).")
+@click.option(
+    "--threads",
+    type=click.IntRange(0, MOST_THREADS),
+    default=0,
+    help="Of the peaks  [default: all cores]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-def command(as_json: bool) -> None:
+def command(measure: bool, threads: int, as_json: bool) -> None:
     """Show the machine and the versions of packages.
 
-    That is CPU, memory, GPU, operating system, Python, and the packages that results depend on.
+    That is CPU, memory, GPU, operating system, Python, and the packages that results depend on;
+    and what the machine can do at most, where that was measured before.
 
     \b
-    Example:
+    Examples:
       tracer env --json
+      tracer env --peaks --threads 1
     """
+    from dataclasses import replace
+
     import msgspec
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    from tracer import environment
+    from tracer import environment, host
 
-    observed = environment.observe()
+    say = functools.partial(click.echo, err=True)
+    peaks = host.peaks(threads, anew=True, announce=say) if measure else host.known(threads)
+    observed = replace(environment.observe(), peaks=peaks)
     if as_json:
         _output.write_stdout(msgspec.json.format(msgspec.json.encode(observed), indent=1) + b"\n")
         return
@@ -51,3 +66,21 @@ def _rows(observed: Environment) -> Iterator[tuple[str, str]]:
     yield "OS", observed.os
     yield "Python", observed.python
     yield from observed.packages.items()
+    if observed.peaks is None:
+        yield "peaks", "not measured: tracer env --peaks"
+    else:
+        yield from _peaks(observed.peaks)
+
+
+def _peaks(peaks: Peaks) -> Iterator[tuple[str, str]]:
+    threads = f"{peaks.threads} threads" if peaks.threads != 1 else "1 thread"
+    yield "float32 peak", f"{_giga(peaks.float32.rate)} GFLOP/s with {threads} ({peaks.float32.by})"
+    if peaks.int8 is not None:
+        yield "int8 peak", f"{_giga(peaks.int8.rate)} GOP/s ({peaks.int8.by})"
+    yield "memory peak", f"{_giga(peaks.memory.rate)} GB/s ({peaks.memory.by})"
+    if peaks.is_busy:
+        yield "", f"measured while other programs took {1 - peaks.cpu_share:.0%} of the CPU"
+
+
+def _giga(rate: float) -> str:
+    return f"{rate / 1e9:.3g}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ from tracer.executors.onnxruntime.options import OPTIMIZATIONS
 if TYPE_CHECKING:
     from tracer.cli._framework import Framework
     from tracer.cli._output import Output
+    from tracer.environment import Peaks
+
+_CPU = ("cpu", "cpuexecutionprovider")
 
 
 @click.command()
@@ -70,6 +74,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Execution provider: cpu, cuda, tensorrt, … as onnxruntime has it.",
 )
+@click.option(
+    "--roofline/--no-roofline",
+    default=True,
+    show_default=True,
+    help="Compare with this machine's peaks, which are measured the first time (3 s).",
+)
 @_options.convention
 @_framework.options
 @_options.viewing
@@ -85,6 +95,7 @@ def command(
     threads: int,
     optimization: str,
     provider: str,
+    roofline: bool,
     convention: str,
     framework: Framework,
     output: Output,
@@ -106,6 +117,7 @@ def command(
     from tracer.cli import _progress
 
     code = framework.wanted(model)
+    compared = roofline and provider.lower() in _CPU  # peaks are those of the processor
     with _progress.progress() as report:
         if code:
             trace = framework.profile(
@@ -132,6 +144,14 @@ def command(
                 optimization=optimization,
                 provider=provider,
                 convention=convention,
+                peaks=partial(_peaks, threads) if compared else None,
                 progress=report,
             )
     output.emit(trace)
+
+
+def _peaks(threads: int) -> Peaks:
+    """What this machine can do, measured if it never was, which is told."""
+    from tracer import host
+
+    return host.peaks(threads, announce=lambda text: click.echo(text, err=True))

@@ -49,11 +49,16 @@ class _Args(msgspec.Struct):
     node_index: str = ""
     input_type_shape: list[dict[str, list[int]]] = []
     output_type_shape: list[dict[str, list[int]]] = []
+    mem_bytes_in_use: str = ""
+    mem_in_use_peak: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """One kernel as the profile tells it, at its first call, `first_us` after the start."""
+    """One kernel as the profile tells it, at its first call, `first_us` after the start.
+
+    Memory is meaningful then alone: later runs find what the first one left in the arena.
+    """
 
     name: str
     first_us: int
@@ -61,6 +66,8 @@ class Label:
     provider: str
     input_types: tuple[TensorType, ...]
     output_types: tuple[TensorType, ...]
+    arena_bytes: int | None
+    arena_peak_bytes: int | None
 
 
 def _frames() -> dict[str, int]:
@@ -116,6 +123,8 @@ class Labels:
                 provider=args.provider,
                 input_types=_types(args.input_type_shape),
                 output_types=_types(args.output_type_shape),
+                arena_bytes=_bytes(args.mem_bytes_in_use),
+                arena_peak_bytes=_bytes(args.mem_in_use_peak),
             )
         )
         return EXECUTE + len(self.seen)
@@ -188,6 +197,10 @@ def _types(shapes: list[dict[str, list[int]]]) -> tuple[TensorType, ...]:
         for entry in shapes
         for dtype, shape in entry.items()
     )
+
+
+def _bytes(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
 
 
 def _common(

@@ -83,6 +83,8 @@ def _kernel(model: Model, label: Label, node: Node | None, calls: float) -> Kern
         input_types=label.input_types,
         output_types=label.output_types,
         calls=calls,
+        arena_bytes=label.arena_bytes,
+        arena_peak_bytes=label.arena_peak_bytes,
     )
 
 

@@ -1,0 +1,47 @@
+"""Kernels the runtime inserted to change the layout of tensors between others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analyzers.advice._evidence import Advice, Evidence, keys
+from analyzers.views._format import printable
+
+if TYPE_CHECKING:
+    from tracer.trace import Kernel
+
+_REORDERS = ("ReorderInput", "ReorderOutput")
+_SHARE = 0.02
+
+
+def rule(evidence: Evidence) -> Advice | None:
+    """Reorders between the plain layout and the blocked one take time that can be told."""
+    rows = evidence.rows[evidence.rows["op_type"].isin(_REORDERS)]
+    share = float(rows["time_share"].sum())
+    if share < _SHARE:
+        return None
+    time = float(rows["time_us"].sum())
+    kernels = {kernel.name: kernel for kernel in evidence.run.kernels}
+    largest = kernels.get(str(rows.iloc[0]["kernels"]))
+    where = _between(evidence, largest) if largest else ""
+    text = (
+        f"layout: {len(rows):,} reorders take {share:.1%} of the time ({time:.3g} µs), for some "
+        f"operators have no kernel for the blocked layout of the convolutions around them{where}"
+    )
+    return Advice("layout_reorders", text, share, keys(rows), {"time_us": time})
+
+
+def _between(evidence: Evidence, reorder: Kernel) -> str:
+    """Which kernel hands the tensor of a reorder to which."""
+    kernels = [k for k in evidence.run.kernels if k.scope == reorder.scope]
+    before = [k for k in kernels if set(k.outputs) & set(reorder.inputs)]
+    after = [k for k in kernels if set(k.inputs) & set(reorder.outputs)]
+    if not before and not after:
+        return ""
+    source = _told(before[0]) if before else "the input"
+    target = _told(after[0]) if after else "the output"
+    return f"; the longest is between {source} and {target}"
+
+
+def _told(kernel: Kernel) -> str:
+    return printable(f"{kernel.name} ({kernel.op_type})")

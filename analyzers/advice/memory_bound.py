@@ -1,0 +1,26 @@
+"""Kernels that main memory holds back: they come near its bandwidth, and compute little."""
+
+from __future__ import annotations
+
+from analyzers.advice._evidence import Advice, Evidence, keys, mean, named
+from analyzers.roofline import MEMORY
+
+_NEAR, _SHARE = 0.5, 0.05
+
+
+def rule(evidence: Evidence) -> Advice | None:
+    """At half of the memory roof or more; beyond it the data were in a cache."""
+    rows = evidence.sure
+    rows = rows[(rows["bound"] == MEMORY) & rows["roof_fraction"].between(_NEAR, 1)]
+    share = float(rows["time_share"].sum())
+    if evidence.peaks is None or share < _SHARE:
+        return None
+    rate, peak = mean(rows, "gbytes_per_s"), evidence.peaks.memory.rate / 1e9
+    intensity = mean(rows, "gflops_per_s") / rate
+    text = (
+        f"memory-bound: {named(rows)} take {share:.0%} of the time and move {rate:.3g} of the "
+        f"{peak:.3g} GB/s that there are, at {intensity:.2g} flop/B: only fewer bytes make them "
+        "faster, by fusing them with a neighbour or by smaller types"
+    )
+    figures = {"gbytes_per_s": rate, "peak_gbytes_per_s": peak, "intensity": intensity}
+    return Advice("memory_bound", text, share, keys(rows), figures)

@@ -1,0 +1,68 @@
+"""Activations that run by themselves right after the operator they could have been part of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from analyzers.advice._evidence import Advice, Evidence, keys, named
+
+if TYPE_CHECKING:
+    from tracer.trace import Kernel
+
+_FUSED_INTO_CONV = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid"})
+_FUSED_INTO_GEMM = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu"})
+_FUSIBLE = {"Conv": _FUSED_INTO_CONV, "Gemm": _FUSED_INTO_GEMM}
+"""What onnxruntime merges from `extended` on (conv_activation_fusion.cc, gemm_activation_fusion.cc
+under onnxruntime/core/optimizer)."""
+_ACTIVATIONS = _FUSED_INTO_CONV | _FUSED_INTO_GEMM
+_FOLDED = "BatchNormalization"
+"""A Conv takes it in, whatever follows."""
+_CARRIED = "activation"
+"""The attribute of a kernel that has one already."""
+_FUSING = ("extended", "all")
+_SHARE = 0.02
+
+
+def rule(evidence: Evidence) -> Advice | None:
+    """The only reader of a Conv's or Gemm's result is an activation with a kernel of its own."""
+    import pandas as pd
+
+    alone = [kernel for kernel, _ in _pairs(evidence)]
+    rows = pd.concat([evidence.rows.head(0), *(evidence.row_of(kernel) for kernel in alone)])
+    rows = rows.drop_duplicates("node").sort_values("time_us", ascending=False)
+    share = float(rows["time_share"].sum())
+    if share < _SHARE:
+        return None
+    moved = float((rows["gbytes_per_s"] * rows["time_us"]).sum()) * 1e3
+    pair = Counter(operators for _, operators in _pairs(evidence)).most_common(1)[0][0]
+    remedy = (
+        f"onnxruntime did not fuse {pair} here"
+        if evidence.optimization in _FUSING
+        else f"--optimization all fuses {pair}, unless what is between is a result, too"
+    )
+    text = (
+        f"unfused activations: {named(rows)} take {share:.1%} of the time as kernels of their own "
+        f"and move {moved / 1e6:.3g} MB that a fused kernel need not move: {remedy}"
+    )
+    return Advice("unfused_activation", text, share, keys(rows), {"bytes": moved, "pair": pair})
+
+
+def _pairs(evidence: Evidence) -> Iterator[tuple[Kernel, str]]:
+    """Each such activation, with the operators that it would be one kernel with."""
+    kernels = evidence.run.kernels
+    makers = {(k.scope, name): k for k in kernels for name in k.outputs}
+    readers = Counter((k.scope, name) for k in kernels for name in set(k.inputs))
+    for kernel in kernels:
+        if kernel.op_type not in _ACTIVATIONS:
+            continue
+        chain = [kernel]
+        while chain[-1] is kernel or chain[-1].op_type == _FOLDED:
+            source = (kernel.scope, chain[-1].inputs[0] if chain[-1].inputs else "")
+            if source not in makers or readers[source] != 1:
+                break
+            chain.append(makers[source])
+        maker = chain[-1]
+        if kernel.op_type in _FUSIBLE.get(maker.op_type, ()) and _CARRIED not in maker.attributes:
+            yield kernel, " + ".join(each.op_type for each in reversed(chain))

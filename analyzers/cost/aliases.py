@@ -1,0 +1,58 @@
+"""Tensors that are another tensor seen differently: what a view makes has no bytes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analyzers.cost import registry
+from analyzers.cost.count import UnknownWorkError
+from analyzers.cost.operation import Address, Facts, Operation
+
+if TYPE_CHECKING:
+    from analyzers.dataflow import Dataflow
+    from tracer.model import Model
+
+
+@dataclass(frozen=True)
+class Aliases:
+    """`viewed` gives the tensor whose bytes a view shows, `all` every name of the same bytes."""
+
+    viewed: Mapping[Address, Address]
+    all: Mapping[Address, tuple[Address, ...]]
+
+    def root(self, tensor: Address) -> Address:
+        """The tensor that has the bytes."""
+        return self.viewed.get(tensor, tensor)
+
+    def names(self, tensor: Address) -> tuple[Address, ...]:
+        """All tensors with the bytes of this one, itself among them."""
+        root = self.root(tensor)
+        return self.all.get(root, (root,))
+
+
+def aliases(model: Model, facts: Facts, flow: Dataflow) -> Aliases:
+    """The views of a model: operators that by their counting rule move nothing."""
+    viewed: dict[Address, Address] = {}
+    for node in model.nodes:
+        if _is_view(Operation(node, facts)):
+            source = flow.address(node.inputs[0], node.scope)
+            viewed[node.scope.path, node.outputs[0]] = viewed.get(source, source)
+    names: dict[Address, list[Address]] = {}
+    for tensor, root in viewed.items():
+        names.setdefault(root, [root]).append(tensor)
+    return Aliases(viewed, {root: tuple(found) for root, found in names.items()})
+
+
+def _is_view(op: Operation) -> bool:
+    """Whether its output is its first input; control flow and sequences move nothing either."""
+    rule = registry.find(op.node.domain, op.op_type)
+    if rule is None or not op.has(0) or not op.outputs():
+        return False
+    try:
+        moves_nothing = rule.traffic(op) == (0, 0)
+        size = op.output().nbytes
+        return moves_nothing and size is not None and size == op.input(0).nbytes
+    except (UnknownWorkError, ValueError, IndexError):  # ranks or attributes no operator allows
+        return False

@@ -1,0 +1,76 @@
+"""Who makes a tensor and who reads it, across the bodies of control flow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tracer.model import Model, Node, Scope
+
+Address = tuple[str, str]
+"""A tensor: the path of the graph that defines it, and its name."""
+
+
+@dataclass(frozen=True)
+class Dataflow:
+    """The tensors of a model.
+
+    `names` are those that each graph defines, by its path; `readers` the nodes that read a
+    tensor; `results` what is handed out of a graph, the main one or a body.
+    """
+
+    names: Mapping[str, frozenset[str]]
+    makers: Mapping[Address, Node]
+    readers: Mapping[Address, tuple[Node, ...]]
+    results: frozenset[Address]
+
+    def address(self, name: str, scope: Scope) -> Address:
+        """The tensor that `name` means in `scope`: names resolve from the inside out."""
+        return _address(self.names, name, scope)
+
+    def read(self, node: Node) -> Iterator[Address]:
+        """Every tensor that `node` reads, each once; what its bodies read is theirs."""
+        return (self.address(name, node.scope) for name in dict.fromkeys(node.inputs) if name)
+
+    def made(self, node: Node) -> Iterator[Address]:
+        """Every tensor that `node` makes."""
+        return ((node.scope.path, name) for name in node.outputs if name)
+
+
+def of(model: Model) -> Dataflow:
+    """Index the tensors of `model`."""
+    makers = {(n.scope.path, name): n for n in model.nodes for name in n.outputs if name}
+    names = {scope.path: _defined(scope) for scope in model.scopes}
+    for path, name in makers:
+        names[path].add(name)
+    frozen = {path: frozenset(found) for path, found in names.items()}
+    readers: dict[Address, list[Node]] = {}
+    for node in model.nodes:
+        for name in dict.fromkeys(node.inputs):
+            if name:
+                readers.setdefault(_address(frozen, name, node.scope), []).append(node)
+    results = (
+        _address(frozen, value.name, scope)
+        for scope in model.scopes
+        for value in scope.graph.output
+    )
+    return Dataflow(
+        frozen, makers, {at: tuple(nodes) for at, nodes in readers.items()}, frozenset(results)
+    )
+
+
+def _defined(scope: Scope) -> set[str]:
+    """Inputs and weights of a graph."""
+    graph = scope.graph
+    names = {value.name for value in graph.input}
+    names |= {weight.name for weight in graph.initializer}
+    return names | {weight.values.name for weight in graph.sparse_initializer}
+
+
+def _address(names: Mapping[str, frozenset[str]], name: str, scope: Scope) -> Address:
+    for outer in scope.outward():
+        if name in names.get(outer.path, ()):
+            return outer.path, name
+    return scope.path, name

@@ -1,0 +1,147 @@
+"""Bytes that are alive while a node runs, by liveness analysis of the graph as it was given.
+
+A tensor lives from the node that makes it, an input of the model from the start, to the last node
+that reads it; results live to the end. Nothing is computed in place: inputs and outputs of a node
+are alive together. A view has no bytes of its own. Weights and constants are not counted: they are
+there all the time, and `param_bytes` tells them; so is what is made of them alone. Nodes run in
+the order they ran in, or in that of the file.
+
+A body runs beside all that is alive around its node, but for what that node makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analyzers import dataflow
+from analyzers.cost import parameters, traffic
+from analyzers.cost.aliases import Aliases, aliases
+from analyzers.cost.operation import Address, Facts, Operation, facts_of
+from analyzers.schedule import ordered, readers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analyzers.cost.traffic import Bytes
+    from analyzers.dataflow import Dataflow
+    from tracer.model import Model, Node, Scope
+    from tracer.shapes import Types
+    from tracer.trace import Run
+
+COLUMNS = ("output_bytes", "peak_bytes", "arena_bytes")
+
+
+def memory(model: Model, types: Types, groups: Sequence[tuple[str, ...]] = ()) -> pd.DataFrame:
+    """`output_bytes` and `peak_bytes` of every node by its key, Int64.
+
+    The former are those of its outputs, the latter all that are alive while it runs, in one of its
+    executions. Missing where the size of a tensor that counts is not known. `groups` are the nodes
+    of the kernels of a run in the order these ran.
+    """
+    import pandas as pd
+
+    facts = facts_of(model, types)
+    flow = dataflow.of(model)
+    weights = parameters.constants(model, facts)
+    ran = {key: place for place, key in enumerate(dict.fromkeys(k for g in groups for k in g))}
+    graph = _Graph(model, facts, flow, aliases(model, facts, flow), weights, ran)
+    around: dict[str, Bytes] = {"": 0}
+    live: dict[str, Bytes] = {}
+    for scope in model.scopes:  # a body after the one around it
+        if scope.owner is not None:
+            around[scope.path] = graph.beside_body(scope.owner, live[scope.owner.key])
+        for key, size in graph.live(scope).items():
+            live[key] = _plus(around[scope.path], size)
+    outputs = [traffic.total(Operation(node, facts).outputs()) for node in model.nodes]
+    keys = [node.key for node in model.nodes]
+    return pd.DataFrame(
+        {
+            "output_bytes": pd.array(outputs, dtype="Int64"),
+            "peak_bytes": pd.array([live[key] for key in keys], dtype="Int64"),
+        },
+        index=keys,
+    )
+
+
+def arena(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
+    """`arena_bytes` by the first node of each kernel: what the runtime's arena had in use then.
+
+    Of a node with several kernels it is the most. Empty where the runtime did not tell.
+    """
+    import pandas as pd
+
+    found: dict[str, int] = {}
+    for kernel, group in zip(run.kernels, groups, strict=True):
+        if group and kernel.arena_bytes is not None:
+            found[group[0]] = max(found.get(group[0], 0), kernel.arena_bytes)
+    return pd.DataFrame({"arena_bytes": pd.Series(found, dtype="Int64")})
+
+
+@dataclass(frozen=True)
+class _Span:
+    """From the first to the last node, by position in its graph, that a tensor is alive at."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class _Graph:
+    model: Model
+    facts: Facts
+    flow: Dataflow
+    aliases: Aliases
+    weights: frozenset[Address]
+    ran: Mapping[str, int]
+
+    def live(self, scope: Scope) -> dict[str, Bytes]:
+        """Bytes of the tensors of one graph that are alive at each of its nodes, by key."""
+        inside = (node for node in self.model.nodes if node.scope.path == scope.path)
+        nodes = ordered(inside, self.flow, self.ran)
+        change, unknown = [0] * (len(nodes) + 1), [0] * (len(nodes) + 1)
+        for (_, name), span in self._spans(scope, nodes).items():
+            size = self.facts.operand(name, scope).nbytes
+            which, amount = (unknown, 1) if size is None else (change, size)
+            which[span.first] += amount
+            which[span.last + 1] -= amount
+        found: dict[str, Bytes] = {}
+        total = missing = 0
+        for node, delta, gap in zip(nodes, change, unknown, strict=False):
+            total, missing = total + delta, missing + gap
+            found[node.key] = None if missing else total
+        return found
+
+    def beside_body(self, owner: Node, live: Bytes) -> Bytes:
+        """What is alive around a node while its body runs: its outputs are not there yet."""
+        made = [self.facts.operand(name, owner.scope).nbytes for _, name in self.flow.made(owner)]
+        for size in made:
+            live = None if live is None or size is None else live - size
+        return live
+
+    def _spans(self, scope: Scope, nodes: Sequence[Node]) -> dict[Address, _Span]:
+        """When each tensor of a graph that has bytes of its own is alive."""
+        if not nodes:
+            return {}
+        position = {node.key: place for place, node in enumerate(nodes)}
+        born = {(scope.path, value.name): 0 for value in scope.graph.input}
+        for place, node in enumerate(nodes):
+            born.update((tensor, place) for tensor in self.flow.made(node))
+        return {
+            tensor: _Span(place, max(place, self._last(tensor, position)))
+            for tensor, place in born.items()
+            if tensor not in self.weights and self.aliases.root(tensor) == tensor
+        }
+
+    def _last(self, tensor: Address, position: Mapping[str, int]) -> int:
+        """The last place of the graph with these positions where these bytes are needed, or -1."""
+        names = self.aliases.names(tensor)
+        if not self.flow.results.isdisjoint(names):
+            return len(position) - 1
+        found = (key for name in names for key in readers(name, self.flow, position))
+        return max((position[key] for key in found), default=-1)
+
+
+def _plus(first: Bytes, second: Bytes) -> Bytes:
+    return None if first is None or second is None else first + second

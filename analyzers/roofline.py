@@ -1,0 +1,176 @@
+"""How near every kernel comes to what the machine can do: rates, share of the roof, its bound.
+
+S. Williams, A. Waterman, D. Patterson, "Roofline: An Insightful Visual Performance Model for
+Multicore Architectures", CACM 52(4), 2009. A kernel cannot take less time than its operations at
+the peak rate of arithmetic, nor than its bytes at the bandwidth of main memory; the longer of the
+two is its roof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analyzers.timing import RUNTIME
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pandas as pd
+
+    from tracer.environment import Peaks
+    from tracer.trace import Kernel, Run
+
+    FloatArray = npt.NDArray[np.float64]
+
+RATES = ("gflops_per_s", "gbytes_per_s", "roof_fraction")
+COLUMNS = (*RATES, "bound")
+COMPUTE, MEMORY = "compute", "memory"
+INT8 = "int8"
+
+_INTEGER_KERNELS = frozenset(
+    {"ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QGemm",
+     "QAttention", "DynamicQuantizeLSTM"}
+)  # fmt: skip
+_INTEGER_PREFIX = "QLinear"
+_FLOATS = ("float32", "float16", "bfloat16", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row with a time: the nodes that it is the time of, µs, and the type they compute in."""
+
+    key: str
+    nodes: tuple[str, ...]
+    time_us: float
+    arithmetic: str
+
+
+def rows(times: pd.DataFrame, run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[Row, ...]:
+    """What is timed in `times`, the table of `analyzers.timing`; nodes of one kernel are together.
+
+    `groups` are the nodes of each kernel of `run`. The runtime's own kernels do none of the
+    model's work and are left out.
+    """
+    nodes: dict[str, dict[str, None]] = {}
+    kinds: dict[str, dict[str, None]] = {}
+    for kernel, group in zip(run.kernels, groups, strict=True):
+        if group:
+            label = str(times.at[group[0], "kernels"])
+            nodes.setdefault(label, {}).update(dict.fromkeys(group))
+            kinds.setdefault(label, {})[arithmetic(kernel)] = None
+    timed = times[times["time_us"].notna()].groupby("kernels", sort=False)["time_us"]
+    total, first = timed.sum(), timed.apply(lambda column: column.index[0])
+    return tuple(
+        Row(str(first[label]), tuple(found), float(total[label]), _one_of(kinds[label]))
+        for label, found in nodes.items()
+        if label in total.index and not str(first[label]).startswith(f"{RUNTIME}:")
+    )
+
+
+def arithmetic(kernel: Kernel) -> str:
+    """The type a kernel computes in: `int8`, or its first floating-point type."""
+    if kernel.op_type in _INTEGER_KERNELS or kernel.op_type.startswith(_INTEGER_PREFIX):
+        return INT8
+    return next((t.dtype for t in kernel.input_types if t.dtype in _FLOATS), _FLOATS[0])
+
+
+def _one_of(kinds: Mapping[str, None]) -> str:
+    return INT8 if INT8 in kinds else next(iter(kinds))
+
+
+def roofline(
+    timed: Sequence[Row],
+    flops: pd.Series[int],
+    moved: Mapping[tuple[str, ...], int | None],
+    peaks: Peaks | None,
+) -> pd.DataFrame:
+    """`COLUMNS` by the key of the rows: flop/s and bytes/s in units of 10⁹, and the roof.
+
+    `flops` are per run by node, `moved` the bytes per run of each row's nodes. What is not known
+    is missing: a rate where the time is 0, the roof without `peaks`, for a type that was not
+    measured, and for a row that does nothing. `roof_fraction` is the least time ÷ the time; above
+    1 the data came from a cache, which is faster than the memory that was measured.
+    """
+    import numpy as np
+    import pandas as pd
+
+    time = _floats([row.time_us if row.time_us > 0 else None for row in timed])
+    work = _floats([_total(flops, row.nodes) for row in timed])
+    size = _floats([moved[row.nodes] for row in timed])
+    table = pd.DataFrame(index=[row.key for row in timed])
+    table["gflops_per_s"] = work / time / 1e3
+    table["gbytes_per_s"] = size / time / 1e3
+    if peaks is None:
+        return table.reindex(columns=list(COLUMNS))
+    known = _rates(peaks)
+    peak = _floats([known.get(row.arithmetic) for row in timed])
+    computing = np.where(work == 0, 0.0, 1e6 * work / peak)
+    moving = 1e6 * size / peaks.memory.rate
+    least = np.maximum(computing, moving)  # NaN where one of them is not known
+    works = least > 0
+    table["roof_fraction"] = np.where(works, least / time, np.nan)
+    longer = pd.Series(np.where(computing >= moving, COMPUTE, MEMORY), table.index)
+    table["bound"] = longer.where(works)
+    return table
+
+
+def _rates(peaks: Peaks) -> Mapping[str, float]:
+    """Peak operations a second by the type computed in."""
+    known = {"float32": peaks.float32.rate}
+    return known if peaks.int8 is None else {**known, INT8: peaks.int8.rate}
+
+
+def _total(flops: pd.Series[int], nodes: Sequence[str]) -> float | None:
+    found = flops.reindex(list(nodes))
+    return None if found.isna().any() else float(found.sum())
+
+
+def _floats(values: Sequence[float | None]) -> FloatArray:
+    import numpy as np
+
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
+def averaged(rows: pd.DataFrame, key: str) -> pd.DataFrame:
+    """`COLUMNS` of rows folded by `key`: means over the time, and the bound of most of it.
+
+    A mean is over the rows of which the figure is known.
+    """
+    import pandas as pd
+
+    found = pd.DataFrame(index=pd.Index(rows[key].unique(), name=key))
+    for column in RATES:
+        weight = rows["time_us"].where(rows[column].notna())
+        weighed = (rows[column] * weight).groupby(rows[key]).sum(min_count=1)
+        found[column] = weighed / weight.groupby(rows[key]).sum(min_count=1)
+    by_bound = rows.groupby([key, "bound"])["time_us"].sum().sort_values(ascending=False)
+    found["bound"] = by_bound.reset_index().drop_duplicates(key).set_index(key)["bound"]
+    return found
+
+
+def notes(table: pd.DataFrame, peaks: Peaks | None) -> tuple[str, ...]:
+    """What to know before trusting the roof of a node table."""
+    if peaks is None:
+        return ()
+    found = []
+    if peaks.is_busy:
+        found.append(
+            f"the machine's peaks were measured while other programs took {1 - peaks.cpu_share:.0%}"
+            " of the CPU, and may be too low: measure again with tracer env --peaks"
+        )
+    above = table[table["roof_fraction"] > 1]
+    for bound, why in _ABOVE.items():
+        rows = above[above["bound"] == bound]
+        if len(rows):
+            most = rows["roof_fraction"].max()
+            found.append(f"{len(rows):,} rows are above the {bound} roof, up to {most:.1f}x: {why}")
+    return tuple(found)
+
+
+_ABOVE = {
+    MEMORY: "their data stay in a cache, which is faster than main memory",
+    COMPUTE: "they do less than their definition counts (as Winograd's algorithm or folding), or "
+    "the peak was measured too low (tracer env --peaks measures again)",
+}

@@ -1,0 +1,1 @@
+"""The roofline: formats called `roofline.png` and `roofline.svg`, as any file may end."""

@@ -1,0 +1,17 @@
+"""`roofline.png`: how near the kernels come to the roofs (needs the `plots` extra)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analyzers.views import _drawing
+from analyzers.views.roofline import _chart
+
+if TYPE_CHECKING:
+    from analyzers.views import ViewOptions
+    from tracer.trace import Trace
+
+
+def render(trace: Trace, options: ViewOptions) -> bytes:
+    """Raises UsageError where nothing was timed, and where matplotlib is not installed."""
+    return _drawing.saved(_chart.figure(trace, options), "png")

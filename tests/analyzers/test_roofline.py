@@ -1,0 +1,195 @@
+"""Rates and roofs: the published formula, and kernels of several nodes counted as one."""
+
+import numpy as np
+import onnx.numpy_helper
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tracer
+from analyzers import roofline
+from analyzers.cost import cost, fused
+from analyzers.grouping import by_node, grouped
+from analyzers.roofline import Row
+from tests.graphs import DATA_DEPENDENT, parse, residual
+from tracer import loading, shapes
+from tracer.environment import Peak, Peaks
+
+PEAKS = Peaks(1, Peak(100e9, "matmul"), Peak(20e9, "triad"), Peak(300e9, "int8 matmul"))
+
+
+def of(time_us, flops, size, arithmetic="float32", peaks=PEAKS):
+    """The row of one kernel."""
+    rows = [Row("n", ("n",), time_us, arithmetic)]
+    work = pd.Series({"n": flops}, dtype="Int64")
+    return roofline.roofline(rows, work, {("n",): size}, peaks).loc["n"]
+
+
+@given(
+    time=st.floats(0.1, 1e6),
+    flops=st.integers(1, 10**12),
+    size=st.integers(1, 10**12),
+    peak=st.floats(1e9, 1e13),
+    memory=st.floats(1e9, 1e12),
+)
+def test_the_share_is_that_of_the_attainable_rate_of_williams(time, flops, size, peak, memory):
+    peaks = Peaks(1, Peak(peak, ""), Peak(memory, ""))
+    found = of(time, flops, size, peaks=peaks)
+    attainable = min(peak, flops / size * memory)
+    assert found["gflops_per_s"] * 1e9 == pytest.approx(flops / (time * 1e-6))
+    assert found["gbytes_per_s"] * 1e9 == pytest.approx(size / (time * 1e-6))
+    assert found["roof_fraction"] == pytest.approx(flops / (time * 1e-6) / attainable)
+    if flops / size != pytest.approx(peak / memory):
+        assert found["bound"] == ("compute" if flops / size > peak / memory else "memory")
+
+
+def test_a_copy_is_as_fast_as_memory_allows():
+    found = of(10.0, 0, 100_000)
+    assert found["gflops_per_s"] == 0
+    assert (found["bound"], found["roof_fraction"]) == ("memory", pytest.approx(0.5))
+
+
+def test_integers_are_compared_with_the_peak_of_integers():
+    flops = 1_000_000
+    assert of(10.0, flops, 8)["roof_fraction"] == pytest.approx(1.0)
+    assert of(10.0, flops, 8, "int8")["roof_fraction"] == pytest.approx(1 / 3)
+    without = Peaks(1, PEAKS.float32, PEAKS.memory)
+    assert np.isnan(of(10.0, flops, 8, "int8", without)["roof_fraction"])
+    assert np.isnan(of(10.0, flops, 8, "float64")["roof_fraction"])
+
+
+@pytest.mark.parametrize(
+    ("time", "flops", "size"), [(0.0, 10, 10), (10.0, None, 10), (10.0, 10, None), (10.0, 0, 0)]
+)
+def test_what_is_not_known_has_no_roof(time, flops, size):
+    found = of(time, flops, size)
+    assert np.isnan(found["roof_fraction"])
+    assert pd.isna(found["bound"]) or time == 0  # the work alone tells what bounds it
+
+
+def test_without_peaks_there_are_rates_alone():
+    found = of(10.0, 1000, 1000, peaks=None)
+    assert found["gflops_per_s"] == pytest.approx(0.1)
+    assert pd.isna(found["roof_fraction"])
+
+
+CHAIN = """
+<ir_version: 8, opset_import: ["": 17]>
+chain (float[1,16,8,8] x) => (float[1,16,8,8] r, float[1,1024] flat, float[1,1024] e) {
+  c = Conv <kernel_shape = [1,1]> (x, w)
+  r = Relu (c)
+  s = Sigmoid (r)
+  m = Mul (s, s)
+  flat = Flatten (m)
+  e = Exp (flat)
+}
+"""
+
+
+def chain():
+    proto = parse(CHAIN)
+    weight = np.ones((16, 16, 1, 1), np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    return loading.from_proto(proto)
+
+
+FEATURES, WEIGHTS = 4 * 16 * 8 * 8, 4 * 16 * 16
+
+
+@pytest.mark.parametrize(
+    ("group", "tensors"),
+    [
+        ((0,), FEATURES + WEIGHTS + FEATURES),
+        ((0, 1), FEATURES + WEIGHTS + FEATURES),  # c stays inside
+        ((0, 1, 2), FEATURES + WEIGHTS + 2 * FEATURES),  # r is a result: it is written
+        ((1, 2), 3 * FEATURES),
+        ((2, 3), FEATURES + FEATURES),  # s is read twice, and stays inside
+        ((2, 3, 4), FEATURES + FEATURES),  # a view of what leaves
+        ((4,), 0),
+        ((4, 5), FEATURES + FEATURES),  # what a view shows is read by who uses it
+    ],
+)
+def test_what_a_group_hands_to_itself_is_not_moved(group, tensors):
+    model = chain()
+    keys = tuple(model.nodes[i].key for i in group)
+    types = shapes.infer(model, {"x": (1, 16, 8, 8)})
+    assert fused.traffic(model, types, [keys]) == {keys: tensors}
+
+
+def test_a_single_node_moves_what_is_counted_for_it():
+    model = loading.from_proto(residual())
+    types = shapes.infer(model, {"x": (2, 3, 16, 16)})
+    counted = cost(model, types).table
+    single = [(node.key,) for node in model.nodes]
+    found = fused.traffic(model, types, single)
+    moved = (counted["bytes_read"] + counted["bytes_written"]).to_dict()
+    assert {keys[0]: size for keys, size in found.items()} == moved
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return tracer.profile(residual(), runs=20, threads=1, peaks=lambda: PEAKS)
+
+
+def test_every_kernel_that_took_time_has_a_rate_and_all_the_work_is_told_once(trace):
+    rows = by_node(trace.nodes)
+    own = rows[rows["index"].notna()]
+    timed = own[own["time_us"] > 0]
+    assert timed["gflops_per_s"].notna().all()
+    work = (timed["gflops_per_s"] * timed["time_us"]).sum() * 1e3
+    assert work == pytest.approx(timed["flops"].sum())
+
+
+def test_a_fused_kernel_is_one_row(trace):
+    nodes = trace.nodes.set_index("node")
+    first = nodes[nodes["op_type"] == "Conv"].iloc[1]
+    others = nodes[(nodes["kernels"] == first["kernels"]) & nodes["time_us"].isna()]
+    assert {"Add", "Relu"} <= set(others["op_type"])
+    assert others["gflops_per_s"].isna().all()
+    # it reads r1, which is added as well, and its weights, and writes r2: the sum stays inside
+    features, weights = 4 * 16 * 16 * 16, first["param_bytes"]
+    moved = first["gbytes_per_s"] * first["time_us"] * 1e3
+    assert moved == pytest.approx(2 * features + weights)
+
+
+def test_folded_rows_have_the_rates_of_their_sums(trace):
+    nodes = trace.nodes.assign(time_us=trace.nodes["time_us"].mask(lambda t: t == 0))
+    folded = grouped(nodes, "op").set_index("op_type")
+    known = by_node(nodes)
+    known = known[known["gflops_per_s"].notna()].groupby("op_type")[["flops", "time_us"]].sum()
+    for op, row in known.iterrows():
+        rate = row["flops"] / row["time_us"] / 1e3
+        assert folded.loc[op, "gflops_per_s"] == pytest.approx(rate)
+
+
+def test_the_bound_of_a_group_is_that_of_most_of_its_time():
+    rows = pd.DataFrame(
+        {
+            "module": ["a", "a", "a", "b"],
+            "time_us": [3.0, 4.0, 5.0, 1.0],
+            "gflops_per_s": [1.0, 2.0, np.nan, np.nan],
+            "gbytes_per_s": [1.0, 1.0, 1.0, np.nan],
+            "roof_fraction": [0.5, 1.0, 0.1, np.nan],
+            "bound": ["memory", "compute", "memory", None],
+        }
+    )
+    found = roofline.averaged(rows, "module")
+    assert found.loc["a", "bound"] == "memory"
+    assert found.loc["a", "gflops_per_s"] == pytest.approx((3 * 1 + 4 * 2) / 7)
+    assert found.loc["a", "roof_fraction"] == pytest.approx((1.5 + 4 + 0.5) / 12)
+    assert found.loc["b"].isna().all()
+
+
+def test_shares_above_one_are_told_and_not_cut():
+    table = pd.DataFrame({"roof_fraction": [1.5, 3.0, 0.5], "bound": ["memory", "memory", None]})
+    (note,) = roofline.notes(table, PEAKS)
+    assert note.startswith("2 rows are above the memory roof, up to 3.0x")
+    assert "cache" in note
+    assert of(1.0, 1, 100_000)["roof_fraction"] > 1
+
+
+def test_sizes_that_depend_on_data_come_from_the_run():
+    found = tracer.profile(parse(DATA_DEPENDENT), runs=5, threads=1, peaks=lambda: PEAKS)
+    rows = found.nodes[found.nodes["time_us"] > 0]
+    assert rows["gbytes_per_s"].notna().all()

@@ -1,0 +1,115 @@
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tracer
+from analyzers.views import ViewOptions, formats, renderer
+from tests.analyzers.views.conftest import HOSTILE
+from tests.graphs import integers, residual
+from tracer.environment import Peak, Peaks
+from tracer.errors import UsageError
+
+pytest.importorskip("matplotlib")
+
+PEAKS = Peaks(1, Peak(100e9, "matmul"), Peak(20e9, "triad"), Peak(250e9, "int8 matmul"))
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """Every kernel took some time, so that all of them are points."""
+    trace = tracer.profile(residual(), batch=[1, 4], runs=5, threads=1, peaks=lambda: PEAKS)
+    return replace(trace, nodes=timed(trace.nodes))
+
+
+def timed(nodes):
+    known = nodes["time_us"].notna()
+    rate = nodes["flops"].astype(float).where(known) / 10 / 1e3
+    return nodes.assign(
+        time_us=nodes["time_us"].mask(known, 10.0),
+        time_share=nodes["time_share"].mask(known, 0.2),
+        gflops_per_s=rate,
+        gbytes_per_s=(rate / nodes["intensity"].astype(float)).where(rate > 0),
+    )
+
+
+def drawn(trace, **options):
+    from analyzers.views.roofline import _chart
+
+    return _chart.figure(trace, ViewOptions(**options))
+
+
+def test_it_is_a_format_with_an_extension_of_two_parts(measured):
+    assert {"roofline.png", "roofline.svg", "png"} <= set(formats())
+    assert renderer("roofline.png")(measured, ViewOptions())[:8] == b"\x89PNG\r\n\x1a\n"
+    first, second = (renderer("roofline.svg")(measured, ViewOptions()) for _ in range(2))
+    assert first == second
+    assert first != renderer("svg")(measured, ViewOptions())
+
+
+def test_a_panel_for_each_run_with_both_roofs_at_what_was_measured(measured):
+    made = drawn(measured)
+    assert len(made.axes) == 2
+    for axes in made.axes:
+        assert axes.get_xscale() == axes.get_yscale() == "log"
+        texts = [text.get_text() for text in axes.texts]
+        assert "memory 20 GB/s" in texts
+        assert "float32 100 GFLOP/s" in texts
+        slope, ceiling = (line.get_xydata() for line in axes.lines)
+        np.testing.assert_allclose(slope[:, 1] / slope[:, 0], 20)
+        np.testing.assert_allclose(ceiling[:, 1], 100)
+        np.testing.assert_allclose(slope[-1], ceiling[0])  # they meet at the ridge
+        np.testing.assert_allclose(slope[-1][0], 5)
+
+
+def test_points_are_kernels_at_their_intensity_and_rate(measured):
+    nodes = measured.nodes[measured.nodes["batch"] == 1]
+    expected = {
+        (round(float(row["gflops_per_s"] / row["gbytes_per_s"]), 6), round(row["gflops_per_s"], 6))
+        for _, row in nodes.iterrows()
+        if row["gflops_per_s"] > 0
+    }
+    points = np.concatenate([c.get_offsets() for c in drawn(measured).axes[0].collections])
+    assert {(round(float(x), 6), round(float(y), 6)) for x, y in points} == expected
+
+
+def test_labels_cover_neither_each_other_nor_what_is_written():
+    from matplotlib.text import Text
+
+    trace = tracer.profile(residual(), runs=5, threads=1, optimization="none", peaks=lambda: PEAKS)
+    nodes = timed(trace.nodes).assign(gflops_per_s=30.0, gbytes_per_s=3.0)  # all in one place
+    made = drawn(replace(trace, nodes=nodes), top=0)
+    made.draw_without_rendering()
+    boxes = [Text.get_window_extent(text) for text in made.axes[0].texts]
+    assert len(boxes) > 5
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+
+
+def test_labels_are_as_many_as_asked_for(measured):
+    few = [text.get_text() for text in drawn(measured, top=1).axes[0].texts]
+    assert len(few) == 3  # and the two roofs
+
+
+def test_integers_have_a_roof_of_their_own():
+    trace = tracer.profile(integers(), runs=5, threads=1, peaks=lambda: PEAKS)
+    nodes = timed(trace.nodes)
+    texts = [t.get_text() for t in drawn(replace(trace, nodes=nodes)).axes[0].texts]
+    assert "int8 250 GOP/s" in texts
+
+
+def test_without_peaks_there_are_points_alone(measured):
+    bare = replace(measured, environment=replace(measured.environment, peaks=None))
+    assert not drawn(bare).axes[0].lines
+
+
+def test_names_of_files_are_shown_harmless(trace):
+    nodes = timed(trace.nodes)
+    texts = " ".join(t.get_text() for t in drawn(replace(trace, nodes=nodes), top=0).axes[0].texts)
+    assert not any(char in texts for name in HOSTILE for char in name if ord(char) < 32)
+
+
+def test_what_was_not_timed_has_no_roofline(counted, empty):
+    for nothing in (counted, empty):
+        with pytest.raises(UsageError, match="needs times and counts of work"):
+            renderer("roofline.png")(nothing, ViewOptions())

@@ -1,0 +1,90 @@
+"""The most arithmetic a second: products of square matrices that stay in the caches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tracer.environment import Peak
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tracer.executors.onnxruntime.options import Options
+    from tracer.host.measuring import Watch
+
+_SMALLEST, _LARGEST = 1024, 8192
+_LONG_ENOUGH_S = 0.01
+"""A product that takes less leaves many cores too little each."""
+
+
+def by_numpy(watch: Watch) -> Peak:
+    """float32 products by the BLAS that numpy has, in flop/s."""
+    import numpy as np
+    from threadpoolctl import threadpool_limits
+
+    def product(size: int) -> Callable[[], object]:
+        a, b, out = (np.ones((size, size), np.float32) for _ in range(3))
+        return lambda: np.matmul(a, b, out=out)
+
+    with threadpool_limits(watch.threads, user_api="blas"):
+        return _peak(product, watch, f"numpy {np.__version__} matmul")
+
+
+def by_onnxruntime(operator: str, watch: Watch) -> Peak:
+    """Products by `MatMul` of float32 or `MatMulInteger` of uint8 and int8, in operations/s."""
+    import numpy as np
+    import onnxruntime as ort
+
+    from tracer.executors.onnxruntime.options import Options
+
+    types = (np.uint8, np.int8) if operator == "MatMulInteger" else (np.float32, np.float32)
+    options = Options(threads=watch.threads)
+
+    def product(size: int) -> Callable[[], object]:
+        session = _session(operator, size, np.ones((size, size), types[1]), options)
+        feeds = {"a": np.ones((size, size), types[0])}
+        return lambda: session.run(None, feeds)
+
+    return _peak(product, watch, f"onnxruntime {ort.__version__} {operator}")
+
+
+def _peak(product: Callable[[int], Callable[[], object]], watch: Watch, by: str) -> Peak:
+    """The rate of the smallest product that keeps all threads busy for a while."""
+    size = _SMALLEST
+    run = product(size)
+    while size < _LARGEST and _seconds(run) < _LONG_ENOUGH_S:
+        size *= 2
+        run = product(size)
+    return Peak(2.0 * size**3 / watch.best(run), f"{by}, {size} x {size}")
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    run()
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def _session(operator: str, size: int, weights: np.ndarray[Any, Any], options: Options) -> Any:
+    from onnx import TensorProto, helper, numpy_helper
+
+    from tracer import loading
+    from tracer.executors.onnxruntime import sessions
+
+    float32 = (TensorProto.FLOAT, TensorProto.FLOAT)
+    integer = (TensorProto.UINT8, TensorProto.INT32)
+    fed, made = integer if operator == "MatMulInteger" else float32
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node(operator, ["a", "b"], ["y"], "product")],
+        "product",
+        [value("a", fed, [size, size])],
+        [value("y", made, [size, size])],
+        [numpy_helper.from_array(weights, "b")],  # stored: the runtime may arrange it beforehand
+    )
+    # Old enough for every onnxruntime in use.
+    opset = [helper.make_opsetid("", 13)]
+    model = loading.from_proto(helper.make_model(graph, opset_imports=opset, ir_version=7))
+    return sessions.Factory(model, model.proto.SerializeToString(), options).open()
