@@ -67,7 +67,7 @@ def emulated(given: Operands, terms: Terms, accumulator: Accumulator) -> Clipped
         programmed.balanced(
             given, terms, accumulator, begun, (values, events, events), observed=False
         )
-    elif plan is not None and hopes(given, terms, accumulator):
+    elif plan is not None and plan.sequential and hopes(given, terms, accumulator):
         lanes = _lanes(given, accumulator)
         _dense_clip(given, plan, accumulator, lanes, begun, (values, events))
     else:
@@ -83,14 +83,15 @@ def emulated(given: Operands, terms: Terms, accumulator: Accumulator) -> Clipped
 
 
 def hopes(given: Operands, terms: Terms, accumulator: Accumulator) -> bool:
-    """Whether a kernel clips that is as fast as a plain product where nothing can overflow."""
+    """Whether a kernel clips that is about as fast as a plain product where nothing overflows."""
     if accumulator.order.reorders or accumulator.overflow in ("wrap", "zero"):
         return False
     plan = program(accumulator.order, terms)
-    sequential = plan is not None and plan.sequential
-    return (
-        sequential and not programmed.bites(given, accumulator) and _lanes(given, accumulator) > 0
-    )
+    if plan is None or programmed.bites(given, accumulator):
+        return False
+    if plan.sequential:
+        return _lanes(given, accumulator) > 0
+    return programmed.grouped(given, plan, accumulator)
 
 
 def alters(given: Operands, accumulator: Accumulator, terms: Terms) -> bool:

@@ -53,8 +53,9 @@ def clip(
 ) -> Clipped:
     """What `emulate` gives, with less work where few sums can overflow.
 
-    The kernels that add term after term look where that is by themselves; in other orders only
-    sums are emulated whose products of either sign, added up, could leave the range.
+    The kernels that add term after term, or groups of terms, look where that is by themselves; in
+    other orders only sums are emulated whose products of either sign, added up, could leave the
+    range.
     """
     given = checked(left, right, bias, terms)
     if blocks.hopes(given, terms, accumulator) or blocks.alters(given, accumulator, terms):

@@ -40,13 +40,10 @@ def by_program(
         rules[:, 1:3] = np.clip(rules[:, 1:3], *signed_range(32))
     staged, registers = loaded("staged"), loaded("registers")
     start = np.broadcast_to(start, given.shape)
-    saturates = np.isin(rules[:, 0], (staged.SATURATE, staged.EXACT)).all()
-    long = len(plan.sequence) >= _LONG * len(plan.steps)
-    dense = narrow and not brought and saturates and long
-    if dense and plan.bits == (None, None):
-        _by_groups(given, even, rules[0, 1:3], start, outs, observed)
-        return
-    if dense:
+    if narrow and _dense(given, plan, accumulator, observed):
+        if plan.bits == (None, None):
+            _by_groups(given, even, rules[0, 1:3], start, outs, observed)
+            return
         rules[rules[:, 0] == staged.EXACT, 1:3] = signed_range(32)
         laid, steps, run = panels.dense(given, even, 32), even.steps, registers.run
     else:
@@ -88,6 +85,20 @@ def _by_groups(
                          start[some, part], ends, *flat[:2], place, width)  # fmt: skip
 
     panels.shared_out(given, laid, block)
+
+
+def grouped(given: Operands, plan: Program, accumulator: Accumulator) -> bool:
+    """Whether a kernel clips groups of terms, and sums those plainly that stay within."""
+    narrow = _narrow(given, plan, accumulator)
+    dense = _dense(given, plan, accumulator, observed=False)
+    return narrow and dense and plan.bits == (None, None)
+
+
+def _dense(given: Operands, plan: Program, accumulator: Accumulator, observed: bool) -> bool:
+    """Whether steps are long enough for vector registers, and saturate, or do nothing."""
+    saturates = observed or accumulator.overflow not in ("wrap", "zero")
+    long = len(plan.sequence) >= _LONG * len(plan.steps)
+    return saturates and long and not bites(given, accumulator)
 
 
 def balanced(

@@ -11,6 +11,7 @@ from tracer.interpreter.arithmetic import blocks
 from tracer.interpreter.arithmetic.accumulator import Accumulator
 from tracer.interpreter.arithmetic.matrices import Operands
 from tracer.interpreter.arithmetic.orders import Terms
+from tracer.interpreter.arithmetic.panels import INT16
 from tracer.interpreter.arithmetic.sums import Clipped
 from tracer.interpreter.values import Array
 
@@ -89,8 +90,9 @@ def _product(given: Operands) -> Array:
 
 def _magnitudes(given: Operands) -> Operands:
     """The same sums of magnitudes."""
-    left, right = (np.abs(side.astype(np.int64)) for side in (given.left, given.right))
-    most = given.factors[1] * left.sum(1)
+    kind = np.int16 if max(given.factors) < INT16 else np.int64
+    left, right = (np.abs(side.astype(kind)) for side in (given.left, given.right))
+    most = given.factors[1] * left.sum(1, np.int64)
     return replace(given, left=left, right=right, span=(0, given.factors[1]), most=most,
                    least=np.zeros_like(most), bound=int(most.max(initial=0)))  # fmt: skip
 

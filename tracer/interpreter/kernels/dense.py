@@ -55,6 +55,29 @@ def _tally(counts: Any, place: int, size: int, depth: int, events: Any) -> bool:
     return some != 0
 
 
+def _with_care_of(lane: Any, cell: Any) -> Any:
+    panel, limits = (types.Array(kind, 1, "C", readonly=True) for kind in (cell, lane))
+    lanes = types.Array(lane, 1, "C")
+    return types.void(
+        _FACTORS, _INT, _INT, _INT, panel, _INT, lanes, _INT, _INT, limits, types.boolean, lanes
+    )
+
+
+@njit([_with_care_of(*mode) for mode in _MODES], nogil=True, cache=True)
+def _with_care(
+    left: Any, first: int, depth: int, deep: int, panel: Any, at: int, sums: Any, to: int,
+    tile: int, limits: Any, full: bool, counts: Any,
+) -> None:  # fmt: skip
+    """Add `deep` terms to the sums of ROWS rows, held in the limits; as `lanes.careful`."""
+    low, high = limits
+    for part in range(0, ROWS, FEWER):
+        f, t = first + part * depth, to + part * tile
+        if full:
+            careful_full(left, f, depth, deep, panel, at, sums, t, low, high, counts)
+        else:
+            careful(left, f, depth, deep, panel, at, sums, t, low, high, counts)
+
+
 def _clip_of(lane: Any, cell: Any) -> Any:
     panel, limits = (types.Array(kind, 1, "C", readonly=True) for kind in (cell, lane))
     return types.void(
@@ -73,9 +96,8 @@ def clip(
     `left` (rows up to ROWS, depth up to GROUP) is flat, and `pairs` are what hope reads; `start`
     is within the limits, which have the type of lanes. `hopes` has for each ROWS rows the terms
     between looks, a multiple of GROUP, and how far from the limits sums must then be for those
-    between to be within: 0 and 0 where no sum can leave the limits, -1 where hope is vain. `full`:
-    lanes are int16, and the limits all they hold. Row i of the results is
-    `values[place + i * width:]`.
+    between to be within: 0 looks where no sum can leave the limits, -1 where hope is vain. `full`:
+    lanes are int16, and the limits all they hold. Row i of the results is at `place + i * width`.
     """
     rows, columns = start.shape
     bands, (low, high) = len(hopes), limits
@@ -83,14 +105,13 @@ def clip(
     counts, many = np.empty_like(sums), np.zeros(sums.size, np.int32)
     calm = np.empty(bands, np.bool_)
     share = sums.itemsize // panel.itemsize
-    base = 0
     for column in range(0, columns, tile):
         count = min(tile, columns - column)
         begin(sums, tile, start, column)
         many[:] = 0
         calm[:] = True
         for k in range(0, depth, CHUNK):
-            deep, at = min(CHUNK, depth - k), base + k * tile
+            deep, at = min(CHUNK, depth - k), column * depth + k * tile
             for band in range(bands):
                 f, t = band * ROWS * depth + k, band * ROWS * tile
                 looks, margin = hopes[band]
@@ -102,16 +123,10 @@ def clip(
                     limits.dtype.type(low + margin), limits.dtype.type(high - margin), looks,
                 ):  # fmt: skip
                     continue
-                for part in range(0, ROWS, FEWER):
-                    g, u = f + part * depth, t + part * tile
-                    if full:
-                        careful_full(left, g, depth, deep, panel, at, sums, u, low, high, counts)
-                    else:
-                        careful(left, g, depth, deep, panel, at, sums, u, low, high, counts)
+                _with_care(left, f, depth, deep, panel, at, sums, t, tile, limits, full, counts)
                 calm[band] = not _tally(counts, t, ROWS * tile, deep, many)
         end(sums, tile, rows, count, values, place + column, width)
         end(many, tile, rows, count, events, place + column, width)
-        base += depth * tile
 
 
 def _observe_of(lane: Any, cell: Any) -> Any:
@@ -132,7 +147,6 @@ def observe(
     size = (rows + ROWS - 1) // ROWS * ROWS * tile
     sums = np.empty(size, zero.dtype)
     least, greatest = np.empty_like(sums), np.empty_like(sums)
-    base = 0
     for column in range(0, columns, tile):
         count = min(tile, columns - column)
         begin(sums, tile, start, column)
@@ -142,12 +156,11 @@ def observe(
         for k in range(0, depth, CHUNK):
             deep = min(CHUNK, depth - k)
             for row in range(0, rows, FEWER):
-                extremes(left, row * depth + k, depth, deep, panel, base + k * tile,
+                extremes(left, row * depth + k, depth, deep, panel, column * depth + k * tile,
                          sums, row * tile, least, greatest)  # fmt: skip
         end(sums, tile, rows, count, final, place + column, width)
         end(least, tile, rows, count, low, place + column, width)
         end(greatest, tile, rows, count, high, place + column, width)
-        base += depth * tile
 
 
 def _sizes_of(source: Any) -> Any:

@@ -174,12 +174,13 @@ def within(source: Any, order: Any, lengths: Any, ranges: Any, out: Any) -> None
     below, above, low, high = ranges
     out[:] = True
     for row in range(len(source)):
-        k = 0
+        here, k = source[row], 0
         for group in range(lengths.size):
-            most, least = 0, 0
+            up, down = np.int64(0), np.int64(0)
             for i in range(k, k + lengths[group]):
-                value = np.int64(source[row, order[i]]) if order[i] >= 0 else 0
-                up, down = value * above, value * below
-                most, least = most + max(up, down), least + min(up, down)
+                if order[i] >= 0:
+                    value: Any = np.int64(here[np.uintp(order[i])])
+                    up, down = up + max(value, 0), down + min(value, 0)
             k += lengths[group]
+            least, most = up * below + down * above, up * above + down * below
             out[row // ROWS, group] &= low <= least and most <= high

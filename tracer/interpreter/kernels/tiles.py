@@ -23,15 +23,15 @@ def begin(sums: Any, tile: int, start: Any, column: int) -> None:
     """The start of the columns from `column` on, in the lanes of a tile; 0 beyond them."""
     rows, columns = start.shape
     count = min(tile, columns - column)
-    alike = start.strides[1] == 0
     sums[:] = sums.dtype.type(0)
     for row in range(rows):
-        here = sums[row * tile : row * tile + count]
-        if alike:
-            here[:] = sums.dtype.type(start[row, 0])
+        first = sums.dtype.type(start[row, column])
+        if start.strides[1] == 0:
+            if first != 0:
+                sums[row * tile : (row + 1) * tile] = first
         else:
             for lane in range(count):
-                here[lane] = sums.dtype.type(start[row, column + lane])
+                sums[row * tile + lane] = sums.dtype.type(start[row, column + lane])
 
 
 def _end_of(lane: Any) -> Any:
