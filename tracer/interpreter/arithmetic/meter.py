@@ -8,7 +8,7 @@ from threading import Lock
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.arithmetic import dots
+from tracer.interpreter.arithmetic import dots, gathered
 from tracer.interpreter.arithmetic.accumulator import Accumulator
 from tracer.interpreter.arithmetic.bounds import (
     Bounds,
@@ -16,6 +16,8 @@ from tracer.interpreter.arithmetic.bounds import (
     guaranteed,
     guaranteed_of_ranges,
 )
+from tracer.interpreter.arithmetic.columns import Columns
+from tracer.interpreter.arithmetic.gathered import Sweep
 from tracer.interpreter.arithmetic.orders import Terms
 from tracer.interpreter.arithmetic.sums import in_rows
 from tracer.interpreter.arithmetic.tally import Tally
@@ -101,6 +103,17 @@ class Meter:
 
         return product
 
+    def gathered(
+        self, left: Array, columns: Columns, bias: Array | None, terms: Terms, channels: slice,
+        out: Array,
+    ) -> bool:  # fmt: skip
+        """Sum `left` (M, K) with columns that are gathered, in one pass, into `out` (N, C, ...).
+
+        False, and nothing done, where no kernel sums so.
+        """
+        swept = gathered.sweep(left, columns, bias, terms, self.accumulator)
+        return swept is not None and self._sweep(swept, channels, out)
+
     def totals(self, numbers: Array, channels: slice, out: Array) -> None:
         """Sum `numbers` (K, C, P) over the first axis into `out` (C, P)."""
         depth, count, width = numbers.shape
@@ -131,6 +144,20 @@ class Meter:
         part = self.tally.of(seen.reshaped(rows), narrow, in_rows(exact, rows))
         with self._lock:
             self.tally.take(channels, part)
+
+    def _sweep(self, swept: Sweep, channels: slice, out: Array) -> bool:
+        """Only sums that cannot overflow: those that do are measured by how far they are off."""
+        if not self.keeping or self._formatted or not swept.safe:
+            return False
+        out[:, channels] = KEPT
+        self._take(channels, swept.tallied())
+        return True
+
+    def _take(self, channels: slice, part: Tally) -> None:
+        assert self.tally is not None
+        folded = len(self.tally.outputs) == 1
+        with self._lock:
+            self.tally.take(slice(0, 1) if folded else channels, part.folded() if folded else part)
 
     def _overflow(self, low: Array, high: Array) -> ModelError:
         least, most = self.accumulator.range

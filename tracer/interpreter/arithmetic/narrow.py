@@ -11,11 +11,12 @@ import numpy as np
 from tracer.errors import ModelError
 from tracer.interpreter import values
 from tracer.interpreter.arithmetic.accumulator import Accumulator
-from tracer.interpreter.arithmetic.meter import KEPT, Meter
-from tracer.interpreter.arithmetic.nodes import Summing, Sums, lowerings
+from tracer.interpreter.arithmetic.meter import Meter
+from tracer.interpreter.arithmetic.nodes import Summing, lowerings
 from tracer.interpreter.arithmetic.operands import Site, UnfitError
 from tracer.interpreter.arithmetic.orders.sequential import Sequential
 from tracer.interpreter.arithmetic.policy import Policy, Rule
+from tracer.interpreter.arithmetic.restoring import replaced
 from tracer.interpreter.arithmetic.tally import Tally
 from tracer.interpreter.arithmetic.units import Units
 from tracer.interpreter.binding import Body, Kernel
@@ -109,7 +110,8 @@ class Narrowing:
             sums = summing(inputs, meter)
             if not meter.keeping:
                 return (sums.restore(sums.integers),)
-            return _replaced(plain(inputs, bodies), sums)
+            first, *others = plain(inputs, bodies)
+            return (replaced(first, sums.integers, sums.restore), *others)
 
         return kernel
 
@@ -146,15 +148,6 @@ class Narrowing:
             f"{where} has no integer arithmetic: {self._why_not[node.key]}",
             "Quantise the model, or say which fixed-point numbers its floats become.",
         )
-
-
-def _replaced(outputs: Sequence[Value], sums: Sums) -> Sequence[Value]:
-    """The outputs, with those elements that the accumulator changed taken from its sums."""
-    changed = sums.integers != KEPT
-    if not changed.any():
-        return outputs
-    restored = sums.restore(np.where(changed, sums.integers, 0))
-    return (np.where(changed, restored, outputs[0]), *outputs[1:])
 
 
 def _accumulation(node: Node, meter: Meter) -> Accumulation:
