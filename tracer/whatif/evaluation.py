@@ -180,7 +180,7 @@ class Evaluator(Generic[B]):
 
         def whole(item: tuple[int, B]) -> tuple[B, dict[str, Meter], list[Value]]:
             number, batch = item
-            meters = self._narrowing.fresh(wide)
+            meters = {key: total.again() for key, total in totals.items()}
             with self._narrowing.measured(meters):
                 return batch, meters, self._stepwise(number, batch)
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from tracer.interpreter.arithmetic import dots
 from tracer.interpreter.arithmetic.accumulator import Accumulator
-from tracer.interpreter.arithmetic.gathered import Sweep
+from tracer.interpreter.arithmetic.columns import Columns
+from tracer.interpreter.arithmetic.gathered import Rows
 from tracer.interpreter.arithmetic.meter import KEPT, Meter, exact_sums
 from tracer.interpreter.arithmetic.orders import Terms
 from tracer.interpreter.arithmetic.sums import Clipped
@@ -50,11 +51,13 @@ class Counter(Meter):
         out[...] = np.where(changed, clipped.values, KEPT) if self.keeping else clipped.values
         self._count(clipped, (final < low) | (final > high), changed)
 
-    def _sweep(self, swept: Sweep, channels: slice, out: Array) -> bool:
+    def _sweep(self, rows: Rows, columns: Columns, channels: slice, out: Array) -> bool:
         if self._formatted:
             return False
-        there = out.reshape(-1)[channels.start * swept.columns.apart[1] :]
-        outside, lasting, events, changed = swept.counted(KEPT, self.keeping, there).tolist()
+        there = out.reshape(-1)[channels.start * columns.apart[1] :]
+        outside, lasting, events, changed = rows.counted(
+            columns, KEPT, self.keeping, there
+        ).tolist()
         self._add(Counts(outside, outside - lasting, lasting, events, changed))
         return True
 

@@ -17,7 +17,7 @@ from tracer.interpreter.arithmetic.bounds import (
     guaranteed_of_ranges,
 )
 from tracer.interpreter.arithmetic.columns import Columns
-from tracer.interpreter.arithmetic.gathered import Sweep
+from tracer.interpreter.arithmetic.gathered import Rows
 from tracer.interpreter.arithmetic.orders import Terms
 from tracer.interpreter.arithmetic.sums import in_rows
 from tracer.interpreter.arithmetic.tally import Tally
@@ -76,8 +76,15 @@ class Meter:
         self.keeping = keeping
         self.tally: Tally | None = None
         self.reductions: list[Reduction] = []
+        self._ready: dict[int, Rows] = {}
         self._formatted = False
         self._lock = Lock()
+
+    def again(self) -> Meter:
+        """A meter that has seen nothing, of the same sums."""
+        other = type(self)(self.accumulator, self.keeping)
+        other._ready = self._ready
+        return other
 
     def begin(self, reduction: Reduction) -> None:
         """Say what is about to be summed; sizes may change from run to run.
@@ -111,8 +118,15 @@ class Meter:
 
         False, and nothing done, where no kernel sums so.
         """
-        swept = gathered.sweep(left, columns, bias, terms, self.accumulator)
-        return swept is not None and self._sweep(swept, channels, out)
+        if not columns.count:
+            return False
+        known = self._ready.get(channels.start)
+        if known is None or not known.are(left, columns.ends, bias):
+            known = gathered.rows(left, columns.ends, bias, terms, self.accumulator)
+            if known is None:
+                return False
+            self._ready[channels.start] = known
+        return self._sweep(known, columns, channels, out)
 
     def totals(self, numbers: Array, channels: slice, out: Array) -> None:
         """Sum `numbers` (K, C, P) over the first axis into `out` (C, P)."""
@@ -145,12 +159,12 @@ class Meter:
         with self._lock:
             self.tally.take(channels, part)
 
-    def _sweep(self, swept: Sweep, channels: slice, out: Array) -> bool:
+    def _sweep(self, rows: Rows, columns: Columns, channels: slice, out: Array) -> bool:
         """Only sums that cannot overflow: those that do are measured by how far they are off."""
-        if not self.keeping or self._formatted or not swept.safe:
+        if not self.keeping or self._formatted or not rows.safe:
             return False
         out[:, channels] = KEPT
-        self._take(channels, swept.tallied())
+        self._take(channels, rows.tallied(columns))
         return True
 
     def _take(self, channels: slice, part: Tally) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from tracer.interpreter.kernels.columns import pack, pack_pairs
-from tracer.interpreter.kernels.dense import COLUMNS_32, clip, observe
+from tracer.interpreter.kernels.columns import move, pack, pack_pairs
+from tracer.interpreter.kernels.dense import COLUMNS_16, COLUMNS_32, clip, observe
 from tracer.interpreter.kernels.tally import spread
 
 OUTSIDE, LASTING, EVENTS, CHANGED = range(4)
@@ -25,34 +25,31 @@ _FACTORS = types.Array(types.int32, 1, "C", readonly=True)
 _NUMBERS = types.Array(types.int64, 1, "C", readonly=True)
 _START = types.Array(types.int64, 2, "A", readonly=True)
 _HOPES = types.Array(types.int64, 2, "C", readonly=True)
-_MATRIX = types.Array(types.int16, 2, "C")
+_FLAT = types.Array(types.int16, 1, "C")
 _OUT = types.Array(types.int64, 1, "C")
 _TABLE = types.Array(types.int64, 2, "C")
 
 
-@njit(
-    types.void(_SOURCE, _NUMBERS, _NUMBERS, _NUMBERS, _INT, _MATRIX),
-    nogil=True, cache=True,
-)  # fmt: skip
-def _unfold(source: Any, offsets: Any, sizes: Any, steps: Any, first: int, matrix: Any) -> None:
-    """The columns from `first` on, as many as `matrix` (K, P) has."""
-    lines, places, count = sizes[1], sizes[2], matrix.shape[1]
-    step = np.uintp(steps[2])
+@njit(types.void(_SOURCE, _NUMBERS, _NUMBERS, _NUMBERS, _INT, _INT, _FLAT), nogil=True, cache=True)
+def _unfold(
+    source: Any, offsets: Any, sizes: Any, steps: Any, first: int, count: int, matrix: Any
+) -> None:
+    """`count` columns from `first` on as a flat matrix (K, count), with COLUMNS_16 to spare."""
+    lines, places, step = sizes[1], sizes[2], np.uintp(steps[2])
+    start_image, rest = divmod(first, lines * places)
+    start_line, start_place = divmod(rest, places)
     for k in range(offsets.size):
-        row = matrix[k]
-        image, rest = divmod(first, lines * places)
-        line, place = divmod(rest, places)
-        at = 0
-        while at < count:
-            here = np.uintp(offsets[k] + image * steps[0] + line * steps[1] + place * steps[2])
-            size, to = np.uintp(min(places - place, count - at)), np.uintp(at)
-            if step == 1:  # a step that is known is vectorised
-                for i in range(size):
-                    row[to + i] = source[here + i]
+        image, line, place, at, end = start_image, start_line, start_place, k * count, count
+        while end > 0:
+            here = offsets[k] + image * steps[0] + line * steps[1] + place * steps[2]
+            size = min(places - place, end)
+            if step == 1 and here + size + COLUMNS_16 <= source.size:
+                for i in range(0, size, COLUMNS_16):  # what is too much is overwritten by the next
+                    move(source, here + i, matrix, at + i)
             else:
-                for i in range(size):
-                    row[to + i] = source[here + i * step]
-            at += places - place
+                for i in range(np.uintp(size)):
+                    matrix[np.uintp(at) + i] = source[np.uintp(here) + i * step]
+            at, end = at + size, end - size
             place, line = 0, line + 1
             if line == lines:
                 image, line = image + 1, 0
@@ -136,8 +133,8 @@ def counted(
     calm, whole = np.zeros_like(hopes), np.array([-(1 << 31), (1 << 31) - 1], np.int32)
     for begin in range(first, stop, wide):
         count = min(wide, stop - begin)
+        _unfold(source, offsets, sizes, steps, begin, count, matrix)
         written = matrix[: offsets.size * count].reshape(offsets.size, count)
-        _unfold(source, offsets, sizes, steps, begin, written)
         if tile == COLUMNS_32:
             pack_pairs(written, order, 0, count, depth, tile, panel)
         else:
@@ -188,8 +185,8 @@ def tallied(
     here = np.empty((4, rows), np.int64)
     for begin in range(first, stop, wide):
         count = min(wide, stop - begin)
+        _unfold(source, offsets, sizes, steps, begin, count, matrix)
         written = matrix[: offsets.size * count].reshape(offsets.size, count)
-        _unfold(source, offsets, sizes, steps, begin, written)
         pack_pairs(written, order, 0, count, depth, COLUMNS_32, panel)
         observe(left, depth, panel, COLUMNS_32, start[:, :count], zero, final, low, high,
                 0, count)  # fmt: skip
