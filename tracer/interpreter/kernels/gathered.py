@@ -123,7 +123,7 @@ def counted(
     rows, pixels = start.shape[0], sizes[1] * sizes[2]
     order = np.arange(offsets.size)
     matrix, panel = (
-        np.empty(offsets.size * wide, np.int16),
+        np.empty(offsets.size * wide + COLUMNS_16, np.int16),
         np.empty((wide + tile) * depth, np.int16),
     )
     values, events, finals, many = (
@@ -175,7 +175,7 @@ def tallied(
     rows = start.shape[0]
     order, zero = np.arange(offsets.size), np.zeros(1, np.int32)
     matrix, panel = (
-        np.empty(offsets.size * wide, np.int16),
+        np.empty(offsets.size * wide + COLUMNS_16, np.int16),
         np.empty((wide + COLUMNS_32) * depth, np.int16),
     )
     final, low, high = (
