@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tracer.errors import LimitError
@@ -128,6 +129,7 @@ def size_text(nbytes: float) -> str:
     raise AssertionError("unreachable")
 
 
+@cache
 def _name(dtype: Any) -> str:
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", str(dtype))
     return "string" if name == "object" else str(name)

@@ -64,6 +64,12 @@ class Interpreter:
         other._observers = observers
         return other
 
+    def on(self, threads: int) -> Interpreter:
+        """The same prepared model, run on so many threads."""
+        other = copy.copy(self)
+        other._threads = threads
+        return other
+
     def get_inputs(self) -> tuple[onnx.ValueInfoProto, ...]:
         """The inputs to feed, as the model declares them."""
         return self.model.inputs

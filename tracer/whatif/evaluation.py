@@ -7,23 +7,25 @@ changes for, whatever the widths; the others go on from the first node that over
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain, islice
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from tracer.interpreter import parallel
 from tracer.interpreter.arithmetic.accumulator import NARROWEST
 from tracer.interpreter.arithmetic.counter import Counter, Counts
 from tracer.interpreter.arithmetic.meter import Meter
 from tracer.interpreter.arithmetic.narrow import Accumulation, Narrowing
 from tracer.interpreter.arithmetic.policy import Policy
-from tracer.interpreter.arithmetic.tally import Tally
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Array, Value
 from tracer.limits import Limits
 from tracer.model import Model, Node
 from tracer.whatif.checkpoints import Checkpoints
+from tracer.whatif.concurrent import in_order
 from tracer.whatif.spill import Spill
 
 Progress = Callable[[int, int, str], None]
@@ -38,6 +40,8 @@ class Batch(Protocol):
 
 
 B = TypeVar("B", bound=Batch)
+T = TypeVar("T")
+R = TypeVar("R")
 Scoring = Callable[[Sequence[Value], B, Sequence[Value]], Array]
 """Scores (n,) of the samples of a batch: of its outputs, given those of wide accumulators."""
 
@@ -99,6 +103,7 @@ class Evaluator(Generic[B]):
         self._interpreter = Interpreter(
             model, around=self._narrowing.kernel, limits=limits, threads=threads, progress=progress
         )
+        self._threads = threads
         self._data = data
         self._scoring = scoring
         self._kept = Checkpoints(memory)
@@ -124,14 +129,30 @@ class Evaluator(Generic[B]):
         scores = list(self._scores)
         kept = np.full(over.shape, True)
         steps = np.array([self._steps[key] for key in self.nodes])
-        self._narrowing.renew(widths, Counter)
-        for number, batch in enumerate(self._data()):
-            if over[number].any():
-                first = min(self._steps[self.nodes[node]] for node in np.flatnonzero(over[number]))
-                start, outputs = self._outputs_from(number, batch, first)
-                kept[number] = steps < start
-                scores[number] = self._scoring(outputs, batch, self._wide.read(number))
-        return Evaluation(widths, float(np.concatenate(scores).mean()), self._overflows(kept))
+        meters = self._narrowing.fresh(widths, Counter)
+
+        def again(item: tuple[int, B]) -> tuple[int, B, int, list[Value]]:
+            number, batch = item
+            with self._narrowing.measured(meters):
+                start, outputs = self._outputs_from(number, batch, int(steps[over[number]].min()))
+            return number, batch, start, outputs
+
+        changed = (item for item in enumerate(self._data()) if over[item[0]].any())
+        for number, batch, start, outputs in self._each(again, changed):
+            kept[number] = steps < start
+            scores[number] = self._scoring(outputs, batch, self._wide.read(number))
+        overflows = self._overflows(meters, kept)
+        return Evaluation(widths, float(np.concatenate(scores).mean()), overflows)
+
+    def _each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """`work` of batches on all threads: side by side as far as there are so many."""
+        items = iter(items)
+        with parallel.threads(self._threads):
+            allowed = parallel.allowed()
+            first = list(islice(items, allowed))
+            workers = max(len(first), 1)
+            self._interpreter = self._interpreter.on(allowed // workers)
+            yield from in_order(work, chain(first, items), workers)
 
     def _outputs_from(self, number: int, batch: B, step: int) -> tuple[int, list[Value]]:
         """Where a batch in which nothing changes before `step` goes on from, and its outputs."""
@@ -139,7 +160,7 @@ class Evaluator(Generic[B]):
         start, alive = kept or (0, self._interpreter.begin(batch.inputs))
         return start, self._interpreter.outputs(self._interpreter.advance(alive, start))
 
-    def _overflows(self, kept: Array) -> dict[str, Overflows]:
+    def _overflows(self, meters: Mapping[str, Meter], kept: Array) -> dict[str, Overflows]:
         """Sums that were not made again are those that were made wide: `kept` (batches, nodes).
 
         None of them overflows. Products brought into a width of their own may have been changed.
@@ -147,32 +168,33 @@ class Evaluator(Generic[B]):
         wide = (self._altered * kept[:, :, None]).sum(0)
         places = {key: place for place, key in enumerate(self.nodes)}
         return {
-            key: _overflow_of(
-                self._narrowing.meters[key], int(found.tally.outputs.sum()), *wide[places[key]]
-            )
+            key: _overflow_of(meters[key], int(found.tally.outputs.sum()), *wide[places[key]])
             for key, found in self.baseline.accumulations.items()
         }
 
     def _measured(self) -> Baseline:
         """Run everything once, wide, and keep what later runs can begin from."""
         wide = {key: given.widest for key, given in self._given.items()}
-        totals: dict[str, Tally] = {}
+        totals = self._narrowing.fresh(wide)
         needed, altered = [], []
-        for number, batch in enumerate(self._data()):
-            self._narrowing.renew(wide)
-            outputs = self._stepwise(number, batch)
+
+        def whole(item: tuple[int, B]) -> tuple[B, dict[str, Meter], list[Value]]:
+            number, batch = item
+            meters = {key: total.again() for key, total in totals.items()}
+            with self._narrowing.measured(meters):
+                return batch, meters, self._stepwise(number, batch)
+
+        for batch, meters, outputs in self._each(whole, enumerate(self._data())):
             self._wide.append(outputs)
             self._scores.append(self._scoring(outputs, batch, outputs))
-            needed.append([_needed(meter) for meter in self._narrowing.meters.values()])
-            altered.append([_altered(meter) for meter in self._narrowing.meters.values()])
-            _add(totals, self._narrowing.meters)
-        for key, total in totals.items():
-            self._narrowing.meters[key].tally = total
+            needed.append([_needed(meter) for meter in meters.values()])
+            altered.append([_altered(meter) for meter in meters.values()])
+            for key, meter in meters.items():
+                _add(totals[key], meter)
         self._altered = np.array(altered)
         scores = np.concatenate(self._scores)
-        return Baseline(
-            float(scores.mean()), len(scores), np.array(needed), self._narrowing.accumulations()
-        )
+        found = self._narrowing.accumulations(totals)
+        return Baseline(float(scores.mean()), len(scores), np.array(needed), found)
 
     def _stepwise(self, number: int, batch: B) -> list[Value]:
         """The outputs for a batch; what is alive before each narrow node is kept if it may be."""
@@ -199,15 +221,18 @@ def _needed(meter: Meter) -> int:
     return NARROWEST if meter.tally is None else int(meter.tally.bits_observed.max())
 
 
-def _add(totals: dict[str, Tally], meters: Mapping[str, Meter]) -> None:
-    for key, meter in meters.items():
-        known = totals.get(key)
-        if meter.tally is not None and known is not None:
-            alike = len(known.outputs) == len(meter.tally.outputs)
-            totals[key] = known if alike else known.folded()
-            totals[key].merge(meter.tally if alike else meter.tally.folded())
-        elif meter.tally is not None:
-            totals[key] = meter.tally
+def _add(total: Meter, part: Meter) -> None:
+    """Take in what was seen of another batch, whose sizes may differ."""
+    if part.tally is None:
+        return
+    if total.tally is None:
+        total.tally = part.tally
+    else:
+        alike = len(total.tally.outputs) == len(part.tally.outputs)
+        total.tally = total.tally if alike else total.tally.folded()
+        total.tally.merge(part.tally if alike else part.tally.folded())
+    new = [r for r in part.reductions if not any(r.like(known) for known in total.reductions)]
+    total.reductions += new
 
 
 def _altered(meter: Meter) -> tuple[int, int]:

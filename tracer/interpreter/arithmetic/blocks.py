@@ -61,14 +61,14 @@ def emulated(given: Operands, terms: Terms, accumulator: Accumulator) -> Clipped
     if plan is None and not balanced:
         return _by_oracle(given, terms, accumulator, oracle.emulate, Clipped)
     start, end = _ends(given, accumulator)
-    begun, early = _met(start, accumulator)
+    begun, early = met(start, accumulator)
     begun = np.broadcast_to(begun, given.shape)
     if balanced:
         programmed.balanced(
             given, terms, accumulator, begun, (values, events, events), observed=False
         )
     elif plan is not None and plan.sequential and hopes(given, terms, accumulator):
-        lanes = _lanes(given, accumulator)
+        lanes = lane_bits(given, accumulator)
         _dense_clip(given, plan, accumulator, lanes, begun, (values, events))
     else:
         programmed.by_program(
@@ -77,7 +77,7 @@ def emulated(given: Operands, terms: Terms, accumulator: Accumulator) -> Clipped
     if early.any():
         events += early
     if end is not None:
-        values, late = _met(values + end, accumulator)
+        values, late = met(values + end, accumulator)
         events += late
     return Clipped(values, events)
 
@@ -90,7 +90,7 @@ def hopes(given: Operands, terms: Terms, accumulator: Accumulator) -> bool:
     if plan is None or programmed.bites(given, accumulator):
         return False
     if plan.sequential:
-        return _lanes(given, accumulator) > 0
+        return lane_bits(given, accumulator) > 0
     return programmed.grouped(given, plan, accumulator)
 
 
@@ -110,7 +110,7 @@ def _ends(given: Operands, accumulator: Accumulator) -> tuple[Array, Array | Non
     return np.zeros_like(given.bias), given.bias
 
 
-def _met(sums: Array, accumulator: Accumulator) -> tuple[Array, Array]:
+def met(sums: Array, accumulator: Accumulator) -> tuple[Array, Array]:
     """Sums brought back into the range, and where they were outside."""
     low, high = accumulator.range
     outside = ((sums < low) | (sums > high)).astype(np.int64)
@@ -119,7 +119,7 @@ def _met(sums: Array, accumulator: Accumulator) -> tuple[Array, Array]:
     return oracle.brought_back(sums, low, high, accumulator.overflow), outside
 
 
-def _lanes(given: Operands, accumulator: Accumulator) -> int:
+def lane_bits(given: Operands, accumulator: Accumulator) -> int:
     """The bits of the narrowest lanes in which clipped sums are exact; 0 if they are too narrow.
 
     In int16 an addition that saturates is exact, if the range lies within the lane or is it.
@@ -146,21 +146,21 @@ def _dense_clip(
     laid = panels.dense(given, plan, bits)
     low, high = np.clip(accumulator.range, *signed_range(bits)).tolist()
     full = bits == 16 and (low, high) == signed_range(16)
-    hopes, limits = _hopes(given, low, high), np.array([low, high], laid.lane)
+    looks, limits = margins(given, low, high), np.array([low, high], laid.lane)
     width, flat = given.shape[1], [out.reshape(-1) for out in outs]
 
     def block(some: slice, part: slice) -> None:
         bands = slice(some.start // kernels.ROWS, -(-some.stop // kernels.ROWS))
         rows = slice(bands.start * kernels.ROWS, bands.stop * kernels.ROWS)
         left, pairs = laid.left[rows].reshape(-1), laid.pairs[rows].reshape(-1)
-        kernels.clip(left, pairs, laid.depth, laid.panel(part), laid.tile, hopes[bands],
+        kernels.clip(left, pairs, laid.depth, laid.panel(part), laid.tile, looks[bands],
                      start[some, part], limits, full,
                      *flat, some.start * width + part.start, width)  # fmt: skip
 
     panels.shared_out(given, laid, block)
 
 
-def _hopes(given: Operands, low: int, high: int) -> Array:
+def margins(given: Operands, low: int, high: int) -> Array:
     """For each band of rows what `dense.clip` asks: looks, and their distance from the range.
 
     A sum between two looks is no further from one of them than half of the terms between.

@@ -8,6 +8,8 @@ import numpy as np
 
 from tracer.interpreter.arithmetic import dots
 from tracer.interpreter.arithmetic.accumulator import Accumulator
+from tracer.interpreter.arithmetic.columns import Columns
+from tracer.interpreter.arithmetic.gathered import Rows
 from tracer.interpreter.arithmetic.meter import KEPT, Meter, exact_sums
 from tracer.interpreter.arithmetic.orders import Terms
 from tracer.interpreter.arithmetic.sums import Clipped
@@ -49,10 +51,22 @@ class Counter(Meter):
         out[...] = np.where(changed, clipped.values, KEPT) if self.keeping else clipped.values
         self._count(clipped, (final < low) | (final > high), changed)
 
+    def _sweep(self, rows: Rows, columns: Columns, channels: slice, out: Array) -> bool:
+        if self._formatted:
+            return False
+        there = out.reshape(-1)[channels.start * columns.apart[1] :]
+        outside, lasting, events, changed = rows.counted(
+            columns, KEPT, self.keeping, there
+        ).tolist()
+        self._add(Counts(outside, outside - lasting, lasting, events, changed))
+        return True
+
     def _count(self, clipped: Clipped, persistent: Array, changed: Array) -> None:
         """A run has events where its sums leave the range, as exact ones do first at that place."""
         outside, lasting = (int(np.count_nonzero(each)) for each in (clipped.events, persistent))
         events, altered = int(clipped.events.sum()), int(np.count_nonzero(changed))
-        part = Counts(outside, outside - lasting, lasting, events, altered)
+        self._add(Counts(outside, outside - lasting, lasting, events, altered))
+
+    def _add(self, part: Counts) -> None:
         with self._lock:
             self.counts += part

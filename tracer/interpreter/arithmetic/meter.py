@@ -8,7 +8,7 @@ from threading import Lock
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.arithmetic import dots
+from tracer.interpreter.arithmetic import dots, gathered
 from tracer.interpreter.arithmetic.accumulator import Accumulator
 from tracer.interpreter.arithmetic.bounds import (
     Bounds,
@@ -16,6 +16,8 @@ from tracer.interpreter.arithmetic.bounds import (
     guaranteed,
     guaranteed_of_ranges,
 )
+from tracer.interpreter.arithmetic.columns import Columns
+from tracer.interpreter.arithmetic.gathered import Rows
 from tracer.interpreter.arithmetic.orders import Terms
 from tracer.interpreter.arithmetic.sums import in_rows
 from tracer.interpreter.arithmetic.tally import Tally
@@ -74,8 +76,15 @@ class Meter:
         self.keeping = keeping
         self.tally: Tally | None = None
         self.reductions: list[Reduction] = []
+        self._ready: dict[int, Rows] = {}
         self._formatted = False
         self._lock = Lock()
+
+    def again(self) -> Meter:
+        """A meter that has seen nothing, of the same sums."""
+        other = type(self)(self.accumulator, self.keeping)
+        other._ready = self._ready
+        return other
 
     def begin(self, reduction: Reduction) -> None:
         """Say what is about to be summed; sizes may change from run to run.
@@ -100,6 +109,24 @@ class Meter:
             self._sum(left, right, bias, terms, channels, out)
 
         return product
+
+    def gathered(
+        self, left: Array, columns: Columns, bias: Array | None, terms: Terms, channels: slice,
+        out: Array,
+    ) -> bool:  # fmt: skip
+        """Sum `left` (M, K) with columns that are gathered, in one pass, into `out` (N, C, ...).
+
+        False, and nothing done, where no kernel sums so.
+        """
+        if not columns.count:
+            return False
+        known = self._ready.get(channels.start)
+        if known is None or not known.are(left, columns.ends, bias):
+            known = gathered.rows(left, columns.ends, bias, terms, self.accumulator)
+            if known is None:
+                return False
+            self._ready[channels.start] = known
+        return self._sweep(known, columns, channels, out)
 
     def totals(self, numbers: Array, channels: slice, out: Array) -> None:
         """Sum `numbers` (K, C, P) over the first axis into `out` (C, P)."""
@@ -131,6 +158,20 @@ class Meter:
         part = self.tally.of(seen.reshaped(rows), narrow, in_rows(exact, rows))
         with self._lock:
             self.tally.take(channels, part)
+
+    def _sweep(self, rows: Rows, columns: Columns, channels: slice, out: Array) -> bool:
+        """Only sums that cannot overflow: those that do are measured by how far they are off."""
+        if not self.keeping or self._formatted or not rows.safe:
+            return False
+        out[:, channels] = KEPT
+        self._take(channels, rows.tallied(columns))
+        return True
+
+    def _take(self, channels: slice, part: Tally) -> None:
+        assert self.tally is not None
+        folded = len(self.tally.outputs) == 1
+        with self._lock:
+            self.tally.take(slice(0, 1) if folded else channels, part.folded() if folded else part)
 
     def _overflow(self, low: Array, high: Array) -> ModelError:
         least, most = self.accumulator.range

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,17 +13,20 @@ import numpy as np
 from tracer.errors import ModelError
 from tracer.interpreter import values
 from tracer.interpreter.arithmetic.accumulator import Accumulator
-from tracer.interpreter.arithmetic.meter import KEPT, Meter
-from tracer.interpreter.arithmetic.nodes import Summing, Sums, lowerings
+from tracer.interpreter.arithmetic.meter import Meter
+from tracer.interpreter.arithmetic.nodes import Summing, lowerings
 from tracer.interpreter.arithmetic.operands import Site, UnfitError
 from tracer.interpreter.arithmetic.orders.sequential import Sequential
 from tracer.interpreter.arithmetic.policy import Policy, Rule
+from tracer.interpreter.arithmetic.restoring import replaced
 from tracer.interpreter.arithmetic.tally import Tally
 from tracer.interpreter.arithmetic.units import Units
 from tracer.interpreter.binding import Body, Kernel
 from tracer.interpreter.compiled import Announce, announced, loaded
 from tracer.interpreter.values import Array, Value
 from tracer.model import Model, Node
+
+_INSTEAD: ContextVar[Mapping[str, Meter] | None] = ContextVar("meters", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +86,37 @@ class Narrowing:
                 for name in ("registers", "groups"):
                     loaded(name)
 
-    def renew(self, bits: Mapping[str, int], kind: type[Meter] = Meter) -> None:
-        """Begin the statistics again, with other widths for the nodes that `bits` names.
-
-        `kind` is what measures from now on.
-        """
-        for key, meter in self._meters.items():
-            accumulator = replace(meter.accumulator, bits=bits.get(key, meter.accumulator.bits))
-            self._meters[key] = kind(accumulator, meter.keeping)
-
-    def accumulations(self) -> Mapping[str, Accumulation]:
-        """By node key, in the order of the model; nodes that have not run are left out."""
+    def fresh(self, bits: Mapping[str, int], kind: type[Meter] = Meter) -> dict[str, Meter]:
+        """Meters that have seen nothing, with other widths for the nodes that `bits` names."""
         return {
-            node.key: _accumulation(node, self._meters[node.key])
+            key: kind(
+                replace(meter.accumulator, bits=bits.get(key, meter.accumulator.bits)),
+                meter.keeping,
+            )
+            for key, meter in self._meters.items()
+        }
+
+    @contextmanager
+    def measured(self, meters: Mapping[str, Meter]) -> Iterator[None]:
+        """Let runs that this thread begins be measured by `meters`, and not by those of all."""
+        token = _INSTEAD.set(meters)
+        try:
+            yield
+        finally:
+            _INSTEAD.reset(token)
+
+    def accumulations(
+        self, meters: Mapping[str, Meter] | None = None
+    ) -> Mapping[str, Accumulation]:
+        """What `meters` have seen, the usual ones unless given, by node key.
+
+        In the order of the model; nodes that have not run are left out.
+        """
+        found = self._meters if meters is None else meters
+        return {
+            node.key: _accumulation(node, found[node.key])
             for node in self._model.nodes
-            if node.key in self._meters and self._meters[node.key].tally is not None
+            if node.key in found and found[node.key].tally is not None
         }
 
     def kernel(self, node: Node, plain: Kernel) -> Kernel:
@@ -105,11 +126,12 @@ class Narrowing:
             return plain
 
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
-            meter = self._meters[node.key]
+            meter = (_INSTEAD.get() or self._meters)[node.key]
             sums = summing(inputs, meter)
             if not meter.keeping:
                 return (sums.restore(sums.integers),)
-            return _replaced(plain(inputs, bodies), sums)
+            first, *others = plain(inputs, bodies)
+            return (replaced(first, sums.integers, sums.restore), *others)
 
         return kernel
 
@@ -146,15 +168,6 @@ class Narrowing:
             f"{where} has no integer arithmetic: {self._why_not[node.key]}",
             "Quantise the model, or say which fixed-point numbers its floats become.",
         )
-
-
-def _replaced(outputs: Sequence[Value], sums: Sums) -> Sequence[Value]:
-    """The outputs, with those elements that the accumulator changed taken from its sums."""
-    changed = sums.integers != KEPT
-    if not changed.any():
-        return outputs
-    restored = sums.restore(np.where(changed, sums.integers, 0))
-    return (np.where(changed, restored, outputs[0]), *outputs[1:])
 
 
 def _accumulation(node: Node, meter: Meter) -> Accumulation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -119,6 +119,7 @@ class Site:
     attributes: Mapping[str, Any]
     units: Units
     formats: Formats | None
+    _lasting: dict[int, Shift] = field(default_factory=dict, repr=False)
 
     def inputs(self, index: int) -> Operand:
         """An input that flows through the network. Raises UnfitError if it is no integers."""
@@ -145,6 +146,8 @@ class Site:
         """
         if not self.given(index):
             return Shift()
+        if index in self._lasting:
+            return self._lasting[index]
         value = inputs[index]
         if self.formats is not None:
             return Shift(_whole_steps(value, step))
@@ -154,7 +157,10 @@ class Site:
             return Shift(rest=value)
         stored = self.units.stored_integers(name, scope)
         exact = np.rint(value.astype(np.float64) / step) if stored is None else stored
-        return Shift(exact.astype(np.int64).reshape(value.shape))
+        made = Shift(exact.astype(np.int64).reshape(value.shape))
+        if stored is not None:
+            self._lasting[index] = made
+        return made
 
     def centred(self, index: int, tensor: Array, values: Array, zero: Array | None) -> Integers:
         """The quantised `tensor` at `index`, whose zero point is taken off in `values`.

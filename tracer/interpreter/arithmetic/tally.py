@@ -25,7 +25,8 @@ _BLOCK = 1 << 14
 
 _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _START = {"final_min": _GREATEST, "final_max": _LEAST}
-_EXTREMES = ("acc_min", "acc_max", "final_min", "final_max")
+EXTREMES = ("acc_min", "acc_max", "final_min", "final_max")
+"""Quantities in the order of the kernels' tables."""
 _JOIN = {
     "acc_min": np.minimum,
     "acc_max": np.maximum,
@@ -151,7 +152,7 @@ class Tally:
             part.low_histogram, part.high_histogram, part.final_histogram, extremes,
         )  # fmt: skip
         part.outputs[:] = final.shape[1]
-        for name, found in zip(_EXTREMES, extremes, strict=True):
+        for name, found in zip(EXTREMES, extremes, strict=True):
             getattr(part, name)[:] = found
         if clipped is None:
             above = self._register(self.accumulator.bits) + 1

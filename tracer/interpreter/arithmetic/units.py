@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracer.interpreter import values
+from tracer.interpreter import quantizing, values
 from tracer.interpreter.axes import place
 from tracer.interpreter.elementwise import apply
 from tracer.interpreter.ops.quantization import aligned
@@ -62,6 +62,8 @@ class Unit:
     def integers(self, tensor: Array) -> Array:
         """The integers of a float tensor, int16 where they fit, else int32."""
         small = self.low >= -(1 << 15) and self.high < 1 << 15
+        if small and tensor.dtype == np.float32 and self.scale.size == 1:
+            return quantizing.quantize(tensor, self.scale, None, np.dtype(np.int16))
 
         def compute(x: Array, scale: Array, out: Array) -> None:
             out[...] = np.rint(x / scale)

@@ -92,7 +92,7 @@ def _weave_of(typingctx: Any, source: Any, here: Any, other: Any, panel: Any, th
 
 # In all of these arrays are flat and contiguous, and nothing is checked.
 
-_move: Any = _move_of
+move: Any = _move_of
 """(source, here, panel, there): COLUMNS numbers of the source, as lanes."""
 
 _weave: Any = _weave_of
@@ -126,7 +126,7 @@ def pack(source: Any, order: Any, first: int, stop: int, depth: int, tile: int, 
         there = k * tile
         whole = filled // tile if vectors else 0
         for _ in range(whole):
-            _move(flat, here, panel, there)
+            move(flat, here, panel, there)
             here += tile
             there += depth * tile
         for column in range(first + whole * tile, stop, tile):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tracer.interpreter import memory
 from tracer.interpreter.arithmetic import zero_points
+from tracer.interpreter.arithmetic.columns import Images
 from tracer.interpreter.arithmetic.meter import Meter, Reduction
 from tracer.interpreter.arithmetic.nodes import Summing, Sums, lowering
-from tracer.interpreter.arithmetic.operands import Integers, Shift, Site
+from tracer.interpreter.arithmetic.operands import Integers, Site
 from tracer.interpreter.arithmetic.orders import Terms
+from tracer.interpreter.arithmetic.restoring import Steps, per_channel
 from tracer.interpreter.convolution import check, convolve
 from tracer.interpreter.ops.integer import centred, requantized
 from tracer.interpreter.products import Product, integers
@@ -28,7 +30,7 @@ def conv(site: Site) -> Summing:
     def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
         shift = site.shift(2, step, inputs)
         made = _summed(site, meter, x.integers(inputs[0]), w.integers(inputs[1]), shift.integers)
-        return Sums(made, restored(step, shift, inputs[0].dtype))
+        return Sums(made, Steps(step, shift.rest, inputs[0].dtype))
 
     return compute
 
@@ -75,48 +77,38 @@ def summed(
     ranges = (right.low, right.high), (left.low, left.high)
     meter.begin(Reduction(len(rows), terms, *ranges, stored, shift, padded))
 
-    def measured(part: slice) -> Product:
-        return meter.product(part, None if shift is None else shift[part], terms)
+    out = memory.empty((len(right.values), len(rows), *slid.out), np.int64)
+    images = Images.of(right, slid)
+    for part, taken in _groups(len(rows), right, group):
+        added = None if shift is None else shift[part]
+        columns = None if images is None else images.columns(taken, len(rows))
+        if columns is None or not meter.gathered(rows[part], columns, added, terms, part, out):
+            _convolved(right, left, taken, part, slid, meter.product(part, added, terms), out)
 
     def exact(x: Integers, w: Integers) -> Array:
-        return _by_group(x, w, slid, group, lambda part: integers)
+        made = np.empty(out.shape, np.int64)
+        for part, taken in _groups(len(rows), x, group):
+            _convolved(x, w, taken, part, slid, integers, made)
+        return made
 
-    made = _by_group(right, left, slid, group, measured)
-    return zero_points.taken_off(made, x, w, exact) if after else made
+    return zero_points.taken_off(out, x, w, exact) if after else out
 
 
-def _by_group(
-    x: Integers, w: Integers, slid: Window, group: int, product: Callable[[slice], Product]
-) -> Array:
-    """The convolution, int64, of each group by the product for its output channels."""
-    maps, deep = len(w.values) // group, w.values.shape[1]
-    out = np.empty((len(x.values), len(w.values), *slid.out), np.int64)
+def _groups(maps: int, x: Integers, group: int) -> Iterator[tuple[slice, slice]]:
+    """The output and the input channels of each group."""
+    each, deep = maps // group, x.values.shape[1] // group
     for number in range(group):
-        part = slice(number * maps, (number + 1) * maps)
-        channels = x.values[:, number * deep : (number + 1) * deep]
-        made = convolve(
-            channels, w.values[part], slid, product=product(part), fill=x.nought, dtype=np.int64
-        )
-        out[:, part] = made
-    return out
+        following = number + 1
+        yield slice(number * each, following * each), slice(number * deep, following * deep)
 
 
-def restored(step: Array, shift: Shift, dtype: Any) -> Callable[[Array], Array]:
-    """From sums to floats: times the step of their channel, plus what no integer is."""
-
-    def restore(sums: Array) -> Array:
-        out = sums * per_channel(step, sums.ndim)
-        if shift.rest is not None:
-            out = out + per_channel(shift.rest, sums.ndim)
-        return out.astype(dtype)
-
-    return restore
-
-
-def per_channel(values: Array, rank: int) -> Array:
-    """One number, or one for each channel of a tensor of `rank` axes."""
-    flat = values.reshape(-1)
-    return flat.reshape(()) if flat.size == 1 else flat.reshape(-1, *[1] * (rank - 2))
+def _convolved(
+    x: Integers, w: Integers, taken: slice, part: slice, slid: Window, product: Product, out: Array
+) -> None:
+    """The convolution of one group by the product for its output channels."""
+    out[:, part] = convolve(
+        x.values[:, taken], w.values[part], slid, product=product, fill=x.nought, dtype=np.int64
+    )
 
 
 def _summed(site: Site, meter: Meter, x: Integers, w: Integers, bias: Array | None) -> Array:

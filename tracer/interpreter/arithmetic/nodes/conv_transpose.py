@@ -11,8 +11,9 @@ import numpy as np
 from tracer import limits
 from tracer.interpreter.arithmetic.meter import Meter
 from tracer.interpreter.arithmetic.nodes import Summing, Sums, lowering
-from tracer.interpreter.arithmetic.nodes.conv import restored, summed
+from tracer.interpreter.arithmetic.nodes.conv import summed
 from tracer.interpreter.arithmetic.operands import Site
+from tracer.interpreter.arithmetic.restoring import Steps
 from tracer.interpreter.ops.conv_transpose import geometry
 from tracer.interpreter.values import Array, Value
 from tracer.interpreter.windows import Window
@@ -33,7 +34,7 @@ def conv_transpose(site: Site) -> Summing:
         left = replace(weights, values=_turned(weights.values, group))
         right = replace(numbers, values=spread)
         made = summed(meter, right, left, shift.integers, slid, group)
-        return Sums(made, restored(step, shift, inputs[0].dtype))
+        return Sums(made, Steps(step, shift.rest, inputs[0].dtype))
 
     return compute
 

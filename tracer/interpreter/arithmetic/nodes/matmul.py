@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter import parallel
+from tracer.interpreter import memory, parallel
 from tracer.interpreter.arithmetic import zero_points
+from tracer.interpreter.arithmetic.columns import of_rows
 from tracer.interpreter.arithmetic.meter import Meter, Reduction
 from tracer.interpreter.arithmetic.nodes import Summing, Sums, lowering
 from tracer.interpreter.arithmetic.operands import Integers, Shift, Site
@@ -127,10 +128,28 @@ def summed(meter: Meter, a: Integers, b: Integers, bias: Array | None) -> Array:
     stored = right.values.T if right.constant and right.values.ndim == 2 else None
     ranges = (left.low, left.high), (right.low, right.high)
     meter.begin(Reduction(columns, terms, *ranges, stored, bias))
-    made = _product(left, right, meter.product(slice(0, columns), bias, terms))
+    made = _gathered(left, right, meter, bias)
+    if made is None:
+        made = _product(left, right, meter.product(slice(0, columns), bias, terms))
     if not after:
         return made
     return zero_points.taken_off(made, a, b, lambda x, y: _product(x, y, integers))
+
+
+def _gathered(a: Integers, b: Integers, meter: Meter, bias: Array | None) -> Array | None:
+    """The sums of all rows in one pass; None where that cannot be."""
+    if b.values.ndim != 2 or a.values.ndim < 2:
+        return None
+    depth, width = b.values.shape
+    if not depth:
+        return None
+    rows = a.values.reshape(-1, depth)
+    columns = of_rows(a, rows, width)
+    out = memory.empty((len(rows), width), np.int64)
+    weights, whole = np.ascontiguousarray(b.values.T), slice(0, width)
+    if columns is None or not meter.gathered(weights, columns, bias, Terms(depth), whole, out):
+        return None
+    return out.reshape(*a.values.shape[:-1], width)
 
 
 def _product(a: Integers, b: Integers, product: Product) -> Array:

@@ -1,0 +1,50 @@
+"""Floats as 8-bit integers and back, in one pass: the float32 operations of `ops.quantization`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+_FLOAT = types.float32
+_READ = types.Array(_FLOAT, 1, "C", readonly=True)
+_BYTES = (types.uint8, types.int8)
+
+_MAGIC = np.float32(3 << 22)
+"""Added to a float32 below 2^22 it leaves no room for a fraction: what is taken off is rounded."""
+
+
+def _quantize_of(kind: Any) -> Any:
+    return types.void(_READ, _FLOAT, _FLOAT, _FLOAT, _FLOAT, types.Array(kind, 1, "C"))
+
+
+@njit(
+    [_quantize_of(kind) for kind in (*_BYTES, types.int16)],
+    nogil=True, cache=True, error_model="numpy",
+)  # fmt: skip
+def quantize(x: Any, scale: Any, zero: Any, low: Any, high: Any, out: Any) -> None:
+    """round(x / scale) + zero, half to even, from `low` to `high`; below 2^21 all of them.
+
+    The ends are whole numbers, so that it is the same to clip first. NaN becomes what it converts
+    to.
+    """
+    least, most = _FLOAT(low - zero), _FLOAT(high - zero)
+    for i in range(x.size):
+        ratio = _FLOAT(x[i] / scale)
+        ratio = least if ratio < least else ratio
+        ratio = most if ratio > most else ratio
+        whole = _FLOAT(_FLOAT(ratio + _MAGIC) - _MAGIC)
+        out[i] = np.int32(_FLOAT(whole + zero))
+
+
+def _dequantize_of(kind: Any) -> Any:
+    source = types.Array(kind, 1, "C", readonly=True)
+    return types.void(source, _FLOAT, _FLOAT, types.Array(_FLOAT, 1, "C"))
+
+
+@njit([_dequantize_of(kind) for kind in _BYTES], nogil=True, cache=True)
+def dequantize(x: Any, scale: Any, zero: Any, out: Any) -> None:
+    """(x - zero) * scale."""
+    for i in range(x.size):
+        out[i] = _FLOAT(_FLOAT(_FLOAT(x[i]) - zero) * scale)
