@@ -47,6 +47,7 @@ def profile(
     optimization: str = "all",
     provider: str = "cpu",
     convention: str = "plain",
+    replay: int = 0,
     progress: Progress | None = None,
 ) -> Trace:
     """Profile `model` under onnxruntime, once for each batch size.
@@ -54,8 +55,9 @@ def profile(
     `feeds` names an .npz file or a test_data_set folder; without it, and where `model` is not a
     folder with test data of its own, inputs are random with `seed`. `dims` sizes symbolic
     dimensions by name. `runs` to `provider` are those of `executors.onnxruntime.options`.
-    `convention` says how additions are counted (see `analyzers.cost`). Raises the errors of
-    `tracer.errors`.
+    `convention` says how additions are counted (see `analyzers.cost`). The kernels of the
+    `replay` rows that take the most time are run alone as well, without the profiler. Raises the
+    errors of `tracer.errors`.
     """
     from tracer.executors.onnxruntime.options import Options
 
@@ -65,10 +67,12 @@ def profile(
     for size in _batches(batch):
         request = _request(model, loaded, size, dims, feeds, seed)
         feedset, run = _on_sizes_that_run(request, options, progress)
+        if replay:
+            run = _replayed(loaded, feedset, run, options, replay, progress)
         types, calls = _observe(loaded, feedset, run, options)
         analyzed.append(_analyze(loaded, run, types, calls, convention))
     asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention}
-    return _trace(loaded, analyzed, {**asdict(options), **asked})
+    return _trace(loaded, analyzed, {**asdict(options), **asked, "replay": replay})
 
 
 def interpret(
@@ -215,6 +219,29 @@ def _on_sizes_that_run(
             if all(size <= 1 for size in feedset.assumed.values()):
                 raise _told_sizes(error, request.feeds()) from error
         shrink *= 2
+
+
+def _replayed(
+    model: Model,
+    feedset: inputs.FeedSet,
+    run: Run,
+    options: Options,
+    top: int,
+    progress: Progress | None,
+) -> Run:
+    """The run with times of single kernels beside those of the profiler."""
+    import numpy as np
+
+    from analyzers.attribution import attribute
+    from analyzers.timing import largest, wall
+    from tracer.executors.onnxruntime import replay
+
+    chosen = largest(run, attribute(model, run.kernels), top)
+    kernels = [run.kernels[place] for place in chosen]
+    found = np.full(len(run.kernels), np.nan)
+    shares = replay.shares(model, feedset, kernels, options, progress)
+    found[list(chosen)] = shares * wall(run)["mean"]
+    return replace(run, replayed_us=found)
 
 
 def _told_sizes(error: InputError, feedset: inputs.FeedSet) -> InputError:

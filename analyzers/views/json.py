@@ -34,7 +34,7 @@ def render(trace: Trace, options: ViewOptions) -> bytes:
 
 
 def _run(section: Section, options: ViewOptions) -> dict[str, Any]:
-    from analyzers.timing import coverage, wall
+    from analyzers.timing import coverage, empty, wall
 
     run = section.run
     return {
@@ -42,6 +42,7 @@ def _run(section: Section, options: ViewOptions) -> dict[str, Any]:
         "executor": run.executor if run else None,
         "inputs": run.inputs if run else None,
         "wall_us": wall(run) if run else None,
+        "empty_us": empty(run) if run else None,
         "coverage": coverage(run, section.nodes) if run else None,
         "by": options.by,
         "nodes": records(rows(section, options)),

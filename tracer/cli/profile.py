@@ -70,6 +70,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Execution provider: cpu, cuda, tensorrt, … as onnxruntime has it.",
 )
+@click.option(
+    "--replay",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="TOP",
+    help="Run the kernels of the TOP longest rows alone as well, without profiler, as a check.",
+)
 @_options.convention
 @_framework.options
 @_options.viewing
@@ -85,6 +92,7 @@ def command(
     threads: int,
     optimization: str,
     provider: str,
+    replay: int,
     convention: str,
     framework: Framework,
     output: Output,
@@ -132,6 +140,7 @@ def command(
                 optimization=optimization,
                 provider=provider,
                 convention=convention,
+                replay=replay,
                 progress=report,
             )
     output.emit(trace)
