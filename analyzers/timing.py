@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analyzers.statistics import outliers, summarize
+from analyzers.correction import Sum, correct, tick_error
+from analyzers.statistics import ci95_half, outliers, summarize
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pandas as pd
 
+    from analyzers.correction import Correction
     from tracer.trace import Run
 
     FloatArray = npt.NDArray[np.float64]
@@ -20,18 +22,24 @@ if TYPE_CHECKING:
 RUNTIME = "runtime"
 """Prefix of the row of a kernel that stands for no node of the model."""
 
-_RAISED_NOTABLY = 1.25
-_MOST_RAISED = 1024.0
-_HALVINGS = 60
+_NOTABLE = 1.5
+"""The factor on the profiler's cost, or its inverse, from which a reader is told of it."""
+
+_TELLING = 2.0
+_Z_975 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of the table: kernels told in each, settled samples (runs × rows), bias per run."""
+    """Rows of the table: kernels told in each, settled samples (runs × rows), bias per run.
+
+    `error` is the standard deviation of what is not known of each row's bias alone, µs a run.
+    """
 
     members: Mapping[str, Sequence[int]]
     samples: FloatArray
     bias: FloatArray
+    error: FloatArray
 
 
 def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
@@ -40,29 +48,36 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
     `groups` gives the nodes of each kernel of the run. The time of a kernel that stands for
     several is told once, at the first of them; the others name the kernel and have no time.
     A kernel of the runtime's own has a row called `runtime:<name>`. Runs that something outside
-    disturbed (see `statistics.outliers`) are left out; `notes` says how many.
+    disturbed (see `statistics.outliers`) are left out; `notes` says how many. Intervals hold both
+    what varies from run to run and what is uncertain of the correction (see `correction`). Two more
+    columns tell these apart: half the 95 % interval of the former, `random_us`, and the standard
+    deviation of the latter, `systematic_us`.
     """
     import numpy as np
     import pandas as pd
 
     rows = _rows(run, groups)
     raw = summarize(rows.samples)
-    bias = rows.bias * _raised(run, rows)
-    mean = np.maximum(raw.mean - bias, 0.0)
+    correction = _correction(run, rows)
+    mean = correction.of(raw.mean)
     total = mean.sum()
+    low, high = correction.interval(raw.mean, raw.ci95_half / _Z_975)
     table = pd.DataFrame(
         {
             "calls": [sum(run.kernels[m].calls for m in ms) for ms in rows.members.values()],
             "time_us": mean,
-            "time_us_p50": np.maximum(raw.p50 - bias, 0.0),
-            "time_us_p95": np.maximum(raw.p95 - bias, 0.0),
-            "time_us_min": np.maximum(raw.min - bias, 0.0),
+            "time_us_p50": correction.of(raw.p50),
+            "time_us_p95": correction.of(raw.p95),
+            "time_us_min": correction.of(raw.min),
             "time_us_std": raw.std,
-            "time_us_ci95_low": np.maximum(mean - raw.ci95_half, 0.0),
-            "time_us_ci95_high": mean + raw.ci95_half,
+            "time_us_ci95_low": low,
+            "time_us_ci95_high": high,
             "time_share": mean / total if total else np.nan,
             "time_us_raw": raw.mean,
+            "time_us_replayed": [_replayed(run, members) for members in rows.members.values()],
             "kernels": [_joined(run, members) for members in rows.members.values()],
+            "random_us": raw.ci95_half,
+            "systematic_us": correction.error,
         },
         index=list(rows.members),
     )
@@ -72,12 +87,27 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
     return pd.concat([table, pd.DataFrame({"kernels": others})])
 
 
+def largest(run: Run, groups: Sequence[tuple[str, ...]], top: int) -> tuple[int, ...]:
+    """Positions of the kernels told in the `top` rows with the most time, longest row first."""
+    rows = _rows(run, groups)
+    times = _correction(run, rows).of(rows.samples.mean(axis=0))
+    members = list(rows.members.values())
+    return tuple(m for row in (-times).argsort(kind="stable")[:top] for m in members[row])
+
+
 def wall(run: Run) -> Mapping[str, float]:
     """Statistics of the uninstrumented inferences, µs, without those that were disturbed."""
     settled = run.wall_us[~outliers(run.wall_us)]
     found = summarize(settled.reshape(-1, 1))
     names = ("mean", "p50", "p95", "min", "std")
     return {name: float(getattr(found, name)[0]) for name in names}
+
+
+def empty(run: Run) -> float | None:
+    """Mean time of a run without nodes, µs; None where it was not measured."""
+    if run.empty_us is None:
+        return None
+    return float(run.empty_us[~outliers(run.empty_us)].mean())
 
 
 def coverage(run: Run, nodes: pd.DataFrame) -> float:
@@ -97,15 +127,20 @@ def notes(run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
             "they are left out"
         )
     rows = _rows(run, groups)
-    raised = _raised(run, rows)
-    if raised > _RAISED_NOTABLY:
+    correction = _correction(run, rows)
+    factor = correction.added.sum() / rows.bias.sum() if rows.bias.any() else 1.0
+    if not 1 / _NOTABLE <= factor <= _NOTABLE:
         found.append(
-            f"the profiler cost {raised:.1f} times what calibration shows, or the sum would exceed "
-            "the wall: nodes of a few µs are uncertain"
+            f"beside the undisturbed run the profiler cost {factor:.2f} times what calibration "
+            "shows: nodes of a few µs are uncertain"
         )
-    hidden = int((rows.samples.mean(axis=0) <= rows.bias * raised).sum())
-    if hidden:
-        found.append(f"{hidden} rows take less time than the profiler adds to them: shown as 0")
+    left = rows.samples.mean(axis=0) - correction.added
+    short = int(((rows.bias > 0) & (left < _TELLING * correction.error)).sum())
+    if short:
+        found.append(
+            f"{short} of {len(left)} rows are too short to be told from what the profiler adds to "
+            "them: their intervals begin near 0"
+        )
     return tuple(found)
 
 
@@ -120,37 +155,48 @@ def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
             key = f"{key}#{position}"
         members.setdefault(key, []).append(position)
     settled = run.samples[~outliers(run.instrumented_us)]
-    costs = run.bias_us * np.array([kernel.calls for kernel in run.kernels])
+    calls = np.array([kernel.calls for kernel in run.kernels])
+    variances = _errors(run, settled, calls) ** 2
     samples = np.zeros((len(settled), len(members)))
-    bias = np.zeros(len(members))
+    bias, error = np.zeros(len(members)), np.zeros(len(members))
     for column, positions in enumerate(members.values()):
         samples[:, column] = settled[:, positions].sum(axis=1)
-        bias[column] = costs[positions].sum()
-    return _Rows(members, samples, bias)
+        bias[column] = (run.bias_us * calls)[positions].sum()
+        error[column] = np.sqrt(variances[positions].sum())
+    return _Rows(members, samples, bias, error)
 
 
-def _raised(run: Run, rows: _Rows) -> float:
-    """Factor on the bias that brings the sum of the nodes down to the wall, at least 1.
-
-    Nodes cannot take longer than the run they are part of. Where calibration on short chains
-    leaves them to, the profiler cost more than it shows; the factor is found by halving.
-    """
+def _errors(run: Run, samples: FloatArray, calls: FloatArray) -> FloatArray:
+    """Standard deviation of what is not known of each kernel's bias alone, µs a run."""
     import numpy as np
 
-    mean, limit = rows.samples.mean(axis=0), wall(run)["mean"]
+    clock = tick_error(samples, calls, run.tick_us) if run.tick_us else np.zeros(len(calls))
+    single = np.zeros(len(calls)) if run.bias_error_us is None else run.bias_error_us
+    found: FloatArray = np.hypot(clock, single * calls)
+    return found
 
-    def excess(factor: float) -> float:
-        return float(np.maximum(mean - factor * rows.bias, 0.0).sum()) - limit
 
-    low, high = 1.0, 2.0
-    if excess(low) <= 0 or not rows.bias.any():
-        return low
-    while excess(high) > 0 and high < _MOST_RAISED:
-        low, high = high, 2 * high
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-    return high
+def _correction(run: Run, rows: _Rows) -> Correction:
+    """Rows adjusted to what an undisturbed run takes, less what an empty one does."""
+    total, variance = wall(run)["mean"], _variance(run.wall_us)
+    if run.empty_us is not None:
+        total, variance = total - (empty(run) or 0.0), variance + _variance(run.empty_us)
+    known = Sum(max(total, 0.0), variance**0.5, bound=run.empty_us is None)
+    return correct(rows.samples.mean(axis=0), rows.bias, rows.error, known)
+
+
+def _variance(times: FloatArray) -> float:
+    """Of the mean of times that follow each other; 0 where one alone does not tell."""
+    settled = times[~outliers(times)]
+    half = float(ci95_half(settled.reshape(-1, 1))[0])
+    return 0.0 if half != half else (half / _Z_975) ** 2
+
+
+def _replayed(run: Run, members: Sequence[int]) -> float:
+    """µs a run of kernels that were run alone; NaN unless all were."""
+    if run.replayed_us is None:
+        return float("nan")
+    return float(sum(run.replayed_us[m] * run.kernels[m].calls for m in members))
 
 
 def _joined(run: Run, members: Sequence[int]) -> str:

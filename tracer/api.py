@@ -50,6 +50,7 @@ def profile(
     provider: str = "cpu",
     convention: str = "plain",
     peaks: Callable[[], Peaks] | None = None,
+    replay: int = 0,
     progress: Progress | None = None,
 ) -> Trace:
     """Profile `model` under onnxruntime, once for each batch size.
@@ -59,7 +60,8 @@ def profile(
     dimensions by name. `runs` to `provider` are those of `executors.onnxruntime.options`.
     `convention` says how additions are counted (see `analyzers.cost`). `peaks` is asked,
     after the runs, for what the machine can do, as `tracer.host.peaks` tells it: kernels are
-    compared with that. Raises the errors of `tracer.errors`.
+    compared with that. The kernels of the `replay` rows that take the most time are run alone as
+    well, without the profiler. Raises the errors of `tracer.errors`.
     """
     from tracer.executors.onnxruntime import profiler
     from tracer.executors.onnxruntime.options import Options
@@ -73,10 +75,12 @@ def profile(
         feedset, run = on_sizes_that_run(
             request, lambda fed: profiler.profile(loaded, fed, options, progress)
         )
+        if replay:
+            run = _replayed(loaded, feedset, run, options, replay, progress)
         types, calls = _observe(loaded, feedset, run, options)
         analyzed.append(analyze(loaded, run, types, calls, convention, roofs()))
     asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention}
-    return assembled(loaded, analyzed, {**asdict(options), **asked}, roofs())
+    return assembled(loaded, analyzed, {**asdict(options), **asked, "replay": replay}, roofs())
 
 
 def interpret(
@@ -225,6 +229,29 @@ def on_sizes_that_run(
             if all(size <= 1 for size in feedset.assumed.values()):
                 raise _told_sizes(error, request.feeds()) from error
         shrink *= 2
+
+
+def _replayed(
+    model: Model,
+    feedset: inputs.FeedSet,
+    run: Run,
+    options: Options,
+    top: int,
+    progress: Progress | None,
+) -> Run:
+    """The run with times of single kernels beside those of the profiler."""
+    import numpy as np
+
+    from analyzers.attribution import attribute
+    from analyzers.timing import largest, wall
+    from tracer.executors.onnxruntime import replay
+
+    chosen = largest(run, attribute(model, run.kernels), top)
+    kernels = [run.kernels[place] for place in chosen]
+    found = np.full(len(run.kernels), np.nan)
+    shares = replay.shares(model, feedset, kernels, options, progress)
+    found[list(chosen)] = shares * wall(run)["mean"]
+    return replace(run, replayed_us=found)
 
 
 def _told_sizes(error: InputError, feedset: inputs.FeedSet) -> InputError:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracer import environment
-from tracer.api import Feeds, Progress, Source, on_sizes_that_run, open_model, request_for
+from tracer.api import Progress, Source, on_sizes_that_run, open_model, request_for
 from tracer.errors import TracerError
 from tracer.trace import ModelInfo
 
@@ -25,7 +25,7 @@ def fusions(
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
-    feeds: Feeds = None,
+    feeds: str | Path | Sequence[str | Path] | None = None,
     seed: int = 0,
     threads: int = 0,
     optimization: str = "all",

@@ -21,18 +21,19 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-FORMAT = 2
+FORMAT = 3
 """Raised when a file of this version could not be read by the code before it."""
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE runs (
     position INTEGER PRIMARY KEY, executor TEXT NOT NULL, batch INTEGER, inputs TEXT NOT NULL,
-    notes TEXT NOT NULL, wall_us BLOB NOT NULL, instrumented_us BLOB NOT NULL
+    notes TEXT NOT NULL, wall_us BLOB NOT NULL, instrumented_us BLOB NOT NULL,
+    tick_us REAL NOT NULL, empty_us BLOB
 );
 CREATE TABLE kernels (
     run INTEGER REFERENCES runs, position INTEGER, record TEXT NOT NULL, bias_us REAL NOT NULL,
-    samples BLOB NOT NULL, PRIMARY KEY (run, position)
+    bias_error_us REAL, replayed_us REAL, samples BLOB NOT NULL, PRIMARY KEY (run, position)
 );
 CREATE TABLE sums (
     run INTEGER REFERENCES runs, position INTEGER, record TEXT NOT NULL, arrays BLOB NOT NULL,
@@ -98,7 +99,7 @@ def _counts(trace: Trace) -> dict[str, Any]:
 
 def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
     database.execute(
-        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             position,
             run.executor,
@@ -107,12 +108,16 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
             msgspec.json.encode(run.notes).decode(),
             _pack(run.wall_us),
             _pack(run.instrumented_us),
+            run.tick_us,
+            None if run.empty_us is None else _pack(run.empty_us),
         ),
     )
     for column, kernel in enumerate(run.kernels):
         record = msgspec.json.encode(kernel).decode()
-        row = (position, column, record, float(run.bias_us[column]), _pack(run.samples[:, column]))
-        database.execute("INSERT INTO kernels VALUES (?, ?, ?, ?, ?)", row)
+        figures = (run.bias_us, run.bias_error_us, run.replayed_us)
+        told = [None if each is None else float(each[column]) for each in figures]
+        row = (position, column, record, *told, _pack(run.samples[:, column]))
+        database.execute("INSERT INTO kernels VALUES (?, ?, ?, ?, ?, ?, ?)", row)
     for place, sums in enumerate(run.sums):
         _insert_sums(database, position, place, sums)
 
@@ -163,14 +168,18 @@ def _read_run(
     notes: str,
     wall_us: bytes,
     instrumented_us: bytes,
+    tick_us: float,
+    empty_us: bytes | None,
 ) -> Run:
     import numpy as np
 
     rows = database.execute(
-        "SELECT record, bias_us, samples FROM kernels WHERE run = ? ORDER BY position", (position,)
+        "SELECT record, bias_us, bias_error_us, replayed_us, samples FROM kernels WHERE run = ? "
+        "ORDER BY position",
+        (position,),
     ).fetchall()
     instrumented = _unpack(instrumented_us)
-    columns = [_unpack(samples) for _, _, samples in rows]
+    columns = [_unpack(samples) for *_, samples in rows]
     if any(len(column) != len(instrumented) for column in columns):
         raise ValueError(f"run {position} has not a sample of each kernel for each inference")
     return Run(
@@ -180,11 +189,23 @@ def _read_run(
         wall_us=_unpack(wall_us),
         instrumented_us=instrumented,
         samples=np.column_stack(columns) if columns else np.empty((len(instrumented), 0)),
-        bias_us=np.array([bias for _, bias, _ in rows]),
-        kernels=tuple(msgspec.json.decode(record, type=Kernel) for record, _, _ in rows),
+        bias_us=np.array([row[1] for row in rows]),
+        kernels=tuple(msgspec.json.decode(record, type=Kernel) for record, *_ in rows),
         notes=msgspec.json.decode(notes, type=tuple[str, ...]),
         sums=_read_sums(database, position),
+        bias_error_us=_known([row[2] for row in rows]),
+        tick_us=tick_us,
+        empty_us=None if empty_us is None else _unpack(empty_us),
+        replayed_us=_known([row[3] for row in rows]),
     )
+
+
+def _known(values: list[float | None]) -> np.ndarray[Any, Any] | None:
+    """None where no kernel has the figure; SQLite keeps NaN as a missing value."""
+    import numpy as np
+
+    found = np.array(values, np.float64)
+    return None if np.isnan(found).all() else found
 
 
 def _read_sums(database: sqlite3.Connection, run: int) -> tuple[PartialSums, ...]:

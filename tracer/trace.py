@@ -29,7 +29,8 @@ COLUMNS = (
     "node", "index", "op_type", "domain", "module", "source", "executor", "batch",
     "input_shapes", "output_shapes",
     "calls", "time_us", "time_us_p50", "time_us_p95", "time_us_min", "time_us_std",
-    "time_us_ci95_low", "time_us_ci95_high", "time_share", "time_us_raw", "kernels",
+    "time_us_ci95_low", "time_us_ci95_high", "time_share", "time_us_raw", "time_us_replayed",
+    "kernels",
     "macs", "adds", "muls", "flops", "params", "param_bytes", "bytes_read", "bytes_written",
     "intensity", "gflops_per_s", "gbytes_per_s", "roof_fraction", "bound",
     "output_bytes", "peak_bytes", "arena_bytes",
@@ -132,8 +133,11 @@ class Run:
 
     `wall_us` are inferences without the instrument, µs each. `instrumented_us` are those with
     it, and `samples` (inferences × kernels) the self time of each kernel in them, as the
-    instrument reported it; `bias_us` is what it adds to one call of each kernel. `sums` are those
-    of nodes with a narrow accumulator, in the order they ran.
+    instrument reported it; `bias_us` is what it adds to one call of each kernel, off by
+    `bias_error_us` (standard deviation) for a single kernel, and `tick_us` the step of its clock.
+    `empty_us` are inferences of the same inputs and outputs without a node, where there are any;
+    `replayed_us` the time of one call of each kernel that was run alone, NaN for the others. `sums`
+    are those of nodes with a narrow accumulator, in the order they ran.
     """
 
     executor: str
@@ -146,6 +150,10 @@ class Run:
     kernels: tuple[Kernel, ...] = field(repr=False)
     notes: tuple[str, ...] = ()
     sums: tuple[PartialSums, ...] = field(default=(), repr=False)
+    bias_error_us: FloatArray | None = field(default=None, repr=False)
+    tick_us: float = 0.0
+    empty_us: FloatArray | None = field(default=None, repr=False)
+    replayed_us: FloatArray | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

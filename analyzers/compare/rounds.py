@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from analyzers.correction import tick_error
 from analyzers.timing import timing
 
 if TYPE_CHECKING:
@@ -32,13 +33,33 @@ def joined(rounds: Sequence[Trace]) -> Run:
 
     runs = [trace.runs[0] for trace in rounds]
     names = [kernel.name for kernel in runs[0].kernels]
+    empty = [np.median(run.empty_us) for run in runs if run.empty_us is not None]
     return replace(
         runs[0],
         wall_us=np.array([np.median(run.wall_us) for run in runs]),
         instrumented_us=np.array([np.median(run.instrumented_us) for run in runs]),
         samples=np.array([_quiet_means(run, names) for run in runs], np.float64),
         bias_us=np.mean([_by_name(run, run.bias_us, names) for run in runs], axis=0),
+        bias_error_us=_errors(runs, names),
+        tick_us=0.0,  # it is in the errors: the means of rounds no longer tell what the clock cut
+        empty_us=np.array(empty) if len(empty) == len(runs) else None,
+        replayed_us=None,
     )
+
+
+def _errors(runs: Sequence[Run], names: Sequence[str]) -> FloatArray:
+    """Standard deviation of what is not known of a call of each kernel, the clock's part in it."""
+    import numpy as np
+
+    first = runs[0]
+    calls = np.array([kernel.calls for kernel in first.kernels])
+    single = np.zeros(len(names)) if first.bias_error_us is None else first.bias_error_us
+    if not first.tick_us:
+        return single
+    samples = np.concatenate([_columns(run, names) for run in runs])
+    clock = tick_error(samples, calls, first.tick_us) / np.maximum(calls, 1.0)
+    found: FloatArray = np.hypot(single, clock)
+    return found
 
 
 def told(rounds: Sequence[Trace]) -> FloatArray:
@@ -55,19 +76,23 @@ def told(rounds: Sequence[Trace]) -> FloatArray:
     return np.where(np.isnan(found) & ~untimed, 0.0, found)  # a row that one round did without
 
 
-def times(run: Run, nodes: pd.DataFrame) -> FloatArray:
+def corrected(run: Run, nodes: pd.DataFrame) -> pd.DataFrame:
+    """The columns of `timing` for each row of `nodes`, NaN for rows that name no kernel."""
+    rows = _kernels_of(nodes, run)
+    groups = _groups(nodes, rows, len(run.kernels))
+    return timing(run, groups).reindex(list(nodes["node"]))
+
+
+def in_rounds(run: Run, nodes: pd.DataFrame, corrected: pd.DataFrame) -> FloatArray:
     """Time of each row of `nodes` in each round (rounds × rows), µs, NaN for rows without one.
 
-    The profiler's cost is taken off as in the node table: their mean is that of `timing`.
+    The profiler's cost is taken off as in the node table: their mean is that of `corrected`.
     """
     import numpy as np
 
-    rows = _kernels_of(nodes, run)
-    groups = _groups(nodes, rows, len(run.kernels))
-    corrected = timing(run, groups)["time_us"].reindex(list(nodes["node"]))
     found = np.full((len(run.samples), len(nodes)), np.nan)
-    for place, kernels in enumerate(rows):
-        mean = float(corrected.iloc[place])
+    for place, kernels in enumerate(_kernels_of(nodes, run)):
+        mean = float(corrected["time_us"].iloc[place])
         if kernels and not np.isnan(mean):
             raw = run.samples[:, kernels].sum(axis=1)
             found[:, place] = raw - raw.mean() + mean
@@ -79,6 +104,16 @@ def _quiet_means(run: Run, names: Sequence[str]) -> Sequence[float]:
 
     quiet = run.instrumented_us <= np.median(run.instrumented_us)
     return _by_name(run, run.samples[quiet].mean(axis=0, dtype=np.float64), names)
+
+
+def _columns(run: Run, names: Sequence[str]) -> FloatArray:
+    """Samples of kernels in the order of `names`, for the quieter half of the runs."""
+    import numpy as np
+
+    quiet = run.samples[run.instrumented_us <= np.median(run.instrumented_us)]
+    known = {kernel.name: place for place, kernel in enumerate(run.kernels)}
+    columns = [quiet[:, known[n]] if n in known else np.zeros(len(quiet)) for n in names]
+    return np.column_stack(columns).astype(np.float64)
 
 
 def _by_name(run: Run, values: FloatArray, names: Sequence[str]) -> list[float]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.compare import contrast, student
 from analyzers.compare.contrast import Sample
-from analyzers.compare.rounds import joined, times, told
+from analyzers.compare.rounds import corrected, in_rounds, joined, told
 from analyzers.statistics import outliers
 from tracer.errors import InputError
 
@@ -34,8 +34,9 @@ class Side:
     """What ran under one label: its trace, one run of it, and the rows of that run.
 
     `wall` is the time of whole inferences. `time_us` (rows) are the times of the rows, NaN where
-    a row has none, `error_us` their standard errors with `dof` degrees of freedom; `rounds_us`
-    (rounds × rows) are the times in rounds that other sides took turns in, if they did.
+    a row has none, `error_us` their standard errors with `dof` degrees of freedom, `systematic_us`
+    what is uncertain beside that in every run alike; `rounds_us` (rounds × rows) are the times in
+    rounds that other sides took turns in, if they did.
     """
 
     label: str
@@ -47,22 +48,26 @@ class Side:
     error_us: FloatArray = field(repr=False)
     dof: int
     rounds_us: FloatArray | None = field(repr=False)
+    systematic_us: FloatArray = field(repr=False)
 
     def time_of(self, places: Sequence[int]) -> Sample | None:
         """Time of several rows together, None where none has a time.
 
-        Rows that one run timed err together, so without rounds their errors are added as they are.
+        Rows that one run timed err together: what is systematic is added as it is, and without
+        rounds so are their errors.
         """
         import numpy as np
 
         timed = [place for place in places if not np.isnan(self.time_us[place])]
         if not timed:
             return None
+        systematic = float(self.systematic_us[timed].sum())
         if self.rounds_us is not None:
             found = contrast.of_rounds(self.rounds_us[:, timed].sum(axis=1))
-            return replace(found, mean=round(max(found.mean, 0.0), _DIGITS))
+            mean = round(max(found.mean, 0.0), _DIGITS)
+            return replace(found, mean=mean, systematic=systematic)
         total, error = self.time_us[timed].sum(), self.error_us[timed].sum()
-        return Sample(float(total), float(error), self.dof)
+        return Sample(float(total), float(error), self.dof, systematic=systematic)
 
     def sum_of(self, column: str, places: Sequence[int]) -> float | None:
         """Sum of a column of the node table over some rows, None where it is nowhere known."""
@@ -80,7 +85,9 @@ def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:
     run = _run_of(label, trace, batch)
     nodes = _rows_of(trace, run)
     batches = min(_TABLE_BATCHES, int((~outliers(run.instrumented_us)).sum()))
-    half = (nodes["time_us_ci95_high"] - nodes["time_us"]).to_numpy(np.float64, na_value=np.nan)
+    times = corrected(run, nodes)
+    told = (nodes["time_us_ci95_high"] - nodes["time_us"]).to_numpy(np.float64, na_value=np.nan)
+    half = times["random_us"].to_numpy(np.float64)
     certain = batches > 1
     t = student.critical(_TABLE_LEVEL, batches - 1) if certain else np.nan
     return Side(
@@ -90,9 +97,10 @@ def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:
         nodes=nodes,
         wall=contrast.of_runs(run.wall_us),
         time_us=nodes["time_us"].to_numpy(np.float64, na_value=np.nan),
-        error_us=half / t,
+        error_us=np.where(np.isnan(half), told, half) / t,
         dof=batches - 1 if certain else 0,
         rounds_us=None,
+        systematic_us=_systematic(times),
     )
 
 
@@ -102,7 +110,8 @@ def measured(label: str, rounds: Sequence[Trace]) -> Side:
 
     run = joined(rounds)
     nodes = rounds[0].nodes.reset_index(drop=True)
-    found = times(run, nodes)
+    times = corrected(run, nodes)
+    found = in_rounds(run, nodes, times)
     found = np.where(np.isnan(found), told(rounds), found)
     count = len(rounds)
     error = found.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else found[0] * np.nan
@@ -116,7 +125,14 @@ def measured(label: str, rounds: Sequence[Trace]) -> Side:
         error_us=error,
         dof=count - 1,
         rounds_us=found,
+        systematic_us=_systematic(times),
     )
+
+
+def _systematic(times: pd.DataFrame) -> FloatArray:
+    """0 for rows that name no kernel: nothing was taken off them."""
+    found: FloatArray = times["systematic_us"].fillna(0.0).to_numpy("float64")
+    return found
 
 
 def _run_of(label: str, trace: Trace, batch: int | None) -> Run:

@@ -33,19 +33,22 @@ def headline(trace: Trace, section: Section) -> str:
 
 def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
     """The undisturbed wall beside the sum over nodes, corrected and as reported."""
-    from analyzers.timing import coverage, wall
+    from analyzers.timing import coverage, empty, wall
 
     measured = wall(run)
     if run.sums:  # nobody asks how fast an emulation is, but how long it takes
         return (f"emulated in {micros(measured['mean'])} µs a run",)
     raw = float(nodes["time_us_raw"].sum())
     corrected = float(nodes["time_us"].sum())
+    alone = empty(run)
+    rest = f"rest  {micros(measured['mean'] - corrected)} µs, of which a run without nodes takes "
     return (
         f"wall  {micros(measured['mean'])} µs a run without profiler "
         f"(mean of {len(run.wall_us):,}; median {micros(measured['p50'])}, "
         f"p95 {micros(measured['p95'])})",
         f"nodes {micros(corrected)} µs in sum, coverage {coverage(run, nodes):.0%}; "
         f"{micros(raw)} µs as reported, before the profiler's own cost is taken off",
+        *([f"{rest}{micros(alone)}"] if alone is not None else []),
     )
 
 

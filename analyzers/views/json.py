@@ -36,7 +36,7 @@ def render(trace: Trace, options: ViewOptions) -> bytes:
 
 def _run(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]:
     from analyzers.advice import advise
-    from analyzers.timing import coverage, wall
+    from analyzers.timing import coverage, empty, wall
 
     run = section.run
     return {
@@ -44,6 +44,7 @@ def _run(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]
         "executor": run.executor if run else None,
         "inputs": run.inputs if run else None,
         "wall_us": wall(run) if run else None,
+        "empty_us": empty(run) if run else None,
         "coverage": coverage(run, section.nodes) if run else None,
         "by": options.by,
         "nodes": records(rows(section, options)),

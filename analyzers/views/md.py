@@ -24,6 +24,7 @@ _COLUMNS = (
     ("op", "op_type", str),
     ("time µs", "time_us", micros),
     ("raw µs", "time_us_raw", micros),
+    ("replayed µs", "time_us_replayed", micros),
     ("share", "time_share", percent),
     ("total µs", "time_us_total", micros),
     ("µs/call", "time_us_per_call", micros),

@@ -40,6 +40,7 @@ _COLUMNS = (
     Column("µs/call", "time_us_per_call", field("time_us_per_call", micros), 6),
     Column("p95", "time_us_p95", field("time_us_p95", micros), 12),
     Column("raw µs", "time_us_raw", field("time_us_raw", micros), 9),
+    Column("replayed µs", "time_us_replayed", field("time_us_replayed", micros), 3),
     Column("share", "time_share", field("time_share", percent), 2),
     Column("", "bar", lambda row: bar(row["bar"], _BAR_CELLS), 7),
     Column("MACs", "macs", field("macs", si), 4),

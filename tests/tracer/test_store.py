@@ -14,7 +14,7 @@ from tracer.errors import InputError
 
 @pytest.fixture(scope="module")
 def trace():
-    return tracer.profile(residual(), batch=[1, 2], runs=3, warmup=0, threads=1)
+    return tracer.profile(residual(), batch=[1, 2], runs=3, warmup=0, threads=1, replay=1)
 
 
 @pytest.fixture
@@ -34,7 +34,9 @@ def test_what_was_saved_comes_back(trace, file):
     for one, other in zip(again.runs, trace.runs, strict=True):
         assert one.kernels == other.kernels
         np.testing.assert_array_equal(one.samples, other.samples)
-        np.testing.assert_array_equal(one.wall_us, other.wall_us)
+        for figure in ("wall_us", "empty_us", "bias_us", "bias_error_us", "replayed_us"):
+            np.testing.assert_array_equal(getattr(one, figure), getattr(other, figure), figure)
+        assert one.tick_us == other.tick_us
 
 
 POLICY = """

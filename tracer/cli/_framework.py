@@ -20,7 +20,7 @@ from tracer.executors.eager.options import DEVICES, LOSSES, OPTIMIZERS
 if TYPE_CHECKING:
     from tracer.trace import Trace
 
-_OF_A_FILE = ("dims", "inputs", "optimization", "provider", "convention", "roofline")
+_OF_A_FILE = ("dims", "inputs", "optimization", "provider", "convention", "roofline", "replay")
 """Options of `tracer profile` that are for an .onnx file alone, by their parameters' names."""
 
 _OPTIONS = (

@@ -80,6 +80,13 @@ _CPU = ("cpu", "cpuexecutionprovider")
     show_default=True,
     help="Compare with this machine's peaks, which are measured the first time (3 s).",
 )
+@click.option(
+    "--replay",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="TOP",
+    help="Run the kernels of the TOP longest rows alone as well, without profiler, as a check.",
+)
 @_options.convention
 @_framework.options
 @_options.viewing
@@ -96,6 +103,7 @@ def command(
     optimization: str,
     provider: str,
     roofline: bool,
+    replay: int,
     convention: str,
     framework: Framework,
     output: Output,
@@ -145,6 +153,7 @@ def command(
                 provider=provider,
                 convention=convention,
                 peaks=partial(_peaks, threads) if compared else None,
+                replay=replay,
                 progress=report,
             )
     output.emit(trace)

@@ -40,6 +40,7 @@ def side(label, rows, rounds_us, batch=1, executor="onnxruntime", overhead=0.0):
     return Side(
         label, trace, run, table, contrast.of_rounds(wall), rounds_us.mean(axis=0),
         rounds_us.std(axis=0, ddof=1) / np.sqrt(len(rounds_us)), len(rounds_us) - 1, rounds_us,
+        np.zeros(len(rows)),
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """The test and the interval, against scipy's, and their error rates on series that remember."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -135,3 +136,24 @@ def test_one_measurement_tells_a_ratio_and_nothing_more():
 def test_a_time_that_may_be_nothing_has_no_bounded_ratio():
     found = contrast.contrast(contrast.Sample(1.0, 5.0, 9), contrast.Sample(2.0, 0.1, 9))
     assert math.isnan(found.low) and math.isnan(found.high)
+
+
+def test_what_is_systematic_is_not_averaged_away():
+    a, b = noise((20, 1), seed=9)[:, 0], 1.1 * noise((20, 1), seed=10)[:, 0]
+    sure = contrast.contrast(contrast.of_rounds(a), contrast.of_rounds(b))
+    clocks = [replace(contrast.of_rounds(side), systematic=5.0) for side in (a, b)]
+    unsure = contrast.contrast(*clocks)
+    assert sure.p < contrast.LEVEL < unsure.p
+    assert unsure.low < 1 < unsure.high
+    expected = 2 * stats.norm.sf(abs(a.mean() - b.mean()) / math.hypot(5, 5))
+    assert unsure.p == pytest.approx(expected, rel=0.05)
+
+
+def test_a_clock_that_never_moved_is_tested_by_what_it_cuts_off():
+    still = contrast.of_rounds(np.full(8, 3.0))
+    moved = contrast.of_rounds(np.full(8, 4.0))
+    assert math.isnan(contrast.contrast(still, moved).p)
+    coarse = [replace(side, systematic=1 / math.sqrt(12)) for side in (still, moved)]
+    assert contrast.contrast(*coarse).p > contrast.LEVEL
+    coarse[1] = replace(coarse[1], mean=9.0)
+    assert contrast.contrast(*coarse).p < contrast.LEVEL

@@ -1,113 +1,99 @@
 """What onnxruntime's profiler adds to every `dur`, measured on this machine at this thread count.
 
 The end of a kernel is stamped after the strings of its event are built, so each `dur` is too long
-by some µs, the more the more tensors the kernel has. On chains of trivial nodes, `sum(dur)` grows
-faster with the length than the time of an uninstrumented run does: the difference of the slopes
-is the addition for one node. Chains of one and of two inputs give it as a line in the tensors.
+by some µs: the more, the more tensors the kernel has and the more dimensions they have. On a chain
+of trivial nodes `sum(dur)` exceeds the time of an undisturbed run by just that much a node, once
+what an empty run takes is off the latter. Chains of several operators give it by least squares.
+
+A node's time is then what it adds to an undisturbed run: its kernel, and the 0.1 to 0.3 µs in which
+the runtime turns to it. What a run takes besides is that of an empty one (see `emptied`).
 """
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tracer.executors.onnxruntime import events, nesting, sessions
-from tracer.executors.onnxruntime.options import Options
+import msgspec
+
+from tracer import caches, environment
 
 if TYPE_CHECKING:
-    import onnx
+    import numpy as np
+    import numpy.typing as npt
 
     from tracer.trace import Kernel
 
-_LENGTHS = (20, 120)
-_RUNS = 31
-_WARMUP = 5
-_OPERATORS = {"Neg": 1, "Add": 2}
-"""Trivial operators, and how many inputs they have; the output is one more tensor."""
+    FloatArray = npt.NDArray[np.float64]
+
+_METHOD = 1
+"""Raised when what is measured changes: what was kept before is then measured again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """µs added to the `dur` of one call of a kernel: `fixed + per_tensor × tensors`."""
+    """µs added to the `dur` of one call of a kernel, linear in its tensors and their dimensions.
+
+    `error` is the standard deviation of what the line misses: how far a single kernel is off.
+    """
 
     fixed: float
     per_tensor: float
+    per_dimension: float = 0.0
+    error: float = 0.0
 
     def of(self, kernel: Kernel) -> float:
         """The addition for one kernel; never negative, whatever the noise of the fit."""
-        tensors = len(kernel.input_types) + len(kernel.output_types)
-        return max(0.0, self.fixed + self.per_tensor * tensors)
+        tensors, dimensions = size(kernel)
+        return max(0.0, self.fixed + self.per_tensor * tensors + self.per_dimension * dimensions)
+
+
+def size(kernel: Kernel) -> tuple[int, int]:
+    """How many tensors a kernel's event describes, and how many dimensions they have together."""
+    types = (*kernel.input_types, *kernel.output_types)
+    return len(types), sum(len(kind.shape or ()) for kind in types)
 
 
 @cache
 def measure(threads: int, provider: str) -> Bias:
-    """Fit the bias; takes a fraction of a second and is done once a process."""
-    import tempfile
+    """The bias on this machine, once measured kept in the user's cache folder.
 
-    options = Options(threads=threads, optimization="none", provider=provider)
-    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        slopes = {
-            inputs + 1: _slope(operator, inputs, options, Path(folder))
-            for operator, inputs in _OPERATORS.items()
-        }
-    (few, low), (many, high) = sorted(slopes.items())
-    per_tensor = (high - low) / (many - few)
-    return Bias(fixed=low - per_tensor * few, per_tensor=per_tensor)
+    Measuring takes about a second. How fast the machine is at the moment of a later run is not
+    known here: `analyzers.correction` scales the bias so that the times of the run agree.
+    """
+    import onnxruntime as ort
+
+    seen = environment.cpu_flags(), environment.observe().cpu
+    path = caches.file("bias", (_METHOD, ort.__version__, threads, provider, *seen))
+    kept = _decoded(caches.read(path))
+    if kept is not None:
+        return kept
+    from tracer.executors.onnxruntime import chains
+
+    found = fit(*chains.excess(threads, provider))
+    caches.keep(path, msgspec.json.encode(found))
+    return found
 
 
-def _slope(operator: str, inputs: int, options: Options, folder: Path) -> float:
-    """Growth of sum(dur) less the growth of the uninstrumented wall, per node."""
-    short, long = (_excess(operator, inputs, length, options, folder) for length in _LENGTHS)
-    return (long - short) / (_LENGTHS[1] - _LENGTHS[0])
+def fit(sizes: Sequence[tuple[int, int]], excess: FloatArray) -> Bias:
+    """Least squares of `excess` (µs a node) over (tensors, dimensions) of a node.
 
-
-def _excess(operator: str, inputs: int, length: int, options: Options, folder: Path) -> float:
-    """Median sum(dur) less median wall of a chain, µs."""
+    `error` is the root mean square of what is left, by degrees of freedom.
+    """
     import numpy as np
 
-    from tracer import loading
-
-    model = loading.from_proto(_chain(operator, inputs, length))
-    factory = sessions.Factory(model, model.proto.SerializeToString(), options)
-    feeds = {"x": np.ones(8, np.float32)}
-    wall = _walls(factory.open(), feeds)[_WARMUP:]
-    profiled = factory.open(profile=folder / f"{operator}{length}")
-    _walls(profiled, feeds)
-    labels = events.Labels()
-    recorded = events.read(Path(profiled.end_profiling()), labels)
-    table = nesting.tabulate(recorded, len(labels.seen))
-    sums = table.self_us.sum(axis=1)[_WARMUP:]
-    return float(np.median(sums)) - statistics.median(wall)
+    design = np.array([(1.0, tensors, dimensions) for tensors, dimensions in sizes])
+    solution, *_ = np.linalg.lstsq(design, excess, rcond=None)
+    missed = excess - design @ solution
+    dof = max(1, len(excess) - design.shape[1])
+    fixed, per_tensor, per_dimension = map(float, solution)
+    return Bias(fixed, per_tensor, per_dimension, float(np.sqrt((missed**2).sum() / dof)))
 
 
-def _walls(session: Any, feeds: dict[str, Any]) -> Sequence[float]:
-    """µs of each of a few runs."""
-    walls = []
-    for _ in range(_RUNS + _WARMUP):
-        start = time.perf_counter_ns()
-        session.run(None, feeds)
-        walls.append((time.perf_counter_ns() - start) / 1e3)
-    return walls
-
-
-def _chain(operator: str, inputs: int, length: int) -> onnx.ModelProto:
-    from onnx import TensorProto, helper
-
-    nodes = [
-        helper.make_node(operator, [f"t{i}" if i else "x"] * inputs, [f"t{i + 1}"], f"node{i}")
-        for i in range(length)
-    ]
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [value("x", TensorProto.FLOAT, [8])],
-        [value(f"t{length}", TensorProto.FLOAT, [8])],
-    )
-    # Old enough for every onnxruntime in use: a version newer than it knows would be refused.
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=7)
+def _decoded(data: bytes | None) -> Bias | None:
+    try:
+        return None if data is None else msgspec.json.decode(data, type=Bias)
+    except msgspec.MsgspecError:  # written by something else, or cut short
+        return None

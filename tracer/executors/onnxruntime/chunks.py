@@ -17,6 +17,12 @@ _EVENT_BUDGET = 50_000
 _WORTHWHILE_RUNS = 20
 """A session is opened for so many runs at least, if the profiler can hold them."""
 
+_PLAIN_SHARE = 10
+"""One undisturbed run for so many profiled ones, once there are many."""
+
+_PLAIN_MOST, _PLAIN_LEAST = 20, 5
+_PROFILED_TURN, _MOST_TURNS = 20, 10
+
 _SESSION_WARMUP = 5
 _LEAST_RUNS = 10
 _DEFAULT_SECONDS = 1.0
@@ -44,11 +50,21 @@ def missing(done: Done, options: Options) -> int:
     return max(0, least - done.runs, by_time)
 
 
+def undisturbed(profiled: int) -> tuple[int, int]:
+    """Turns of undisturbed runs beside so many profiled ones, and how many runs a turn has.
+
+    There are two turns at least, one before the profiled runs and one after them.
+    """
+    total = max(profiled // _PLAIN_SHARE, min(profiled, _PLAIN_MOST), _PLAIN_LEAST)
+    turns = min(_MOST_TURNS, 2 + profiled // _PROFILED_TURN)
+    return turns, -(-total // turns)
+
+
 def plan(done: Done, options: Options) -> tuple[int, int]:
     """Warm-ups and runs of the next session.
 
-    The first one makes half the runs at most, so that undisturbed runs lie on both sides, and
-    few of them: how many events a run makes is only known after it.
+    The first one makes half the runs at most, and few of them: how many events a run makes is only
+    known after it.
     """
     wanted = missing(done, options)
     warmup = min(options.warmup, _SESSION_WARMUP, max(0, MOST_EVENTS // done.events - 1))

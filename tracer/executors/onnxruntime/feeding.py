@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _NIBBLE = 4
 
 
-def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], object]:
+def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
     """A function that makes one inference and returns its outputs.
 
     Element types that numpy does not have go in as onnxruntime's own values. Raises InputError

@@ -17,6 +17,7 @@ from tracer.errors import LimitError
 from tracer.executors.onnxruntime import (
     calibration,
     chunks,
+    emptied,
     events,
     feeding,
     graph,
@@ -37,10 +38,11 @@ Progress = Callable[[int, int, str], None]
 """Called with what is done, what there is to do, and what it is that is being done."""
 
 EXECUTOR = "onnxruntime"
-_PLAIN_SHARE = 10
-"""One undisturbed run for so many profiled ones, once there are many."""
-_PLAIN_MOST, _PLAIN_LEAST = 20, 5
 _CPU = "CPUExecutionProvider"
+_TICK_US = 1.0
+"""The profiler cuts every duration to whole µs."""
+
+_Inference = Callable[[], object]
 
 
 def profile(
@@ -56,19 +58,15 @@ def profile(
     plain = feeding.runner(model, factory.open(), feedset.feeds)
     for _ in range(options.warmup):
         plain()
+    results = plain()
+    empty = emptied.runner(model, feedset.feeds, results, options)
     bias = calibration.measure(options.threads, options.provider)
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        recording = _Recording(factory, feedset, Path(folder), report)
+        recording = _Recording(factory, feedset, Path(folder), report, plain, empty)
         while wanted := chunks.missing(recording.state, options):
             warmup, count = chunks.plan(recording.state, options)
             recording.total = recording.state.runs + wanted
-            before = len(recording.tables) % 2 == 0  # W P P W: drift cancels out
-            plain_runs = max(count // _PLAIN_SHARE, min(count, _PLAIN_MOST), _PLAIN_LEAST)
-            if before:
-                recording.add_plain(plain, plain_runs)
             recording.add_profiled(warmup, count)
-            if not before:
-                recording.add_plain(plain, plain_runs)
         return recording.finish(bias)
 
 
@@ -98,8 +96,11 @@ class _Recording:
     feedset: FeedSet
     folder: Path
     report: Progress
+    plain: _Inference | None = None
+    empty: _Inference | None = None
     total: int = 0
     wall_us: list[float] = field(default_factory=list)
+    empty_us: list[float] = field(default_factory=list)
     tables: list[nesting.RunTable] = field(default_factory=list)
     labels: events.Labels = field(default_factory=events.Labels)
     optimized: graph.OptimizedGraph | None = None
@@ -119,22 +120,22 @@ class _Recording:
             events=self.events_per_run or len(self.factory.model.nodes) + 2,
         )
 
-    def add_plain(self, run: Callable[[], object], count: int) -> None:
-        """Time whole runs without the profiler."""
-        run()  # threads that slept since the last chunk are woken uncounted
-        for _ in range(count):
-            start = time.perf_counter_ns()
-            run()
-            self.wall_us.append((time.perf_counter_ns() - start) / 1e3)
-
     def add_profiled(self, warmup: int, count: int) -> None:
-        """A session of `count` runs after `warmup` that are dropped whole, read and checked."""
+        """A session of `count` runs after `warmup` that are dropped whole, read and checked.
+
+        Undisturbed runs are made before, after and in between, so that drift meets both alike.
+        """
         session = self._open()
         run = feeding.runner(self.factory.model, session, self.feedset.feeds)
         done = self.state.runs
-        for index in range(warmup + count):
-            run()
-            self.report(done + max(0, index + 1 - warmup), self.total, "profiling")
+        turns, plain_runs = chunks.undisturbed(count)
+        pauses = {warmup + count * turn // (turns - 1) for turn in range(turns)}
+        for index in range(warmup + count + 1):
+            if index in pauses:
+                self._add_plain(plain_runs)
+            if index < warmup + count:
+                run()
+            self.report(done + max(0, index - warmup), self.total, "profiling")
         path = Path(session.end_profiling())
         recorded = events.read(path, self.labels)
         path.unlink()
@@ -153,6 +154,19 @@ class _Recording:
         self.tables.append(
             nesting.RunTable(table.dur[kept], table.self_us[kept], table.calls[kept])
         )
+
+    def _add_plain(self, count: int) -> None:
+        """Time whole runs without the profiler, and after each one an empty run.
+
+        So the empty one finds in the caches what a run leaves there, as the next run does.
+        """
+        if self.plain is None:
+            return
+        self.plain()  # threads that slept meanwhile are woken uncounted
+        for _ in range(count):
+            self.wall_us.append(_elapsed(self.plain))
+            if self.empty is not None:
+                self.empty_us.append(_elapsed(self.empty))
 
     def _open(self) -> Any:
         """A profiled session; the first one also tells what graph it runs."""
@@ -194,6 +208,9 @@ class _Recording:
             bias_us=np.array([bias.of(kernel) for kernel in kernels]),
             kernels=kernels,
             notes=(*self.feedset.notes, *_launch_notes(kernels)),
+            bias_error_us=np.full(len(kernels), bias.error),
+            tick_us=_TICK_US,
+            empty_us=np.array(self.empty_us) if self.empty_us else None,
         )
 
     def _joined(self, tables: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
@@ -202,6 +219,13 @@ class _Recording:
 
         width = len(self.labels.seen)
         return np.concatenate([np.pad(t, ((0, 0), (0, width - t.shape[1]))) for t in tables])
+
+
+def _elapsed(run: _Inference) -> float:
+    """µs of one inference."""
+    start = time.perf_counter_ns()
+    run()
+    return (time.perf_counter_ns() - start) / 1e3
 
 
 def _launch_notes(kernels: Sequence[Kernel]) -> tuple[str, ...]:

@@ -1,0 +1,203 @@
+"""Are the times of nodes true? Their sum against the undisturbed wall, and each against a replay.
+
+Every trial profiles a network and then, in a session of its own that the profile knows nothing of,
+times undisturbed runs in turn with empty ones; figures are medians over the trials. With --figure,
+a picture of what is reported, corrected and replayed for the rows with the most time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+from benchmarks._networks import Builder, Model, encoder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tracer.trace import Trace
+
+_HELD_OUT = 60
+_AGREEING = 0.15
+
+
+def _resnet() -> Model:
+    return onnx.load("models/resnet_cifar/resnet20.onnx")
+
+
+def _mlp() -> Model:
+    """784-512-256-128-10, one image."""
+    net = Builder("mlp", (1, 784))
+    x = "x"
+    for inputs, outputs in ((784, 512), (512, 256), (256, 128), (128, 10)):
+        x = net.add("Gemm", x, net.weight(inputs, outputs), net.weight(outputs, scale=0.1))
+        x = net.add("Relu", x) if outputs > 10 else x
+    return net.model(x, 1, 10)
+
+
+def _chain() -> Model:
+    """200 operators on 8 elements, which nothing can fuse."""
+    net = Builder("chain", (8,))
+    factor = net.constant(np.full(8, 1.0001, np.float32))
+    x = "x"
+    for place in range(200):
+        x = net.add("Mul" if place % 2 else "Add", x, factor)
+    return net.model(x, 8)
+
+
+def _transformer() -> Model:
+    return encoder(length=64, layers=2, width=192)
+
+
+NETWORKS: dict[str, Callable[[], Model]] = {
+    "ResNet-20": _resnet,
+    "MLP": _mlp,
+    "chain of 200": _chain,
+    "transformer": _transformer,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Sums over nodes as reported, less the calibrated cost, and corrected; and what they miss.
+
+    All are ÷ the wall of held-out runs, µs; `calibrated` and `corrected` have the time of an empty
+    run added. `agreement` are the ratios of replayed to corrected times, `within` how many of the
+    corrected times' intervals hold the replayed ones.
+    """
+
+    raw: float
+    calibrated: float
+    corrected: float
+    rest: float
+    agreement: tuple[float, ...]
+    within: float
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each profile")
+    parser.add_argument("--replay", type=int, default=10)
+    parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=list(NETWORKS))
+    parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--figure", type=Path, help="a PNG of the last trial of the first network")
+    args = parser.parse_args()
+    print(
+        "network        threads  raw  calibrated  corrected (÷ wall)  rest  "
+        "replayed ÷ corrected: median, within 15 %, in the interval"
+    )
+    for name in args.networks:
+        for threads in args.threads:
+            model = NETWORKS[name]()
+            trials = [trial(model, threads, args) for _ in range(args.trials)]
+            report(name, threads, [found for found, _ in trials])
+            if args.figure is not None and (name, threads) == (args.networks[0], args.threads[0]):
+                draw(trials[-1][1], args.replay, args.figure)
+
+
+def trial(model: Model, threads: int, args: argparse.Namespace) -> tuple[Trial, Trace]:
+    """One profile, beside runs that it did not see."""
+    import tracer
+    from analyzers.timing import wall
+
+    before = held_out(model, threads)
+    trace = tracer.profile(
+        model, threads=threads, min_time=args.seconds, runs=20, replay=args.replay
+    )
+    after = held_out(model, threads)
+    whole, empty = ((one + two) / 2 for one, two in zip(before, after, strict=True))
+    run, nodes = trace.runs[0], trace.nodes
+    cost = sum(k.calls * bias for k, bias in zip(run.kernels, run.bias_us, strict=True))
+    raw, corrected = nodes["time_us_raw"].sum(), nodes["time_us"].sum()
+    rows = replayed(nodes)
+    held = rows["time_us_replayed"].between(rows["time_us_ci95_low"], rows["time_us_ci95_high"])
+    found = Trial(
+        raw=raw / whole,
+        calibrated=(raw - cost + empty) / whole,
+        corrected=(corrected + empty) / whole,
+        rest=1 - corrected / wall(run)["mean"],
+        agreement=tuple(rows["time_us_replayed"] / rows["time_us"]),
+        within=float(held.mean()),
+    )
+    return found, trace
+
+
+def held_out(model: Model, threads: int) -> tuple[float, float]:
+    """Median µs of an undisturbed and of an empty run, in sessions of their own."""
+    from tracer import inputs, loading
+    from tracer.executors.onnxruntime import emptied, feeding, prepared, sessions
+    from tracer.executors.onnxruntime.options import Options
+
+    options = Options(threads=threads)
+    loaded = loading.from_proto(model)
+    feeds = inputs.make(loaded).feeds
+    session = sessions.Factory(loaded, prepared.serialize(loaded), options).open()
+    whole = feeding.runner(loaded, session, feeds)
+    empty = emptied.runner(loaded, feeds, whole(), options)
+    assert empty is not None
+    pairs = [(elapsed(whole), elapsed(empty)) for _ in range(_HELD_OUT)]
+    return tuple(statistics.median(times) for times in zip(*pairs, strict=True))  # type: ignore[return-value]
+
+
+def elapsed(run: Callable[[], object]) -> float:
+    """µs of one run."""
+    start = time.perf_counter_ns()
+    run()
+    return (time.perf_counter_ns() - start) / 1e3
+
+
+def replayed(nodes: pd.DataFrame) -> pd.DataFrame:
+    """The rows that were replayed, the longest first."""
+    known = nodes[nodes["time_us_replayed"].notna()]
+    return known.sort_values("time_us", ascending=False)
+
+
+def report(name: str, threads: int, trials: Sequence[Trial]) -> None:
+    """One line of the table."""
+    raw, calibrated, corrected, rest = (
+        statistics.median(getattr(found, field) for found in trials)
+        for field in ("raw", "calibrated", "corrected", "rest")
+    )
+    ratios = np.median([found.agreement for found in trials], axis=0)
+    close = int((np.abs(ratios - 1) <= _AGREEING).sum())
+    held = statistics.median(found.within for found in trials)
+    print(
+        f"{name:14} {threads:7} {raw:4.2f}  {calibrated:10.2f}  {corrected:9.3f}            "
+        f"{rest:4.0%}  {np.median(ratios):.2f}, {close} of {len(ratios)}, {held:.0%}"
+    )
+
+
+def draw(trace: Trace, top: int, path: Path) -> None:
+    """Bars of the rows with the most time: as reported, corrected with its interval, replayed."""
+    from matplotlib.figure import Figure
+
+    rows = replayed(trace.nodes).head(top)
+    places = np.arange(len(rows))
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    spread = [
+        rows["time_us"] - rows["time_us_ci95_low"],
+        rows["time_us_ci95_high"] - rows["time_us"],
+    ]
+    axes.bar(places - 0.27, rows["time_us_raw"], 0.27, color="#bbbbbb", label="as reported")
+    axes.bar(places, rows["time_us"], 0.27, yerr=spread, color="#4477aa", label="corrected, 95 %")
+    axes.bar(places + 0.27, rows["time_us_replayed"], 0.27, color="#ee7733", label="run alone")
+    axes.set_xticks(places, list(rows["node"]), rotation=30, ha="right")
+    axes.set_ylabel("µs a run")
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""The line through what the profiler adds, on figures made by hand, and where it is kept."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracer import caches
+from tracer.executors.onnxruntime import calibration, chains
+from tracer.executors.onnxruntime.calibration import Bias
+from tracer.tensor import TensorType
+from tracer.trace import Kernel
+
+SIZES = [kind.size for kind in chains.KINDS]
+parts = st.floats(0, 10)
+
+
+def kernel(inputs, outputs, shape):
+    kinds = [(TensorType("float32", shape),) * count for count in (inputs, outputs)]
+    return Kernel("k", "Op", "", "cpu", None, "", (), (), (), *kinds, 1.0)
+
+
+@given(parts, parts, parts)
+def test_a_profiler_that_is_linear_is_recovered_and_leaves_nothing(fixed, tensor, dimension):
+    added = np.array([fixed + tensor * t + dimension * d for t, d in SIZES])
+    found = calibration.fit(SIZES, added)
+    assert [found.fixed, found.per_tensor, found.per_dimension] == pytest.approx(
+        [fixed, tensor, dimension], abs=1e-6
+    )
+    assert found.error == pytest.approx(0, abs=1e-6)
+    expected = fixed + 3 * tensor + 12 * dimension
+    assert found.of(kernel(2, 1, (1, 2, 3, 4))) == pytest.approx(expected, abs=1e-5)
+
+
+def test_what_the_line_misses_is_its_error():
+    random = np.random.default_rng(0)
+    errors = []
+    for _ in range(300):
+        added = np.array([3 + 0.2 * t for t, _ in SIZES]) + random.normal(0, 0.5, len(SIZES))
+        errors.append(calibration.fit(SIZES, added).error ** 2)
+    assert np.sqrt(np.mean(errors)) == pytest.approx(0.5, rel=0.1)
+
+
+def test_a_bias_is_never_negative_and_a_shape_may_be_unknown():
+    assert Bias(-5.0, 0.1).of(kernel(1, 1, (2,))) == 0
+    assert Bias(1.0, 0.0, 1.0).of(kernel(1, 1, None)) == 1
+
+
+def test_chains_are_what_their_kind_says():
+    import onnx
+
+    for kind in chains.KINDS:
+        proto = chains._proto(kind)
+        onnx.checker.check_model(proto, full_check=True)
+        for node in proto.graph.node:
+            assert (len(node.input), len(node.output)) == (kind.inputs, kind.outputs)
+
+
+@pytest.fixture
+def counted(monkeypatch, tmp_path):
+    """Measures that are counted, in a cache of the test's own."""
+    made = []
+
+    def excess(threads, provider):
+        made.append(threads)
+        return SIZES, np.linspace(2, 4, len(SIZES))
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(caches, "folder", lambda: tmp_path / "tracer")
+    monkeypatch.setattr(chains, "excess", excess)
+    calibration.measure.cache_clear()
+    yield made, tmp_path / "tracer"
+    calibration.measure.cache_clear()
+
+
+def test_a_bias_is_measured_once_for_each_number_of_threads(counted):
+    made, folder = counted
+    for threads in (1, 1, 2):
+        first = calibration.measure(threads, "cpu")
+        calibration.measure.cache_clear()
+        assert calibration.measure(threads, "cpu") == first
+        calibration.measure.cache_clear()
+    assert made == [1, 2]
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_a_file_that_says_nothing_is_measured_anew(counted):
+    made, folder = counted
+    calibration.measure(1, "cpu")
+    next(folder.iterdir()).write_text("{")
+    calibration.measure.cache_clear()
+    calibration.measure(1, "cpu")
+    assert made == [1, 1]
+
+
+def test_without_a_folder_to_keep_it_in_it_is_measured(counted, monkeypatch, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setattr(caches, "folder", lambda: blocked / "tracer")
+    assert calibration.measure(1, "cpu").fixed > 0

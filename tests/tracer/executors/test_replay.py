@@ -1,0 +1,104 @@
+"""Kernels cut out of the optimised graph: the same values, and times where they can be told."""
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import tracer
+from tests.graphs import BRANCHES, residual
+from tracer import inputs, loading
+from tracer.executors.onnxruntime import emptied, pieces, profiler, replay
+from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.tensors import tensors
+
+
+def cut(proto, optimization, folder):
+    model = loading.from_proto(proto)
+    feedset = inputs.make(model)
+    options = Options(threads=1, optimization=optimization)
+    kernels = profiler.observe(model, feedset, options)
+    return model, feedset, kernels, pieces.cut(model, feedset.feeds, kernels, options, folder)
+
+
+@pytest.mark.parametrize("optimization", ["none", "basic", "extended", "all"])
+def test_a_kernel_alone_makes_the_values_it_makes_in_the_model(optimization, tmp_path):
+    model, feedset, kernels, found = cut(residual(), optimization, tmp_path)
+    expected = tensors(model, feedset.feeds, threads=1)
+    compared = 0
+    for kernel, piece in zip(kernels, found, strict=True):
+        for count, distinct in ((1, 1), (4, 2)):
+            (value,) = replay.runner(piece, count, distinct, Options(threads=1))()
+            name = kernel.outputs[0]
+            if name in expected and kernel.domain != "com.microsoft.nchwc":  # blocked by channels
+                np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-5)
+                compared += 1
+    assert compared >= 2 * (2 if optimization == "all" else 4)
+
+
+def test_copies_share_their_inputs_and_take_turns_in_their_weights(tmp_path):
+    _, _, kernels, found = cut(residual(), "none", tmp_path)
+    conv = found[[kernel.op_type for kernel in kernels].index("Conv")]
+    proto = conv.model(5, 2)
+    read = [tuple(node.input) for node in proto.graph.node]
+    assert len(proto.graph.node) == 5
+    assert len({names[0] for names in read}) == 1
+    assert [names[1].rpartition("#")[2] for names in read] == ["0", "1", "0", "1", "0"]
+    loading.from_proto(proto)
+
+
+def test_every_copy_runs():
+    piece_model = loading.from_proto(onnx.parser.parse_model(CHAIN))
+    feedset = inputs.make(piece_model)
+    options = Options(threads=1, optimization="none")
+    kernels = profiler.observe(piece_model, feedset, options)
+    assert [kernel.op_type for kernel in kernels].count("Tanh") == 3
+
+
+CHAIN = """
+<ir_version: 8, opset_import: ["": 16]>
+g (float[4] x) => (float[4] c) { a = Tanh (x) b = Tanh (x) c = Tanh (x) }
+"""
+
+
+def test_kernels_in_bodies_and_with_bodies_are_left_out(tmp_path):
+    proto = onnx.parser.parse_model(BRANCHES)
+    model = loading.from_proto(proto)
+    feeds = {
+        "x": np.ones(4, np.float32), "flag": np.array(True), "trips": np.array(3, np.int64),
+    }  # fmt: skip
+    options = Options(threads=1, optimization="none")
+    kernels = profiler.observe(model, inputs.FeedSet(feeds, None), options)
+    found = pieces.cut(model, feeds, kernels, options, tmp_path)
+    for kernel, piece in zip(kernels, found, strict=True):
+        assert (piece is None) == (bool(kernel.scope) or kernel.op_type in ("If", "Loop"))
+
+
+def test_the_longest_rows_have_a_replayed_time_and_the_others_none(monkeypatch):
+    monkeypatch.setattr(replay, "_SECONDS", 0.0)
+    seen = []
+    trace = tracer.profile(
+        residual(),
+        runs=5,
+        threads=1,
+        replay=2,
+        progress=lambda done, total, what: seen.append(what),
+    )
+    replayed = trace.nodes["time_us_replayed"]
+    assert replayed.notna().sum() == 2
+    assert set(trace.nodes["time_us"].nlargest(2).index) == set(replayed.dropna().index)
+    assert "replaying" in seen
+    assert trace.settings["replay"] == 2
+
+
+def test_an_empty_run_has_the_outputs_of_the_model_and_no_node():
+    model = loading.from_proto(residual())
+    feeds = inputs.make(model).feeds
+    results = [np.full((1, 2), 7, np.float32) for _ in model.proto.graph.output]
+    run = emptied.runner(model, feeds, results, Options(threads=1))
+    assert [value.tolist() for value in run()] == [value.tolist() for value in results]
+
+
+def test_where_no_output_can_be_stored_there_is_no_empty_run():
+    model = loading.from_proto(residual())
+    sequences = [[np.ones(2)] for _ in model.proto.graph.output]
+    assert emptied.runner(model, inputs.make(model).feeds, sequences, Options()) is None

@@ -1,0 +1,126 @@
+"""Time kernels alone, without the profiler: an independent check of what is corrected.
+
+A graph of many copies of a kernel takes longer than one of few by just the copies it has more. The
+two take turns, with each other and with whole undisturbed runs of the model, so that how fast the
+machine was at the moment cancels out: what is told is the share of a whole run.
+
+Copies share their inputs, which in the model were written just before, and are as warm. They do
+not share their weights, unless enough bytes lie between two uses: as many as the model has weights,
+for so many pass between two uses in the model.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracer.errors import InputError, ModelError
+from tracer.executors.onnxruntime import feeding, pieces, prepared, sessions
+from tracer.executors.onnxruntime.options import Options
+from tracer.loading import from_proto
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from tracer.executors.onnxruntime.pieces import Piece
+    from tracer.inputs import FeedSet
+    from tracer.model import Model
+    from tracer.trace import Kernel
+
+    FloatArray = npt.NDArray[np.float64]
+
+Progress = Callable[[int, int, str], None]
+
+_SECONDS = 0.4
+"""Spent on each kernel."""
+
+_LEAST_ROUNDS = 9
+_RUNS = 3
+"""Timed of each in a round, after one that is not."""
+
+_FEW = 1
+_LEAST_MORE, _MOST_MORE = 4, 60
+"""A long graph has about as many copies as take as long as a whole run: what is as long is as
+likely to be interrupted."""
+
+_MOST_BYTES = 1 << 30
+
+
+def shares(
+    model: Model,
+    feedset: FeedSet,
+    kernels: Sequence[Kernel],
+    options: Options,
+    progress: Progress | None = None,
+) -> FloatArray:
+    """Time of one call of each kernel ÷ that of a whole run; NaN for what cannot run alone.
+
+    That is a kernel with a body, or inside one, or of element types that numpy does not have.
+    """
+    import numpy as np
+
+    report = progress or (lambda done, total, what: None)
+    factory = sessions.Factory(model, prepared.serialize(model), options)
+    whole = feeding.runner(model, factory.open(), feedset.feeds)
+    found = np.full(len(kernels), np.nan)
+    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
+        cut = pieces.cut(model, feedset.feeds, kernels, options, Path(folder))
+        for place, piece in enumerate(cut):
+            report(place, len(cut), "replaying")
+            if piece is not None:
+                found[place] = _share(piece, whole, pieces.total_bytes(model), options)
+    report(len(cut), len(cut), "replaying")
+    return found
+
+
+def runner(piece: Piece, count: int, distinct: int, options: Options) -> Callable[[], object]:
+    """One run of so many copies as a function that returns the result of the last."""
+    proto = piece.model(count, distinct)
+    unoptimized = Options(threads=options.threads, optimization="none", provider=options.provider)
+    model = from_proto(proto)
+    session = sessions.Factory(model, proto.SerializeToString(), unoptimized).open()
+    return feeding.runner(model, session, dict(piece.feeds))
+
+
+def _share(piece: Piece, whole: Callable[[], object], model_bytes: int, options: Options) -> float:
+    """Median over rounds; NaN where onnxruntime refuses the piece."""
+    import numpy as np
+
+    distinct = 1
+    if piece.weight_bytes:
+        fitting = max(1, _MOST_BYTES // piece.weight_bytes)
+        distinct = min(-(-model_bytes // piece.weight_bytes), fitting)
+    try:
+        few = runner(piece, _FEW, distinct, options)
+        more = _more(few, whole)
+        many = runner(piece, _FEW + more, distinct, options)
+        many()
+    except (InputError, ModelError):
+        return float("nan")
+    rounds: list[float] = []
+    end = time.monotonic() + _SECONDS
+    while len(rounds) < _LEAST_ROUNDS or time.monotonic() < end:
+        before, long, short, after = (_elapsed(run) for run in (whole, many, few, whole))
+        rounds.append((long - short) / more / (before + after) * 2)
+    return float(np.median(rounds))
+
+
+def _more(few: Callable[[], object], whole: Callable[[], object]) -> int:
+    """How many copies more the long graph has."""
+    copies = _elapsed(whole) / max(_elapsed(few) / _FEW, 1e-9)
+    return max(_LEAST_MORE, min(_MOST_MORE, int(copies)))
+
+
+def _elapsed(run: Callable[[], object]) -> float:
+    """Seconds of the middle one of a few runs, after one that wakes threads and fills caches."""
+    run()
+    times = []
+    for _ in range(_RUNS):
+        start = time.perf_counter_ns()
+        run()
+        times.append(time.perf_counter_ns() - start)
+    return sorted(times)[_RUNS // 2] / 1e9
