@@ -126,12 +126,13 @@ def remark(folded: pd.DataFrame, by: str) -> str | None:
         return f"no node says its {by}; models that tracer export writes do"
     if folded["also_holds"].isna().all():
         return None
-    hosts = int(folded["also_holds"].notna().sum())
-    rows = {"module": "module", "source": "line"}[by] + ("s" if hosts > 1 else "")
-    return (
-        f"{hosts:,} {rows} also {'hold' if hosts > 1 else 'holds'} time of others, whose nodes "
-        "the runtime fused into the same kernels: these say where they are timed"
-    )
+    hosts = folded[folded["also_holds"].notna()]
+    first, holds = hosts[[by, "also_holds"]].iloc[0]
+    row = {"module": "module", "source": "line"}[by]
+    told = f"time of others, fused into the same kernels: {first} holds {holds}"
+    if len(hosts) == 1:
+        return f"1 {row} also holds {told}"
+    return f"{len(hosts):,} {row}s also hold {told}, for one"
 
 
 def _across(rows: pd.DataFrame, of: str) -> pd.DataFrame:

@@ -93,7 +93,7 @@ def _render_section(trace: Trace, section: Section, options: ViewOptions, consol
         console.print(Text(_hidden(rows, len(shown)), style="dim"))
     said = remark(found, options.by)
     if said:
-        console.print(Text(said, style="yellow"))
+        console.print(Text(printable(said), style="yellow"))
     console.print(Text(_headline.totals(trace, section.nodes)))
     for line in (*_headline.memory(section), *_headline.roofs(trace.environment.peaks)):
         console.print(Text(line))
