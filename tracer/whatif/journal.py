@@ -124,7 +124,7 @@ def holds_what_if(path: Path) -> bool:
     """Whether a file was written here, finished or not. Raises nothing: no file holds none."""
     try:
         return _meta(path).get("kind") == _KIND
-    except (sqlite3.Error, OSError, ValueError):
+    except (InputError, sqlite3.Error, OSError, ValueError):
         return False
 
 

@@ -92,7 +92,7 @@ BAD = {
     "no such format": (["profile", "{m}", "-o", "r.xls"], 2, "names no format"),
     "two on stdout": (["count", "{m}", "--json", "--csv"], 2, "two outputs for stdout"),
     "no provider": (["profile", "{m}", "--provider", "abacus"], 2, "no provider 'abacus'"),
-    "no trace": (["report", "r.trace"], 3, "r.trace: no such trace"),
+    "no trace": (["report", "r.trace"], 3, "r.trace: no such trace. Make one with: tracer profile"),
     "not a trace": (["report", "{m}"], 3, "not a trace"),
     "bad number": (["profile", "{m}", "--runs", "0"], 2, "0 is not in the range"),
     "bad batch": (["profile", "{m}", "--batch", "1,x"], 2, "not a list of integers"),
