@@ -5,27 +5,21 @@ python -m experiments.accumulators [--model lenet.int8.onnx --data cifar10]
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analyzers.energy import Work, find
 from experiments import _page
+from experiments._evaluating import ACCUMULATOR, BATCH, Sums, answered, evaluated, work_of
 from experiments._page import Page
-from tracer.interpreter.arithmetic.accumulator import Accumulator
 from tracer.interpreter.arithmetic.orders import named
 
 if TYPE_CHECKING:
-    from tracer.inputs.datasets import Batch, Dataset
+    from tracer.inputs.datasets import Dataset
     from tracer.model import Model
-    from tracer.whatif.evaluation import Evaluator
-    from tracer.whatif.sweep import Answer
 
 MODEL = "models/lenet/lenet.int8.onnx"
-ACCUMULATOR = Accumulator(32, order=named("channelwise"), bias="last", convention="magnitude")
-"""The original's: each channel's window first, then the channels; B bits hold -2^B to 2^B - 1."""
 OPERATIONS = {
     "conv1": (366_912, 352_800),
     "conv2": (249_600, 240_000),
@@ -48,16 +42,6 @@ ACCURACIES = {
 BY_HAND = (18, 16, 17, 16, 17)
 """Widths by layer that the original found by hand, at 53.47 %."""
 ORDERS = ("channelwise", "sequential", "tree", "sorted")
-BATCH = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """What one run of everything shows of each layer, by its module; `images` (images, layers)."""
-
-    answer: Answer
-    layers: tuple[str, ...]
-    images: Any
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -88,7 +72,7 @@ def make(path: str, data: str, limit: int | None, widths: Sequence[int], budget:
         "window of each input channel first, then the channels; the bias last. B bits hold −2^B "
         "to 2^B − 1, as in the original, where the sign is not counted.",
         "## Commands",
-        _commands(path, data, widths, narrow),
+        _commands(path, data, limit, widths, narrow),
         "## Operations and energy",
         operations(model, work),
         energies(work),
@@ -109,55 +93,6 @@ def make(path: str, data: str, limit: int | None, widths: Sequence[int], budget:
     ]
     return Page("5-accumulators", "Experiment 5: narrow accumulators in an integer LeNet", parts,
                 {"5-accumulators.png": _histograms(model, dataset, narrow)})  # fmt: skip
-
-
-def work_of(model: Model) -> Work:
-    """Operations of an image, additions in the original's order."""
-    import tracer
-
-    return Work.of(tracer.count(model, batch=1, convention="channelwise").nodes.set_index("node"))
-
-
-def answered(
-    model: Model, dataset: Dataset, work: Work, widths: Sequence[int], budget: float
-) -> Sums:
-    """The sweep and the searches, and which widths each image needs."""
-    from tracer.whatif.sweep import Question, ask
-
-    evaluator = evaluated(model, dataset, ACCUMULATOR, BATCH)
-    question = Question(
-        widths=widths,
-        energy=lambda bits: find("lab").total(work, dict(zip(evaluator.nodes, bits, strict=True))),
-        allowed=lambda score, wide: score >= wide - budget,
-        better=lambda score: score,
-    )
-    modules = {node.key: node.module or node.key for node in model.nodes}
-    single = evaluated(model, dataset, ACCUMULATOR, 1)
-    return Sums(
-        ask(evaluator, ACCUMULATOR, question),
-        tuple(modules[key] for key in evaluator.nodes),
-        single.baseline.needed,
-    )
-
-
-def evaluated(
-    model: Model, dataset: Dataset, accumulator: Accumulator, batch: int
-) -> Evaluator[Batch]:
-    """The model on all the data in accumulators like this one, judged by its first choice."""
-    from tracer.interpreter.arithmetic.policy import Policy
-    from tracer.metrics import METRICS
-    from tracer.whatif.evaluation import Evaluator
-
-    outputs = [value.name for value in model.graph.output]
-
-    def score(values: Sequence[Any], part: Batch, wide: Sequence[Any]) -> Any:
-        named_values = dict(zip(outputs, values, strict=True))
-        return METRICS["top1"].scores(named_values, part.labels)
-
-    def batches() -> Iterator[Batch]:
-        return dataset.batches(batch)
-
-    return Evaluator(model, Policy.of(accumulator), batches, score)
 
 
 def operations(model: Model, work: Work) -> str:
@@ -297,28 +232,24 @@ def others(model: Model, dataset: Dataset, bits: int) -> str:
 
 def _histograms(model: Model, dataset: Dataset, bits: int) -> bytes:
     """Histograms of the sums of each layer at one width."""
-    import numpy as np
-
     import tracer
     from analyzers.views import ViewOptions, renderer
+    from tracer.inputs.request import Samples
     from tracer.interpreter.arithmetic.policy import Policy
 
-    name = model.inputs[0].name
-    with tempfile.TemporaryDirectory() as folder:
-        feeds = Path(folder) / "images.npz"
-        images = [part.inputs[name][: part.size] for part in dataset.batches(BATCH)]
-        np.savez(feeds, **{name: np.concatenate(images)})
-        policy = Policy.of(replace(ACCUMULATOR, bits=bits))
-        trace = tracer.interpret(model, accumulator=policy, feeds=feeds, batch=BATCH)
+    policy = Policy.of(replace(ACCUMULATOR, bits=bits))
+    samples = Samples(dataset.name, dataset.limit)
+    trace = tracer.interpret(model, accumulator=policy, feeds=samples, batch=BATCH)
     return renderer("png")(trace, ViewOptions())
 
 
-def _commands(path: str, data: str, widths: Sequence[int], narrow: int) -> str:
+def _commands(path: str, data: str, limit: int | None, widths: Sequence[int], narrow: int) -> str:
+    few = "" if limit is None else f" --limit {limit}"
     return _page.code(
         f"tracer count {path} --convention channelwise",
         f"tracer interpret {path} --accumulator {narrow} --magnitude --order channelwise \\",
-        "    --bias last --inputs images.npz --batch 60 -o sums.png",
-        f"python -m experiments.accumulators --model {path} --data {data} "
+        f"    --bias last --data {data}{few} --batch {BATCH} -o sums.png",
+        f"python -m experiments.accumulators --model {path} --data {data}{few} "
         f"--widths {' '.join(map(str, widths))}  # this page",
     )
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tracer.shapes import Types
 
 Source: TypeAlias = "str | Path | onnx.ModelProto | Model"
-Feeds: TypeAlias = str | Path | Sequence[str | Path] | Samples | None
+Feeds: TypeAlias = str | Path | Sequence[str | Path] | None
 Progress = Callable[[int, int, str], None]
 _Made = TypeVar("_Made")
 
@@ -88,7 +88,7 @@ def interpret(
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
-    feeds: Feeds = None,
+    feeds: Feeds | Samples = None,
     seed: int = 0,
     accumulator: int | str | Accumulator | Policy | None = None,
     fixed: str | None = None,
@@ -141,7 +141,7 @@ def feeds_for(
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
-    feeds: Feeds = None,
+    feeds: Feeds | Samples = None,
     seed: int = 0,
     shrink: int = 1,
 ) -> inputs.FeedSet:
@@ -194,7 +194,7 @@ def request_for(
     model: Model,
     batch: int | None,
     dims: Mapping[str, int] | None,
-    feeds: Feeds,
+    feeds: Feeds | Samples,
     seed: int,
 ) -> Request:
     """What to feed `model`, opened from `source`, as commands with these options ask for it."""

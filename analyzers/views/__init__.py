@@ -6,12 +6,11 @@ has two parts, as in `roofline.png`.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from analyzers.views import _formats
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,15 +31,11 @@ class ViewOptions:
 
 
 Render = Callable[["Trace", ViewOptions], bytes]
-_SCREEN = "terminal"
 
 
 def formats() -> tuple[str, ...]:
     """Extensions of the formats there are, without the dot; that of a package has two parts."""
-    prefix = f"{__name__}."
-    modules = pkgutil.walk_packages(__path__, prefix)
-    names = (m.name.removeprefix(prefix) for m in modules if not m.ispkg)
-    return tuple(sorted(n for n in names if n != _SCREEN and "_" not in n))
+    return _formats.names(__name__)
 
 
 def renderer(extension: str) -> Render:
@@ -49,5 +44,5 @@ def renderer(extension: str) -> Render:
         raise UsageError(
             f"there is no format '{extension}'", f"The formats are {', '.join(formats())}."
         )
-    render: Render = importlib.import_module(f"analyzers.views.{extension}").render
+    render: Render = _formats.render(__name__, extension)
     return render

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from analyzers.views import _formats
 
 if TYPE_CHECKING:
     from tracer.whatif.result import WhatIf
 
 Render = Callable[["WhatIf"], bytes]
-_SCREEN = "terminal"
 
 
 def formats() -> tuple[str, ...]:
     """Extensions of the formats there are, without the dot."""
-    names = (module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(sorted(n for n in names if n != _SCREEN and not n.startswith("_")))
+    return _formats.names(__name__)
 
 
 def renderer(extension: str) -> Render:
     """The function that renders one of the `formats`."""
-    render: Render = importlib.import_module(f"{__name__}.{extension}").render
+    render: Render = _formats.render(__name__, extension)
     return render

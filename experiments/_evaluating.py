@@ -1,0 +1,79 @@
+"""What the fifth experiment evaluates: a LeNet in accumulators like the original's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analyzers.energy import Work, find
+from tracer.interpreter.arithmetic.accumulator import Accumulator
+from tracer.interpreter.arithmetic.orders import named
+
+if TYPE_CHECKING:
+    from tracer.inputs.datasets import Batch, Dataset
+    from tracer.model import Model
+    from tracer.whatif.evaluation import Evaluator
+    from tracer.whatif.sweep import Answer
+
+ACCUMULATOR = Accumulator(32, order=named("channelwise"), bias="last", convention="magnitude")
+"""The original's: each channel's window first, then the channels; B bits hold -2^B to 2^B - 1."""
+BATCH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What one run of everything shows of each layer, by its module; `images` (images, layers)."""
+
+    answer: Answer
+    layers: tuple[str, ...]
+    images: Any
+
+
+def work_of(model: Model) -> Work:
+    """Operations of an image, additions in the original's order."""
+    import tracer
+
+    return Work.of(tracer.count(model, batch=1, convention="channelwise").nodes.set_index("node"))
+
+
+def answered(
+    model: Model, dataset: Dataset, work: Work, widths: Sequence[int], budget: float
+) -> Sums:
+    """The sweep and the searches, and which widths each image needs."""
+    from tracer.whatif.sweep import Question, ask
+
+    evaluator = evaluated(model, dataset, ACCUMULATOR, BATCH)
+    question = Question(
+        widths=widths,
+        energy=lambda bits: find("lab").total(work, dict(zip(evaluator.nodes, bits, strict=True))),
+        allowed=lambda score, wide: score >= wide - budget,
+        better=lambda score: score,
+    )
+    modules = {node.key: node.module or node.key for node in model.nodes}
+    single = evaluated(model, dataset, ACCUMULATOR, 1)
+    return Sums(
+        ask(evaluator, ACCUMULATOR, question),
+        tuple(modules[key] for key in evaluator.nodes),
+        single.baseline.needed,
+    )
+
+
+def evaluated(
+    model: Model, dataset: Dataset, accumulator: Accumulator, batch: int
+) -> Evaluator[Batch]:
+    """The model on all the data in accumulators like this one, judged by its first choice."""
+    from tracer.interpreter.arithmetic.policy import Policy
+    from tracer.metrics import METRICS
+    from tracer.whatif.evaluation import Evaluator
+
+    outputs = [value.name for value in model.graph.output]
+
+    def score(values: Sequence[Any], part: Batch, wide: Sequence[Any]) -> Any:
+        named_values = dict(zip(outputs, values, strict=True))
+        return METRICS["top1"].scores(named_values, part.labels)
+
+    def batches() -> Iterator[Batch]:
+        return dataset.batches(batch)
+
+    return Evaluator(model, Policy.of(accumulator), batches, score)
