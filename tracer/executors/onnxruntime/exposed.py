@@ -55,9 +55,21 @@ def opened(path: Path, fed: Container[str], threads: int) -> Callable[[Feeds], M
 
     def run(feeds: Feeds) -> Mapping[str, Any]:
         outputs: Any = feeding.runner(saved, session, feeds)()
-        return dict(zip(names, outputs, strict=True))
+        return {name: _plain(value) for name, value in zip(names, outputs, strict=True)}
 
     return run
+
+
+def _plain(value: Any) -> Any:
+    """The array in one of onnxruntime's own values; None where numpy has no such type."""
+    import onnxruntime as ort
+
+    if not isinstance(value, ort.OrtValue):
+        return value
+    try:
+        return value.numpy()
+    except RuntimeError:
+        return None
 
 
 def check_room(kernels: Sequence[Kernel]) -> None:
