@@ -82,8 +82,7 @@ def mapped(
 ) -> Fusions:
     """The map of `kernels`, in the order they ran; without evidence nothing in it is confirmed."""
     rows = _kernel_rows(model, kernels, evidence)
-    fixed = evidence.fixed if evidence else frozenset()
-    lost = fates(model, kernels, [row.nodes for row in rows], fixed)
+    lost = fates(model, kernels, [row.nodes for row in rows], evidence)
     return Fusions(
         model=info,
         environment=environment,

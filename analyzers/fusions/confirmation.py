@@ -213,7 +213,7 @@ def _origins(setting: _Setting, unit: _Unit) -> Iterator[Verdict]:
             inside = [tensor for tensor in equal if setting.makers.get(tensor) in unit.keys]
             if inside:
                 yield Verdict(TIED, f"'{inside[0]}' has the values of its input")
-    word = CONTRADICTED if all(map(setting.shows, unit.reads)) else TIED
+    word = CONTRADICTED if unit.reads and all(map(setting.shows, unit.reads)) else TIED
     for tensor in unit.begins:
         if tensor not in covered:
             yield Verdict(word, f"its nodes read '{tensor}', it does not")

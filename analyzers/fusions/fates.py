@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from analyzers.dependence import UNCHANGING, constants
 
 if TYPE_CHECKING:
+    from tracer.equality import Evidence
     from tracer.model import Model, Node, Scope
     from tracer.trace import Kernel
 
@@ -36,12 +37,11 @@ def fates(
     model: Model,
     kernels: Sequence[Kernel],
     groups: Sequence[tuple[str, ...]],
-    fixed: frozenset[str],
+    evidence: Evidence | None = None,
 ) -> dict[str, Fate]:
-    """The fate of each node in no group, by its key, in the order of the model.
-
-    `fixed` are the tensors of the main graph that no input changes.
-    """
+    """The fate of each node in no group, by its key, in the order of the model."""
+    fixed = evidence.fixed if evidence else frozenset()
+    shared = list(evidence.equal.values()) if evidence else []
     entered = {kernel.scope for kernel in kernels} | {""}
     ran = {(key, k.op_type) for k, group in zip(kernels, groups, strict=True) for key in group}
     running = frozenset(key for group in groups for key in group)
@@ -50,6 +50,8 @@ def fates(
         nodes = [node for node in model.nodes if node.scope.path == scope.path]
         same = constants(nodes, scope.path) | (frozenset() if scope.path else fixed)
         live, twins = _live(model, scope, nodes), _twins(nodes)
+        if not scope.path:
+            _join(twins, nodes, shared)
         around = scope.owner
         for node in nodes:
             if around is not None and (around.key, around.op_type) not in ran:
@@ -71,6 +73,17 @@ def _rewritten(node: Node, twins: Sequence[str]) -> Fate:
     if twins:
         return REMOVED, f"'{twins[0]}' computes the same"
     return _MOVED if node.op_type in _MOVES else _UNSEEN
+
+
+def _join(
+    twins: dict[str, list[str]], nodes: Sequence[Node], shared: Sequence[Sequence[str]]
+) -> None:
+    """Count as twins nodes that compute the same values, one of which the runtime made."""
+    makers = {name: n.key for n in nodes for name in n.outputs if n.op_type not in _MOVES}
+    for tensors in shared:
+        keys = [makers[name] for name in tensors if name in makers]
+        for key in keys:
+            twins[key] = [*twins[key], *keys]
 
 
 def _live(model: Model, scope: Scope, nodes: Sequence[Node]) -> set[str]:

@@ -6,7 +6,7 @@ tensors as outputs. Tensors inside the bodies of If, Loop and Scan cannot be out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,11 @@ MOST_BYTES = 4 << 30
 _NUMBER = 8
 
 
-def opened(path: Path, threads: int) -> Callable[[Feeds], Mapping[str, Any]]:
+def opened(path: Path, fed: Container[str], threads: int) -> Callable[[Feeds], Mapping[str, Any]]:
     """A function from feeds to all tensors, by name, of the main graph saved at `path`.
+
+    `fed` are the names of the inputs that will be fed. Weights that were folded away may still be
+    listed as inputs, in models of old that list all of them; these are taken off.
 
     Raises ModelError for a graph that onnxruntime saves and does not load again; the function
     raises InputError for feeds that it does not run on.
@@ -36,6 +39,10 @@ def opened(path: Path, threads: int) -> Callable[[Feeds], Mapping[str, Any]]:
 
     proto = onnx.load(path, load_external_data=False)
     unsaturated.shift(proto, path.parent)
+    given = {weight.name for weight in proto.graph.initializer}
+    for value in list(proto.graph.input):
+        if value.name not in fed and value.name not in given:
+            proto.graph.input.remove(value)
     shown = {value.name for value in proto.graph.output}
     made = [name for node in proto.graph.node for name in node.output if name]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made if name not in shown)
@@ -48,9 +55,21 @@ def opened(path: Path, threads: int) -> Callable[[Feeds], Mapping[str, Any]]:
 
     def run(feeds: Feeds) -> Mapping[str, Any]:
         outputs: Any = feeding.runner(saved, session, feeds)()
-        return dict(zip(names, outputs, strict=True))
+        return {name: _plain(value) for name, value in zip(names, outputs, strict=True)}
 
     return run
+
+
+def _plain(value: Any) -> Any:
+    """The array in one of onnxruntime's own values; None where numpy has no such type."""
+    import onnxruntime as ort
+
+    if not isinstance(value, ort.OrtValue):
+        return value
+    try:
+        return value.numpy()
+    except RuntimeError:
+        return None
 
 
 def check_room(kernels: Sequence[Kernel]) -> None:

@@ -39,7 +39,7 @@ def evidence(
 
     Raises what onnxruntime and the interpreter refuse.
     """
-    run = exposed.opened(saved, threads)
+    run = exposed.opened(saved, {value.name for value in model.inputs}, threads)
     interpreter = Interpreter(model, limits=limits, threads=threads or None, progress=progress)
     rounded = any(map(_quantises, model.nodes))
     seen: list[_Comparer] = []
