@@ -154,12 +154,12 @@ def notes(table: pd.DataFrame, peaks: Peaks | None) -> tuple[str, ...]:
     """What to know before trusting the roof of a node table."""
     if peaks is None:
         return ()
-    found = []
     if peaks.is_busy:
-        found.append(
+        return (
             f"the machine's peaks were measured while other programs took {1 - peaks.cpu_share:.0%}"
-            " of the CPU, and may be too low: measure again with tracer env --peaks"
+            " of the CPU, and may be too low: measure again with tracer env --peaks",
         )
+    found = []
     above = table[table["roof_fraction"] > 1]
     for bound, why in _ABOVE.items():
         rows = above[above["bound"] == bound]
