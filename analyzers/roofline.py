@@ -165,7 +165,8 @@ def notes(table: pd.DataFrame, peaks: Peaks | None) -> tuple[str, ...]:
         rows = above[above["bound"] == bound]
         if len(rows):
             most = rows["roof_fraction"].max()
-            found.append(f"{len(rows):,} rows are above the {bound} roof, up to {most:.1f}x: {why}")
+            some = f"{len(rows):,} of {len(table):,} rows"
+            found.append(f"{some} are above the {bound} roof, up to {most:.1f}x: {why}")
     return tuple(found)
 
 

@@ -186,7 +186,7 @@ def test_the_bound_of_a_group_is_that_of_most_of_its_time():
 def test_shares_above_one_are_told_and_not_cut():
     table = pd.DataFrame({"roof_fraction": [1.5, 3.0, 0.5], "bound": ["memory", "memory", None]})
     (note,) = roofline.notes(table, PEAKS)
-    assert note.startswith("2 rows are above the memory roof, up to 3.0x")
+    assert note.startswith("2 of 3 rows are above the memory roof, up to 3.0x")
     assert "cache" in note
     assert of(1.0, 1, 100_000)["roof_fraction"] > 1
 
