@@ -46,7 +46,10 @@ def memory(model: Model, types: Types, groups: Sequence[tuple[str, ...]] = ()) -
     flow = dataflow.of(model)
     weights = parameters.constants(model, facts)
     ran = {key: place for place, key in enumerate(dict.fromkeys(k for g in groups for k in g))}
-    graph = _Graph(model, facts, flow, aliases(model, facts, flow), weights, ran)
+    nodes: dict[str, list[Node]] = {}
+    for node in model.nodes:
+        nodes.setdefault(node.scope.path, []).append(node)
+    graph = _Graph(nodes, facts, flow, aliases(model, facts, flow), weights, ran)
     around: dict[str, Bytes] = {"": 0}
     live: dict[str, Bytes] = {}
     for scope in model.scopes:  # a body after the one around it
@@ -89,7 +92,7 @@ class _Span:
 
 @dataclass(frozen=True)
 class _Graph:
-    model: Model
+    nodes: Mapping[str, Sequence[Node]]
     facts: Facts
     flow: Dataflow
     aliases: Aliases
@@ -98,8 +101,7 @@ class _Graph:
 
     def live(self, scope: Scope) -> dict[str, Bytes]:
         """Bytes of the tensors of one graph that are alive at each of its nodes, by key."""
-        inside = (node for node in self.model.nodes if node.scope.path == scope.path)
-        nodes = ordered(inside, self.flow, self.ran)
+        nodes = ordered(self.nodes.get(scope.path, ()), self.flow, self.ran)
         change, unknown = [0] * (len(nodes) + 1), [0] * (len(nodes) + 1)
         for (_, name), span in self._spans(scope, nodes).items():
             size = self.facts.operand(name, scope).nbytes

@@ -154,18 +154,19 @@ def notes(table: pd.DataFrame, peaks: Peaks | None) -> tuple[str, ...]:
     """What to know before trusting the roof of a node table."""
     if peaks is None:
         return ()
-    found = []
     if peaks.is_busy:
-        found.append(
+        return (
             f"the machine's peaks were measured while other programs took {1 - peaks.cpu_share:.0%}"
-            " of the CPU, and may be too low: measure again with tracer env --peaks"
+            " of the CPU, and may be too low: measure again with tracer env --peaks",
         )
+    found = []
     above = table[table["roof_fraction"] > 1]
     for bound, why in _ABOVE.items():
         rows = above[above["bound"] == bound]
         if len(rows):
             most = rows["roof_fraction"].max()
-            found.append(f"{len(rows):,} rows are above the {bound} roof, up to {most:.1f}x: {why}")
+            some = f"{len(rows):,} of {len(table):,} rows"
+            found.append(f"{some} are above the {bound} roof, up to {most:.1f}x: {why}")
     return tuple(found)
 
 

@@ -33,6 +33,10 @@ class Peak:
     by: str
 
 
+def _rate(peak: Peak) -> float:
+    return peak.rate
+
+
 @dataclass(frozen=True, slots=True)
 class Peaks:
     """The roofs of a machine with so many threads at work (see `tracer.host`).
@@ -52,6 +56,17 @@ class Peaks:
     def is_busy(self) -> bool:
         """Whether other programs took part of the CPU's time that mattered."""
         return self.cpu_share < _ALONE
+
+    def at_least(self, other: Peaks) -> Peaks:
+        """The higher of each peak, as sure as the surer of both."""
+        int8 = [peak for peak in (self.int8, other.int8) if peak is not None]
+        return Peaks(
+            threads=self.threads,
+            float32=max(self.float32, other.float32, key=_rate),
+            memory=max(self.memory, other.memory, key=_rate),
+            int8=max(int8, key=_rate, default=None),
+            cpu_share=max(self.cpu_share, other.cpu_share),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,11 @@ class Advice:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One run: `rows` as `analyzers.grouping.by_node` folds them, those that took time alone."""
+    """One run: `rows` as `analyzers.grouping.by_node` folds them, those that took time alone.
+
+    `peaks` are None where they were measured while other programs ran: too low, they would make
+    kernels seem near the roof.
+    """
 
     rows: pd.DataFrame
     run: Run
@@ -52,7 +56,8 @@ class Evidence:
         rows = by_node(nodes)
         rows = rows[rows["time_us"] > 0].sort_values("time_us", ascending=False, kind="stable")
         peaks = trace.environment.peaks
-        return cls(rows, run, peaks, str(trace.settings.get("optimization", "all")))
+        sound = peaks if peaks is not None and not peaks.is_busy else None
+        return cls(rows, run, sound, str(trace.settings.get("optimization", "all")))
 
     @property
     def sure(self) -> pd.DataFrame:

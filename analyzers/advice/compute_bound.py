@@ -6,6 +6,8 @@ from analyzers.advice._evidence import Advice, Evidence, keys, mean, named
 from analyzers.roofline import COMPUTE, INT8, arithmetic
 
 _NEAR, _SHARE = 0.6, 0.3
+_ABOVE = 1.1
+"""A little above, for a peak is as uncertain as what is compared; further, it is no roof."""
 _WORTHWHILE = 1.3
 """How much faster 8-bit arithmetic has to be for a mention."""
 
@@ -13,7 +15,7 @@ _WORTHWHILE = 1.3
 def rule(evidence: Evidence) -> Advice | None:
     """Much of the time is near the arithmetic roof: no better kernel, only less work helps."""
     peaks, rows = evidence.peaks, evidence.sure
-    rows = rows[(rows["bound"] == COMPUTE) & (rows["roof_fraction"] >= _NEAR)]
+    rows = rows[(rows["bound"] == COMPUTE) & rows["roof_fraction"].between(_NEAR, _ABOVE)]
     share = float(rows["time_share"].sum())
     if peaks is None or share < _SHARE:
         return None

@@ -17,6 +17,7 @@ from analyzers.memory import memory
 from tests.graphs import BRANCHES, DATA_DEPENDENT, parse, residual
 from tracer import loading, shapes
 
+MODELS = Path(__file__).parents[2] / "models"
 ROUNDED_TO = 256
 """onnxruntime's arena hands out multiples of it."""
 
@@ -178,7 +179,7 @@ def test_onnxruntime_asks_for_what_liveness_says(proto):
 def test_lenet_in_the_arena_differs_by_rounding_and_by_what_is_done_in_place():
     """Every figure of the arena follows from the liveness: Relu overwrites what it reads."""
     trace = tracer.profile(
-        "models/lenet/lenet.onnx", runs=1, warmup=0, threads=1, optimization="none"
+        MODELS / "lenet" / "lenet.onnx", runs=1, warmup=0, threads=1, optimization="none"
     )
     nodes = trace.nodes
     sizes = nodes["output_bytes"].tolist()

@@ -1,5 +1,7 @@
 """Rates and roofs: the published formula, and kernels of several nodes counted as one."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx.numpy_helper
 import pandas as pd
@@ -184,9 +186,16 @@ def test_the_bound_of_a_group_is_that_of_most_of_its_time():
 def test_shares_above_one_are_told_and_not_cut():
     table = pd.DataFrame({"roof_fraction": [1.5, 3.0, 0.5], "bound": ["memory", "memory", None]})
     (note,) = roofline.notes(table, PEAKS)
-    assert note.startswith("2 rows are above the memory roof, up to 3.0x")
+    assert note.startswith("2 of 3 rows are above the memory roof, up to 3.0x")
     assert "cache" in note
     assert of(1.0, 1, 100_000)["roof_fraction"] > 1
+
+
+def test_peaks_of_a_busy_machine_are_told_to_be_that():
+    table = pd.DataFrame({"roof_fraction": [1.5], "bound": ["compute"]})
+    (note,) = roofline.notes(table, replace(PEAKS, cpu_share=0.4))
+    assert "other programs took 60% of the CPU" in note
+    assert roofline.notes(table, None) == ()
 
 
 def test_sizes_that_depend_on_data_come_from_the_run():

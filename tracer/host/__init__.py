@@ -28,17 +28,20 @@ def peaks(
 
     They are measured if that was never done on this processor with these versions of numpy,
     numba and onnxruntime, or if `anew` asks for it, which takes some seconds; `announce` is told so
-    before. What was measured is kept in `folder`, the user's cache folder unless given.
+    before. What was measured is kept in `folder`, the user's cache folder unless given; what is
+    measured while other programs run lowers nothing that was seen before.
     """
     count = threads or cores()
     file = store.file(count, folder)
-    found = None if anew else store.load(file)
-    if found is not None:
-        return found
+    before = store.load(file)
+    if before is not None and not anew:
+        return before
     from tracer.host import measuring
 
     announce(f"measuring what this machine can do with {count} threads, about {_SECONDS} s")
     found = measuring.measure(count)
+    if before is not None and found.is_busy:
+        found = found.at_least(before)
     if store.save(file, found):
         announce(f"kept in {file}")
     else:

@@ -115,8 +115,8 @@ def _draw_roofs(axes: Axes, rows: pd.DataFrame, peaks: Peaks, integer: bool) -> 
         ceilings.append((peaks.int8.rate / 1e9, "int8", _INT8_ROOF))
     top = max(ceiling for ceiling, _, _ in ceilings)
     ridge = top / slope
-    left = min([ridge / 30, *rows["x"] / 4])  # the name of the slope is left of all points
-    right = max([ridge * 10, *rows["x"] * 2])
+    left = min([ridge / 30, *rows["x"] / 4])  # the roofs' names lie beside all points
+    right = max([ridge * 10, *rows["x"] * 4])
     low = min([left * slope, *rows["y"] / 2])
     high = 2.2 * max([top, *rows["y"]])
     axes.set_xlim(left, right)

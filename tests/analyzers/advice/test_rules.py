@@ -140,6 +140,9 @@ def test_most_of_the_time_near_the_arithmetic_roof_is_compute_bound(chain):
     found = told(chain, 50, without, roof_fraction=0.8, **rates)["compute_bound"]
     assert "8-bit" not in found.text
     assert "compute_bound" not in told(chain, 50, roof_fraction=0.3, **rates)
+    assert "compute_bound" not in told(chain, 50, roof_fraction=2.4, **rates)
+    busy = replace(PEAKS, cpu_share=0.5)
+    assert "compute_bound" not in told(chain, 50, busy, roof_fraction=0.8, **rates)
 
 
 def test_a_long_kernel_far_from_the_roof_is_told(chain):

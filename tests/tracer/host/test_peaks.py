@@ -70,6 +70,18 @@ def test_peaks_are_measured_once_for_each_thread_count(tmp_path, monkeypatch):
     assert asked == [1, 2, 1]
 
 
+def test_a_busy_measurement_lowers_nothing_that_was_seen_before(tmp_path, monkeypatch):
+    low = Peaks(1, Peak(9e10, "x"), Peak(3e10, "y"), None, cpu_share=0.4)
+    found = []
+    for measured in (PEAKS, low, replace(low, cpu_share=1.0)):
+        monkeypatch.setattr(measuring, "measure", lambda n, told=measured: told)
+        found.append(host.peaks(1, folder=tmp_path, anew=True))
+    assert found[0] == PEAKS
+    assert found[1] == replace(PEAKS, memory=low.memory)
+    assert not found[1].is_busy
+    assert found[2] == replace(low, cpu_share=1.0)  # measured alone, it is what there is
+
+
 def test_other_versions_measure_anew(tmp_path, monkeypatch):
     before = store.file(1, tmp_path)
     monkeypatch.setattr(store, "_version", lambda package: "0")
