@@ -8,7 +8,7 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from tests.interpreter.arithmetic.test_narrow import int8, narrowed, plain, saturated, uint8
+from tests.interpreter.arithmetic.nodes import int8, narrowed, plain, saturated, uint8
 from tracer.errors import ModelError
 from tracer.interpreter.arithmetic.policy_text import read
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -50,16 +51,16 @@ class Stage:
     bits: int | None = None
 
 
-class Order:
+class Order(ABC):
     """How the products of a dot product are summed. Subclasses are frozen dataclasses."""
 
     __slots__ = ()
     reorders: ClassVar[bool] = False
     """Whether `arrange` depends on the products."""
 
+    @abstractmethod
     def stages(self, terms: Terms) -> tuple[Stage, ...]:
         """What is added to what; the last stage has one group."""
-        raise NotImplementedError
 
     def arrange(self, products: Array, start: Array) -> Array:
         """The products (..., K), int64, in the order they are met; `start` (...) is before them."""
