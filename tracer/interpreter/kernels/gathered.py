@@ -2,6 +2,9 @@
 
 Between the images and the counts nothing leaves the second-level cache: so many columns are
 written out at a time, packed, summed by `dense`, and looked at.
+
+numba keeps compiled code by the time stamp of the file of the function that is compiled: touch
+this one after a change in `dense`, `tally`, or what those are made of.
 """
 
 from __future__ import annotations
