@@ -1,20 +1,29 @@
 """Sums gathered from images and counted in one pass, against the oracle on numpy's patches."""
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
-from tracer.interpreter import parallel
-from tracer.interpreter.arithmetic import oracle
+from tracer import loading
+from tracer.interpreter import parallel, quantizing
+from tracer.interpreter.arithmetic import oracle, restoring
 from tracer.interpreter.arithmetic.accumulator import Accumulator
 from tracer.interpreter.arithmetic.columns import Images, of_rows
 from tracer.interpreter.arithmetic.counter import Counter, Counts
 from tracer.interpreter.arithmetic.meter import KEPT, Meter, Reduction
+from tracer.interpreter.arithmetic.narrow import Narrowing
 from tracer.interpreter.arithmetic.operands import Integers
 from tracer.interpreter.arithmetic.orders import Terms, named
+from tracer.interpreter.arithmetic.policy_text import read
 from tracer.interpreter.arithmetic.tally import Tally
+from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.windows import window
+
+MODELS = Path(__file__).parents[3] / "models"
 
 
 def patches(x, slid, fill):
@@ -134,6 +143,38 @@ def test_rows_are_summed_as_by_the_oracle(count, width, depth, accumulator, data
         counts, values = expected((weights, a.T.astype(np.int64), bias, terms, accumulator))
         assert counter.counts == counts
         np.testing.assert_array_equal(out.T, values)
+
+
+@pytest.mark.parametrize("model", ["lenet/lenet", "resnet_cifar/resnet20"])
+@pytest.mark.parametrize("bits", [11, 14, 17])
+def test_a_network_is_that_of_the_passes_of_numpy(monkeypatch, model, bits):
+    """Sums block by block, quantised and restored step by step, give the same bits."""
+    loaded = loading.load(MODELS / f"{model}.int8.onnx")
+    x = np.random.default_rng(bits).random((3, 3, 32, 32), np.float32)
+
+    def run():
+        narrowing = Narrowing(loaded, read(f"*={bits}"))
+        outputs = Interpreter(loaded, around=narrowing.kernel).run(None, {loaded.inputs[0].name: x})
+        counters = narrowing.fresh({}, Counter)
+        with narrowing.measured(counters):
+            again = Interpreter(loaded, around=narrowing.kernel).run(
+                None, {loaded.inputs[0].name: x}
+            )
+        np.testing.assert_array_equal(again[0], outputs[0])
+        return outputs[0], {key: counter.counts for key, counter in counters.items()}
+
+    compiled, counts = run()
+    assert any(found.overflow_outputs for found in counts.values())
+    monkeypatch.setattr(Meter, "gathered", lambda *_: False)
+    monkeypatch.setattr(quantizing, "suits", lambda *_: False)
+    monkeypatch.setattr(restoring, "_compiled", by_numpy)
+    plain, expected = run()
+    np.testing.assert_array_equal(compiled, plain)
+    assert counts == expected
+
+
+def by_numpy(output, sums, restore):
+    return np.where(sums == KEPT, output, restore(np.where(sums == KEPT, 0, sums)))
 
 
 def test_a_bias_that_changes_is_not_taken_for_the_one_before():

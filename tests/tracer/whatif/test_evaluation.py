@@ -108,6 +108,26 @@ def test_an_evaluation_is_what_running_everything_gives(memory, like):
             assert mine.outputs_changed == found.tally.outputs_changed.sum()
 
 
+@pytest.mark.parametrize("threads", [1, 2, 4, 9])
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_threads_change_nothing(threads, count):
+    """With fewer batches than threads, the threads share a batch."""
+
+    def some():
+        return batches()[:count]
+
+    alone, evaluator = (
+        Evaluator(model(), read("64"), some, score, threads=n, memory=3000) for n in (1, threads)
+    )
+    assert evaluator.baseline.score == alone.baseline.score
+    np.testing.assert_array_equal(evaluator.baseline.needed, alone.baseline.needed)
+    for key, found in evaluator.baseline.accumulations.items():
+        assert found.tally == alone.baseline.accumulations[key].tally
+    for widths in [(11, 13, 14), (9, 9, 9)]:
+        bits = dict(zip(evaluator.nodes, widths, strict=True))
+        assert evaluator.evaluate(bits) == alone.evaluate(bits)
+
+
 def test_the_baseline_tells_every_width():
     evaluator = Evaluator(model(), read("64"), batches, score)
     _, accumulations = everything(read("64"))

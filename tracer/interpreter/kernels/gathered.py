@@ -2,6 +2,9 @@
 
 Between the images and the counts nothing leaves the second-level cache: so many columns are
 written out at a time, packed, summed by `dense`, and looked at.
+
+numba keeps compiled code by the time stamp of the file of the function that is compiled: touch
+this one after a change in `dense`, `tally`, or what those are made of.
 """
 
 from __future__ import annotations
@@ -53,6 +56,37 @@ def _unfold(
             place, line = 0, line + 1
             if line == lines:
                 image, line = image + 1, 0
+
+
+@njit(
+    types.void(
+        _SOURCE, _NUMBERS, _NUMBERS, _NUMBERS, _INT, _INT, _INT, types.boolean, _FLAT, _FLAT
+    ),
+    nogil=True, cache=True,
+)  # fmt: skip
+def _pack(
+    source: Any, offsets: Any, sizes: Any, steps: Any, first: int, count: int, depth: int,
+    paired: bool, matrix: Any, panel: Any,
+) -> None:  # fmt: skip
+    """The same columns as a panel for `dense`: terms in pairs for int32 lanes, else for int16."""
+    _unfold(source, offsets, sizes, steps, first, count, matrix)
+    written = matrix[: offsets.size * count].reshape(offsets.size, count)
+    order = np.arange(offsets.size)
+    if paired:
+        pack_pairs(written, order, 0, count, depth, COLUMNS_32, panel)
+    else:
+        pack(written, order, 0, count, depth, COLUMNS_16, panel)
+
+
+@njit(types.int64(_OUT, _NUMBERS, _INT), nogil=True, cache=True)
+def _more(events: Any, early: Any, count: int) -> Any:
+    """Add to `count` events of every row those before its first term; how many there are in all."""
+    total = np.int64(0)
+    for row in range(early.size):
+        for i in range(row * count, (row + 1) * count):
+            events[i] += early[row]
+            total += events[i]
+    return total
 
 
 @njit(types.void(_OUT, _OUT, _OUT, _INT, _NUMBERS, _OUT), nogil=True, cache=True)
@@ -121,11 +155,8 @@ def counted(
     image, row and place; with `keeping`, `kept` stands where a sum is exact.
     """
     rows, pixels = start.shape[0], sizes[1] * sizes[2]
-    order = np.arange(offsets.size)
-    matrix, panel = (
-        np.empty(offsets.size * wide + COLUMNS_16, np.int16),
-        np.empty((wide + tile) * depth, np.int16),
-    )
+    matrix = np.empty(offsets.size * wide + COLUMNS_16, np.int16)
+    panel, paired = np.empty((wide + COLUMNS_16) * depth, np.int16), tile == COLUMNS_32
     values, events, finals, many = (
         np.empty(rows * wide, np.int64), np.empty(rows * wide, np.int64),
         np.empty(rows * wide, np.int64), np.empty(rows * wide, np.int64),
@@ -133,22 +164,13 @@ def counted(
     calm, whole = np.zeros_like(hopes), np.array([-(1 << 31), (1 << 31) - 1], np.int32)
     for begin in range(first, stop, wide):
         count = min(wide, stop - begin)
-        _unfold(source, offsets, sizes, steps, begin, count, matrix)
-        written = matrix[: offsets.size * count].reshape(offsets.size, count)
-        if tile == COLUMNS_32:
-            pack_pairs(written, order, 0, count, depth, tile, panel)
-        else:
-            pack(written, order, 0, count, depth, tile, panel)
+        _pack(source, offsets, sizes, steps, begin, count, depth, paired, matrix, panel)
         clip(left, pairs, depth, panel, tile, hopes, start[:, :count], limits, full,
              values, events, 0, count)  # fmt: skip
-        total = np.int64(0)
-        for row in range(rows):
-            for i in range(row * count, (row + 1) * count):
-                events[i] += early[row]
-                total += events[i]
+        total = _more(events, early, count)
         if total:
-            if tile != COLUMNS_32:
-                pack_pairs(written, order, 0, count, depth, COLUMNS_32, panel)
+            if not paired:
+                _pack(source, offsets, sizes, steps, begin, count, depth, True, matrix, panel)
             clip(exact_left, exact_pairs, depth, panel, COLUMNS_32, calm, exact_start[:, :count],
                  whole, False, finals, many, 0, count)  # fmt: skip
             _count(values, events, finals, rows * count, range_, counts)
@@ -172,12 +194,9 @@ def tallied(
 
     `extremes` are widened.
     """
-    rows = start.shape[0]
-    order, zero = np.arange(offsets.size), np.zeros(1, np.int32)
-    matrix, panel = (
-        np.empty(offsets.size * wide + COLUMNS_16, np.int16),
-        np.empty((wide + COLUMNS_32) * depth, np.int16),
-    )
+    rows, zero = start.shape[0], np.zeros(1, np.int32)
+    matrix = np.empty(offsets.size * wide + COLUMNS_16, np.int16)
+    panel = np.empty((wide + COLUMNS_32) * depth, np.int16)
     final, low, high = (
         np.empty(rows * wide, np.int64), np.empty(rows * wide, np.int64),
         np.empty(rows * wide, np.int64),
@@ -185,9 +204,7 @@ def tallied(
     here = np.empty((4, rows), np.int64)
     for begin in range(first, stop, wide):
         count = min(wide, stop - begin)
-        _unfold(source, offsets, sizes, steps, begin, count, matrix)
-        written = matrix[: offsets.size * count].reshape(offsets.size, count)
-        pack_pairs(written, order, 0, count, depth, COLUMNS_32, panel)
+        _pack(source, offsets, sizes, steps, begin, count, depth, True, matrix, panel)
         observe(left, depth, panel, COLUMNS_32, start[:, :count], zero, final, low, high,
                 0, count)  # fmt: skip
         spread(
