@@ -12,7 +12,8 @@ settings.load_profile("unhurried")
 @pytest.fixture(scope="session", autouse=True)
 def machine(tmp_path_factory):
     """Commands meet a machine whose peaks are told, not measured, and no cache of the user's."""
-    from tracer.host import measuring, store
+    from tracer import caches
+    from tracer.host import measuring
 
     def told(threads):
         return Peaks(threads, Peak(1e11, "told"), Peak(2e10, "told"), Peak(2e11, "told"))
@@ -20,5 +21,5 @@ def machine(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measuring, "measure", told)
-        patch.setattr(store, "_cache", lambda: folder)
+        patch.setattr(caches, "folder", lambda: folder)
         yield

@@ -22,10 +22,13 @@ def folder() -> Path:
     return Path(base) / "tracer"
 
 
-def file(kind: str, key: object) -> Path:
-    """The file of this kind for all that a measurement depends on, told by its repr."""
+def file(kind: str, key: object, within: Path | None = None) -> Path:
+    """The file of this kind for all that a measurement depends on, told by its repr.
+
+    It lies `within` a folder, that of the user's caches unless given.
+    """
     digest = hashlib.sha256(repr(key).encode()).hexdigest()[:12]
-    return folder() / f"{kind}-{digest}.json"
+    return (within or folder()) / f"{kind}-{digest}.json"
 
 
 def read(path: Path) -> bytes | None:

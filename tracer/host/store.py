@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import sys
 from importlib import metadata
 from pathlib import Path
 
 import msgspec
 
-from tracer import environment
+from tracer import caches, environment
 from tracer.environment import Peaks
-from tracer.errors import TracerError
-from tracer.files import write_atomically
 
 _MEASURED_BY = ("numpy", "numba", "onnxruntime", "onnxruntime-gpu")
 _METHOD = 1
@@ -24,37 +19,21 @@ def file(threads: int, folder: Path | None = None) -> Path:
     """Where the peaks of this machine at so many threads are kept."""
     cpu, flags = environment.cpu_model(), environment.cpu_flags()
     key = (_METHOD, cpu, flags, threads, *map(_version, _MEASURED_BY))
-    digest = hashlib.sha256(repr(key).encode()).hexdigest()[:12]
-    return (folder or _cache()) / f"peaks-{digest}.json"
+    return caches.file("peaks", key, folder)
 
 
 def load(path: Path) -> Peaks | None:
     """What is kept in a file; None where there is none, or it cannot be understood."""
+    data = caches.read(path)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Peaks)
-    except (OSError, msgspec.MsgspecError):
+        return None if data is None else msgspec.json.decode(data, type=Peaks)
+    except msgspec.MsgspecError:
         return None
 
 
 def save(path: Path, peaks: Peaks) -> bool:
     """Whether they could be kept."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, msgspec.json.encode(peaks))
-    except (OSError, TracerError):
-        return False
-    return True
-
-
-def _cache() -> Path:
-    """Where the system wants caches of this user's programs to be."""
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local"
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library/Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "tracer"
+    return caches.keep(path, msgspec.json.encode(peaks))
 
 
 def _version(package: str) -> str:

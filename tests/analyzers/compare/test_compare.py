@@ -256,3 +256,16 @@ def test_rows_that_name_no_kernel_have_the_times_of_their_tables(trace):
     table = trace.nodes.assign(kernels=trace.nodes["node"] + " row")
     found = measured("eager", [replace(trace, nodes=table)] * 3)
     assert found.time_us == pytest.approx(table["time_us"].to_numpy(float), abs=1e-5, nan_ok=True)
+
+
+def test_a_fifth_more_of_a_real_kernel_is_found_and_a_clock_tick_of_a_short_one_is_not():
+    before, after = [23.0, 7.5, 2.0, 1.2], [23.0 * 1.2, 7.5, 1.4, 0.7]
+    first, second = (
+        replace(side(label, ROWS, shaken(times, seed=seed)), systematic_us=np.full(4, 0.4))
+        for label, times, seed in (("a", before, 1), ("b", after, 2))
+    )
+    rows = compare([first, second]).layers.set_index("layer")["significant_b"]
+    assert rows[rows].index.tolist() == ["Conv_0"]
+    sure = [replace(each, systematic_us=np.zeros(4)) for each in (first, second)]
+    rows = compare(sure).layers.set_index("layer")["significant_b"]
+    assert set(rows[rows].index) == {"Conv_0", "Gemm_2", "Softmax_3"}

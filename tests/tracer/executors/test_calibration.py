@@ -65,7 +65,6 @@ def counted(monkeypatch, tmp_path):
         made.append(threads)
         return SIZES, np.linspace(2, 4, len(SIZES))
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(caches, "folder", lambda: tmp_path / "tracer")
     monkeypatch.setattr(chains, "excess", excess)
     calibration.measure.cache_clear()

@@ -65,7 +65,7 @@ def measure(threads: int, provider: str) -> Bias:
     """
     import onnxruntime as ort
 
-    seen = environment.cpu_flags(), environment.observe().cpu
+    seen = environment.cpu_model(), environment.cpu_flags()
     path = caches.file("bias", (_METHOD, ort.__version__, threads, provider, *seen))
     kept = _decoded(caches.read(path))
     if kept is not None:
