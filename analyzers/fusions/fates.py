@@ -28,8 +28,6 @@ _UNCHANGING = (REMOVED, "its result is its input")
 _MOVED = (REMOVED, "it only moves data, and what reads it does without")
 _UNSEEN = (REMOVED, "no kernel makes its values, and none needs them")
 _NOT_ENTERED = (IDLE, "its branch or loop was not entered on these inputs")
-
-
 _INLINED = (REMOVED, "the node around it was replaced by what it comes to, or left out")
 
 
