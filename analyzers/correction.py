@@ -4,7 +4,7 @@ Calibration tells what is added to each row, but neither how fast the machine wa
 what each single kernel is off the line. The sum of all rows is known better: it is the undisturbed
 wall, less that of a run without nodes. So the rows are adjusted to it by least squares with one
 condition, each in proportion to its covariance with the sum (Mikhail, Observations and Least
-Squares, 1976, chapter 8). What is uncertain is
+Squares, 1976). What is uncertain is
 
 - by how much all that is added is scaled: the machine was slower or faster when it calibrated;
 - by how much profiled runs as a whole were slower than undisturbed ones;
@@ -143,8 +143,8 @@ def tick_error(samples: FloatArray, calls: FloatArray, tick: float) -> FloatArra
 
     `samples` (runs × columns) are sums of `calls` durations, each cut to whole ticks. Where they
     spread, the cut falls anywhere and averages out; a harmonic k of it by exp(-2 π² k² s²) for
-    durations normal around their mean by s ticks (Widrow and Kollár, Quantization Noise, 2008,
-    chapter 4). Where they do not, the same part of a tick is lost in every run.
+    durations normal around their mean by s ticks (Widrow and Kollár, Quantization Noise, 2008).
+    Where they do not, the same part of a tick is lost in every run.
     """
     import numpy as np
 
