@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tracer.shapes import Types
     from tracer.trace import Run
 
-COLUMNS = ("output_bytes", "peak_bytes", "arena_bytes")
-
 
 def memory(model: Model, types: Types, groups: Sequence[tuple[str, ...]] = ()) -> pd.DataFrame:
     """`output_bytes` and `peak_bytes` of every node by its key, Int64.
