@@ -49,7 +49,7 @@ def profile(
     optimization: str = "all",
     provider: str = "cpu",
     convention: str = "plain",
-    peaks: Callable[[], Peaks] | None = None,
+    peaks: Callable[[int], Peaks] | None = None,
     replay: int = 0,
     progress: Progress | None = None,
 ) -> Trace:
@@ -59,16 +59,16 @@ def profile(
     folder with test data of its own, inputs are random with `seed`. `dims` sizes symbolic
     dimensions by name. `runs` to `provider` are those of `executors.onnxruntime.options`.
     `convention` says how additions are counted (see `analyzers.cost`). `peaks` is asked,
-    after the runs, for what the machine can do, as `tracer.host.peaks` tells it: kernels are
-    compared with that. The kernels of the `replay` rows that take the most time are run alone as
-    well, without the profiler. Raises the errors of `tracer.errors`.
+    after the runs, what the machine can do with `threads`, as `tracer.host.peaks` tells it, which
+    kernels are compared with. The kernels of the `replay` rows that take the most time are run
+    alone as well, without the profiler. Raises the errors of `tracer.errors`.
     """
     from tracer.executors.onnxruntime import profiler
     from tracer.executors.onnxruntime.options import Options
 
     loaded = open_model(model)
     options = Options(runs, warmup, min_time, threads, optimization, provider)
-    roofs = cache(peaks or (lambda: None))
+    roofs = cache(lambda: peaks(threads) if peaks else None)
     analyzed = []
     for size in _batches(batch):
         request = request_for(model, loaded, size, dims, feeds, seed)

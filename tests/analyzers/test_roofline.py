@@ -131,7 +131,7 @@ def test_a_single_node_moves_what_is_counted_for_it():
 
 @pytest.fixture(scope="module")
 def trace():
-    return tracer.profile(residual(), runs=20, threads=1, peaks=lambda: PEAKS)
+    return tracer.profile(residual(), runs=20, threads=1, peaks=lambda threads: PEAKS)
 
 
 def test_every_kernel_that_took_time_has_a_rate_and_all_the_work_is_told_once(trace):
@@ -199,6 +199,6 @@ def test_peaks_of_a_busy_machine_are_told_to_be_that():
 
 
 def test_sizes_that_depend_on_data_come_from_the_run():
-    found = tracer.profile(parse(DATA_DEPENDENT), runs=5, threads=1, peaks=lambda: PEAKS)
+    found = tracer.profile(parse(DATA_DEPENDENT), runs=5, threads=1, peaks=lambda threads: PEAKS)
     rows = found.nodes[found.nodes["time_us"] > 0]
     assert rows["gbytes_per_s"].notna().all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,7 +151,7 @@ def command(
                 optimization=optimization,
                 provider=provider,
                 convention=convention,
-                peaks=partial(_peaks, threads) if compared else None,
+                peaks=_peaks if compared else None,
                 replay=replay,
                 progress=report,
             )

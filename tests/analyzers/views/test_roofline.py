@@ -19,7 +19,7 @@ PEAKS = Peaks(1, Peak(100e9, "matmul"), Peak(20e9, "triad"), Peak(250e9, "int8 m
 @pytest.fixture(scope="module")
 def measured():
     """Every kernel took some time, so that all of them are points."""
-    trace = tracer.profile(residual(), batch=[1, 4], runs=5, threads=1, peaks=lambda: PEAKS)
+    trace = tracer.profile(residual(), batch=[1, 4], runs=5, threads=1, peaks=lambda threads: PEAKS)
     return replace(trace, nodes=timed(trace.nodes))
 
 
@@ -77,7 +77,9 @@ def test_points_are_kernels_at_their_intensity_and_rate(measured):
 def test_labels_cover_neither_each_other_nor_what_is_written():
     from matplotlib.text import Text
 
-    trace = tracer.profile(residual(), runs=5, threads=1, optimization="none", peaks=lambda: PEAKS)
+    trace = tracer.profile(
+        residual(), runs=5, threads=1, optimization="none", peaks=lambda threads: PEAKS
+    )
     nodes = timed(trace.nodes).assign(gflops_per_s=30.0, gbytes_per_s=3.0)  # all in one place
     made = drawn(replace(trace, nodes=nodes), top=0)
     made.draw_without_rendering()
@@ -92,7 +94,7 @@ def test_labels_are_as_many_as_asked_for(measured):
 
 
 def test_integers_have_a_roof_of_their_own():
-    trace = tracer.profile(integers(), runs=5, threads=1, peaks=lambda: PEAKS)
+    trace = tracer.profile(integers(), runs=5, threads=1, peaks=lambda threads: PEAKS)
     nodes = timed(trace.nodes)
     texts = [t.get_text() for t in drawn(replace(trace, nodes=nodes)).axes[0].texts]
     assert "int8 250 GOP/s" in texts

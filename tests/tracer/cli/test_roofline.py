@@ -28,9 +28,9 @@ def run(capfd, *args):
 @pytest.fixture
 def fresh(tmp_path, monkeypatch):
     """A user who has measured nothing yet."""
-    from tracer.host import store
+    from tracer import caches
 
-    monkeypatch.setattr(store, "_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(caches, "folder", lambda: tmp_path / "cache")
 
 
 def test_a_first_profile_says_that_it_measures_and_a_second_does_not(model, capfd, fresh):
