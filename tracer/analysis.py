@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from analyzers.cost import Cost
     from tracer.environment import Peaks
+    from tracer.equality import Evidence
     from tracer.model import Model
     from tracer.shapes import Types
 
@@ -35,18 +36,23 @@ def analyze(
     calls: Mapping[str, float] | None,
     convention: str,
     peaks: Peaks | None = None,
+    evidence: Evidence | None = None,
 ) -> Analyzed:
-    """Fill the node table of `run`; `calls` are the executions of nodes where a run told them."""
+    """Fill the node table of `run`; `calls` are the executions of nodes where a run told them.
+
+    `evidence` is what values tell of the graph that ran, where they were compared.
+    """
     from analyzers import roofline
     from analyzers.attribution import attribute
     from analyzers.cost import cost, fused
+    from analyzers.fusions.confirmation import doubted
     from analyzers.memory import arena, memory
     from analyzers.overflow import overflow
     from analyzers.table import node_table
     from analyzers.timing import notes, timing
 
     counted = cost(model, types, calls, convention)
-    groups = attribute(model, run.kernels)
+    groups = attribute(model, run.kernels, evidence)
     times = timing(run, groups)
     rows = roofline.rows(times, run, groups)
     moved = fused.traffic(model, types, [row.nodes for row in rows], calls)
@@ -54,7 +60,8 @@ def analyze(
     needs = memory(model, types, groups).join(arena(run, groups))
     table = node_table(model, types, [times, counted.table, roofs, needs, overflow(run.sums)], run)
     trust = (*notes(run, groups), *roofline.notes(table, peaks))
-    found = (*run.notes, *trust, *cost_notes(counted))
+    doubts = doubted(model, run.kernels, groups, evidence) if evidence else ()
+    found = (*run.notes, *doubts, *trust, *cost_notes(counted))
     return Analyzed(run, table, whole(counted.totals["params"]), found)
 
 

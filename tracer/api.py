@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 from tracer import environment, inputs, loading, shapes
 from tracer.analysis import analyze, assembled, cost_notes, whole
-from tracer.errors import InputError, UsageError
+from tracer.errors import UsageError
 from tracer.frameworks import profile_framework as profile_framework
 from tracer.inputs import dims as dimensions
-from tracer.inputs.request import Request, Samples
+from tracer.inputs.request import Request, Samples, on_sizes_that_run
+from tracer.limits import Limits
 from tracer.model import Model
 from tracer.trace import ModelInfo, Run, Trace
 
@@ -21,18 +22,20 @@ if TYPE_CHECKING:
     import onnx
 
     from tracer.environment import Peaks
+    from tracer.equality import Evidence
     from tracer.executors import reference
     from tracer.executors.narrowed import Receive
     from tracer.executors.onnxruntime.options import Options
     from tracer.interpreter.arithmetic.accumulator import Accumulator
     from tracer.interpreter.arithmetic.policy import Policy
-    from tracer.limits import Limits
     from tracer.shapes import Types
 
 Source: TypeAlias = "str | Path | onnx.ModelProto | Model"
 Feeds: TypeAlias = str | Path | Sequence[str | Path] | None
 Progress = Callable[[int, int, str], None]
-_Made = TypeVar("_Made")
+
+_PROOF = Limits(live_bytes=1 << 30, seconds=20.0)
+"""What a profile may spend on the proof of its attribution; `tracer fusions` spends more."""
 
 
 def profile(
@@ -75,10 +78,11 @@ def profile(
         feedset, run = on_sizes_that_run(
             request, lambda fed: profiler.profile(loaded, fed, options, progress)
         )
+        found, run = _proved(loaded, request, feedset, run, options, progress)
         if replay:
-            run = _replayed(loaded, feedset, run, options, replay, progress)
+            run = _replayed(loaded, feedset, run, found, options, replay, progress)
         types, calls = _observe(loaded, feedset, run, options)
-        analyzed.append(analyze(loaded, run, types, calls, convention, roofs()))
+        analyzed.append(analyze(loaded, run, types, calls, convention, roofs(), found))
     asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention}
     return assembled(loaded, analyzed, {**asdict(options), **asked, "replay": replay}, roofs())
 
@@ -213,28 +217,32 @@ def _batches(batch: int | Sequence[int] | None) -> Sequence[int | None]:
     return list(dict.fromkeys(batch))  # a size twice would be the same rows twice
 
 
-def on_sizes_that_run(
-    request: Request, run: Callable[[inputs.FeedSet], _Made]
-) -> tuple[inputs.FeedSet, _Made]:
-    """Feeds and what `run` makes of them; where assumed sizes do not fit, half of them, and so on.
+def _proved(
+    model: Model,
+    request: Request,
+    feedset: inputs.FeedSet,
+    run: Run,
+    options: Options,
+    progress: Progress | None,
+) -> tuple[Evidence | None, Run]:
+    """What values tell of fused kernels, and the run; with a note where there is no evidence."""
+    from analyzers.attribution import attribute
+    from tracer import evidence
 
-    A text model with a table of 64 positions does not take the 128 tokens we would assume.
-    """
-    shrink = 1
-    while True:
-        feedset = request.feeds(shrink)
-        try:
-            return feedset, run(feedset)
-        except InputError as error:
-            if all(size <= 1 for size in feedset.assumed.values()):
-                raise _told_sizes(error, request.feeds()) from error
-        shrink *= 2
+    fused = any(len(group) > 1 for group in attribute(model, run.kernels))
+    if not fused or options.provider != "cpu":
+        return None, run
+    given = [feedset, *(evidence.another(model, feedset, request.seed) if request.random else ())]
+    found, why = evidence.of_options(model, given, options, _PROOF, progress)
+    notes = [f"fused kernels are traced back by names alone: {why}"] if found is None else []
+    return found, replace(run, notes=(*run.notes, *notes))
 
 
 def _replayed(
     model: Model,
     feedset: inputs.FeedSet,
     run: Run,
+    evidence: Evidence | None,
     options: Options,
     top: int,
     progress: Progress | None,
@@ -246,19 +254,12 @@ def _replayed(
     from analyzers.timing import largest, wall
     from tracer.executors.onnxruntime import replay
 
-    chosen = largest(run, attribute(model, run.kernels), top)
+    chosen = largest(run, attribute(model, run.kernels, evidence), top)
     kernels = [run.kernels[place] for place in chosen]
     found = np.full(len(run.kernels), np.nan)
     shares = replay.shares(model, feedset, kernels, options, progress)
     found[list(chosen)] = shares * wall(run)["mean"]
     return replace(run, replayed_us=found)
-
-
-def _told_sizes(error: InputError, feedset: inputs.FeedSet) -> InputError:
-    if not feedset.assumed:
-        return error
-    sizes = ", ".join(f"{name}={size}" for name, size in feedset.assumed.items())
-    return InputError(error.what, f"Sizes from {sizes} down were tried: set them with --dim.")
 
 
 def _observe(

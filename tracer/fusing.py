@@ -7,17 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer import environment
-from tracer.api import Progress, Source, on_sizes_that_run, open_model, request_for
-from tracer.errors import TracerError
+from tracer import environment, evidence
+from tracer.api import Progress, Source, open_model, request_for
+from tracer.inputs.request import on_sizes_that_run
+from tracer.limits import Limits
 from tracer.trace import ModelInfo
 
 if TYPE_CHECKING:
     from analyzers.fusions import Fusions
-    from tracer import inputs
-    from tracer.equality import Evidence
-    from tracer.model import Model
-    from tracer.trace import Kernel
+
+_LIMITS = Limits(live_bytes=4 << 30)
 
 
 def fusions(
@@ -52,46 +51,18 @@ def fusions(
             requests[0], lambda fed: profiler.rewritten(loaded, fed, options, Path(folder))
         )
         given = [first, *(request.feeds() for request in requests[1:])]
-        if not paths:
-            given += _another(loaded, first, seed)
-        evidence, why = _evidence(loaded, kernels, saved, given, threads, progress)
+        if requests[0].random:
+            given += evidence.another(loaded, first, seed)
+        found, why = evidence.of_graph(loaded, kernels, saved, given, threads, _LIMITS, progress)
     asked = {"batch": batch, "dims": dict(dims or {}), "feeds": [str(path) for path in paths]}
     settings = {**asked, "seed": seed, "threads": threads, "optimization": optimization}
-    notes = [f"values were not compared: {why}"] if evidence is None else []
+    notes = [f"values were not compared: {why}"] if found is None else []
     return mapped(
         loaded,
         kernels,
-        evidence,
+        found,
         info=ModelInfo.of(loaded),
         environment=environment.observe(),
         settings=settings,
         notes=(*first.notes, *notes),
     )
-
-
-def _another(model: Model, first: inputs.FeedSet, seed: int) -> Sequence[inputs.FeedSet]:
-    """Random inputs of the same sizes; none for a model without inputs."""
-    from tracer.inputs import FeedSet, random
-
-    if not first.feeds:
-        return ()
-    return (FeedSet(random.generate(model, first.shapes, seed + 1), first.batch),)
-
-
-def _evidence(
-    model: Model,
-    kernels: Sequence[Kernel],
-    saved: Path,
-    given: Sequence[inputs.FeedSet],
-    threads: int,
-    progress: Progress | None,
-) -> tuple[Evidence | None, str]:
-    """What values tell, or why they tell nothing."""
-    from tracer.executors.onnxruntime import exposed, fingerprints
-
-    try:
-        exposed.check_room(kernels)
-        feeds = [feedset.feeds for feedset in given]
-        return fingerprints.evidence(model, saved, feeds, threads, progress=progress), ""
-    except TracerError as error:
-        return None, error.what

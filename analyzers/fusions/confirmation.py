@@ -56,6 +56,24 @@ def confirm(
     return tuple(verdicts.get(group) for group in groups)
 
 
+def doubted(
+    model: Model,
+    kernels: Sequence[Kernel],
+    groups: Sequence[tuple[str, ...]],
+    evidence: Evidence,
+) -> tuple[str, ...]:
+    """A note on groups of several nodes that values do not confirm, where there are any."""
+    verdicts = confirm(model, kernels, groups, evidence)
+    found = {g: v for g, v in zip(groups, verdicts, strict=True) if v is not None and len(g) > 1}
+    unsure = sum(verdict.word != CONFIRMED for verdict in found.values())
+    if not unsure:
+        return ()
+    return (
+        f"{unsure} of {len(found)} groups of fused nodes are not confirmed by values: "
+        "tracer fusions tells why",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Setting:
     """The main graph of the model, and what is known of the values in it.

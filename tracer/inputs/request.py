@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tracer import inputs
-from tracer.errors import UsageError
+from tracer.errors import InputError, UsageError
 from tracer.inputs import FeedSet
 from tracer.inputs.batches import Batches, batches
 from tracer.inputs.datasets import DEFAULT_FOLDER, open_dataset
 from tracer.model import Model
+
+_Made = TypeVar("_Made")
 
 _TEST_DATA = "test_data_set_*"
 _USUAL = 64
@@ -56,6 +59,11 @@ class Request:
                 "Leave out the dims, or leave out the inputs.",
             )
 
+    @property
+    def random(self) -> bool:
+        """Whether the inputs are random numbers, and those of another seed as good."""
+        return self.data is None and not self.paths and self._beside() is None
+
     def feeds(self, shrink: int = 1) -> FeedSet:
         """Feeds for one inference, with the sizes that have to be assumed divided by `shrink`.
 
@@ -97,3 +105,26 @@ class Request:
         if self.folder is None or self.batch is not None or self.dims:
             return None
         return next(iter(sorted(self.folder.glob(_TEST_DATA))), None)
+
+
+def on_sizes_that_run(request: Request, run: Callable[[FeedSet], _Made]) -> tuple[FeedSet, _Made]:
+    """Feeds and what `run` makes of them; where assumed sizes do not fit, half of them, and so on.
+
+    A text model with a table of 64 positions does not take the 128 tokens we would assume.
+    """
+    shrink = 1
+    while True:
+        feedset = request.feeds(shrink)
+        try:
+            return feedset, run(feedset)
+        except InputError as error:
+            if all(size <= 1 for size in feedset.assumed.values()):
+                raise _told_sizes(error, request.feeds()) from error
+        shrink *= 2
+
+
+def _told_sizes(error: InputError, feedset: FeedSet) -> InputError:
+    if not feedset.assumed:
+        return error
+    sizes = ", ".join(f"{name}={size}" for name, size in feedset.assumed.items())
+    return InputError(error.what, f"Sizes from {sizes} down were tried: set them with --dim.")

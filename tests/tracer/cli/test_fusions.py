@@ -11,8 +11,10 @@ import tracer
 import tracer.cli
 from tests import nets
 from tests.graphs import BRANCHES, parse, residual
+from tracer import api, fusing
 from tracer.errors import InputError, LimitError, UsageError
 from tracer.executors.onnxruntime import exposed
+from tracer.limits import Limits
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def test_given_inputs_are_those_that_values_are_compared_on(tmp_path):
 
 
 def test_a_map_that_values_cannot_confirm_is_printed_all_the_same(encoder, monkeypatch):
-    def refuse(kernels):
+    def refuse(kernels, most):
         raise LimitError("all tensors are too many")
 
     monkeypatch.setattr(exposed, "check_room", refuse)
@@ -70,8 +72,21 @@ def test_a_map_that_values_cannot_confirm_is_printed_all_the_same(encoder, monke
     assert ("scores", "scaled") in groups
 
 
+def test_a_profile_goes_by_the_same_map_and_says_where_values_cannot_be_compared(
+    encoder, monkeypatch
+):
+    trace = tracer.profile(encoder, runs=2, warmup=0)
+    assert not any("values" in note or "names" in note for note in trace.notes)
+    named = dict(zip(trace.nodes["node"], trace.nodes["kernels"], strict=True))
+    for row in tracer.fusions(encoder).kernels:
+        assert all(row.kernel in named[node] for node in row.nodes)
+    monkeypatch.setattr(api, "_PROOF", Limits(live_bytes=1000))
+    notes = tracer.profile(encoder, runs=2, warmup=0).notes
+    assert any("by names alone: all tensors of the optimised graph" in note for note in notes)
+
+
 def test_more_tensors_than_there_is_room_for_are_refused(encoder, monkeypatch):
-    monkeypatch.setattr(exposed, "MOST_BYTES", 1000)
+    monkeypatch.setattr(fusing, "_LIMITS", Limits(live_bytes=1000))
     found = tracer.fusions(encoder)
     assert found.inputs == 0
     assert any("at most 1000 B are compared" in note for note in found.notes)

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from tracer.inputs import Feeds
     from tracer.trace import Kernel
 
-MOST_BYTES = 4 << 30
-"""All tensors are held at once, compared as float64; beyond so many bytes we do not begin."""
-
 _NUMBER = 8
+"""Bytes of a number: all tensors are held at once, and compared as float64."""
 
 
 def opened(path: Path, fed: Container[str], threads: int) -> Callable[[Feeds], Mapping[str, Any]]:
@@ -72,12 +70,12 @@ def _plain(value: Any) -> Any:
         return None
 
 
-def check_room(kernels: Sequence[Kernel]) -> None:
-    """Raise LimitError where the tensors that `kernels` make are too many to hold at once."""
+def check_room(kernels: Sequence[Kernel], most: int) -> None:
+    """Raise LimitError where all tensors that `kernels` make take more than `most` bytes."""
     need = sum(_NUMBER * (kind.size or 0) for kernel in kernels for kind in kernel.output_types)
-    if need > MOST_BYTES:
+    if need > most:
         raise LimitError(
             f"all tensors of the optimised graph take {size_text(need)} at once, and at most "
-            f"{size_text(MOST_BYTES)} are compared",
+            f"{size_text(most)} are compared",
             "Set a smaller batch or dim.",
         )

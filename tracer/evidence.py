@@ -1,0 +1,67 @@
+"""What values tell of a rewritten graph: gathered where there is room and time, or why not."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracer.errors import TracerError
+
+if TYPE_CHECKING:
+    from tracer.equality import Evidence
+    from tracer.executors.onnxruntime.options import Options
+    from tracer.inputs import FeedSet
+    from tracer.limits import Limits
+    from tracer.model import Model
+    from tracer.trace import Kernel
+
+    Progress = Callable[[int, int, str], None]
+
+
+def of_options(
+    model: Model,
+    given: Sequence[FeedSet],
+    options: Options,
+    limits: Limits,
+    progress: Progress | None,
+) -> tuple[Evidence | None, str]:
+    """Evidence from the graph that a session with these options runs, on the inputs `given`."""
+    from tracer.executors.onnxruntime import profiler
+
+    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
+        kernels, saved = profiler.rewritten(model, given[0], options, Path(folder))
+        return of_graph(model, kernels, saved, given, options.threads, limits, progress)
+
+
+def of_graph(
+    model: Model,
+    kernels: Sequence[Kernel],
+    saved: Path,
+    given: Sequence[FeedSet],
+    threads: int,
+    limits: Limits,
+    progress: Progress | None,
+) -> tuple[Evidence | None, str]:
+    """Evidence from the graph saved at `saved`, which `kernels` ran, and "", or None and why.
+
+    `limits` are those of the interpreter; all tensors at once may take its live bytes as well.
+    """
+    from tracer.executors.onnxruntime import exposed, fingerprints
+
+    try:
+        exposed.check_room(kernels, limits.live_bytes)
+        feeds = [feedset.feeds for feedset in given]
+        return fingerprints.evidence(model, saved, feeds, threads, limits, progress), ""
+    except TracerError as error:
+        return None, error.what
+
+
+def another(model: Model, first: FeedSet, seed: int) -> Sequence[FeedSet]:
+    """Random inputs of the sizes of `first`, from the seed after; none for a model without."""
+    from tracer.inputs import FeedSet, random
+
+    if not first.feeds:
+        return ()
+    return (FeedSet(random.generate(model, first.shapes, seed + 1), first.batch),)
