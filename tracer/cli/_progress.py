@@ -38,9 +38,11 @@ def progress() -> Iterator[Callable[[int, int, str], None]]:
         if time.monotonic() < due:
             return
         for name, (made, of) in latest.items():
-            if name not in tasks:
+            seen = name == what or not 0 < of <= made  # what is done with goes away
+            if name not in tasks and seen:
                 tasks[name] = bar.add_task(name, total=of or None)
-            bar.update(tasks[name], completed=made, total=of or None)
+            if name in tasks:
+                bar.update(tasks[name], completed=made, total=of or None, visible=seen)
         bar.start()
         bar.refresh()
         due = time.monotonic() + _REDRAW_S

@@ -28,6 +28,8 @@ _PANEL_INCHES = 4.6, 2.9
 _HEAD_INCHES = 0.5
 _MOST_NODES = 30
 _TICK_BITS = 8
+_TICK_GAP = 3
+"""Bits between two labels of an axis, on which every bit is an octave."""
 _ALL = "all nodes; blue: final sums, yellow: extremes of partial sums"
 _LINEAR = 16
 """Up to here the axis of sums is linear, and logarithmic beyond."""
@@ -175,8 +177,10 @@ def _marks(
     one: Variant, widths: Sequence[int], left: float, right: float
 ) -> list[tuple[float, str]]:
     """0, and the ends of some accumulators by their bits."""
-    step = max(math.ceil(len(widths) / _TICK_BITS), 1)
-    ends = [(one.answer.accumulator.range_of(bits), bits) for bits in widths[::step]]
+    gap = max(math.ceil(len(widths) / _TICK_BITS), _TICK_GAP)
+    told = [widths[0]]
+    told += [bits for bits in widths if (bits - widths[0]) % gap == 0 and bits > told[-1]]
+    ends = [(one.answer.accumulator.range_of(bits), bits) for bits in told]
     marks = [(0.0, "0")]
     marks += [(float(high + 1), str(bits)) for (_, high), bits in ends if high + 1 < right]
     marks += [(float(low), str(bits)) for (low, _), bits in ends if left < low]
