@@ -36,10 +36,11 @@ def axes(one: Variant) -> dict[str, Any]:
 
 
 def label(result: WhatIf, one: Variant) -> str:
-    """What tells a variant from the others; the order, where there is but one."""
+    """What tells a variant from the others, or the order where there is but one; what is pinned."""
     mine = axes(one)
     varied = [n for n in mine if len({str(axes(other)[n]) for other in result.variants}) > 1]
     shown = [n for n in mine if n in varied] or ["order", "overflow"]
+    shown += ["pinned"] if mine["pinned"] and "pinned" not in shown else []
     return ", ".join(_told(name, mine[name]) for name in shown)
 
 
