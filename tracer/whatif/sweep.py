@@ -120,12 +120,7 @@ def ask(
     """
     ledger = Ledger(evaluator.nodes, evaluator.evaluate, store, told, question.pinned)
     baseline = evaluator.baseline
-    ledger.begin(SWEEPING, len(question.widths))
-    rows = tuple(
-        Row(bits, made.score, question.energy(ledger.widths(bits)), made)
-        for bits in question.widths
-        for made in [ledger.uniform(bits)]
-    )
+    rows = _rows(ledger, question)
     needed = safe(ledger, baseline, question.floor, question.pinned)
     allowed = partial(question.allowed, wide=baseline.score)
     uniform = narrowest_uniform(ledger, question.energy, allowed, needed.uniform, question.floor)
@@ -148,6 +143,15 @@ def ask(
         front=tuple(pareto_front(ledger, question.energy, question.better)),
         evaluations=tuple(made for _, made in ledger),
         screening=None if first is None else Screening(first.samples, len(first.ledger)),
+    )
+
+
+def _rows(ledger: Ledger, question: Question) -> tuple[Row, ...]:
+    ledger.begin(SWEEPING, len(question.widths))
+    return tuple(
+        Row(bits, made.score, question.energy(ledger.widths(bits)), made)
+        for bits in question.widths
+        for made in [ledger.uniform(bits)]
     )
 
 
