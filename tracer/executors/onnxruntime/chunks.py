@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ _PLAIN_SHARE = 10
 """One undisturbed run for so many profiled ones, once there are many."""
 
 _PLAIN_MOST, _PLAIN_LEAST = 20, 5
-_PROFILED_TURN, _MOST_TURNS = 20, 10
+_PROFILED_TURN, _MOST_TURNS = 20, 3
 
 _SESSION_WARMUP = 5
 _LEAST_RUNS = 10
@@ -60,16 +61,22 @@ def undisturbed(profiled: int) -> tuple[int, int]:
     return turns, -(-total // turns)
 
 
+def parts(profiled: int) -> Sequence[int]:
+    """How many of so many profiled runs lie between one turn of undisturbed runs and the next."""
+    places = undisturbed(profiled)[0] - 1
+    return [profiled * (i + 1) // places - profiled * i // places for i in range(places)]
+
+
 def plan(done: Done, options: Options) -> tuple[int, int]:
-    """Warm-ups and runs of the next session.
+    """Warm-ups before each part of the next session's runs, and these runs.
 
     The first one makes half the runs at most, and few of them: how many events a run makes is only
     known after it.
     """
     wanted = missing(done, options)
-    warmup = min(options.warmup, _SESSION_WARMUP, max(0, MOST_EVENTS // done.events - 1))
+    room = MOST_EVENTS // done.events
+    warmup = min(options.warmup, _SESSION_WARMUP, max(0, room - 1) // (_MOST_TURNS - 1))
     if done.runs:
         fitting = max(_EVENT_BUDGET // done.events, _WORTHWHILE_RUNS)
-        room = max(1, MOST_EVENTS // done.events - warmup)
-        return warmup, min(wanted, fitting, room)
+        return warmup, min(wanted, fitting, max(1, room - warmup * (_MOST_TURNS - 1)))
     return min(warmup, 1), min(-(-wanted // 2), max(1, _EVENT_BUDGET // (4 * done.events)))

@@ -42,6 +42,9 @@ _CPU = "CPUExecutionProvider"
 _TICK_US = 1.0
 """The profiler cuts every duration to whole µs."""
 
+_SPINNING_S = 0.05
+"""Threads of onnxruntime's pools were seen to spin for 30 ms and more after a run."""
+
 _Inference = Callable[[], object]
 
 
@@ -121,27 +124,32 @@ class _Recording:
         )
 
     def add_profiled(self, warmup: int, count: int) -> None:
-        """A session of `count` runs after `warmup` that are dropped whole, read and checked.
+        """A session of `count` runs, read and checked.
 
         Undisturbed runs are made before, after and in between, so that drift meets both alike.
+        The `warmup` runs after each turn of these are dropped whole.
         """
         session = self._open()
         run = feeding.runner(self.factory.model, session, self.feedset.feeds)
         done = self.state.runs
-        turns, plain_runs = chunks.undisturbed(count)
-        pauses = {warmup + count * turn // (turns - 1) for turn in range(turns)}
-        for index in range(warmup + count + 1):
-            if index in pauses:
-                self._add_plain(plain_runs)
-            if index < warmup + count:
+        plain_runs = chunks.undisturbed(count)[1]
+        kept: list[bool] = []
+        self._let_threads_sleep()
+        self._add_plain(plain_runs, warmup)
+        for part in chunks.parts(count):
+            self._let_threads_sleep()
+            for index in range(warmup + part):
                 run()
-            self.report(done + max(0, index - warmup), self.total, "profiling")
+                kept.append(index >= warmup)
+                self.report(done + sum(kept), self.total, "profiling")
+            self._let_threads_sleep()
+            self._add_plain(plain_runs, warmup)
         path = Path(session.end_profiling())
         recorded = events.read(path, self.labels)
         path.unlink()
         table = nesting.tabulate(recorded, len(self.labels.seen))
-        if len(table.dur) < warmup + count:
-            if warmup + count > 1:  # a run makes more events than it did before: fewer at once
+        if len(table.dur) < len(kept):
+            if len(kept) > 1:  # a run makes more events than it did before: fewer at once
                 self.add_profiled(0, max(1, len(table.dur) // 2))
                 return
             raise LimitError(
@@ -150,19 +158,25 @@ class _Recording:
                 "Profile fewer loop iterations.",
             )
         self.events_per_run = max(1, len(recorded) // len(table.dur))
-        kept = slice(warmup, None)
         self.tables.append(
             nesting.RunTable(table.dur[kept], table.self_us[kept], table.calls[kept])
         )
 
-    def _add_plain(self, count: int) -> None:
+    def _let_threads_sleep(self) -> None:
+        """Wait until threads of the session that ran no longer spin: they slow the other's runs."""
+        if self.plain is not None and self.factory.options.threads != 1:
+            time.sleep(_SPINNING_S)
+
+    def _add_plain(self, count: int, warmup: int) -> None:
         """Time whole runs without the profiler, and after each one an empty run.
 
-        So the empty one finds in the caches what a run leaves there, as the next run does.
+        So the empty one finds in the caches what a run leaves there, as the next run does. The
+        `warmup` runs before, in which threads wake up, are not counted.
         """
         if self.plain is None:
             return
-        self.plain()  # threads that slept meanwhile are woken uncounted
+        for _ in range(warmup):
+            self.plain()
         for _ in range(count):
             self.wall_us.append(_elapsed(self.plain))
             if self.empty is not None:
