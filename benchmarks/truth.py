@@ -1,8 +1,10 @@
 """Are the times of nodes true? Their sum against the undisturbed wall, and each against a replay.
 
-Every trial profiles a network and then, in a session of its own that the profile knows nothing of,
-times undisturbed runs in turn with empty ones; figures are medians over the trials. With --figure,
-a picture of what is reported, corrected and replayed for the rows with the most time.
+Every trial profiles a network. Its sums are held against two walls that the correction knows
+nothing of: every second undisturbed run of the profile, the correction being made from the others;
+and runs in a session of its own, before and after, as a user's program has it. Figures are medians
+over the trials. With --figure, a picture of what is reported, corrected and replayed for the rows
+with the most time.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,11 +23,14 @@ import onnx
 from benchmarks._networks import Builder, Model, encoder
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pandas as pd
 
     from tracer.trace import Trace
 
-_HELD_OUT = 60
+    FloatArray = npt.NDArray[np.float64]
+
+_WARMUP, _HELD_OUT = 20, 200
 _AGREEING = 0.15
 
 
@@ -69,14 +74,16 @@ NETWORKS: dict[str, Callable[[], Model]] = {
 class Trial:
     """Sums over nodes as reported, less the calibrated cost, and corrected; and what they miss.
 
-    All are ÷ the wall of held-out runs, µs; `calibrated` and `corrected` have the time of an empty
-    run added. `agreement` are the ratios of replayed to corrected times, `within` how many of the
-    corrected times' intervals hold the replayed ones.
+    They are ÷ the mean of every second undisturbed run, which the correction did not see, and have
+    the time of an empty run added, all but `raw`; `apart` is the corrected sum ÷ the wall of a
+    session of its own. `agreement` are the ratios of replayed to corrected times, `within` how many
+    of the corrected times' intervals hold the replayed ones.
     """
 
     raw: float
     calibrated: float
     corrected: float
+    apart: float
     rest: float
     agreement: tuple[float, ...]
     within: float
@@ -93,7 +100,7 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, help="a PNG of the last trial of the first network")
     args = parser.parse_args()
     print(
-        "network        threads  raw  calibrated  corrected (÷ wall)  rest  "
+        "network        threads  raw  calibrated  corrected  apart (÷ wall)  rest  "
         "replayed ÷ corrected: median, within 15 %, in the interval"
     )
     for name in args.networks:
@@ -108,23 +115,32 @@ def main() -> None:
 def trial(model: Model, threads: int, args: argparse.Namespace) -> tuple[Trial, Trace]:
     """One profile, beside runs that it did not see."""
     import tracer
-    from analyzers.timing import wall
+    from analyzers.attribution import attribute
+    from analyzers.timing import timing, wall
+    from tracer.api import open_model
 
-    before = held_out(model, threads)
+    before = apart(model, threads)
     trace = tracer.profile(
         model, threads=threads, min_time=args.seconds, runs=20, replay=args.replay
     )
-    after = held_out(model, threads)
+    after = apart(model, threads)
     whole, empty = ((one + two) / 2 for one, two in zip(before, after, strict=True))
     run, nodes = trace.runs[0], trace.nodes
     cost = sum(k.calls * bias for k, bias in zip(run.kernels, run.bias_us, strict=True))
     raw, corrected = nodes["time_us_raw"].sum(), nodes["time_us"].sum()
+    seen, unseen = (
+        replace(run, wall_us=run.wall_us[half::2], empty_us=run.empty_us[half::2])
+        for half in (0, 1)
+    )
+    mean, idle = wall(unseen)["mean"], settled(unseen.empty_us)
+    halved = timing(seen, attribute(open_model(model), run.kernels))["time_us"].sum()
     rows = replayed(nodes)
     held = rows["time_us_replayed"].between(rows["time_us_ci95_low"], rows["time_us_ci95_high"])
     found = Trial(
-        raw=raw / whole,
-        calibrated=(raw - cost + empty) / whole,
-        corrected=(corrected + empty) / whole,
+        raw=raw / mean,
+        calibrated=(raw - cost + idle) / mean,
+        corrected=(halved + idle) / mean,
+        apart=(corrected + empty) / whole,
         rest=1 - corrected / wall(run)["mean"],
         agreement=tuple(rows["time_us_replayed"] / rows["time_us"]),
         within=float(held.mean()),
@@ -132,22 +148,37 @@ def trial(model: Model, threads: int, args: argparse.Namespace) -> tuple[Trial, 
     return found, trace
 
 
-def held_out(model: Model, threads: int) -> tuple[float, float]:
-    """Median µs of an undisturbed and of an empty run, in sessions of their own."""
+def apart(model: Model, threads: int) -> tuple[float, float]:
+    """Mean µs of an undisturbed and of an empty run, as a program of the user's own has them.
+
+    Runs far above the rest are left out, as of a profile.
+    """
+    import onnxruntime as ort
+
     from tracer import inputs, loading
-    from tracer.executors.onnxruntime import emptied, feeding, prepared, sessions
+    from tracer.executors.onnxruntime import emptied, feeding
     from tracer.executors.onnxruntime.options import Options
 
-    options = Options(threads=threads)
     loaded = loading.from_proto(model)
     feeds = inputs.make(loaded).feeds
-    session = sessions.Factory(loaded, prepared.serialize(loaded), options).open()
+    settings = ort.SessionOptions()
+    settings.intra_op_num_threads = threads
+    session = ort.InferenceSession(
+        model.SerializeToString(), settings, providers=["CPUExecutionProvider"]
+    )
     whole = feeding.runner(loaded, session, feeds)
-    empty = emptied.runner(loaded, feeds, whole(), options)
+    empty = emptied.runner(loaded, feeds, whole(), Options(threads=threads))
     assert empty is not None
-    pairs = np.array([(elapsed(whole), elapsed(empty)) for _ in range(_HELD_OUT)])
-    wall, alone = np.median(pairs, axis=0)
-    return float(wall), float(alone)
+    taken = np.array([(elapsed(whole), elapsed(empty)) for _ in range(_WARMUP + _HELD_OUT)])
+    wall, alone = (settled(each) for each in taken[_WARMUP:].T)
+    return wall, alone
+
+
+def settled(times: FloatArray) -> float:
+    """The mean of times without those far above the rest."""
+    from analyzers.statistics import outliers
+
+    return float(times[~outliers(times)].mean())
 
 
 def elapsed(run: Callable[[], object]) -> float:
@@ -165,15 +196,15 @@ def replayed(nodes: pd.DataFrame) -> pd.DataFrame:
 
 def report(name: str, threads: int, trials: Sequence[Trial]) -> None:
     """One line of the table."""
-    raw, calibrated, corrected, rest = (
+    raw, calibrated, corrected, own, rest = (
         statistics.median(getattr(found, field) for found in trials)
-        for field in ("raw", "calibrated", "corrected", "rest")
+        for field in ("raw", "calibrated", "corrected", "apart", "rest")
     )
     ratios = np.median([found.agreement for found in trials], axis=0)
     close = int((np.abs(ratios - 1) <= _AGREEING).sum())
     held = statistics.median(found.within for found in trials)
     print(
-        f"{name:14} {threads:7} {raw:4.2f}  {calibrated:10.2f}  {corrected:9.3f}            "
+        f"{name:14} {threads:7} {raw:4.2f}  {calibrated:10.2f}  {corrected:9.3f}  {own:14.3f}  "
         f"{rest:4.0%}  {np.median(ratios):.2f}, {close} of {len(ratios)}, {held:.0%}"
     )
 
