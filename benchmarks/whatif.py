@@ -1,6 +1,7 @@
 """How long all widths of a network take: LeNet in 8 bits on digits of 3x32x32, 12 to 32 bits.
 
     python -m benchmarks.whatif [--images 10000] [--grown 50000] [--accumulator 12:32]
+                               [--batch 64]
 
 Prints seconds for all widths, with score and overflows of each, beside the 270 s that one width
 took in the experiment this grew from. Then, for `--images` and `--grown` images at one width,
@@ -30,19 +31,20 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--grown", type=int, default=50_000)
     parser.add_argument("--accumulator", default="12:32")
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.alone:
-        _sweep(arguments.images, arguments.accumulator)
+        _sweep(arguments.images, arguments.accumulator, arguments.batch)
         return
-    _whole(arguments.images, arguments.accumulator)
+    _whole(arguments.images, arguments.accumulator, arguments.batch)
     for images in (arguments.images, arguments.grown):
-        _grown(images)
+        _grown(images, arguments.batch)
 
 
-def _whole(images: int, widths: str) -> None:
+def _whole(images: int, widths: str, batch: int) -> None:
     """All widths, in this process."""
-    found = _sweep(images, widths)
+    found = _sweep(images, widths, batch)
     for what, seconds in found.items():
         print(f"{what:<28}{seconds:9.2f} s")
     total = sum(found.values())
@@ -52,11 +54,10 @@ def _whole(images: int, widths: str) -> None:
     print(f"{'times faster':<28}{ratio:9.0f}", flush=True)
 
 
-def _grown(images: int) -> None:
-    command = python("-m", "benchmarks.whatif", "--alone", "--images", str(images),
-                     "--accumulator", _ONE)  # fmt: skip
-    empty = [*command[:-4], "--images", "1", "--accumulator", _ONE]
-    idle, busy = measure(empty), measure(command)
+def _grown(images: int, batch: int) -> None:
+    command = python("-m", "benchmarks.whatif", "--alone", "--batch", str(batch),
+                     "--accumulator", _ONE, "--images")  # fmt: skip
+    idle, busy = measure([*command, "1"]), measure([*command, str(images)])
     print(_line(images, idle, busy), flush=True)
 
 
@@ -68,7 +69,7 @@ def _line(images: int, idle: Usage, busy: Usage) -> str:
     )
 
 
-def _sweep(images: int, accumulator: str) -> dict[str, float]:
+def _sweep(images: int, accumulator: str, batch: int) -> dict[str, float]:
     """Seconds of the wide pass and of each width."""
     from tracer import metrics
     from tracer.api import open_model
@@ -84,7 +85,7 @@ def _sweep(images: int, accumulator: str) -> dict[str, float]:
     dataset = open_dataset(f"digits*{again}", model, limit=images)
     scoring = judging.scoring(model, dataset, metrics.find("top1"))
     began = time.perf_counter()
-    evaluator = Evaluator(model, read("*=32"), Batches(dataset, 64), scoring)
+    evaluator = Evaluator(model, read("*=32"), Batches(dataset, batch), scoring)
     found = {"wide, all overflows": time.perf_counter() - began}
     for bits in plan(accumulator).swept.given:
         began = time.perf_counter()

@@ -11,6 +11,7 @@ from tests.models.test_data import write_cifar, write_mnist
 from tests.tracer.datasets.sets import images, model, whole
 from tracer import loading
 from tracer.errors import InputError
+from tracer.inputs.datasets import images as images_of
 from tracer.inputs.datasets import open_dataset
 
 
@@ -39,6 +40,17 @@ def test_digits_are_repeated_and_limited():
     assert [b.size for b in many.batches(77)] == [77] * 12 + [76]
     np.testing.assert_array_equal(pixels, np.concatenate([x, x, x])[:1000])
     np.testing.assert_array_equal(labels, np.concatenate([y, y, y])[:1000])
+
+
+@pytest.mark.parametrize(("room", "read"), [(1 << 24, 1), (1 << 21, 3)])
+def test_repeated_digits_are_read_again_only_where_there_is_no_room(monkeypatch, room, read):
+    monkeypatch.setattr("tracer.inputs.datasets.dataset._ROOM", room)
+    many = open_dataset("digits*3", loading.load(families.shipped("lenet", "torch")))
+    made, fit = [], images_of.fit
+    monkeypatch.setattr(images_of, "fit", lambda x, shape: made.append(len(x)) or fit(x, shape))
+    pixels, _ = whole(many.batches(64))
+    assert sum(made) == 360 * read
+    np.testing.assert_array_equal(pixels[:720], pixels[360:])
 
 
 def test_cifar_10_and_mnist_are_read_from_their_files(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 _PIXELS = ("float16", "float32", "float64")
 _GREY, _COLOURS = 3, 4  # the ranks of images without and with an axis of channels
 _CHUNK = 256  # samples read at a time where no batch size says it
+_ROOM = 1 << 24  # bytes of fitted samples that are kept where they are to be repeated
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,24 @@ class Dataset:
 
     def _pieces(self, rows: int) -> Iterator[Batch]:
         left = self.limit
-        again = (self.source.pieces(rows) for _ in range(self.repeat))
-        for piece in itertools.chain.from_iterable(again):
-            if left is not None:
-                if left <= 0:
-                    return
-                if self.layout.rows and piece.size > left:
-                    piece = piece.cut(0, left, self.layout.rows)
-                left -= piece.size
-            yield self._suited(piece)
+        for piece in self._repeated(rows):
+            if left is not None and self.layout.rows and piece.size > left:
+                piece = piece.cut(0, left, self.layout.rows)
+            yield piece
+            left = None if left is None else left - piece.size
+            if left is not None and left <= 0:
+                return
+
+    def _repeated(self, rows: int) -> Iterator[Batch]:
+        """All samples, suited, `repeat` times; made once if they are few enough to be kept."""
+        kept, size = list[Batch](), 0
+        for piece in map(self._suited, self.source.pieces(rows)):
+            size += _bytes(piece)
+            if self.repeat > 1 and size <= _ROOM:
+                kept.append(piece)
+            yield piece
+        for _ in range(self.repeat - 1):
+            yield from kept if size <= _ROOM else map(self._suited, self.source.pieces(rows))
 
     def _suited(self, piece: Batch) -> Batch:
         declared = {value.name: tensor.from_type_proto(value.type) for value in self.model.inputs}
@@ -107,6 +116,16 @@ class Dataset:
             inputs.check(self.model, batch.inputs)
         except InputError as error:
             raise InputError(f"{self.name}: {error.what}", error.hint) from error
+
+
+def _bytes(piece: Batch) -> int:
+    """What inputs and labels take; more than there is room for where that is not known."""
+    arrays = [*piece.inputs.values()]
+    arrays += [] if piece.labels is None else [piece.labels]
+    plain = piece.outputs is None and all(
+        isinstance(array, np.ndarray) and not array.dtype.hasobject for array in arrays
+    )
+    return sum(array.nbytes for array in arrays) if plain else _ROOM + 1
 
 
 def _suited(value: Any, declared: TensorType | None) -> Any:
