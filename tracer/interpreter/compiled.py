@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 Announce = Callable[[int, int, str], None]
+_KERNELS = "tracer.interpreter.kernels"
+_LOADING = threading.RLock()
+"""Where numba keeps code is a setting of the whole process."""
+
 _ANNOUNCE: ContextVar[Announce | None] = ContextVar("announce", default=None)
 
 
@@ -34,38 +35,8 @@ def loaded(name: str) -> ModuleType:
     what = f"loading the compiled kernels '{name}' (the first time they are compiled)"
     if announce is not None:
         announce(0, 1, what)
-    with _kept_by_all_sources():
-        kernels = importlib.import_module(f"tracer.interpreter.kernels.{name}")
+    with _LOADING, importlib.import_module(f"{_KERNELS}.kept").by_all_sources():
+        kernels = importlib.import_module(f"{_KERNELS}.{name}")
     if announce is not None:
         announce(1, 1, what)
     return kernels
-
-
-@contextmanager
-def _kept_by_all_sources() -> Iterator[None]:
-    """Let numba keep code in a folder that is named after the sources of all kernels.
-
-    It compares the file of a function alone with what it kept, but compiled into a kernel is
-    what other files have it call: code kept from before they changed would run on.
-    """
-    import numba
-
-    config: Any = numba.config
-    asked = config.CACHE_DIR
-    sources = Path(__file__).with_name("kernels")
-    folder = Path(asked or sources / "__pycache__") / f"kernels-{_digest(sources)}"
-    if not asked:
-        for old in set(folder.parent.glob("kernels-*")) - {folder}:
-            shutil.rmtree(old, ignore_errors=True)
-    config.CACHE_DIR = str(folder)
-    try:
-        yield
-    finally:
-        config.CACHE_DIR = asked
-
-
-def _digest(sources: Path) -> str:
-    found = hashlib.sha256()
-    for path in sorted(sources.glob("*.py")):
-        found.update(path.read_bytes())
-    return found.hexdigest()[:12]
