@@ -121,7 +121,7 @@ def trial(model: Model, threads: int, args: argparse.Namespace) -> tuple[Trial, 
 
     before = apart(model, threads)
     trace = tracer.profile(
-        model, threads=threads, min_time=args.seconds, runs=20, replay=args.replay
+        model, threads=threads, min_time=args.seconds, runs=20, replay=args.replay, confirm=False
     )
     after = apart(model, threads)
     whole, empty = ((one + two) / 2 for one, two in zip(before, after, strict=True))

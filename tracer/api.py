@@ -54,6 +54,7 @@ def profile(
     convention: str = "plain",
     peaks: Callable[[int], Peaks] | None = None,
     replay: int = 0,
+    confirm: bool = True,
     progress: Progress | None = None,
 ) -> Trace:
     """Profile `model` under onnxruntime, once for each batch size.
@@ -64,7 +65,8 @@ def profile(
     `convention` says how additions are counted (see `analyzers.cost`). `peaks` is asked,
     after the runs, what the machine can do with `threads`, as `tracer.host.peaks` tells it, which
     kernels are compared with. The kernels of the `replay` rows that take the most time are run
-    alone as well, without the profiler. Raises the errors of `tracer.errors`.
+    alone as well, without the profiler. To `confirm` which nodes fused kernels hold, what they
+    compute is held against the interpreter. Raises the errors of `tracer.errors`.
     """
     from tracer.executors.onnxruntime import profiler
     from tracer.executors.onnxruntime.options import Options
@@ -78,7 +80,9 @@ def profile(
         feedset, run = on_sizes_that_run(
             request, lambda fed: profiler.profile(loaded, fed, options, progress)
         )
-        found, run = _proved(loaded, request, feedset, run, options, progress)
+        found = None
+        if confirm:
+            found, run = _proved(loaded, request, feedset, run, options, progress)
         if replay:
             run = _replayed(loaded, feedset, run, found, options, replay, progress)
         types, calls = _observe(loaded, feedset, run, options)

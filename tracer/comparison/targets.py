@@ -111,6 +111,7 @@ class OnOnnxruntime:
             warmup=settings.warmup,
             threads=settings.threads,
             optimization=self.optimization or settings.optimization,
+            confirm=False,  # in every one of many rounds
             progress=progress,
         )
 
