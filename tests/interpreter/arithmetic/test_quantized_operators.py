@@ -110,3 +110,20 @@ def test_additions_of_one_scale():
 def test_additions_of_two_scales_have_no_unit():
     with pytest.raises(ModelError, match="different scales"):
         narrowed(additions(0.25), read("8"), uint8(2, 3), uint8(3))
+
+
+def test_nodes_without_a_unit_are_noted_by_reason_and_counted():
+    chain = " ".join(
+        f"t{i} = com.microsoft.QLinearAdd ({f't{i - 1}' if i else 'a'}, s, z, b, t, z, u, z)"
+        for i in range(8)
+    )
+    proto = model(
+        "(uint8[2,3] a, uint8[2,3] b) => (uint8[c,d] t7, uint8[c,d] y)"
+        f" {{ {chain} y = com.microsoft.QLinearAdd (a, s, z, b, s, z, u, z) }}",
+        s=np.float32(0.5), t=np.float32(0.25), z=np.uint8(100), u=np.float32(1),
+    )  # fmt: skip
+    (note,) = narrowed(proto, read("8"), uint8(2, 3), uint8(2, 3))[1].notes
+    assert note.startswith("not narrowed: QLinearAdd_0, QLinearAdd_1, ")
+    assert note.count("QLinearAdd") == 6
+    assert " and 2 more: " in note
+    assert "different scales" in note

@@ -28,6 +28,9 @@ from tracer.model import Model, Node
 
 _INSTEAD: ContextVar[Mapping[str, Meter] | None] = ContextVar("meters", default=None)
 
+_NAMED = 6
+"""Nodes that a note names; it counts the others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
@@ -69,8 +72,11 @@ class Narrowing:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Nodes that sum, and that the policy names, but that have no integer arithmetic."""
-        return tuple(f"not narrowed: {node}: {why}" for node, why in self._why_not.items())
+        """Nodes that sum, and that the policy names, but have no integer arithmetic, by reason."""
+        nodes: dict[str, list[str]] = {}
+        for node, why in self._why_not.items():
+            nodes.setdefault(why, []).append(node)
+        return tuple(f"not narrowed: {_listed(named)}: {why}" for why, named in nodes.items())
 
     @property
     def meters(self) -> Mapping[str, Meter]:
@@ -187,3 +193,8 @@ def _accumulation(node: Node, meter: Meter) -> Accumulation:
         guaranteed_channels=np.broadcast_to(each, channels),
         datatype=max(reduction.datatype(accumulator) for reduction in meter.reductions),
     )
+
+
+def _listed(nodes: Sequence[str]) -> str:
+    shown = ", ".join(nodes[:_NAMED])
+    return f"{shown} and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else shown
