@@ -186,7 +186,8 @@ def _standardized(x: FloatArray, sigma: FloatArray) -> FloatArray:
     import numpy as np
 
     safe = np.where(sigma > 0, sigma, 1.0)
-    return np.where(sigma > 0, x / safe, np.copysign(1e3, x))
+    farthest = 1e6  # no two normal distributions differ beyond; a square of it is still a number
+    return np.where(sigma > 0, np.clip(x / safe, -farthest, farthest), np.copysign(1e3, x))
 
 
 def _chance_below(z: FloatArray) -> FloatArray:
