@@ -107,3 +107,22 @@ def integers() -> onnx.ModelProto:
     for node in model.graph.node:
         node.name = node.output[0]
     return model
+
+
+def quantised(folder, quant_format):
+    """Where `residual`, quantised by onnxruntime in the format of that name, was saved."""
+    from onnxruntime import quantization
+
+    class Reader(quantization.CalibrationDataReader):
+        feeds = iter([{"x": np.ones((1, 3, 16, 16), np.float32)}] * 2)
+
+        def get_next(self):
+            return next(self.feeds, None)
+
+    onnx.save(residual(), folder / "float.onnx")
+    quantization.quantize_static(
+        folder / "float.onnx", folder / "int8.onnx", Reader(),
+        quant_format=getattr(quantization.QuantFormat, quant_format),
+        activation_type=quantization.QuantType.QUInt8,
+    )  # fmt: skip
+    return folder / "int8.onnx"

@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from analyzers.attribution import attribute
-from tests.graphs import BRANCHES, parse, residual
+from tests.graphs import BRANCHES, parse, quantised, residual
 from tracer import inputs, loading
 from tracer.executors.onnxruntime import calibration, profiler
 from tracer.executors.onnxruntime.options import OPTIMIZATIONS, Options
@@ -161,21 +161,7 @@ def test_a_duplicate_that_is_removed_is_in_no_kernel():
 
 @pytest.mark.parametrize("quant_format", ["QDQ", "QOperator"])
 def test_the_time_of_a_quantised_convolution_is_its_own(quant_format, tmp_path):
-    quantization = pytest.importorskip("onnxruntime.quantization")
-
-    class Reader(quantization.CalibrationDataReader):
-        feeds = iter([{"x": np.ones((1, 3, 16, 16), np.float32)}] * 2)
-
-        def get_next(self):
-            return next(self.feeds, None)
-
-    onnx.save(residual(), tmp_path / "float.onnx")
-    quantization.quantize_static(
-        tmp_path / "float.onnx", tmp_path / "int8.onnx", Reader(),
-        quant_format=getattr(quantization.QuantFormat, quant_format),
-        activation_type=quantization.QuantType.QUInt8,
-    )  # fmt: skip
-    model = loading.load(tmp_path / "int8.onnx")
+    model = loading.load(quantised(tmp_path, quant_format))
     run = profiler.profile(model, inputs.make(model), Options(2, 1, None, 1, "all"))
     groups = attribute(model, run.kernels)
     kinds = {node.key: node.op_type for node in model.nodes}

@@ -17,7 +17,7 @@ from analyzers.fusions.fates import FOLDED, IDLE, REMOVED
 from analyzers.statistics import outliers
 from analyzers.timing import RUNTIME, timing
 from tests import nets
-from tests.graphs import BRANCHES, parse, residual
+from tests.graphs import BRANCHES, parse, quantised, residual
 from tracer import inputs, loading
 from tracer.executors.onnxruntime import calibration, fingerprints, profiler
 from tracer.executors.onnxruntime.options import OPTIMIZATIONS, Options
@@ -135,21 +135,7 @@ def trap(tmp_path, named=True):
 
 @pytest.mark.parametrize("quant_format", ["QDQ", "QOperator"])
 def test_the_groups_of_a_quantised_network_are_confirmed(quant_format, tmp_path):
-    quantization = pytest.importorskip("onnxruntime.quantization")
-
-    class Reader(quantization.CalibrationDataReader):
-        feeds = iter([{"x": np.ones((1, 3, 16, 16), np.float32)}] * 2)
-
-        def get_next(self):
-            return next(self.feeds, None)
-
-    onnx.save(residual(), tmp_path / "float.onnx")
-    quantization.quantize_static(
-        tmp_path / "float.onnx", tmp_path / "int8.onnx", Reader(),
-        quant_format=getattr(quantization.QuantFormat, quant_format),
-        activation_type=quantization.QuantType.QUInt8,
-    )  # fmt: skip
-    found = fusions(tmp_path / "int8.onnx")
+    found = fusions(quantised(tmp_path, quant_format))
     assert {row.verdict for row in found.kernels if row.role == GROUP} <= {CONFIRMED}
     assert sum(row.op_type == "QLinearConv" for row in found.kernels) == 2
 
