@@ -232,9 +232,10 @@ def _proved(
     """What values tell of fused kernels, and the run; with a note where there is no evidence."""
     from analyzers.attribution import attribute
     from tracer import evidence
+    from tracer.executors.onnxruntime.options import is_cpu
 
     fused = any(len(group) > 1 for group in attribute(model, run.kernels))
-    if not fused or options.provider != "cpu":
+    if not fused or not is_cpu(options.provider):
         return None, run
     given = [feedset, *(evidence.another(model, feedset, request.seed) if request.random else ())]
     found, why = evidence.of_options(model, given, options, _PROOF, progress)

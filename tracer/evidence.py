@@ -27,11 +27,14 @@ def of_options(
     limits: Limits,
     progress: Progress | None,
 ) -> tuple[Evidence | None, str]:
-    """Evidence from the graph that a session with these options runs, on the inputs `given`."""
+    """Evidence from the graph that a session with these options runs, as `of_graph` has it."""
     from tracer.executors.onnxruntime import profiler
 
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        kernels, saved = profiler.rewritten(model, given[0], options, Path(folder))
+        try:
+            kernels, saved = profiler.rewritten(model, given[0], options, Path(folder))
+        except TracerError as error:
+            return None, error.what
         return of_graph(model, kernels, saved, given, options.threads, limits, progress)
 
 

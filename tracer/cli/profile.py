@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from tracer.cli import _framework, _options
-from tracer.executors.onnxruntime.options import OPTIMIZATIONS
+from tracer.executors.onnxruntime.options import OPTIMIZATIONS, is_cpu
 
 if TYPE_CHECKING:
     from tracer.cli._framework import Framework
     from tracer.cli._output import Output
     from tracer.environment import Peaks
-
-_CPU = ("cpu", "cpuexecutionprovider")
 
 
 @click.command()
@@ -124,7 +122,7 @@ def command(
     from tracer.cli import _progress
 
     code = framework.wanted(model)
-    compared = roofline and provider.lower() in _CPU  # peaks are those of the processor
+    compared = roofline and is_cpu(provider)  # peaks are those of the processor
     with _progress.progress() as report:
         if code:
             trace = framework.profile(

@@ -8,6 +8,12 @@ from tracer.errors import UsageError
 
 MOST_THREADS = 1024
 OPTIMIZATIONS = ("none", "basic", "extended", "all")
+_CPU = ("cpu", "cpuexecutionprovider")
+
+
+def is_cpu(provider: str) -> bool:
+    """Whether onnxruntime's provider of this name, short or long, is the processor."""
+    return provider.lower() in _CPU
 
 
 @dataclass(frozen=True, slots=True)
