@@ -5,7 +5,7 @@ nodes between that tensor and what earlier kernels already stand for. Layout rew
 their own on tensors; there the kernel's name tells the tensor it made at the moment it was
 rewritten, and what was merged into it later is read off its inputs and attributes.
 
-Where the values of tensors are known (`tracer.equality`), they say which tensor of the graph a
+Where the values of tensors are known (`tracer.records.tensor_match`), they say which tensor a
 kernel made and which it began from, and overrule names.
 
 A kernel that makes no tensor of the graph stays open. It stands for the nodes of the kernel that
@@ -17,14 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from analyzers.dependence import UNCHANGING, constants, needs
-
-if TYPE_CHECKING:
-    from tracer.equality import Evidence
-    from tracer.model import Model, Node
-    from tracer.trace import Kernel
+from tracer.graph.model import Model, Node
+from tracer.records.tensor_match import Evidence
+from tracer.records.trace import Kernel
 
 _NCHWC = "_nchwc"
 _SUM_INPUT = 3

@@ -19,13 +19,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+import numpy as np
 
-    FloatArray = npt.NDArray[np.float64]
+from tracer.support.types import FloatArray
 
 _SCALE = 0.3
 """Standard deviation of the factor on all that is added: machines whose clock speed follows the
@@ -83,8 +80,6 @@ class Correction:
 
         It holds the time itself, also far below 0, where all that is left of both is chance.
         """
-        import numpy as np
-
         x, sigma = raw - self.added, np.hypot(self.error, error)
         low, high = (_quantile_above_zero(x, sigma, p) for p in (0.025, 0.975))
         time = self.of(raw)
@@ -97,8 +92,6 @@ def correct(raw: FloatArray, bias: FloatArray, error: FloatArray, total: Sum) ->
     `error` is the standard deviation of what each row is off by itself. Where nothing is added,
     nothing is taken off, whatever the sum.
     """
-    import numpy as np
-
     if not bias.any():
         return Correction(bias, error, error)
     single = np.hypot(error, _SINGLE * bias)
@@ -146,8 +139,6 @@ def tick_error(samples: FloatArray, calls: FloatArray, tick: float) -> FloatArra
     durations normal around their mean by s ticks (Widrow and Kollár, Quantization Noise, 2008).
     Where they do not, the same part of a tick is lost in every run.
     """
-    import numpy as np
-
     low, high = np.quantile(samples, [0.16, 0.84], axis=0)
     root = np.sqrt(np.maximum(calls, 1.0))
     spread = (
@@ -161,8 +152,6 @@ def tick_error(samples: FloatArray, calls: FloatArray, tick: float) -> FloatArra
 
 def _mean_above_zero(x: FloatArray, sigma: FloatArray) -> FloatArray:
     """Mean of normal distributions around `x`, cut off below 0."""
-    import numpy as np
-
     z = _standardized(x, sigma)
     density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
     near = z + density / _chance_below(np.maximum(z, _FAR))
@@ -174,8 +163,6 @@ def _mean_above_zero(x: FloatArray, sigma: FloatArray) -> FloatArray:
 
 def _quantile_above_zero(x: FloatArray, sigma: FloatArray, p: float) -> FloatArray:
     """Quantile of the same distributions; NaN where sigma is."""
-    import numpy as np
-
     chance = _chance_below(np.maximum(_standardized(x, sigma), -30.0))
     tail = np.array([_NORMAL.inv_cdf((1 - p) * c) for c in chance])
     found: FloatArray = np.maximum(x - sigma * tail, 0.0)
@@ -183,8 +170,6 @@ def _quantile_above_zero(x: FloatArray, sigma: FloatArray, p: float) -> FloatArr
 
 
 def _standardized(x: FloatArray, sigma: FloatArray) -> FloatArray:
-    import numpy as np
-
     safe = np.where(sigma > 0, sigma, 1.0)
     farthest = 1e6  # no two normal distributions differ beyond; a square of it is still a number
     return np.where(sigma > 0, np.clip(x / safe, -farthest, farthest), np.copysign(1e3, x))
@@ -192,8 +177,6 @@ def _standardized(x: FloatArray, sigma: FloatArray) -> FloatArray:
 
 def _chance_below(z: FloatArray) -> FloatArray:
     """Standard normal distribution function."""
-    import numpy as np
-
     root = math.sqrt(2)
     flat = [0.5 * math.erfc(-value / root) for value in np.ravel(z)]
     return np.array(flat).reshape(np.shape(z))

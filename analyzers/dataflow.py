@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tracer.model import Model, Node, Scope
+from tracer.graph.model import Model, Node, Scope
 
 Address = tuple[str, str]
 """A tensor: the path of the graph that defines it, and its name."""

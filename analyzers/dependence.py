@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from tracer.model import bodies
-
-if TYPE_CHECKING:
-    from tracer.model import Node
+from tracer.graph.model import Node, bodies
 
 UNCHANGING = frozenset({"Identity", "Dropout"})
 """Operators whose result is their input: beside others in a kernel they are not run at all."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
 from analyzers.kernels import by_kernel
 from analyzers.roofline import averaged
 from analyzers.timing import RUNTIME
 from tracer.errors import UsageError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pandas as pd
-
-    from tracer.trace import Run
+from tracer.records.trace import Run
 
 SUMMED = (
     "calls", "time_us", "time_us_raw", "time_share", "macs", "adds", "muls", "flops", "params",
@@ -102,8 +100,6 @@ def by_origin(nodes: pd.DataFrame, of: str, depth: int | None = None) -> pd.Data
     and in these `timed_in` names it. Nodes that do not say where they came from are one row, the
     kernels of the runtime's own another.
     """
-    import pandas as pd
-
     own = nodes["node"].str.startswith(f"{RUNTIME}:") & nodes["index"].isna()
     names = [named(name, of, depth) for name in nodes[of].mask(own, OF_RUNTIME)]
     rows = nodes.assign(**{of: pd.array(names, "string")}, nodes=1)
@@ -137,8 +133,6 @@ def remark(folded: pd.DataFrame, by: str) -> str | None:
 
 def _across(rows: pd.DataFrame, of: str) -> pd.DataFrame:
     """By name of a row, which others its kernels hold nodes of, and which ones hold its own."""
-    import pandas as pd
-
     holds: dict[str, dict[str, None]] = {}
     timed: dict[str, dict[str, None]] = {}
     for _, names in rows[of].groupby(_kernels(rows), sort=False):

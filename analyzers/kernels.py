@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
 from analyzers.timing import timing
 from tracer.errors import UsageError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pandas as pd
-
-    from tracer.trace import Run
+from tracer.records.trace import Run
 
 
 def by_kernel(run: Run | None) -> pd.DataFrame:
@@ -24,9 +21,6 @@ def by_kernel(run: Run | None) -> pd.DataFrame:
     hands its work to one of its own name is one call with it, as in torch's own tables. Raises
     UsageError for a table that nothing ran for.
     """
-    import numpy as np
-    import pandas as pd
-
     if run is None:
         raise UsageError("nothing ran, so there are no kernels", "Group by node, op or module.")
     times = timing(run, [(str(i),) for i in range(len(run.kernels))])
@@ -50,8 +44,6 @@ def by_kernel(run: Run | None) -> pd.DataFrame:
 
 def _handed_on(run: Run) -> npt.NDArray[np.bool_]:
     """Which kernels are all that is in another one of the same name."""
-    import numpy as np
-
     names = {kernel.name: kernel.op_type for kernel in run.kernels}
     inside = Counter(kernel.scope for kernel in run.kernels)
     return np.array(
@@ -61,8 +53,6 @@ def _handed_on(run: Run) -> npt.NDArray[np.bool_]:
 
 def _totals(run: Run, own: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Time of each kernel with that of all in its scope; NaN where scopes name no kernels."""
-    import numpy as np
-
     places = {kernel.name: place for place, kernel in enumerate(run.kernels)}
     if any(kernel.scope and kernel.scope not in places for kernel in run.kernels):
         return np.full(len(own), np.nan)

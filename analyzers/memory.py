@@ -13,22 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from analyzers import dataflow
 from analyzers.cost import parameters, traffic
 from analyzers.cost.aliases import Aliases, aliases
 from analyzers.cost.operation import Address, Facts, Operation, facts_of
+from analyzers.cost.traffic import Bytes
+from analyzers.dataflow import Dataflow
 from analyzers.schedule import ordered, readers
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.cost.traffic import Bytes
-    from analyzers.dataflow import Dataflow
-    from tracer.model import Model, Node, Scope
-    from tracer.shapes import Types
-    from tracer.trace import Run
+from tracer.graph.model import Model, Node, Scope
+from tracer.graph.shape_inference import Types
+from tracer.records.trace import Run
 
 
 def memory(model: Model, types: Types, groups: Sequence[tuple[str, ...]] = ()) -> pd.DataFrame:
@@ -38,8 +35,6 @@ def memory(model: Model, types: Types, groups: Sequence[tuple[str, ...]] = ()) -
     executions. Missing where the size of a tensor that counts is not known. `groups` are the nodes
     of the kernels of a run in the order these ran.
     """
-    import pandas as pd
-
     facts = facts_of(model, types)
     flow = dataflow.of(model)
     weights = parameters.constants(model, facts)
@@ -71,8 +66,6 @@ def arena(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
 
     Of a node with several kernels it is the most. Empty where the runtime did not tell.
     """
-    import pandas as pd
-
     found: dict[str, int] = {}
     for kernel, group in zip(run.kernels, groups, strict=True):
         if group and kernel.arena_bytes is not None:

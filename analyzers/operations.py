@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from analyzers.table import typed
 from analyzers.timing import timing
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tracer.executors.eager.profile import Profile
-    from tracer.trace import Run
+from tracer.executors.eager.profile import Profile
+from tracer.records.trace import Run
 
 
 def operation_table(profile: Profile) -> pd.DataFrame:
@@ -21,8 +18,6 @@ def operation_table(profile: Profile) -> pd.DataFrame:
     A row's time is that of all its kernels, its `calls` those of the operator itself. `kernels`
     names the row and then what ran in it. Work is not counted: the columns of cost are missing.
     """
-    import pandas as pd
-
     run = profile.run
     times = timing(run, [(str(kernel.node),) for kernel in run.kernels])
     rows = [

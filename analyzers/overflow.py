@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
-    from tracer.trace import PartialSums
+from tracer.accumulators.spec.accumulator import NARROWEST
+from tracer.records.trace import PartialSums
 
 _EXTREMES = {"acc_min": "min", "acc_max": "max", "final_min": "min", "final_max": "max"}
 _COUNTED = ("outputs", "overflow_outputs", "transient_outputs", "persistent_outputs")
@@ -26,8 +25,6 @@ def overflow(sums: Sequence[PartialSums]) -> pd.DataFrame:
     Counts are over all inferences and all channels; extremes and errors are in integer units,
     before any scale. A node that made no output has a width, and nothing else was measured.
     """
-    import pandas as pd
-
     rows = {each.node: _row(each) for each in sums}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS))
     return table.astype("Int64")
@@ -39,8 +36,6 @@ def channels(sums: PartialSums) -> pd.DataFrame:
     `bits_datatype` is of the node as a whole, and is missing. Counts of what was emulated are
     missing where an output that overflows was not.
     """
-    import pandas as pd
-
     tally = sums.tally
     counts = tally.overflow(tally.accumulator.bits)
     table = pd.DataFrame({name: getattr(tally, name) for name in _EXTREMES})
@@ -63,10 +58,6 @@ def widths(sums: PartialSums) -> pd.DataFrame:
     `bits`, `overflow_outputs`, `transient_outputs`, `persistent_outputs`; from the narrowest width
     to the first at which nothing seen overflows.
     """
-    import pandas as pd
-
-    from tracer.interpreter.arithmetic.accumulator import NARROWEST
-
     enough = min(
         int(sums.tally.bits_observed.max(initial=NARROWEST)), sums.tally.accumulator.widest
     )

@@ -10,19 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from analyzers.timing import RUNTIME
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pandas as pd
-
-    from tracer.environment import Peaks
-    from tracer.trace import Kernel, Run
-
-    FloatArray = npt.NDArray[np.float64]
+from tracer.records.environment import Peaks
+from tracer.records.trace import Kernel, Run
+from tracer.support.types import FloatArray
 
 RATES = ("gflops_per_s", "gbytes_per_s", "roof_fraction")
 COLUMNS = (*RATES, "bound")
@@ -93,9 +88,6 @@ def roofline(
     measured, and for a row that does nothing. `roof_fraction` is the least time ÷ the time; above
     1 the data came from a cache, which is faster than the memory that was measured.
     """
-    import numpy as np
-    import pandas as pd
-
     time = _floats([row.time_us if row.time_us > 0 else None for row in timed])
     work = _floats([_total(flops, row.nodes) for row in timed])
     size = _floats([moved[row.nodes] for row in timed])
@@ -128,8 +120,6 @@ def _total(flops: pd.Series[int], nodes: Sequence[str]) -> float | None:
 
 
 def _floats(values: Sequence[float | None]) -> FloatArray:
-    import numpy as np
-
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
@@ -138,8 +128,6 @@ def averaged(rows: pd.DataFrame, key: str) -> pd.DataFrame:
 
     A mean is over the rows of which the figure is known.
     """
-    import pandas as pd
-
     found = pd.DataFrame(index=pd.Index(rows[key].unique(), name=key))
     for column in RATES:
         weight = rows["time_us"].where(rows[column].notna())

@@ -5,11 +5,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from analyzers.dataflow import Address, Dataflow
-    from tracer.model import Node
+from analyzers.dataflow import Address, Dataflow
+from tracer.graph.model import Node
 
 
 def ordered(nodes: Iterable[Node], flow: Dataflow, ran: Mapping[str, int]) -> tuple[Node, ...]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+import numpy as np
+import numpy.typing as npt
 
-    FloatArray = npt.NDArray[np.float64]
+from tracer.support.types import FloatArray
 
 _T_975 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
@@ -39,8 +37,6 @@ class Summary:
 
 def summarize(samples: FloatArray) -> Summary:
     """Summary of each column of `samples` (runs × columns)."""
-    import numpy as np
-
     p50, p95 = np.percentile(samples, [50, 95], axis=0)
     one = len(samples) < 2
     return Summary(
@@ -61,8 +57,6 @@ def ci95_half(samples: FloatArray) -> FloatArray:
     long enough to be nearly independent, as the sample (Law, Simulation Modeling and Analysis,
     5th ed., 9.5.3).
     """
-    import numpy as np
-
     batches = min(_BATCHES, len(samples))
     if batches < 2:
         return np.full(samples.shape[1:], np.nan)
@@ -79,8 +73,6 @@ def outliers(values: FloatArray) -> npt.NDArray[np.bool_]:
     The spread is robust (median absolute deviation), and never below a tick of a clock that
     counts whole µs.
     """
-    import numpy as np
-
     median = float(np.median(values))
     spread = max(_MAD_TO_SIGMA * float(np.median(np.abs(values - median))), _CLOCK_TICK_US)
     return values > max(median + _OUTLIER_DEVIATIONS * spread, _OUTLIER_SHARE * median)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from analyzers import overflow
-from tracer.trace import COLUMNS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tracer.model import Model, Node
-    from tracer.shapes import Types
-    from tracer.trace import Run
+from tracer.graph.model import Model, Node
+from tracer.graph.shape_inference import Types
+from tracer.records.trace import COLUMNS, Run
 
 _TEXTS = (
     "node", "op_type", "domain", "module", "source", "executor", "input_shapes", "output_shapes",
@@ -47,8 +43,6 @@ def node_table(
 
 def typed(table: pd.DataFrame) -> pd.DataFrame:
     """The columns of the node table in their order, each with its type, whatever was filled."""
-    import pandas as pd
-
     table = table.reindex(columns=list(COLUMNS)).reset_index(drop=True)
     for column in (*_INTEGERS, *_BYTES, *overflow.COLUMNS):
         table[column] = pd.to_numeric(table[column]).astype("Int64")
@@ -56,8 +50,6 @@ def typed(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _identity(model: Model, types: Types) -> pd.DataFrame:
-    import pandas as pd
-
     return pd.DataFrame(
         [
             {

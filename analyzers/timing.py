@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from analyzers.correction import Sum, correct, tick_error
+import numpy as np
+import pandas as pd
+
+from analyzers.correction import Correction, Sum, correct, tick_error
 from analyzers.statistics import ci95_half, outliers, summarize
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pandas as pd
-
-    from analyzers.correction import Correction
-    from tracer.trace import Run
-
-    FloatArray = npt.NDArray[np.float64]
+from tracer.records.trace import Run
+from tracer.support.types import FloatArray
 
 RUNTIME = "runtime"
 """Prefix of the row of a kernel that stands for no node of the model."""
@@ -53,9 +47,6 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
     columns tell these apart: half the 95 % interval of the former, `random_us`, and the standard
     deviation of the latter, `systematic_us`.
     """
-    import numpy as np
-    import pandas as pd
-
     rows = _rows(run, groups)
     raw = summarize(rows.samples)
     correction = _correction(run, rows)
@@ -145,8 +136,6 @@ def notes(run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
-    import numpy as np
-
     members: dict[str, list[int]] = {}
     taken = {key for group in groups for key in group}
     for position, (kernel, group) in enumerate(zip(run.kernels, groups, strict=True)):
@@ -168,8 +157,6 @@ def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
 
 def _errors(run: Run, samples: FloatArray, calls: FloatArray) -> FloatArray:
     """Standard deviation of what is not known of each kernel's bias alone, µs a run."""
-    import numpy as np
-
     clock = tick_error(samples, calls, run.tick_us) if run.tick_us else np.zeros(len(calls))
     single = np.zeros(len(calls)) if run.bias_error_us is None else run.bias_error_us
     found: FloatArray = np.hypot(clock, single * calls)

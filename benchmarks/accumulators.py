@@ -15,6 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from tracer.accumulators.engine import dots
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.orders import Terms, named
+from tracer.interpreter.numeric import memory, parallel
+
 SHAPES = ((192, 576, 128), (64, 576, 4096))
 WINDOW = 9
 """Terms of a channel, as in a convolution of 3 x 3."""
@@ -63,12 +71,6 @@ def main() -> None:
 
 
 def _report(case: Case, shape: tuple[int, int, int], threads: int, runs: int) -> None:
-    import numpy as np
-
-    from tracer.interpreter.arithmetic import dots
-    from tracer.interpreter.arithmetic.accumulator import Accumulator
-    from tracer.interpreter.arithmetic.orders import Terms, named
-
     rows, depth, columns = shape
     random = np.random.default_rng(1)
     left = random.integers(*case.ranges[0], (rows, depth)).astype(np.int8)
@@ -95,10 +97,6 @@ def _medians(
     runs: int, ours: Callable[[], None], blas: Callable[[], None], threads: int
 ) -> tuple[float, float]:
     """Median seconds of each; one run of each in turn, after two that do not count."""
-    from threadpoolctl import threadpool_limits
-
-    from tracer.interpreter import memory, parallel
-
     mine, theirs = [], []
     with memory.pooled([]):
         for _ in range(runs + 2):

@@ -7,12 +7,12 @@ import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx
 
-if TYPE_CHECKING:
-    from analyzers.compare import Comparison
+from analyzers.compare import Comparison
+from tracer.api.compare import compare
+from tracer.api.compare.targets import Settings
 
 MODEL = Path("models/lenet/lenet.onnx")
 AFTER = 1
@@ -37,9 +37,6 @@ def main() -> None:
 
 def comparisons(other: Path, count: int, rounds: int, runs: int) -> list[Comparison]:
     """LeNet against `other`, again and again."""
-    from tracer.comparison import compare
-    from tracer.comparison.targets import Settings
-
     return [
         compare([str(MODEL), str(other)], settings=Settings(threads=1), rounds=rounds, runs=runs)
         for _ in range(count)

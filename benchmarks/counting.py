@@ -6,6 +6,10 @@ import statistics
 import tempfile
 from pathlib import Path
 
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
 from benchmarks._measure import in_turn, median_ratio, python
 
 NODES = 10_000
@@ -33,10 +37,6 @@ def main() -> None:
 
 def _save(path: str) -> None:
     """A deep residual net: Conv, BatchNormalization, Relu, Add, over and over."""
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
     weights = {"w": np.zeros((8, 8, 3, 3)), **{n: np.ones(8) for n in ("s", "b", "m", "v")}}
     nodes = []
     last = "x"

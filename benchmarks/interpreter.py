@@ -16,6 +16,13 @@ import sys
 import time
 from collections.abc import Callable
 
+import numpy as np
+import onnxruntime as ort
+from onnx.reference import ReferenceEvaluator
+
+from benchmarks import _networks as networks
+from tracer.interpreter.interpreter import Interpreter
+
 BATCH = {"resnet20": 64, "resnet50": 1, "mobilenet": 1, "encoder": 1}
 TARGETS = {
     # network: at most so many times onnxruntime, at least so many times faster than onnx
@@ -30,8 +37,6 @@ def main() -> int:
     """Print one line per network."""
     arguments = _arguments()
     os.environ.setdefault("OMP_NUM_THREADS", str(arguments.threads))  # before numpy is loaded
-    from benchmarks import _networks as networks
-
     print(f"{'network':<12}{'batch':>6}{'ours / onnxruntime':>20}{'target':>9}"
           f"{'onnx / ours':>14}{'target':>9}{'difference':>13}")  # fmt: skip
     for name in arguments.networks or list(networks.NETWORKS):
@@ -54,13 +59,6 @@ def _arguments() -> argparse.Namespace:
 
 
 def _report(name: str, threads: int, runs: int, reference: bool) -> None:
-    import numpy as np
-    import onnxruntime as ort
-    from onnx.reference import ReferenceEvaluator
-
-    from benchmarks import _networks as networks
-    from tracer.interpreter.interpreter import Interpreter
-
     model = networks.NETWORKS[name](BATCH[name])
     shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
     feeds = {"x": np.random.default_rng(1).standard_normal(shape).astype(np.float32)}

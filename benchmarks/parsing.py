@@ -8,6 +8,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+import onnxruntime as ort
+
+from tracer.executors.onnxruntime import profile_events, self_times
+
 REPEATS = 5
 RUNS = 2_000
 MODEL = "models/resnet_cifar/resnet20.onnx"
@@ -15,16 +20,14 @@ MODEL = "models/resnet_cifar/resnet20.onnx"
 
 def main() -> None:
     """Write one profile of 2,000 runs and read it both ways, in turn."""
-    from tracer.executors.onnxruntime import events, nesting
-
     with tempfile.TemporaryDirectory() as folder:
         path = _profile(folder)
         rates, ratios = [], []
         for _ in range(REPEATS):
             start = time.perf_counter()
-            labels = events.Labels()
-            read = events.read(path, labels)
-            nesting.tabulate(read, len(labels.seen))
+            labels = profile_events.Labels()
+            read = profile_events.read(path, labels)
+            self_times.tabulate(read, len(labels.seen))
             ours = time.perf_counter() - start
             start = time.perf_counter()
             json.loads(path.read_bytes())
@@ -37,9 +40,6 @@ def main() -> None:
 
 
 def _profile(folder: str) -> Path:
-    import numpy as np
-    import onnxruntime as ort
-
     options = ort.SessionOptions()
     options.enable_profiling = True
     options.profile_file_prefix = f"{folder}/p"

@@ -11,6 +11,8 @@ import statistics
 import tempfile
 from pathlib import Path
 
+import tracer
+from analyzers.timing import coverage, wall
 from benchmarks._measure import in_turn, median_ratio, python
 
 MODEL = "models/resnet_cifar/resnet20.onnx"
@@ -60,9 +62,6 @@ def main() -> None:
 
 def report(path: str, runs: int) -> None:
     """Both truths, from the trace that was saved."""
-    import tracer
-    from analyzers.timing import coverage, wall
-
     trace = tracer.load(path)
     run = trace.runs[0]
     assert len(run.samples) == runs, f"{len(run.samples)} of {runs} runs recorded"

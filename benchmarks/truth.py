@@ -15,20 +15,24 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
+import onnxruntime as ort
+import pandas as pd
 
+import tracer
+from analyzers.attribution import attribute
+from analyzers.statistics import outliers
+from analyzers.timing import timing, wall
 from benchmarks._networks import Builder, Model, encoder
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-    import pandas as pd
-
-    from tracer.trace import Trace
-
-    FloatArray = npt.NDArray[np.float64]
+from tracer import inputs
+from tracer.executors.onnxruntime import empty_run, feeding
+from tracer.executors.onnxruntime.options import Options
+from tracer.graph import loading
+from tracer.graph.loading import open_model
+from tracer.records.trace import Trace
+from tracer.support.types import FloatArray
 
 _WARMUP, _HELD_OUT = 20, 200
 _AGREEING = 0.15
@@ -42,9 +46,9 @@ def _mlp() -> Model:
     """784-512-256-128-10, one image."""
     net = Builder("mlp", (1, 784))
     x = "x"
-    for inputs, outputs in ((784, 512), (512, 256), (256, 128), (128, 10)):
-        x = net.add("Gemm", x, net.weight(inputs, outputs), net.weight(outputs, scale=0.1))
-        x = net.add("Relu", x) if outputs > 10 else x
+    for rows, columns in ((784, 512), (512, 256), (256, 128), (128, 10)):
+        x = net.add("Gemm", x, net.weight(rows, columns), net.weight(columns, scale=0.1))
+        x = net.add("Relu", x) if columns > 10 else x
     return net.model(x, 1, 10)
 
 
@@ -114,11 +118,6 @@ def main() -> None:
 
 def trial(model: Model, threads: int, args: argparse.Namespace) -> tuple[Trial, Trace]:
     """One profile, beside runs that it did not see."""
-    import tracer
-    from analyzers.attribution import attribute
-    from analyzers.timing import timing, wall
-    from tracer.api import open_model
-
     before = apart(model, threads)
     trace = tracer.profile(
         model, threads=threads, min_time=args.seconds, runs=20, replay=args.replay, confirm=False
@@ -153,12 +152,6 @@ def apart(model: Model, threads: int) -> tuple[float, float]:
 
     Runs far above the rest are left out, as of a profile.
     """
-    import onnxruntime as ort
-
-    from tracer import inputs, loading
-    from tracer.executors.onnxruntime import emptied, feeding
-    from tracer.executors.onnxruntime.options import Options
-
     loaded = loading.from_proto(model)
     feeds = inputs.make(loaded).feeds
     settings = ort.SessionOptions()
@@ -167,7 +160,7 @@ def apart(model: Model, threads: int) -> tuple[float, float]:
         model.SerializeToString(), settings, providers=["CPUExecutionProvider"]
     )
     whole = feeding.runner(loaded, session, feeds)
-    empty = emptied.runner(loaded, feeds, whole(), Options(threads=threads))
+    empty = empty_run.runner(loaded, feeds, whole(), Options(threads=threads))
     assert empty is not None
     taken = np.array([(elapsed(whole), elapsed(empty)) for _ in range(_WARMUP + _HELD_OUT)])
     wall, alone = (settled(each) for each in taken[_WARMUP:].T)
@@ -176,8 +169,6 @@ def apart(model: Model, threads: int) -> tuple[float, float]:
 
 def settled(times: FloatArray) -> float:
     """The mean of times without those far above the rest."""
-    from analyzers.statistics import outliers
-
     return float(times[~outliers(times)].mean())
 
 

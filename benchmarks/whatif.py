@@ -15,6 +15,14 @@ import time
 from pathlib import Path
 
 from benchmarks._measure import Usage, measure, python
+from tracer import metrics
+from tracer.accumulators.spec.policy_text import read
+from tracer.graph.loading import open_model
+from tracer.inputs.datasets import open_dataset
+from tracer.whatif import scoring as judging
+from tracer.whatif.batches import Batches
+from tracer.whatif.evaluation import Evaluator
+from tracer.whatif.widths import read as plan
 
 LENET = Path(__file__).parents[1] / "models" / "lenet" / "lenet.int8.onnx"
 ONE_WIDTH_ONCE = 270.0
@@ -71,15 +79,6 @@ def _line(images: int, idle: Usage, busy: Usage) -> str:
 
 def _sweep(images: int, accumulator: str, batch: int) -> dict[str, float]:
     """Seconds of the wide pass and of each width."""
-    from tracer import metrics
-    from tracer.api import open_model
-    from tracer.exploring import judging
-    from tracer.inputs.datasets import open_dataset
-    from tracer.interpreter.arithmetic.policy_text import read
-    from tracer.whatif.batches import Batches
-    from tracer.whatif.evaluation import Evaluator
-    from tracer.whatif.widths import read as plan
-
     model = open_model(LENET)
     again = -(-images // _DIGITS)
     dataset = open_dataset(f"digits*{again}", model, limit=images)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import tracer
 from analyzers.energy import Work, find
-from tracer.interpreter.arithmetic.accumulator import Accumulator
-from tracer.interpreter.arithmetic.orders import named
-
-if TYPE_CHECKING:
-    from tracer.inputs.datasets import Batch, Dataset
-    from tracer.model import Model
-    from tracer.whatif.evaluation import Evaluator
-    from tracer.whatif.sweep import Answer
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.orders import named
+from tracer.accumulators.spec.policy import Policy
+from tracer.graph.model import Model
+from tracer.inputs.datasets import Batch, Dataset
+from tracer.metrics import METRICS
+from tracer.whatif.evaluation import Evaluator
+from tracer.whatif.sweep import Answer, Question, ask
 
 ACCUMULATOR = Accumulator(32, order=named("channelwise"), bias="last", convention="magnitude")
 """The original's: each channel's window first, then the channels; B bits hold -2^B to 2^B - 1."""
@@ -32,8 +33,6 @@ class Sums:
 
 def work_of(model: Model) -> Work:
     """Operations of an image, additions in the original's order."""
-    import tracer
-
     return Work.of(tracer.count(model, batch=1, convention="channelwise").nodes.set_index("node"))
 
 
@@ -41,8 +40,6 @@ def answered(
     model: Model, dataset: Dataset, work: Work, widths: Sequence[int], budget: float
 ) -> Sums:
     """The sweep and the searches, and which widths each image needs."""
-    from tracer.whatif.sweep import Question, ask
-
     evaluator = evaluated(model, dataset, ACCUMULATOR, BATCH)
     question = Question(
         widths=widths,
@@ -63,10 +60,6 @@ def evaluated(
     model: Model, dataset: Dataset, accumulator: Accumulator, batch: int
 ) -> Evaluator[Batch]:
     """The model on all the data in accumulators like this one, judged by its first choice."""
-    from tracer.interpreter.arithmetic.policy import Policy
-    from tracer.metrics import METRICS
-    from tracer.whatif.evaluation import Evaluator
-
     outputs = [value.name for value in model.graph.output]
 
     def score(values: Sequence[Any], part: Batch, wide: Sequence[Any]) -> Any:

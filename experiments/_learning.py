@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from analyzers.views._drawing import HIGH, PLAIN, blank, saved
 from experiments import _page
-
-if TYPE_CHECKING:
-    from models.training.loop import Epoch
+from models.training.loop import Epoch
 
 _COLOURS = (PLAIN, HIGH)
 

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tracer.errors import TracerError
+from tracer.records.environment import observe
+
 FOLDER = Path("docs/experiments")
 
 
@@ -44,8 +47,6 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
 
 def run(main: Callable[[], None]) -> None:
     """Run an experiment from the command line; what a user did wrong is told in one line."""
-    from tracer.errors import TracerError
-
     try:
         main()
     except TracerError as error:
@@ -81,8 +82,6 @@ def picture(name: str, what: str) -> str:
 
 def environment() -> dict[str, str]:
     """The machine and the versions, by what they are called."""
-    from tracer.environment import observe
-
     seen = observe()
     found = {
         "CPU": f"{seen.cpu}, {seen.cpu_count} available",

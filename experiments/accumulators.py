@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import tracer
 from analyzers.energy import Work, find
+from analyzers.views import ViewOptions, renderer
 from experiments import _page
 from experiments._evaluating import ACCUMULATOR, BATCH, Sums, answered, evaluated, work_of
 from experiments._page import Page
-from tracer.interpreter.arithmetic.orders import named
-
-if TYPE_CHECKING:
-    from tracer.inputs.datasets import Dataset
-    from tracer.model import Model
+from tracer.accumulators.spec.orders import named
+from tracer.accumulators.spec.policy import Policy
+from tracer.graph import loading
+from tracer.graph.model import Model
+from tracer.inputs.datasets import Dataset, open_dataset
+from tracer.inputs.request import Samples
 
 MODEL = "models/lenet/lenet.int8.onnx"
 OPERATIONS = {
@@ -58,9 +61,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def make(path: str, data: str, limit: int | None, widths: Sequence[int], budget: float) -> Page:
     """The page, for one model and one data set."""
-    from tracer import loading
-    from tracer.inputs.datasets import open_dataset
-
     model = loading.load(path)
     dataset = open_dataset(data, model, limit=limit)
     work = work_of(model)
@@ -232,11 +232,6 @@ def others(model: Model, dataset: Dataset, bits: int) -> str:
 
 def _histograms(model: Model, dataset: Dataset, bits: int) -> bytes:
     """Histograms of the sums of each layer at one width."""
-    import tracer
-    from analyzers.views import ViewOptions, renderer
-    from tracer.inputs.request import Samples
-    from tracer.interpreter.arithmetic.policy import Policy
-
     policy = Policy.of(replace(ACCUMULATOR, bits=bits))
     samples = Samples(dataset.name, dataset.limit)
     trace = tracer.interpret(model, accumulator=policy, feeds=samples, batch=BATCH)

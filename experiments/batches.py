@@ -10,19 +10,27 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+
+import tracer
+from analyzers.compare.sweep import WHOLE, Sweep
+from analyzers.compare.views import renderer
+from analyzers.grouping import by_op
+from analyzers.kernels import by_kernel
 from experiments import _page
 from experiments._learning import learning, learning_curves
 from experiments._page import Page
-from models.training.tensorboard import CURVES
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.compare.sweep import Sweep
-    from models.training.loop import Epoch
-    from tracer.trace import Run, Trace
+from models.training import session
+from models.training.folder import RunFolder
+from models.training.loop import Epoch
+from models.training.tensorboard import CURVES, Board
+from tracer.api.compare import sweep
+from tracer.api.compare.targets import Settings
+from tracer.graph import loading
+from tracer.inputs.datasets import DEFAULT_FOLDER
+from tracer.records.trace import Run, Trace
 
 NETWORK = "models/mnist/torch_net.py:MnistNet"
 IMAGES = 10_000
@@ -49,11 +57,6 @@ def make(
     batches: Sequence[int], runs: int, rounds: int, epochs: int, data: str, threads: int
 ) -> Page:
     """The page: a short training, then the trained network at each batch size."""
-    import tracer
-    from analyzers.compare.views import renderer
-    from tracer.comparison import sweep
-    from tracer.comparison.targets import Settings
-
     with tempfile.TemporaryDirectory() as folder:
         rows, weights = trained(Path(folder), epochs, data)
         trace = tracer.profile_framework(
@@ -93,12 +96,6 @@ def make(
 
 def trained(folder: Path, epochs: int, data: str) -> tuple[list[Epoch], Path]:
     """The epochs of a run in `folder`, and its final weights; its model lies beside them."""
-    from models.training import session
-    from models.training.folder import RunFolder
-    from models.training.tensorboard import Board
-    from tracer import loading
-    from tracer.inputs.datasets import DEFAULT_FOLDER
-
     asked = {"family": "mnist", "epochs": epochs, "data": data}
     run = session.start(asked, RunFolder(folder / "run"), DEFAULT_FOLDER)
     with closing(Board(folder / "board")) as board:
@@ -121,8 +118,6 @@ def _operators(trace: Trace) -> list[str]:
 
 def operators(run: Run, nodes: pd.DataFrame) -> str:
     """The operators of a run that take most time, with the memory they hold."""
-    from analyzers.grouping import by_op
-
     rows = by_op(nodes).sort_values("time_us", ascending=False).head(TOP)
     seconds = 1e-6 * IMAGES / (run.batch or 1)
     header = ("operator ", "s", "share", "µs a call", "calls a run", "memory, KiB")
@@ -130,8 +125,6 @@ def operators(run: Run, nodes: pd.DataFrame) -> str:
 
 
 def _operator(row: Mapping[str, Any], seconds: float) -> tuple[str, ...]:
-    import pandas as pd
-
     held = row["peak_bytes"]
     return (
         f"`{row['op_type']}`",
@@ -145,8 +138,6 @@ def _operator(row: Mapping[str, Any], seconds: float) -> tuple[str, ...]:
 
 def kernels(run: Run) -> str:
     """What ran inside the operators, as torch's own table lists it, less what recording costs."""
-    from analyzers.kernels import by_kernel
-
     rows = by_kernel(run).sort_values("time_us", ascending=False).head(TOP)
     seconds = 1e-6 * IMAGES / (run.batch or 1)
     header = ("operator ", "self s", "self %", "total s", "µs a call", "calls a run")
@@ -168,18 +159,16 @@ def kernels(run: Run) -> str:
 
 def growth(sweeps: Sequence[Sweep]) -> str:
     """Whole inferences in every executor: time of an image, and growth of time and of work."""
-    from analyzers.compare.sweep import WHOLE
-
     header = ("executor ", "batch", "µs a run", "µs an image", "time ×", "work ×")
     rows = []
-    for sweep in sweeps:
-        whole = sweep.table[sweep.table["op"] == WHOLE]
+    for one in sweeps:
+        whole = one.table[one.table["op"] == WHOLE]
         for row in whole.to_dict("records"):
-            work = row["batch"] / sweep.batches[0]  # every operator here works image by image
+            work = row["batch"] / one.batches[0]  # every operator here works image by image
             figures = (row["time_us"], row["sample_us"])
             rows.append(
                 (
-                    sweep.sides[0].run.executor,
+                    one.sides[0].run.executor,
                     row["batch"],
                     *(f"{value:,.1f}" for value in figures),
                     f"{row['time_growth']:.2f}",
@@ -242,15 +231,13 @@ def _listed(names: Sequence[object]) -> str:
 
 
 def _learned(trace: Trace, sweeps: Sequence[Sweep]) -> list[str]:
-    from analyzers.compare.sweep import WHOLE
-
     points = []
-    for sweep in sweeps:
-        whole = sweep.table[sweep.table["op"] == WHOLE].set_index("batch")["sample_us"]
+    for one in sweeps:
+        whole = one.table[one.table["op"] == WHOLE].set_index("batch")["sample_us"]
         best = int(whole.idxmin())
         points.append(
-            f"{sweep.sides[0].run.executor}: an image is cheapest at batch {best}, where it takes "
-            f"{whole[best] / whole.iloc[0]:.2f} of its time at batch {sweep.batches[0]}."
+            f"{one.sides[0].run.executor}: an image is cheapest at batch {best}, where it takes "
+            f"{whole[best] / whole.iloc[0]:.2f} of its time at batch {one.batches[0]}."
         )
     held = trace.nodes.dropna(subset="peak_bytes")
     most = held.loc[held["peak_bytes"].astype(float).idxmax()]

@@ -6,16 +6,19 @@ python -m experiments.family [--batch 32 --size 224 --threads 0]
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+
+import tracer
+from analyzers.compare import Comparison
+from analyzers.compare.views import renderer
+from analyzers.kernels import by_kernel
 from experiments import _page
 from experiments._page import Page
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.compare import Comparison
-    from tracer.trace import Trace
+from tracer.api.compare import compare
+from tracer.api.compare.targets import Settings
+from tracer.records.trace import Trace
 
 NETWORKS = "experiments/networks/family.py"
 ORIGINAL = {
@@ -55,11 +58,6 @@ def make(
     networks: Sequence[str], batch: int, size: int, rounds: int, runs: int, threads: int
 ) -> Page:
     """The page; the last network is the one that is trained, too."""
-    import tracer
-    from analyzers.compare.views import renderer
-    from tracer.comparison import compare
-    from tracer.comparison.targets import Settings
-
     sides = [f"{NETWORKS}:{name}@torch" for name in networks]
     settings = Settings(batch=batch, threads=threads, warmup=1, arguments={"size": size})
     found = compare(sides, by="model", settings=settings, rounds=rounds, runs=runs)
@@ -190,8 +188,6 @@ def operators(step: Trace) -> str:
 
 def top_operators(trace: Trace) -> pd.DataFrame:
     """The kernels of the first run with most time of their own."""
-    from analyzers.kernels import by_kernel
-
     rows = by_kernel(trace.runs[0])
     return rows.sort_values("time_us", ascending=False).head(TOP)
 

@@ -6,18 +6,23 @@ python -m experiments.layers [--runs 10000] [--rounds 12]
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+
+import tracer
+from analyzers.compare import Comparison
+from analyzers.compare import compare as compared
+from analyzers.compare.numbers import Numbers
+from analyzers.grouping import by_op
+from analyzers.views import ViewOptions, renderer
 from experiments import _page
 from experiments._page import Page
 from experiments.networks.resnet20 import ONNX
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.compare import Comparison
-    from analyzers.compare.numbers import Numbers
-    from tracer.trace import Trace
+from tracer.api.compare import compare, values
+from tracer.api.compare.targets import Settings, parse
+from tracer.records.tolerance import Tolerance
+from tracer.records.trace import Trace
 
 NETWORKS = "experiments/networks/resnet20.py"
 CHAINER, TORCH = f"{NETWORKS}:in_chainer", f"{NETWORKS}:in_torch"
@@ -47,9 +52,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def make(runs: int, rounds: int, turn: int | None, threads: int) -> Page:
     """The page, of `runs` inferences in Chainer, then `rounds` turns of all executors."""
-    import tracer
-    from analyzers.views import ViewOptions, renderer
-
     trace = tracer.profile_framework(CHAINER, framework="chainer", runs=runs, threads=threads)
     layers, totals, numbers = _compared(rounds, turn, threads)
     threshold = _threshold(trace.nodes)
@@ -80,11 +82,6 @@ def _compared(
     rounds: int, turn: int | None, threads: int
 ) -> tuple[Comparison, Comparison, Sequence[Numbers]]:
     """Node by node, where no executor fuses anything; whole inferences in all; the numbers."""
-    from analyzers.compare import compare as compared
-    from tracer.comparison import compare, values
-    from tracer.comparison.targets import Settings, parse
-    from tracer.interpreter.comparison import Tolerance
-
     settings = Settings(threads=threads)
     totals = compare(SIDES, by="model", settings=settings, rounds=rounds, runs=turn)
     plain = [parse(side) for side in SIDES[:-1]]
@@ -94,8 +91,6 @@ def _compared(
 
 def by_type(nodes: pd.DataFrame, runs: int) -> str:
     """Calls and time by type, beside the original's."""
-    from analyzers.grouping import by_op
-
     folded = by_op(nodes).sort_values("time_us", ascending=False)
     whole = sum(seconds for _, seconds in ORIGINAL.values())
     rows = []

@@ -8,15 +8,20 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+from threadpoolctl import threadpool_limits
 
 from experiments import _page
 from experiments._learning import learning, learning_curves
 from experiments._page import Page
-
-if TYPE_CHECKING:
-    from models.classification import Guess
-    from models.training.session import Session
+from models.classification import Guess, classify
+from models.data import load
+from models.training import session
+from models.training.folder import RunFolder
+from models.training.session import Session
+from tracer.graph import loading
+from tracer.inputs.datasets import DEFAULT_FOLDER
 
 FAMILY = "resnet_cifar"
 IMAGES = 3
@@ -38,8 +43,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def make(epochs: int, batch: int, lr: float, data: str, images: int | None, threads: int) -> Page:
     """The page, of a run of `epochs` and of one that is interrupted half way."""
-    from threadpoolctl import threadpool_limits
-
     with threadpool_limits(threads), tempfile.TemporaryDirectory() as folder:
         name = data
         if images is not None:
@@ -73,10 +76,6 @@ def make(epochs: int, batch: int, lr: float, data: str, images: int | None, thre
 
 def first(data: str, images: int, path: Path) -> str:
     """The file with the first `images` of a data set, and as many of its test images."""
-    import numpy as np
-
-    from models.data import load
-
     whole = load(data)
     np.savez(
         path,
@@ -90,10 +89,6 @@ def first(data: str, images: int, path: Path) -> str:
 
 def trained(path: Path, epochs: int, batch: int, lr: float, data: str) -> Session:
     """A run in `path`, from its start or from where it was left, to its product."""
-    from models.training import session
-    from models.training.folder import RunFolder
-    from tracer.inputs.datasets import DEFAULT_FOLDER
-
     asked = {"family": FAMILY, "framework": "chainer", "data": data, "epochs": epochs,
              "batch": batch, "lr": lr}  # fmt: skip
     begin = session.resume if path.exists() else session.start
@@ -106,8 +101,6 @@ def trained(path: Path, epochs: int, batch: int, lr: float, data: str) -> Sessio
 
 def identical(first: Path, second: Path) -> tuple[int, int]:
     """How many arrays of the final weights are equal in every bit, and how many there are."""
-    import numpy as np
-
     with np.load(first / "weights.npz") as a, np.load(second / "weights.npz") as b:
         assert a.files == b.files
         equal = [a[name].tobytes() == b[name].tobytes() for name in a.files]
@@ -116,10 +109,6 @@ def identical(first: Path, second: Path) -> tuple[int, int]:
 
 def predicted(model: Path, data: str) -> list[tuple[str, list[Guess]]]:
     """The label of a few test images, and what the model says of each."""
-    from models.classification import classify
-    from models.data import load
-    from tracer import loading
-
     found, images = loading.load(model), load(data)
     return [
         (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from exporters.records import ExportOptions
-
-if TYPE_CHECKING:
-    from exporters.records import Exported, InputSpec
+from exporters.pipeline import converted
+from exporters.records import Exported, ExportOptions, InputSpec
+from exporters.writing import check_target, write
+from tracer.errors import UsageError
 
 __all__ = ["ExportOptions", "export"]
 
@@ -32,9 +32,7 @@ def export(
     .onnx, InputError where `path` exists or cannot be written, LimitError for more than 2 GB,
     ThresholdError where onnxruntime and the framework disagree; in each case nothing is written.
     """
-    from exporters.pipeline import converted
     from exporters.registry import exporter_of
-    from exporters.writing import check_target, write
 
     path = Path(path)
     check_target(path, options.force)
@@ -50,9 +48,6 @@ def input_specs(shapes: Any, dtypes: str | Sequence[str]) -> tuple[InputSpec, ..
 
     Raises UsageError where there are not as many types as shapes, or one.
     """
-    from exporters.records import InputSpec
-    from tracer.errors import UsageError
-
     if shapes is None:
         return ()
     if all(isinstance(size, int) for size in shapes):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx
 
-from tracer.provenance import MODULE_KEY, SOURCE_KEY
-
-if TYPE_CHECKING:
-    import onnx
+from tracer.graph.provenance import MODULE_KEY, SOURCE_KEY
 
 
 def describe(node: onnx.NodeProto, module: str | None, source: str | None) -> None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import onnx
 
 from exporters import runtime
 from exporters.records import BATCH, Conversion, Exported, Exporter, ExportOptions, InputSpec, draw
 from exporters.verify import verify
 from exporters.writing import check_size
 from tracer.errors import ModelError, UsageError
-from tracer.installed import not_installed
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import onnx
+from tracer.support.optional import not_installed
 
 _COMPARED = 2**16
 """Number of the draw to compare on, of which no tracing has seen a value."""
@@ -29,8 +26,6 @@ def converted(
     path: Path,
 ) -> tuple[onnx.ModelProto, Exported]:
     """The finished model and its record; it has passed onnx's checker and the comparison."""
-    import onnx
-
     _check_request(inputs, options)
     try:
         conversion = exporter.convert(model, inputs, options)

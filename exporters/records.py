@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-    from numpy.typing import NDArray
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from tracer.errors import UsageError
 
 Arrays: TypeAlias = "Sequence[NDArray[Any]]"
 BATCH = "batch"
@@ -27,8 +28,6 @@ class InputSpec:
 
     def check(self) -> None:
         """Raise UsageError for a type or a shape that no input can be drawn of."""
-        from tracer.errors import UsageError
-
         if self.dtype not in _DTYPES:
             raise UsageError(f"no element type '{self.dtype}'", f"There are {', '.join(_DTYPES)}.")
         if any(size < 1 for size in self.shape):
@@ -43,8 +42,6 @@ class InputSpec:
 
         Wider integers are indices, and every table has a row 0 and a row 1.
         """
-        import numpy as np
-
         dtype = np.dtype(self.dtype)
         if dtype.kind == "f":
             return rng.standard_normal(self.shape).astype(dtype)
@@ -56,8 +53,6 @@ class InputSpec:
 
 def draw(inputs: Sequence[InputSpec], seed: int | Sequence[int]) -> list[NDArray[Any]]:
     """Random values for every input; numbers after the seed's own give other draws by it."""
-    import numpy as np
-
     rng = np.random.default_rng(seed)
     return [spec.draw(rng) for spec in inputs]
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from typing import TYPE_CHECKING
 
 import exporters
+from exporters.records import Exporter
 from tracer.errors import UsageError
-
-if TYPE_CHECKING:
-    from exporters.records import Exporter
 
 
 def frameworks() -> list[str]:

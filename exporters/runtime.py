@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+
+from exporters.records import Arrays
 from tracer.errors import ModelError
-
-if TYPE_CHECKING:
-    import onnx
-    import onnxruntime
-    from numpy.typing import NDArray
-
-    from exporters.records import Arrays
 
 _METADATA_IR = 10
 _OLDEST = (10, 13)  # IR version and opset that every onnxruntime for Python >= 3.11 accepts
@@ -22,24 +20,18 @@ _OLDEST = (10, 13)  # IR version and opset that every onnxruntime for Python >= 
 @cache
 def newest_ir() -> int:
     """The newest IR version that both onnx writes and onnxruntime reads; found by trying."""
-    import onnx
-
     return _newest(onnx.IR_VERSION, _OLDEST[0], lambda ir: _accepts(ir, _OLDEST[1]))
 
 
 @cache
 def newest_opset() -> int:
     """The newest opset that both onnx knows and onnxruntime runs; found by trying."""
-    import onnx
-
     known = onnx.defs.onnx_opset_version()
     return _newest(known, _OLDEST[1], lambda opset: _accepts(newest_ir(), opset))
 
 
 def fit_ir_version(proto: onnx.ModelProto) -> None:
     """Set the oldest IR version that its opsets and metadata on nodes allow; in place."""
-    import onnx
-
     needed = onnx.helper.find_min_ir_version_for(proto.opset_import, ignore_unknown=True)
     proto.ir_version = min(max(_METADATA_IR, needed), newest_ir())
 
@@ -65,8 +57,6 @@ def _newest(newest: int, oldest: int, accepted: Callable[[int], bool]) -> int:
 
 
 def _accepts(ir_version: int, opset: int) -> bool:
-    import onnx
-
     text = f'<ir_version: {ir_version}, opset_import: ["": {opset}]> g (float[1] x) => (float[1] y)'
     try:
         _session(onnx.parser.parse_model(text + " { y = Relu (x) }"))
@@ -76,8 +66,6 @@ def _accepts(ir_version: int, opset: int) -> bool:
 
 
 def _session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    import onnxruntime
-
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # what it has to say comes as an exception
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -88,8 +76,6 @@ def _session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 def _exposing(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     """The model with `names` among its outputs."""
-    import onnx
-
     present = {output.name for output in proto.graph.output}
     hidden = [name for name in names if name not in present]
     if not hidden:

@@ -12,9 +12,10 @@ from types import ModuleType
 from typing import Any
 
 from exporters.registry import exporter_of, exporters_known
+from exporters.torch.archive import load_program
 from tracer.errors import InputError, ModelError, TracerError, UsageError
-from tracer.installed import not_installed
-from tracer.usercode import from_file
+from tracer.support.optional import not_installed
+from tracer.support.usercode import from_file
 
 _FORM = "SOURCE is FILE.py:NAME, package.module:NAME or FILE.pt2."
 
@@ -57,8 +58,6 @@ def names_code(source: str) -> bool:
 
 def _model(source: str, arguments: dict[str, Any], *, trust: bool) -> object:
     if source.endswith(".pt2"):
-        from exporters.torch.archive import load_program
-
         if arguments:
             raise UsageError(f"{source}: an exported program takes no --arg")
         return load_program(Path(source), trust=trust)

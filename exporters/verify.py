@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
 
 from exporters import runtime
-from tracer import provenance
+from exporters.records import Arrays, Conversion, ExportOptions
 from tracer.errors import ModelError, ThresholdError, TracerError
-
-if TYPE_CHECKING:
-    import onnx
-    from numpy.typing import NDArray
-
-    from exporters.records import Arrays, Conversion, ExportOptions
+from tracer.graph import provenance
 
 
 def verify(conversion: Conversion, arrays: Arrays, options: ExportOptions, framework: str) -> float:
@@ -67,8 +66,6 @@ def difference(found: NDArray[Any], wanted: NDArray[Any], options: ExportOptions
 
     Numbers of half precision, whose own steps are wider than `rtol`, may be off by eight of them.
     """
-    import numpy as np
-
     if found.shape != wanted.shape:
         return f"has shape {list(found.shape)}, not {list(wanted.shape)}"
     if found.dtype != wanted.dtype:
@@ -91,8 +88,6 @@ def difference(found: NDArray[Any], wanted: NDArray[Any], options: ExportOptions
 
 def max_abs_error(found: NDArray[Any], wanted: NDArray[Any]) -> float:
     """Largest absolute difference of two tensors of one shape, in float64; NaN equals NaN."""
-    import numpy as np
-
     same = (found == wanted) | ((found != found) & (wanted != wanted))
     if same.all():
         return 0.0

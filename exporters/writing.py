@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import onnx
 
 from tracer.errors import LimitError, UsageError
-from tracer.files import check_writable, write_atomically
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import onnx
+from tracer.support.files import check_writable, write_atomically
 
 _PROTOBUF_LIMIT = 2**31 - 1
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnxruntime
 from numpy.typing import NDArray
 
 from models.training.product import LABELS_KEY
-from tracer import provenance, tensor
 from tracer.errors import ModelError
+from tracer.graph import provenance, tensor_type
+from tracer.graph.model import Model
 from tracer.inputs.datasets import images
-
-if TYPE_CHECKING:
-    from tracer.model import Model
 
 TOP = 5
 
@@ -49,7 +47,7 @@ def classify(model: Model, pixels: NDArray[np.generic], top: int = TOP) -> list[
 
 
 def _image_shape(model: Model) -> tuple[int, int, int]:
-    types = [tensor.from_type_proto(value.type) for value in model.inputs]
+    types = [tensor_type.from_type_proto(value.type) for value in model.inputs]
     only = types[0] if len(types) == 1 else None
     if only is None or only.dtype != "float32" or only.shape is None or len(only.shape) != 4:
         said = ", ".join(str(kind) for kind in types) or "none"
@@ -64,8 +62,6 @@ def _image_shape(model: Model) -> tuple[int, int, int]:
 
 
 def _run(model: Model, x: NDArray[np.float32]) -> NDArray[np.generic]:
-    import onnxruntime
-
     assert model.path is not None
     session = onnxruntime.InferenceSession(str(model.path), providers=["CPUExecutionProvider"])
     return np.asarray(session.run(None, {model.inputs[0].name: x})[0])

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from exporters.source import load_source
 from models.recipe import Recipe
 from tracer.errors import UsageError
 
@@ -50,8 +51,6 @@ def build(family: str, framework: str, arguments: Mapping[str, object]) -> objec
     `arguments` go to the class. Raises UsageError for a framework the family is not defined in,
     and what `load_source` does for arguments the class does not take or values it refuses.
     """
-    from exporters.source import load_source
-
     name = recipe(family).model
     if framework not in frameworks(family):
         raise UsageError(

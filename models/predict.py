@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from models import families, options
 from models.classification import classify
 from models.data import load
-from tracer import cli, loading
+from tracer import cli
 from tracer.errors import InputError, UsageError
+from tracer.graph import loading
 from tracer.inputs.datasets import images
 
 

@@ -15,9 +15,10 @@ from models.training.folder import RunFolder
 from models.training.loop import Epoch
 from models.training.product import AGREEMENT
 from models.training.tensorboard import Board
-from tracer import cli, loading
+from tracer import cli
 from tracer.cli import _options
 from tracer.cli._progress import progress
+from tracer.graph import loading
 
 HEADER = "epoch      loss  accuracy  val. loss  val. accuracy  seconds"
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from exporters.chainer import compat
 from tracer.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,8 +67,6 @@ def to_torch(arrays: Mapping[str, NDArray[np.generic]]) -> Arrays:
 
 def copy_to_chainer(source: torch.nn.Module, target: Any) -> None:
     """Give the Chain `target` what `source` has. Raises InputError where they are no twins."""
-    from exporters.chainer import compat
-
     arrays = to_chainer({name: t.detach().numpy() for name, t in source.state_dict().items()})
     _require_same(arrays, chainer_arrays(target))
     compat.load().serializers.NpzDeserializer(arrays).load(target)
@@ -84,8 +83,6 @@ def copy_to_torch(source: Any, target: torch.nn.Module) -> None:
 
 def chainer_arrays(chain: Any) -> Arrays:
     """What `chainer.serializers.save_npz` would write of a Chain."""
-    from exporters.chainer import compat
-
     serializer = compat.load().serializers.DictionarySerializer()
     serializer.save(chain)
     return {name: np.asarray(array) for name, array in serializer.target.items()}

@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import settings
 
-from tracer.environment import Peak, Peaks
+from tracer.records.environment import Peak, Peaks
+from tracer.support import cache
 
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
@@ -12,7 +13,6 @@ settings.load_profile("unhurried")
 @pytest.fixture(scope="session", autouse=True)
 def machine(tmp_path_factory):
     """Commands meet a machine whose peaks are told, not measured, and no cache of the user's."""
-    from tracer import caches
     from tracer.host import measuring
 
     def told(threads):
@@ -21,5 +21,5 @@ def machine(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measuring, "measure", told)
-        patch.setattr(caches, "folder", lambda: folder)
+        patch.setattr(cache, "folder", lambda: folder)
         yield

@@ -1,4 +1,4 @@
-"""Ask of any neural network: where does the time go, is that true, and how few bits would do?
+"""Show where a neural network spends its time, and how few accumulator bits it needs.
 
 The names below load what they need when they are first used, so that `import tracer` is instant.
 """
@@ -9,14 +9,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracer.api import count, interpret, profile, profile_framework
-    from tracer.exploring import what_if
-    from tracer.fusing import fusions
-    from tracer.interpreter.arithmetic.accumulator import Accumulator
-    from tracer.interpreter.arithmetic.policy import Policy
+    from tracer.accumulators.spec.accumulator import Accumulator
+    from tracer.accumulators.spec.policy import Policy
+    from tracer.api.count import count
+    from tracer.api.framework import profile_framework
+    from tracer.api.fusions import fusions
+    from tracer.api.interpret import interpret
+    from tracer.api.profile import profile
+    from tracer.api.quantize import quantize
+    from tracer.api.whatif import what_if
     from tracer.interpreter.interpreter import Interpreter
-    from tracer.quantizing import quantize
-    from tracer.store import load
+    from tracer.storage.trace_file import load
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,16 +37,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "profile": "tracer.api",
-    "profile_framework": "tracer.frameworks",
-    "count": "tracer.api",
-    "fusions": "tracer.fusing",
-    "interpret": "tracer.api",
-    "quantize": "tracer.quantizing",
-    "what_if": "tracer.exploring",
-    "load": "tracer.store",
-    "Accumulator": "tracer.interpreter.arithmetic.accumulator",
-    "Policy": "tracer.interpreter.arithmetic.policy",
+    "profile": "tracer.api.profile",
+    "profile_framework": "tracer.api.framework",
+    "count": "tracer.api.count",
+    "fusions": "tracer.api.fusions",
+    "interpret": "tracer.api.interpret",
+    "quantize": "tracer.api.quantize",
+    "what_if": "tracer.api.whatif",
+    "load": "tracer.storage.trace_file",
+    "Accumulator": "tracer.accumulators.spec.accumulator",
+    "Policy": "tracer.accumulators.spec.policy",
     "Interpreter": "tracer.interpreter.interpreter",
 }
 

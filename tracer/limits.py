@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from tracer.errors import LimitError
-from tracer.tensor import bits_of
+from tracer.graph.tensor_type import bits_of
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from analyzers.advice._evidence import Advice, Evidence
 from analyzers.advice._evidence import is_sure as is_sure
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tracer.trace import Run, Trace
+from tracer.records.trace import Run, Trace
 
 Rule = Callable[[Evidence], Advice | None]
 """A rule: None where the figures do not support it."""

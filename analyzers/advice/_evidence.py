@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from analyzers.grouping import by_node
 from analyzers.views._format import printable
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tracer.environment import Peaks
-    from tracer.trace import Kernel, Run, Trace
+from tracer.records.environment import Peaks
+from tracer.records.trace import Kernel, Run, Trace
 
 _SURE = 0.5
 """Of a time, the least that the lower end of its interval is, and of the reported time the least

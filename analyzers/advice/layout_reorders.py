@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from analyzers.advice._evidence import Advice, Evidence, keys
 from analyzers.views._format import printable
-
-if TYPE_CHECKING:
-    from tracer.trace import Kernel
+from tracer.records.trace import Kernel
 
 _REORDERS = ("ReorderInput", "ReorderOutput")
 _SHARE = 0.02

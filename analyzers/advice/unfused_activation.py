@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from analyzers.advice._evidence import Advice, Evidence, keys, named
-
-if TYPE_CHECKING:
-    from tracer.trace import Kernel
+from tracer.records.trace import Kernel
 
 _FUSED_INTO_CONV = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid"})
 _FUSED_INTO_GEMM = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu"})
@@ -27,8 +26,6 @@ _SHARE = 0.02
 
 def rule(evidence: Evidence) -> Advice | None:
     """The only reader of a Conv's or Gemm's result is an activation with a kernel of its own."""
-    import pandas as pd
-
     alone = [kernel for kernel, _ in _pairs(evidence)]
     rows = pd.concat([evidence.rows.head(0), *(evidence.row_of(kernel) for kernel in alone)])
     rows = rows.drop_duplicates("node").sort_values("time_us", ascending=False)

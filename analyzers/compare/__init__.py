@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from analyzers.compare import layers, totals
-from analyzers.compare.alignment import align
+from analyzers.compare.alignment import Layer, align
+from analyzers.compare.numbers import Numbers
 from analyzers.compare.rows import rows_of
+from analyzers.compare.sides import Side
 from analyzers.grouping import refuse_depth
 from tracer.errors import InputError, UsageError
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.compare.alignment import Layer
-    from analyzers.compare.numbers import Numbers
-    from analyzers.compare.sides import Side
 
 MODEL = "model"
 _LEAST_COMMON = 0.25

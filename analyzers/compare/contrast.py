@@ -13,15 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from analyzers.compare import student
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    FloatArray = npt.NDArray[np.float64]
+from tracer.support.types import FloatArray
 
 LEVEL = 0.01
 """Of tests and intervals. Stricter than the 5 % of false alarms that are promised, because rounds
@@ -73,8 +69,6 @@ def of_runs(runs: FloatArray) -> Sample:
     Runs next to each other are alike; batches long enough are nearly independent (see
     `analyzers.statistics.ci95_half`), and a median does not mind a run that was disturbed.
     """
-    import numpy as np
-
     batches = min(_BATCHES, len(runs))
     size = len(runs) // batches
     even = runs[len(runs) - size * batches :].reshape(batches, size)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from analyzers.compare.alignment import Layer
 from analyzers.compare.contrast import LEVEL, contrast, holm
+from analyzers.compare.sides import Side
 from analyzers.grouping import OF_RUNTIME, named
 from tracer.errors import UsageError
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.compare.sides import Side
 
 WORK = ("macs", "flops", "params", "bytes_read", "bytes_written")
 GROUPINGS = ("layer", "module", "op")
@@ -37,8 +35,6 @@ def table(
     `ratio_low_b` and `ratio_high_b`, `change_us_b`, `p_b` (adjusted by Holm over the layers) and
     `significant_b`. Modules below `depth` are in the row of the one they are in.
     """
-    import pandas as pd
-
     if by not in GROUPINGS:
         raise UsageError(f"cannot compare by '{by}'", f"Compare by {', '.join(GROUPINGS)}, model.")
     folded = _fold(sides, layers, by, depth)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from analyzers.compare.alignment import align
 from analyzers.compare.rows import rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tracer.interpreter.comparison import Tolerance
+from tracer.interpreter.recording import statistics
+from tracer.records.tolerance import Tolerance, compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +86,6 @@ def _last_alike(
 
 
 def _difference(ours: Any, theirs: Any, tolerance: Tolerance) -> dict[str, Any]:
-    from tracer.interpreter.comparison import compare
-    from tracer.interpreter.recording import statistics
-
     found = compare(theirs, ours, tolerance)  # relative to the first
     seen = statistics(ours), statistics(theirs)
     return {
@@ -105,8 +101,6 @@ def _difference(ours: Any, theirs: Any, tolerance: Tolerance) -> dict[str, Any]:
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], name: str) -> pd.DataFrame:
-    import pandas as pd
-
     columns = (name, f"{name}_b", "max_abs", "max_rel", "max_ulp", "nan_a", "nan_b", "inf_a",
                "inf_b", "fault")  # fmt: skip
     found = pd.DataFrame(list(rows), columns=list(columns))

@@ -10,27 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from analyzers.correction import tick_error
 from analyzers.timing import timing
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pandas as pd
-
-    from tracer.trace import Run, Trace
-
-    FloatArray = npt.NDArray[np.float64]
+from tracer.records.trace import Run, Trace
+from tracer.support.types import FloatArray
 
 _SEPARATOR = "; "
 
 
 def joined(rounds: Sequence[Trace]) -> Run:
     """The run of a round for each inference; kernels are those of the first round."""
-    import numpy as np
-
     runs = [trace.runs[0] for trace in rounds]
     names = [kernel.name for kernel in runs[0].kernels]
     empty = [np.median(run.empty_us) for run in runs if run.empty_us is not None]
@@ -49,8 +42,6 @@ def joined(rounds: Sequence[Trace]) -> Run:
 
 def _errors(runs: Sequence[Run], names: Sequence[str]) -> FloatArray:
     """Standard deviation of what is not known of a call of each kernel, the clock's part in it."""
-    import numpy as np
-
     first = runs[0]
     calls = np.array([kernel.calls for kernel in first.kernels])
     single = np.zeros(len(names)) if first.bias_error_us is None else first.bias_error_us
@@ -67,8 +58,6 @@ def told(rounds: Sequence[Trace]) -> FloatArray:
 
     For executors whose rows do not name their kernels, and that have no profiler to correct for.
     """
-    import numpy as np
-
     keys = list(rounds[0].nodes["node"])
     tables = [trace.nodes.set_index("node")["time_us"].reindex(keys) for trace in rounds]
     found = np.array([table.to_numpy(np.float64, na_value=np.nan) for table in tables])
@@ -88,8 +77,6 @@ def in_rounds(run: Run, nodes: pd.DataFrame, corrected: pd.DataFrame) -> FloatAr
 
     The profiler's cost is taken off as in the node table: their mean is that of `corrected`.
     """
-    import numpy as np
-
     found = np.full((len(run.samples), len(nodes)), np.nan)
     for place, kernels in enumerate(_kernels_of(nodes, run)):
         mean = float(corrected["time_us"].iloc[place])
@@ -100,16 +87,12 @@ def in_rounds(run: Run, nodes: pd.DataFrame, corrected: pd.DataFrame) -> FloatAr
 
 
 def _quiet_means(run: Run, names: Sequence[str]) -> Sequence[float]:
-    import numpy as np
-
     quiet = run.instrumented_us <= np.median(run.instrumented_us)
     return _by_name(run, run.samples[quiet].mean(axis=0, dtype=np.float64), names)
 
 
 def _columns(run: Run, names: Sequence[str]) -> FloatArray:
     """Samples of kernels in the order of `names`, for the quieter half of the runs."""
-    import numpy as np
-
     quiet = run.samples[run.instrumented_us <= np.median(run.instrumented_us)]
     known = {kernel.name: place for place, kernel in enumerate(run.kernels)}
     columns = [quiet[:, known[n]] if n in known else np.zeros(len(quiet)) for n in names]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from analyzers.compare.operators import canonical
 from analyzers.timing import RUNTIME
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tracer.trace import Kernel
+from tracer.records.trace import Kernel
 
 _DIMENSIONS = re.compile(r"\[([^\]]*)\]")
 _UNNAMED = "N"

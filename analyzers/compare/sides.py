@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from analyzers.compare import contrast, student
 from analyzers.compare.contrast import Sample
 from analyzers.compare.rounds import corrected, in_rounds, joined, told
 from analyzers.statistics import outliers
 from tracer.errors import InputError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pandas as pd
-
-    from tracer.trace import Run, Trace
-
-    FloatArray = npt.NDArray[np.float64]
+from tracer.records.trace import Run, Trace
+from tracer.support.types import FloatArray
 
 _TABLE_LEVEL = 0.05
 """Of the intervals in the node table."""
@@ -56,8 +52,6 @@ class Side:
         Rows that one run timed err together: what is systematic is added as it is, and without
         rounds so are their errors.
         """
-        import numpy as np
-
         timed = [place for place in places if not np.isnan(self.time_us[place])]
         if not timed:
             return None
@@ -80,8 +74,6 @@ def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:
 
     Raises InputError for a trace without runs, or where it is not clear which one is meant.
     """
-    import numpy as np
-
     run = _run_of(label, trace, batch)
     nodes = _rows_of(trace, run)
     batches = min(_TABLE_BATCHES, int((~outliers(run.instrumented_us)).sum()))
@@ -106,8 +98,6 @@ def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:
 
 def measured(label: str, rounds: Sequence[Trace]) -> Side:
     """The side of a model that was run in turn with others, a trace of one run for each round."""
-    import numpy as np
-
     run = joined(rounds)
     nodes = rounds[0].nodes.reset_index(drop=True)
     times = corrected(run, nodes)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from analyzers.compare.sides import Side
 from analyzers.grouping import by_op
 from tracer.errors import InputError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WHOLE = "(whole run)"
 
@@ -40,8 +39,6 @@ def sweep(label: str, sides: Sequence[Side]) -> Sweep:
     `time_growth` and `work_growth`, the times and flops (bytes, where there are none) of a run
     divided by those at the smallest batch. Raises InputError for fewer than two batch sizes.
     """
-    import pandas as pd
-
     if len({side.run.batch for side in sides}) < 2 or any(s.run.batch is None for s in sides):
         raise InputError(
             f"{label}: has not two batch sizes to compare",
@@ -57,8 +54,6 @@ def sweep(label: str, sides: Sequence[Side]) -> Sweep:
 
 
 def _rows(side: Side) -> pd.DataFrame:
-    import pandas as pd
-
     folded = by_op(side.nodes.assign(time_us=side.time_us))
     total = float(folded["time_us"].sum())
     moved = (folded["bytes_read"] + folded["bytes_written"]).astype("Float64")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from analyzers.compare.contrast import LEVEL, contrast
 from analyzers.compare.operators import BACKWARD, is_convolution
+from analyzers.compare.sides import Side
 from analyzers.grouping import by_node
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.compare.sides import Side
 
 
 def table(sides: Sequence[Side]) -> pd.DataFrame:
@@ -24,8 +21,6 @@ def table(sides: Sequence[Side]) -> pd.DataFrame:
     `convolution_share` (of the time of the nodes, fused ones included), `backward_share` (where
     backward passes were traced), `macs`, `flops`, `params`, `bytes`, `flops_per_s`.
     """
-    import pandas as pd
-
     return pd.DataFrame([_row(sides[0], side) for side in sides]).astype(
         dict.fromkeys(("batch", "macs", "flops", "params", "bytes"), "Int64")
     )

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from analyzers.cost import conventions, parameters, registry, trips
 from analyzers.cost.conventions import Convention
 from analyzers.cost.count import Count, UnknownWorkError
 from analyzers.cost.operation import Address, Operation, facts_of
 from analyzers.cost.traffic import Bytes
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tracer.model import Model
-    from tracer.shapes import Types
+from tracer.graph.model import Model
+from tracer.graph.shape_inference import Types
 
 WORK = ("macs", "adds", "muls", "flops")
 COLUMNS = (*WORK, "params", "param_bytes", "bytes_read", "bytes_written")
@@ -149,8 +146,6 @@ def _totals(
 
 
 def _table(keys: tuple[str, ...], columns: Mapping[str, list[int | None]]) -> pd.DataFrame:
-    import pandas as pd
-
     data = {name: pd.array(values, dtype="Int64") for name, values in columns.items()}
     table = pd.DataFrame(data, index=pd.Index(keys, name="node", dtype="object"))
     table["intensity"] = pd.array([_intensity(*row) for row in _moved(columns)], dtype="Float64")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from analyzers.cost import registry
 from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Facts, Operation
-
-if TYPE_CHECKING:
-    from analyzers.dataflow import Dataflow
-    from tracer.model import Model
+from analyzers.dataflow import Dataflow
+from tracer.graph.model import Model
 
 
 @dataclass(frozen=True)

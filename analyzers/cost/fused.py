@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from analyzers import dataflow
 from analyzers.cost import registry, trips
 from analyzers.cost.aliases import Aliases, aliases
 from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Facts, Operation, facts_of
-
-if TYPE_CHECKING:
-    from analyzers.cost.traffic import Bytes
-    from analyzers.dataflow import Dataflow
-    from tracer.model import Model, Node
-    from tracer.shapes import Types
+from analyzers.cost.traffic import Bytes
+from analyzers.dataflow import Dataflow
+from tracer.graph.model import Model, Node
+from tracer.graph.shape_inference import Types
 
 Group = tuple[str, ...]
 """Keys of the nodes that a kernel stands for."""

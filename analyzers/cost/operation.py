@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
 
 from analyzers.cost.count import UnknownWorkError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
-    from tracer.model import Model, Node, Scope
-    from tracer.shapes import Types
+from tracer.graph.model import Model, Node, Scope
+from tracer.graph.shape_inference import Types
 
 Address = tuple[str, str]
 """A tensor: the path of the graph that defines it, and its name."""
@@ -70,8 +68,6 @@ class Facts:
             return self._constant_node(name, scope)
         if weight.external_data:
             return None
-        import onnx.numpy_helper
-
         return onnx.numpy_helper.to_array(weight)
 
     def _look_up(self, name: str, scope: Scope) -> Operand:
@@ -84,9 +80,6 @@ class Facts:
         return Operand(name, known.dtype, shape, known.size, known.nbytes)
 
     def _constant_node(self, name: str, scope: Scope) -> np.ndarray | None:
-        import numpy as np
-        import onnx
-
         for outer in scope.outward():
             node = self.constants.get((outer.path, name))
             if node is not None and len(node.attribute) == 1:

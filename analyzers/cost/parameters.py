@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import onnx
 
 from analyzers.cost import registry
 from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Facts, Operand, Operation
-from tracer import tensor
-
-if TYPE_CHECKING:
-    import onnx
-
-    from tracer.model import Model, Node, Scope
+from tracer.graph import tensor_type
+from tracer.graph.model import Model, Node, Scope
 
 _RANDOM = frozenset(
     (
@@ -95,7 +92,10 @@ def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
 
 def _sparse(proto: onnx.SparseTensorProto) -> Weight:
     """As many weights as are stored; their indices are bytes too."""
-    values, indices = tensor.from_initializer(proto.values), tensor.from_initializer(proto.indices)
+    values, indices = (
+        tensor_type.from_initializer(proto.values),
+        tensor_type.from_initializer(proto.indices),
+    )
     parts = (values.nbytes, indices.nbytes)
     return Weight(values.size, _sum(parts), values.dtype, len(proto.dims))
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Facts, Operation
-
-if TYPE_CHECKING:
-    from tracer.model import Model, Node, Scope
+from tracer.graph.model import Model, Node, Scope
 
 Trips = tuple[int, str]
 """Executions of a body for one of its owner, and the note that says where that comes from."""

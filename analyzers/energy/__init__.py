@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from analyzers.energy import file, horowitz45, lab, qtools
 from analyzers.energy.energy import EnergyModel
 from analyzers.energy.work import Work, operand_bits
 from tracer.errors import UsageError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ENERGY_MODELS = {model.name: model for model in (lab.MODEL, horowitz45.MODEL, qtools.MODEL)}
 """The energy models with a name."""
@@ -41,8 +39,6 @@ def energy(model: EnergyModel, work: Work, bits: Mapping[str, int] | int) -> pd.
 
     Nodes without sums of products are missing. Raises KeyError for a node without a width.
     """
-    import pandas as pd
-
     found = model.per_node(work, bits)
     values = pd.array(list(found.values()), dtype="Float64")
     return pd.DataFrame(

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from tracer.tensor import bits_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tracer.model import Model
-    from tracer.shapes import Types
+from tracer.graph.model import Model
+from tracer.graph.shape_inference import Types
+from tracer.graph.tensor_type import bits_of
 
 Floats: TypeAlias = NDArray[np.float64]
 

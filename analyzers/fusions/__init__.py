@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analyzers.attribution import attribute
 from analyzers.fusions.confirmation import UNKNOWN, Verdict, confirm
 from analyzers.fusions.fates import Fate, fates
 from analyzers.fusions.services import service
-
-if TYPE_CHECKING:
-    from tracer.environment import Environment
-    from tracer.equality import Evidence
-    from tracer.model import Model
-    from tracer.trace import Kernel, ModelInfo
+from tracer.graph.model import Model
+from tracer.records.environment import Environment
+from tracer.records.tensor_match import Evidence
+from tracer.records.trace import Kernel, ModelInfo
 
 ALONE, GROUP, PART, OVERHEAD = "alone", "group", "part", "overhead"
 """Roles of a kernel: it runs one node, or several; is one of many that run one; or serves all."""

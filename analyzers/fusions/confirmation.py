@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from analyzers.dependence import UNCHANGING, constants, needs
-
-if TYPE_CHECKING:
-    from tracer.equality import Evidence
-    from tracer.model import Model, Node
-    from tracer.trace import Kernel
+from tracer.graph.model import Model, Node
+from tracer.records.tensor_match import Evidence
+from tracer.records.trace import Kernel
 
 CONFIRMED = "confirmed"
 TIED = "not distinguishable"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from analyzers.dependence import UNCHANGING, constants
-
-if TYPE_CHECKING:
-    from tracer.equality import Evidence
-    from tracer.model import Model, Node, Scope
-    from tracer.trace import Kernel
+from tracer.graph.model import Model, Node, Scope
+from tracer.records.tensor_match import Evidence
+from tracer.records.trace import Kernel
 
 FOLDED, REMOVED, IDLE = "folded", "removed", "not run"
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tracer.equality import Evidence
-    from tracer.trace import Kernel
+from tracer.records.tensor_match import Evidence
+from tracer.records.trace import Kernel
 
 _LAYOUT, _TYPE, _COPY = "layout change", "type change", "copy"
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from analyzers.fusions import GROUP, OVERHEAD, PART
+from analyzers.fusions import GROUP, OVERHEAD, PART, Fusions
 from analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, UNKNOWN
 from analyzers.fusions.fates import FOLDED, IDLE, REMOVED
 from analyzers.fusions.services import KINDS
 from analyzers.views._format import plural
-
-if TYPE_CHECKING:
-    from analyzers.fusions import Fusions
 
 
 def sentences(found: Fusions) -> tuple[str, ...]:

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from analyzers.views import _formats
 from tracer.errors import UsageError
-
-if TYPE_CHECKING:
-    from tracer.trace import Trace
+from tracer.records.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from analyzers.grouping import NAMES
 from analyzers.views import ViewOptions, _headline
 from analyzers.views._drawing import HIGH, PLAIN, blank, short, unformulated
 from analyzers.views._format import micros, printable, si
-from analyzers.views._tables import folded, largest_first, sections
+from analyzers.views._tables import Section, folded, largest_first, sections
+from tracer.records.trace import Trace
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
-    from analyzers.views._tables import Section
-    from tracer.trace import Trace
 
 _MOST_LABELS = 80
 _HIGH_TIMES_MEDIAN = 2

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
 
 from analyzers.views._format import printable
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from rich.table import Table
-
-    Row: TypeAlias = "pd.Series[Any]"
+Row: TypeAlias = "pd.Series[Any]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,6 @@ def named_by(field: str, columns: Sequence[Column]) -> Sequence[Column]:
 
 def table(columns: Sequence[Column], rows: pd.DataFrame, width: int) -> Table:
     """`rows` in those of `columns` that are filled and have room; cells see numbers as floats."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
     rows = rows.astype({name: "float64" for name in rows.columns if _numeric(rows[name])})
     filled = [c for c in columns if _filled(rows, c.field)]
     texts = {c.header: [c.text(row) for _, row in rows.iterrows()] for c in filled}
@@ -95,8 +93,6 @@ def table(columns: Sequence[Column], rows: pd.DataFrame, width: int) -> Table:
 
 def _ending(text: str, width: int) -> str:
     """As much of the end of `text` as fits after an ellipsis."""
-    from rich.cells import cell_len
-
     if cell_len(text) <= width:
         return text
     while cell_len(text) >= width:
@@ -108,8 +104,6 @@ def _widths(
     columns: Sequence[Column], texts: Mapping[str, Sequence[str]], width: int
 ) -> dict[str, int]:
     """Cells for each column that fits, by header: ranks first, then the names grow."""
-    from rich.cells import cell_len
-
     full = {c.header: max(map(cell_len, (c.header, *texts[c.header]))) for c in columns}
     names = [c for c in columns if c.is_name]
     name_room = min(max(_NAME_LEAST, width // _SHARE_OF_A_NAME), _NAME_ROOM)
@@ -149,6 +143,4 @@ def _filled(rows: pd.DataFrame, field: str) -> bool:
 
 
 def _numeric(column: pd.Series[Any]) -> bool:
-    import pandas as pd
-
     return pd.api.types.is_numeric_dtype(column)

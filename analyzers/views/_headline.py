@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+
+from analyzers.timing import coverage, empty, wall
 from analyzers.views._format import micros, plural, printable, quantity, si
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.views._tables import Section
-    from tracer.environment import Peaks
-    from tracer.trace import Run, Trace
+from analyzers.views._tables import Section
+from tracer.records.environment import Peaks
+from tracer.records.trace import Run, Trace
 
 
 def headline(trace: Trace, section: Section) -> str:
@@ -33,8 +32,6 @@ def headline(trace: Trace, section: Section) -> str:
 
 def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
     """The undisturbed wall beside the sum over nodes, corrected and as reported."""
-    from analyzers.timing import coverage, empty, wall
-
     measured = wall(run)
     if run.sums:  # nobody asks how fast an emulation is, but how long it takes
         return (f"emulated in {micros(measured['mean'])} µs a run",)

@@ -6,17 +6,19 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
+from analyzers.views import ViewOptions
 from analyzers.views._drawing import HIGH, PLAIN, blank, short, unformulated
 from analyzers.views._format import printable
+from tracer.accumulators.statistics.bins import edges
+from tracer.records.trace import PartialSums, Trace
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from analyzers.views import ViewOptions
-    from tracer.trace import PartialSums, Trace
 
 _EXTREMES = "#d9a441"
 _COLUMNS = 3
@@ -63,8 +65,6 @@ def _widest(known: Sequence[PartialSums], most: int) -> Sequence[PartialSums]:
 
 
 def _draw(axes: Axes, sums: PartialSums) -> None:
-    from tracer.interpreter.arithmetic.bins import edges
-
     tally = sums.tally
     low, high = tally.accumulator.range
     extremes = tally.low_histogram + tally.high_histogram
@@ -95,8 +95,6 @@ def _draw(axes: Axes, sums: PartialSums) -> None:
 
 def _shown(counts: npt.NDArray[np.int64], edges: Any, low: int, high: int) -> slice:
     """The bins that hold anything, and those that the accumulator ends in."""
-    import numpy as np
-
     filled = np.flatnonzero(counts)
     ends = np.searchsorted(edges, [low, high + 1])
     first = min([ends[0] - 1, *filled[:1]])

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from analyzers.views._columns import Column, count, field, name, named_by, table
+import pandas as pd
+from rich.console import Console
+from rich.text import Text
+
+from analyzers.views._columns import Column, Row, count, field, name, named_by, table
 from analyzers.views._format import percent, plural, si
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from rich.console import Console
-
-    from analyzers.views._columns import Row
 
 _WIDEST = 64
 _LONGEST = 10_000_000
@@ -115,8 +112,6 @@ def render(
 
     `named` is the column that names the rows.
     """
-    from rich.text import Text
-
     for line in words(nodes):
         console.print(Text(line))
     rows = worst_first(folded)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.text import Text
 
 from analyzers.views import _columns
 from analyzers.views._columns import Column
 from analyzers.views._format import cell, printable
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from rich.console import Console
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,6 @@ DEFAULT_TOP = 20
 
 def printed(page: Page, top: int | None, console: Console) -> None:
     """Print the tables, as many columns as there is room for, then what to know about them."""
-    from rich.text import Text
-
     most = DEFAULT_TOP if top is None else top
     for table in page.tables:
         rows = table.rows.head(most) if table.is_long and most else table.rows
@@ -115,8 +113,6 @@ def signed_percent(value: float) -> str:
 
 
 def _known(value: Any, text: Callable[[float], str]) -> str:
-    import pandas as pd
-
     return "" if pd.isna(value) else text(float(value))
 
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from analyzers.views import ViewOptions
-    from tracer.trace import Trace
+from analyzers.views import ViewOptions, _chart, _drawing, _histograms
+from tracer.records.trace import Trace
 
 
 def draw(trace: Trace, options: ViewOptions, kind: str) -> bytes:
     """The picture as `png` or `svg`. Raises UsageError where matplotlib is not installed."""
-    from analyzers.views import _chart, _drawing, _histograms
-
     chart = _histograms if any(run.sums for run in trace.runs) else _chart
     return _drawing.saved(chart.figure(trace, options), kind)

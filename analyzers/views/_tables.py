@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
-    from analyzers.views import ViewOptions
-    from tracer.trace import Run, Trace
+from analyzers.grouping import grouped, refuse_depth
+from analyzers.views import ViewOptions
+from tracer.records.trace import Run, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,6 @@ def sections(trace: Trace) -> tuple[Section, ...]:
 
 def table(trace: Trace, options: ViewOptions) -> pd.DataFrame:
     """The rows of every section that `rows` shows."""
-    import pandas as pd
-
     return pd.concat([rows(section, options) for section in sections(trace)], ignore_index=True)
 
 
@@ -41,8 +38,6 @@ def folded(section: Section, options: ViewOptions) -> pd.DataFrame:
 
     A kernel of several nodes bears the name of the first, and says how many more: `conv1 +2`.
     """
-    from analyzers.grouping import grouped
-
     found = grouped(section.nodes, options.by, section.run, options.depth)
     if options.by != "node":
         return found
@@ -54,8 +49,6 @@ def folded(section: Section, options: ViewOptions) -> pd.DataFrame:
 
 def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
     """The node table of a section as it is; folded or shortened, its largest rows first."""
-    from analyzers.grouping import refuse_depth
-
     if options.by == "node":
         refuse_depth(options.by, options.depth)
         nodes = section.nodes

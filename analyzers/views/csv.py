@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
+from analyzers.views import ViewOptions
 from analyzers.views._format import printable
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.views import ViewOptions
-    from tracer.trace import Trace
+from analyzers.views._tables import table
+from tracer.records.trace import Trace
 
 _FORMULA = ("=", "+", "-", "@")
 
@@ -21,8 +18,6 @@ def render(trace: Trace, options: ViewOptions) -> bytes:
     Control characters in text are shown as escapes, for a terminal would obey them; text that a
     spreadsheet would run as a formula gets an apostrophe before it.
     """
-    from analyzers.views._tables import table
-
     return encoded(table(trace, options))
 
 

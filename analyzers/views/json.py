@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import pandas as pd
 
-from analyzers.views._tables import rows, sections
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.views import ViewOptions
-    from analyzers.views._tables import Section
-    from tracer.trace import PartialSums, Trace
+from analyzers.advice import advise
+from analyzers.overflow import channels, widths
+from analyzers.timing import coverage, empty, wall
+from analyzers.views import ViewOptions
+from analyzers.views._tables import Section, rows, sections
+from tracer.accumulators.spec import plain_values
+from tracer.records.trace import PartialSums, Trace
 
 
 def render(trace: Trace, options: ViewOptions) -> bytes:
@@ -35,9 +35,6 @@ def render(trace: Trace, options: ViewOptions) -> bytes:
 
 
 def _run(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]:
-    from analyzers.advice import advise
-    from analyzers.timing import coverage, empty, wall
-
     run = section.run
     return {
         "batch": section.batch,
@@ -54,12 +51,9 @@ def _run(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]
 
 
 def _sums(sums: PartialSums) -> dict[str, Any]:
-    from analyzers.overflow import channels, widths
-    from tracer.interpreter.arithmetic import plain
-
     return {
         "node": sums.node,
-        "accumulator": plain.dumped(sums.tally.accumulator),
+        "accumulator": plain_values.dumped(sums.tally.accumulator),
         "bits_guaranteed_any_order": sums.guaranteed_any_order,
         "mean_abs_error": None if sums.tally.missing.any() else sums.tally.mean_abs_error,
         "widths": records(widths(sums)),

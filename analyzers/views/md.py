@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from analyzers.advice import advise
 from analyzers.grouping import remark
@@ -11,11 +13,7 @@ from analyzers.views import ViewOptions, _headline, _overflow
 from analyzers.views._columns import count
 from analyzers.views._format import cell, micros, percent, roof, si
 from analyzers.views._tables import folded, largest_first, sections
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tracer.trace import Trace
+from tracer.records.trace import Trace
 
 _COLUMNS = (
     ("node", "node", str),
@@ -84,8 +82,6 @@ def _table(rows: pd.DataFrame, top: int | None) -> Iterator[str]:
 
 
 def _text(value: Any, text: Any) -> str:
-    import pandas as pd
-
     if pd.isna(value):
         return ""
     return cell(value) if text is str else text(float(value))

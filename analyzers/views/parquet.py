@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import io
 
+import pandas as pd
+
+from analyzers.views import ViewOptions
+from analyzers.views._tables import table
 from tracer.errors import UsageError
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.views import ViewOptions
-    from tracer.trace import Trace
+from tracer.records.trace import Trace
 
 
 def render(trace: Trace, options: ViewOptions) -> bytes:
     """Raises UsageError where pyarrow is not installed."""
-    from analyzers.views._tables import table
-
     return encoded(table(trace, options))
 
 
 def encoded(shown: pd.DataFrame) -> bytes:
     """Any table as Parquet. Raises UsageError where pyarrow is not installed."""
-    import io
-
     try:
         import pyarrow  # noqa: F401
     except ModuleNotFoundError as error:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from analyzers.views import _picture
-
-if TYPE_CHECKING:
-    from analyzers.views import ViewOptions
-    from tracer.trace import Trace
+from analyzers.views import ViewOptions, _picture
+from tracer.records.trace import Trace
 
 
 def render(trace: Trace, options: ViewOptions) -> bytes:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pandas as pd
+from rich.console import Console
+from rich.text import Text
 
 from analyzers.advice import advise
 from analyzers.grouping import NAMES, remark
 from analyzers.views import ViewOptions, _headline, _overflow
-from analyzers.views._columns import Column, count, field, name, named_by, table
+from analyzers.views._columns import Column, Row, count, field, name, named_by, table
 from analyzers.views._format import bar, micros, percent, printable, roof, si
 from analyzers.views._page import DEFAULT_TOP
-from analyzers.views._tables import folded, largest_first, sections
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from rich.console import Console
-
-    from analyzers.views._columns import Row
-    from analyzers.views._tables import Section
-    from tracer.trace import Trace
+from analyzers.views._tables import Section, folded, largest_first, sections
+from tracer.records.trace import Trace
 
 _BAR_CELLS = 8
 
@@ -63,8 +58,6 @@ _COLUMNS = (
 
 def render(trace: Trace, options: ViewOptions, console: Console) -> None:
     """Print the tables of all runs to `console`, then what to know about them."""
-    from rich.text import Text
-
     for section in sections(trace):
         _render_section(trace, section, options, console)
     for note in trace.notes:
@@ -73,8 +66,6 @@ def render(trace: Trace, options: ViewOptions, console: Console) -> None:
 
 
 def _render_section(trace: Trace, section: Section, options: ViewOptions, console: Console) -> None:
-    from rich.text import Text
-
     found = folded(section, options)
     top = DEFAULT_TOP if options.top is None else options.top
     console.print(Text(printable(_headline.headline(trace, section)), style="bold"))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from analyzers.views import ViewOptions
-    from tracer.trace import Trace
+from analyzers.views import ViewOptions
+from tracer.records.trace import Trace
+from tracer.storage import trace_file
 
 
 def render(trace: Trace, options: ViewOptions) -> bytes:
     """The bytes of an SQLite file."""
-    from tracer import store
-
-    return store.dumps(trace)
+    return trace_file.dumps(trace)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
-    from tracer.whatif.result import Variant, WhatIf
-    from tracer.whatif.search import Choice
+from tracer.whatif.result import Variant, WhatIf
+from tracer.whatif.search import Choice
 
 USUAL = 32
 """Bits that energies are compared with: what integers are summed in where nobody asks."""
@@ -51,8 +50,6 @@ def rows(one: Variant) -> pd.DataFrame:
     sample, and what of it is `saved`, as a share, against 32 bits and against the width that is
     safe on this data.
     """
-    import pandas as pd
-
     usual, safe = one.energy(USUAL), one.swept_energy(one.answer.observed)
     return pd.DataFrame(
         {
@@ -69,8 +66,6 @@ def rows(one: Variant) -> pd.DataFrame:
 
 def nodes(one: Variant) -> pd.DataFrame:
     """A row for each node: the widths it needs, and those of the answers, with their energies."""
-    import pandas as pd
-
     answer = one.answer
     sums = {each.node: each for each in answer.sums}
     chosen = {"uniform": answer.uniform, "each": answer.each}

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from analyzers.views._format import percent, plural, si
 from analyzers.whatif import USUAL, saved
-
-if TYPE_CHECKING:
-    from tracer.whatif.result import Judgement, Variant, WhatIf
-    from tracer.whatif.search import Choice
+from tracer.whatif.result import Judgement, Variant, WhatIf
+from tracer.whatif.search import Choice
 
 _WIDEST = 64
 _LISTED = 8

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from onnx import numpy_helper
+
+from models.resnet_cifar.torch_net import ResNet20
+from models.weights import copy_to_chainer
+from tracer.graph import loading
+
 if TYPE_CHECKING:
     import torch
 
@@ -19,10 +25,6 @@ _STORED = {
 def in_torch() -> torch.nn.Module:
     """The network as PyTorch has it; projections that never run are not in the file."""
     import torch
-    from onnx import numpy_helper
-
-    from models.resnet_cifar.torch_net import ResNet20
-    from tracer import loading
 
     source = loading.load(ONNX)
     stored = {tensor.name: tensor for tensor in source.graph.initializer}
@@ -40,7 +42,6 @@ def in_torch() -> torch.nn.Module:
 def in_chainer() -> Any:
     """The same network as Chainer has it."""
     from models.resnet_cifar.chainer_net import ResNet20
-    from models.weights import copy_to_chainer
 
     model = ResNet20()
     copy_to_chainer(in_torch(), model)

@@ -8,18 +8,16 @@ batch: a Reshape's target is repaired, anything else is refused by name.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from exporters.chainer.trace import Trace
 from exporters.records import BATCH
-from tracer import provenance
 from tracer.errors import ModelError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-    from numpy.typing import NDArray
-
-    from exporters.chainer.trace import Trace
+from tracer.graph import provenance
 
 _REMEDY = "Give --static-batch, or have the model work on any batch."
 
@@ -76,9 +74,6 @@ def _free(
     second: Trace,
 ) -> None:
     """Write 0, "as in the input", or -1, "what is left", for the size that varies."""
-    import numpy as np
-    from onnx import numpy_helper
-
     shapes = [trace.values[node.input[0]].shape for trace in (first, second)]
     targets = [
         _resolved(numpy_helper.to_array(proto), shape)
@@ -98,8 +93,6 @@ def _free(
 
 def _resolved(target: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
     """The target with the number that its -1 stands for, which the batch may yet need."""
-    import numpy as np
-
     rest = int(np.prod(target[target != -1]))
     return np.where(target == -1, math.prod(shape) // max(rest, 1), target)
 

@@ -31,9 +31,14 @@ import builtins
 import importlib
 import sys
 from collections.abc import Container, Mapping, Sequence
+from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
 
 from tracer.errors import UsageError
 
@@ -120,8 +125,6 @@ class _Renaming(ast.NodeTransformer):
 
 def lost_from_numpy() -> dict[str, object]:
     """What NumPy 1.24 and 2.0 removed, as far as Chainer uses it."""
-    import numpy as np
-
     return {
         "float": float,
         "sctypes": {
@@ -167,22 +170,16 @@ def _numpy_with_distutils() -> ModuleType:
 
     Asked on macOS alone, for the BLAS that NumPy was built with.
     """
-    import numpy as np
-
     system_info = _module("numpy.distutils.system_info", get_info=lambda name: {})
     return _Overlay(np, {"distutils": _module("numpy.distutils", system_info=system_info)})
 
 
 def _onnx() -> ModuleType:
-    import onnx
-
     return _Overlay(onnx, {"mapping": _onnx_mapping()})
 
 
 def _onnx_mapping() -> ModuleType:
     """`onnx.mapping` as onnx 1.6 had it, as far as onnx_chainer uses it."""
-    from onnx import helper
-
     types = helper.get_all_tensor_dtypes()
     return _module(
         "onnx.mapping",
@@ -198,7 +195,6 @@ def _pkg_resources() -> ModuleType:
     None that matches can be installed on a Python this new, so one that is there conflicts. A
     `require` that finds everything would have Chainer warn of several CuPy installations.
     """
-    from importlib import metadata
 
     class VersionConflict(Exception):  # noqa: N818 - Chainer's name for it
         pass

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import onnx
+
 from exporters.chainer.frames import Caller, caller
-from tracer import provenance
 from tracer.errors import ModelError
+from tracer.graph import provenance
 
 if TYPE_CHECKING:
-    import onnx
-
     from exporters.chainer.trace import Trace
 
 _REMEDY = "Compute it by functions that docs/chainer-coverage.md lists."

@@ -6,11 +6,12 @@ returns the nodes. It imports onnx_chainer, so it is called only while a model i
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    import onnx
+import numpy as np
+import onnx
 
 Nodes: TypeAlias = "Sequence[onnx.NodeProto]"
 Convert: TypeAlias = Callable[[Any], Nodes]
@@ -59,7 +60,6 @@ def _slope_by_channel(params: Any, convert: Convert) -> Nodes:
 
 def _sharpened(params: Any, convert: Convert) -> Nodes:
     """Softplus leaves beta out: log(1 + exp(beta x)) / beta."""
-    import numpy as np
     from onnx_chainer.onnx_helper import GraphBuilder
 
     if params.func.beta == 1:
@@ -74,8 +74,6 @@ def _sharpened(params: Any, convert: Convert) -> Nodes:
 
 def _cropped(params: Any, convert: Convert) -> Nodes:
     """Unpooling2D with `cover_all` stretches the image, where Chainer crops the larger one."""
-    import copy
-
     from onnx_chainer.functions.array import get_slice_node
     from onnx_chainer.onnx_helper import GraphBuilder
 
@@ -101,8 +99,6 @@ def _cropped(params: Any, convert: Convert) -> Nodes:
 
 def _set(node: onnx.NodeProto, **attributes: object) -> None:
     """Give the node these attributes, in place of any it has by their names."""
-    import onnx
-
     kept = [attribute for attribute in node.attribute if attribute.name not in attributes]
     made = [onnx.helper.make_attribute(name, value) for name, value in attributes.items()]
     del node.attribute[:]

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from exporters.chainer import compat
 from exporters.chainer.cases import CASES, UNREACHABLE, Case
 from exporters.chainer.exporter import exporter
 from exporters.pipeline import converted
@@ -84,10 +87,6 @@ def measure(case: Case, opset: int | None = None) -> Outcome:
 
 def model(case: Case) -> Any:
     """A chain whose forward pass is the case's expression."""
-    import numpy as np
-
-    from exporters.chainer import compat
-
     chainer = compat.load()
     np.random.seed(0)  # where Chainer's initializers draw from
     names = {"F": chainer.functions, "L": chainer.links, "np": np, "training": _training}
@@ -106,8 +105,6 @@ def model(case: Case) -> Any:
 
 
 def _training(call: Callable[[], Any]) -> Any:
-    from exporters.chainer import compat
-
     with compat.load().using_config("train", True):
         return call()
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import onnx
+
+from exporters.chainer import opset, trace
+from exporters.chainer.batch import make_dynamic
+from exporters.chainer.compat import chainer_ready
+from exporters.chainer.constants import check_constants
+from exporters.chainer.repair import repair
+from exporters.chainer.weights import load_weights
 from exporters.records import Conversion, ExportOptions, InputSpec, draw
 from exporters.registry import inherits
 from tracer.errors import ModelError, TracerError, UsageError
-
-if TYPE_CHECKING:
-    import onnx
 
 _OPSET = 11
 
@@ -22,8 +27,6 @@ class _Exporter:
     name = "chainer"
 
     def prepare(self) -> None:
-        from exporters.chainer.compat import chainer_ready
-
         chainer_ready()
 
     def claims(self, model: object) -> bool:
@@ -32,8 +35,6 @@ class _Exporter:
     def convert(
         self, model: object, inputs: Sequence[InputSpec], options: ExportOptions
     ) -> Conversion:
-        from exporters.chainer import trace
-
         if options.keep_batchnorm:
             raise UsageError(
                 "--keep-batchnorm is for torch", "Chainer's BatchNormalization always stays."
@@ -62,8 +63,6 @@ class _Exporter:
         )
 
     def load_weights(self, model: object, path: Path, *, trust: bool) -> None:
-        from exporters.chainer.weights import load_weights
-
         load_weights(model, path, trust=trust)
 
 
@@ -83,11 +82,6 @@ def _failure(model: object, inputs: Sequence[InputSpec], error: Exception) -> Mo
 def _converted(
     model: Any, inputs: Sequence[InputSpec], options: ExportOptions, written: int
 ) -> onnx.ModelProto:
-    from exporters.chainer import opset, trace
-    from exporters.chainer.batch import make_dynamic
-    from exporters.chainer.constants import check_constants
-    from exporters.chainer.repair import repair
-
     def traced(specs: Sequence[InputSpec], number: int) -> trace.Trace:
         found = trace.trace(model, draw(specs, (options.seed, number)), written)
         repair(found.proto)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporters.chainer import compat
-from tracer.provenance import is_installed, location
+from tracer.graph.provenance import is_installed, location
 
 compat.load()
 _CHAINERS = tuple(Path(importlib.import_module(p).__path__[0]) for p in ("chainer", "onnx_chainer"))

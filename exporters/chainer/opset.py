@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx
+from onnx import version_converter
 
 from exporters import runtime
+from exporters.records import Arrays, ExportOptions
 from exporters.verify import difference
 from tracer.errors import ModelError
-
-if TYPE_CHECKING:
-    import onnx
-
-    from exporters.records import Arrays, ExportOptions
 
 
 def convert(
@@ -22,8 +19,6 @@ def convert(
     Both are run under onnxruntime on `arrays`. Raises ModelError where an operator has no way
     there or the two do not agree.
     """
-    from onnx import version_converter
-
     try:
         converted = version_converter.convert_version(proto, opset)
     except (RuntimeError, version_converter.ConvertError) as error:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+
+import onnx
 
 from exporters import runtime
-
-if TYPE_CHECKING:
-    import onnx
 
 
 def repair(proto: onnx.ModelProto) -> None:

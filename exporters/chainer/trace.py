@@ -14,20 +14,18 @@ import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import onnx
+from numpy.typing import NDArray
 
 from exporters.chainer import compat
 from exporters.chainer.constants import no_function, origins
 from exporters.chainer.corrections import correct
 from exporters.chainer.frames import Caller, caller
 from exporters.metadata import describe
+from exporters.records import Arrays
 from tracer.errors import ModelError
-
-if TYPE_CHECKING:
-    import onnx
-    from numpy.typing import NDArray
-
-    from exporters.records import Arrays
 
 chainer = compat.load()
 OPSETS = range(7, 12)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pickle
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from exporters.chainer import compat
 from exporters.weights import check_exists, check_fit
 from tracer.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 _SAVE = "Write one: chainer.serializers.save_npz(file, model)."
 
@@ -23,8 +23,6 @@ def load_weights(model: Any, path: Path, *, trust: bool) -> None:
     A parameter without a size yet takes that of the file. Raises InputError where the file is no
     npz or does not fit.
     """
-    from exporters.chainer import compat
-
     check_exists(path)
     chainer = compat.load()
     arrays = _read(path, trust=trust)
@@ -49,8 +47,6 @@ def _recorded(chainer: Any, model: Any) -> dict[str, tuple[int, ...] | None]:
 
 
 def _read(path: Path, *, trust: bool) -> dict[str, NDArray[Any]]:
-    import numpy as np
-
     try:
         archive = np.load(path, allow_pickle=trust)
         if not isinstance(archive, np.lib.npyio.NpzFile):

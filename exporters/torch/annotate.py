@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
-from typing import TYPE_CHECKING
+
+import onnx
 
 from exporters.metadata import describe
 from exporters.records import BATCH
-from tracer import provenance
-from tracer.model import bodies, graphs
-
-if TYPE_CHECKING:
-    import onnx
+from tracer.graph import provenance
+from tracer.graph.model import bodies, graphs
 
 
 def annotate(proto: onnx.ModelProto) -> None:

@@ -13,13 +13,13 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch.utils._sympy import functions as sizes
 
 from exporters.torch.quiet import quiet
 from tracer.errors import InputError
-
-if TYPE_CHECKING:
-    import torch
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _TRUST = "Loading it runs code: give --trust if you know who wrote it."
@@ -36,8 +36,6 @@ def load_program(path: Path, *, trust: bool) -> torch.export.ExportedProgram:
     Raises InputError where there is none, or where loading would run code and `trust` is not
     given.
     """
-    import torch
-
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if not trust:
@@ -72,8 +70,6 @@ def _check_json(path: Path, tree: Any) -> None:
 
 def _is_size(expression: str) -> bool:
     """Whether only symbols, numbers and the functions that torch writes sizes with."""
-    from torch.utils._sympy import functions as sizes
-
     allowed = {*sizes.__all__, *_SYMPY, *_ASSUMED}
     words = _WORD.findall(expression)
     known = all(word in allowed or _SYMBOL.fullmatch(word) for word in words)

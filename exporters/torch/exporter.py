@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
 
 from exporters.records import BATCH, Arrays, Conversion, ExportOptions, InputSpec, draw
 from exporters.registry import inherits
 from exporters.torch.annotate import annotate, name_batch
 from exporters.torch.optimize import optimize
 from exporters.torch.quiet import quiet
+from exporters.torch.weights import load_weights
 from tracer.errors import ModelError, UsageError
-
-if TYPE_CHECKING:
-    import torch
-    from numpy.typing import NDArray
 
 _OPSET = 20  # the first with Gelu; older than torch's own 18 nothing is implemented
 _TRAINING = ("train", "training", "use_input_stats")
@@ -40,8 +40,6 @@ class _Exporter:
     def convert(
         self, model: object, inputs: Sequence[InputSpec], options: ExportOptions
     ) -> Conversion:
-        import torch
-
         if isinstance(model, torch.export.ExportedProgram):
             if inputs:
                 raise UsageError(
@@ -57,8 +55,6 @@ class _Exporter:
             return _convert_module(model, inputs, options)
 
     def load_weights(self, model: object, path: Path, *, trust: bool) -> None:
-        from exporters.torch.weights import load_weights
-
         load_weights(model, path, trust=trust)
 
 
@@ -82,8 +78,6 @@ def _convert_module(
 
 
 def _convert_program(program: torch.export.ExportedProgram, options: ExportOptions) -> Conversion:
-    import torch
-
     args, kwargs = program.example_inputs or ((), {})
     if kwargs or not args or not all(isinstance(a, torch.Tensor) for a in args):
         raise ModelError(
@@ -133,8 +127,6 @@ def _export(
     shapes: Any,
     options: ExportOptions,
 ) -> torch.onnx.ONNXProgram:
-    import torch
-
     opset = options.opset or _OPSET
     with quiet():
         try:
@@ -175,8 +167,6 @@ def _failure(model: object, error: Exception) -> ModelError:
 
 def _values(program: torch.export.ExportedProgram, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
     """Value of every call of the traced graph: torch names ONNX's tensors after its own nodes."""
-    import torch
-
     values: dict[str, NDArray[Any]] = {}
 
     class Recorder(torch.fx.Interpreter):
@@ -193,8 +183,6 @@ def _values(program: torch.export.ExportedProgram, arrays: Arrays) -> Mapping[st
 
 
 def _run(module: torch.nn.Module, arrays: Arrays) -> list[NDArray[Any]]:
-    import torch
-
     with torch.no_grad(), _evaluating(module):
         outputs = module(*_tensors(module, arrays))
     leaves = torch.utils._pytree.tree_leaves(outputs)
@@ -203,8 +191,6 @@ def _run(module: torch.nn.Module, arrays: Arrays) -> list[NDArray[Any]]:
 
 def _tensors(module: torch.nn.Module, arrays: Arrays) -> list[torch.Tensor]:
     """Copies of the arrays, which a module may change in place, where its parameters are."""
-    import torch
-
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     return [torch.tensor(array, device=device) for array in arrays]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import onnx_ir
+import onnx_ir
+import onnx_ir.passes.common as passes
 
 _HIDDEN = "tracer.kept"
 _ROUNDS = 2  # folding makes room for rewriting and the other way round; onnxscript's own number
@@ -31,7 +30,6 @@ def _simplify(model: onnx_ir.Model) -> None:
     That one would have a fresh batch normalization read its mean from the bias of another, so that
     only the numbers that shapes are made of are merged.
     """
-    import onnx_ir.passes.common as passes
     from onnxscript import optimizer, rewriter
 
     passes.InlinePass()(model)
@@ -53,8 +51,6 @@ def _simplify(model: onnx_ir.Model) -> None:
 
 def _merge_sizes(model: onnx_ir.Model) -> None:
     """Have equal integers be one initializer, so that equal nodes that read them become one."""
-    import onnx_ir
-
     kept: dict[tuple[object, bytes], onnx_ir.Value] = {}
     for name, value in list(model.graph.initializers.items()):
         tensor = value.const_value

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from exporters.torch.quiet import quiet
 from exporters.weights import check_exists, check_fit
 from tracer.errors import InputError, UsageError
-
-if TYPE_CHECKING:
-    import torch
 
 
 def load_weights(model: object, path: Path, *, trust: bool) -> None:
@@ -19,8 +19,6 @@ def load_weights(model: object, path: Path, *, trust: bool) -> None:
 
     Raises InputError where the file is neither format, holds other objects, or does not fit.
     """
-    import torch
-
     check_exists(path)
     if not isinstance(model, torch.nn.Module):
         raise UsageError("an exported program has its weights in it", "Leave --weights out.")
@@ -45,10 +43,6 @@ def _safetensors(path: Path) -> Mapping[str, torch.Tensor]:
 
 
 def _pickled(path: Path, *, trust: bool) -> Mapping[str, torch.Tensor]:
-    import pickle
-
-    import torch
-
     try:
         with quiet():
             state: Any = torch.load(path, map_location="cpu", weights_only=not trust)

@@ -13,7 +13,7 @@ from models.training.learner import Learner
 from models.training.loop import Epoch, from_json
 from models.training.settings import Settings
 from tracer.errors import InputError, UsageError
-from tracer.files import write_atomically
+from tracer.support.files import write_atomically
 
 SETTINGS = "settings.json"
 LOG = "log.jsonl"

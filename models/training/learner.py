@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracer.errors import InputError
-from tracer.installed import require
+from tracer.support.optional import require
 
 _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "torch": ("torch", "safetensors", "onnxscript"),

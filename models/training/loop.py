@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -13,8 +13,7 @@ from models.data import LabelledImages, Split
 from models.training.learner import Learner
 from models.training.settings import Settings
 from tracer.errors import TracerError
-
-Progress = Callable[[int, int, str], None]
+from tracer.support.progress import Progress
 
 SCORING_BATCH = 256
 

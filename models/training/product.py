@@ -6,14 +6,14 @@ import dataclasses
 import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import onnx
+
+import exporters
+from exporters.records import Exported
 from models.training.learner import Learner
 from models.training.settings import Settings
-from tracer.files import write_atomically
-
-if TYPE_CHECKING:
-    from exporters.records import Exported
+from tracer.support.files import write_atomically
 
 AGREEMENT = 1e-4  # how far the export may be from the framework, in parts of the outputs' range
 LABELS_KEY = "io.github.tracer-onnx.labels"
@@ -27,8 +27,6 @@ def export(learner: Learner, settings: Settings, labels: tuple[str, ...], path: 
     Chainer it always does.
     Raises what `exporters.export` does.
     """
-    import exporters
-
     options = exporters.ExportOptions(
         framework=settings.framework,
         keep_batchnorm=settings.framework == "torch",
@@ -47,8 +45,6 @@ def export(learner: Learner, settings: Settings, labels: tuple[str, ...], path: 
 
 
 def _stamped(path: Path, props: dict[str, str]) -> bytes:
-    import onnx
-
     proto = onnx.load(path)
     for key, value in props.items():
         proto.metadata_props.add(key=key, value=value)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from exporters.records import Exported
 from models import families
 from models.data import LabelledImages, load
 from models.training import loop, product
@@ -14,9 +14,6 @@ from models.training.folder import RunFolder
 from models.training.learner import Learner, new_learner
 from models.training.settings import Settings, continued
 from tracer.errors import UsageError
-
-if TYPE_CHECKING:
-    from exporters.records import Exported
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import onnx
 
 from models.training.loop import Epoch
 from tracer.errors import InputError
-from tracer.installed import require
-
-if TYPE_CHECKING:
-    import onnx
-
-    from tracer.model import Model, Node
+from tracer.graph.model import Model, Node
+from tracer.support.optional import require
 
 EVENT_FILES = "events.out.tfevents.*"
 CURVES = {
@@ -104,7 +102,6 @@ def _captured(model: Model) -> dict[str, list[str]]:
 
 
 def _attributes(node: Node) -> dict[str, Any]:
-    import onnx
     from tensorboardX.proto.attr_value_pb2 import AttrValue
 
     texts = {

@@ -6,9 +6,10 @@ import pytest
 
 from analyzers.attribution import attribute
 from tests.graphs import BRANCHES, parse, quantised, residual
-from tracer import inputs, loading
+from tracer import inputs
 from tracer.executors.onnxruntime import calibration, profiler
 from tracer.executors.onnxruntime.options import OPTIMIZATIONS, Options
+from tracer.graph import loading
 
 GELU_AND_LAYERNORM = """
 <ir_version: 8, opset_import: ["": 16]>

@@ -18,10 +18,12 @@ from analyzers.statistics import outliers
 from analyzers.timing import RUNTIME, timing
 from tests import nets
 from tests.graphs import BRANCHES, parse, quantised, residual
-from tracer import inputs, loading
-from tracer.executors.onnxruntime import calibration, fingerprints, profiler
+from tracer import inputs
+from tracer.api.fusions import fusions
+from tracer.executors.onnxruntime import calibration, profiler
+from tracer.executors.onnxruntime.fusion_check import fingerprints
 from tracer.executors.onnxruntime.options import OPTIMIZATIONS, Options
-from tracer.fusing import fusions
+from tracer.graph import loading
 
 SHIPPED = Path(__file__).parents[2] / "models"
 MODELS = {

@@ -13,8 +13,8 @@ import tracer
 from analyzers.grouping import by_origin, grouped, remark
 from analyzers.table import typed
 from tests.graphs import BRANCHES, parse
-from tracer import provenance
 from tracer.errors import UsageError
+from tracer.graph import provenance
 
 MODULES = st.sampled_from([None, "", "a", "a.0", "a.0.b", "a.1", "a.1.b.c", "d", "a.0.b.c.e"])
 SOURCES = st.sampled_from([None, "net.py:1", "net.py:12", "lib/net.py:1"])

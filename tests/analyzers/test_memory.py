@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tracer
 from analyzers.memory import memory
 from tests.graphs import BRANCHES, DATA_DEPENDENT, parse, residual
-from tracer import loading, shapes
+from tracer.graph import loading, shape_inference
 
 MODELS = Path(__file__).parents[2] / "models"
 ROUNDED_TO = 256
@@ -24,7 +24,7 @@ ROUNDED_TO = 256
 
 def live(proto, **feeds):
     model = loading.from_proto(proto)
-    return memory(model, shapes.infer(model, feeds))
+    return memory(model, shape_inference.infer(model, feeds))
 
 
 def test_a_residual_keeps_what_is_added_later_alive():
@@ -168,7 +168,9 @@ def test_onnxruntime_asks_for_what_liveness_says(proto):
     """
     asked = requested(proto)
     model = loading.from_proto(proto)
-    found = memory(model, shapes.infer(model, {}), [(name,) for name, _ in asked])["peak_bytes"]
+    found = memory(model, shape_inference.infer(model, {}), [(name,) for name, _ in asked])[
+        "peak_bytes"
+    ]
     reads = {node.name: node.input[0] for node in proto.graph.node}
     last = max(place for place, (name, _) in enumerate(asked) if reads[name] == "x")
     fed = 4 * proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value

@@ -15,8 +15,8 @@ from analyzers.cost import cost, fused
 from analyzers.grouping import by_node, grouped
 from analyzers.roofline import Row
 from tests.graphs import DATA_DEPENDENT, parse, residual
-from tracer import loading, shapes
-from tracer.environment import Peak, Peaks
+from tracer.graph import loading, shape_inference
+from tracer.records.environment import Peak, Peaks
 
 PEAKS = Peaks(1, Peak(100e9, "matmul"), Peak(20e9, "triad"), Peak(300e9, "int8 matmul"))
 
@@ -115,13 +115,13 @@ FEATURES, WEIGHTS = 4 * 16 * 8 * 8, 4 * 16 * 16
 def test_what_a_group_hands_to_itself_is_not_moved(group, tensors):
     model = chain()
     keys = tuple(model.nodes[i].key for i in group)
-    types = shapes.infer(model, {"x": (1, 16, 8, 8)})
+    types = shape_inference.infer(model, {"x": (1, 16, 8, 8)})
     assert fused.traffic(model, types, [keys]) == {keys: tensors}
 
 
 def test_a_single_node_moves_what_is_counted_for_it():
     model = loading.from_proto(residual())
-    types = shapes.infer(model, {"x": (2, 3, 16, 16)})
+    types = shape_inference.infer(model, {"x": (2, 3, 16, 16)})
     counted = cost(model, types).table
     single = [(node.key,) for node in model.nodes]
     found = fused.traffic(model, types, single)

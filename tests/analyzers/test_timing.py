@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from analyzers import timing
-from tracer.tensor import TensorType
-from tracer.trace import Kernel, Run
+from tracer.graph.tensor_type import TensorType
+from tracer.records.trace import Kernel, Run
 
 
 def kernel(name, calls=1.0):

@@ -17,11 +17,11 @@ import onnx
 
 from tests.conformance import suite
 from tests.conformance.exclusions import EXCLUSIONS
-from tracer import backend
+from tracer.graph.model import Node, Scope, canonical_domain
+from tracer.interpreter import backend
 from tracer.interpreter.fallback import reference_class
 from tracer.interpreter.functions import has_body
 from tracer.interpreter.registry import standard
-from tracer.model import Node, Scope, canonical_domain
 
 HEAD = """# Operators of the interpreter
 

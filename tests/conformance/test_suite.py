@@ -1,4 +1,4 @@
-"""ONNX's own backend suite through `tracer.backend`, one test per case."""
+"""ONNX's own backend suite through `tracer.interpreter.backend`, one test per case."""
 
 import numpy as np
 import onnx
@@ -6,7 +6,7 @@ import pytest
 
 from tests.conformance import suite
 from tests.conformance.exclusions import EXCLUSIONS
-from tracer import backend
+from tracer.interpreter import backend
 
 
 def _parameters(cases):

@@ -13,7 +13,7 @@ import pytest
 from experiments import accumulators, batches, family, layers, training
 from experiments.__main__ import EXPERIMENTS
 from experiments._page import Page
-from tracer import loading
+from tracer.graph import loading
 
 pytestmark = pytest.mark.needs("torch", "chainer", "matplotlib", "tensorboardX", "safetensors")
 

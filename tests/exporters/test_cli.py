@@ -2,8 +2,8 @@ import textwrap
 
 import pytest
 
-from tracer import loading
 from tracer.cli import main
+from tracer.graph import loading
 
 torch = pytest.importorskip("torch")
 

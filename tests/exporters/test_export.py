@@ -6,8 +6,8 @@ import pytest
 from exporters import ExportOptions, export, pipeline, registry
 from exporters.records import _DTYPES, Conversion, InputSpec, draw
 from exporters.writing import write
-from tracer import loading
 from tracer.errors import InputError, LimitError, ThresholdError, UsageError
+from tracer.graph import loading
 
 torch = pytest.importorskip("torch")
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from tracer.accumulators.engine import oracle
+from tracer.accumulators.spec.accumulator import Accumulator, needed
+from tracer.accumulators.spec.orders import Terms, named
 from tracer.errors import UsageError
-from tracer.interpreter.arithmetic import oracle
-from tracer.interpreter.arithmetic.accumulator import Accumulator, needed
-from tracer.interpreter.arithmetic.orders import Terms, named
 
 
 def emulated(products: list[int], accumulator: Accumulator, bias: int = 0) -> int:

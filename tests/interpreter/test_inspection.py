@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from tracer.interpreter.comparison import Tolerance, compare
+from tracer.graph.model import Node, Scope
 from tracer.interpreter.recording import Recorder, statistics
-from tracer.model import Node, Scope
+from tracer.records.tolerance import Tolerance, compare
 
 EXACT = Tolerance(0, 0)
 

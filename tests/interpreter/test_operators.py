@@ -6,11 +6,11 @@ import onnx
 import pytest
 from onnx import helper
 
+from tracer.graph.model import Node, Scope
 from tracer.interpreter.binding import signature
 from tracer.interpreter.fallback import reference_class
 from tracer.interpreter.functions import has_body
 from tracer.interpreter.registry import standard
-from tracer.model import Node, Scope
 
 SCHEMAS = [
     schema

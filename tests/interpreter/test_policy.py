@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.graphs import residual
-from tracer import loading
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.fixed_point import FixedPoint, Formats, formats
+from tracer.accumulators.spec.orders.chunked import Chunked
+from tracer.accumulators.spec.policy import Policy
+from tracer.accumulators.spec.policy_text import read
 from tracer.errors import InputError, UsageError
-from tracer.interpreter.arithmetic.accumulator import Accumulator
-from tracer.interpreter.arithmetic.fixed_point import FixedPoint, Formats, formats
-from tracer.interpreter.arithmetic.orders.chunked import Chunked
-from tracer.interpreter.arithmetic.policy import Policy
-from tracer.interpreter.arithmetic.policy_text import read
+from tracer.graph import loading
 
 RESIDUAL = loading.from_proto(residual()).nodes  # c1 r1 c2 sum r2 pool flat y
 

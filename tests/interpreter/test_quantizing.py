@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.interpreter.models import agree, quick, single
-from tracer.interpreter import quantizing
+from tracer.interpreter.numeric import quantizing
 from tracer.interpreter.ops.quantization import rounded
 
 KINDS = (np.uint8, np.int8)

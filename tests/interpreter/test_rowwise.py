@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.interpreter.models import agree, normal, quick, single
-from tracer.interpreter import parallel, planewise, rowwise
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.numeric import parallel, planewise, rowwise
 
 _SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -104.5, 3e38], np.float32)
 _UFUNCS = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}

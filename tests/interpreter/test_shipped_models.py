@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tracer import api
 from tracer.executors.onnxruntime.tensors import tensors
-from tracer.interpreter.comparison import Tolerance
+from tracer.graph.loading import open_model
+from tracer.inputs.request import feeds_for
 from tracer.interpreter.inspection import inspect
 from tracer.interpreter.interpreter import Interpreter
+from tracer.records.tolerance import Tolerance
 
 FILES = sorted((Path(__file__).parents[2] / "models").rglob("*.onnx"))
 # Sums in another order, rounded to integers, may differ by one: see tests/models/test_quantized.py
@@ -17,8 +18,8 @@ MODELS = [path for path in FILES if not path.stem.endswith(".int8")]
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_every_node_agrees(path):
-    model = api.open_model(path)
-    feeds = api.feeds_for(path, model).feeds
+    model = open_model(path)
+    feeds = feeds_for(path, model).feeds
     tolerance = Tolerance(relative=1e-4, absolute=1e-4)
     found = inspect(Interpreter(model), feeds, tensors(model, feeds), tolerance)
     assert found.first_fault is None

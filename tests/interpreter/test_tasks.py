@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.interpreter.models import single
-from tracer.interpreter import memory, parallel, planewise, tasks
 from tracer.interpreter.compiled import loaded
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.numeric import memory, parallel, planewise, tasks
 
 _THREADS = st.integers(1, 5)
 

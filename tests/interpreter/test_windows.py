@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from tests.interpreter.models import agree, normal, onnxruntime, quick, single
-from tracer import loading
+from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.spec.policy_text import policy
 from tracer.errors import ModelError
-from tracer.interpreter.arithmetic.narrow import Narrowing
-from tracer.interpreter.arithmetic.policy_text import policy
+from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
 
 

@@ -14,8 +14,8 @@ import pytest
 import exporters
 from models import families
 from models.recipe import Recipe
-from tracer import loading
 from tracer.errors import ModelError, UsageError
+from tracer.graph import loading
 
 SMALL = {
     "lenet": {},

@@ -9,8 +9,9 @@ from onnx import TensorProto, helper
 
 from models import families, predict
 from models.classification import classify
-from tracer import cli, loading
+from tracer import cli
 from tracer.errors import ModelError
+from tracer.graph import loading
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 
 from models import families
-from tracer import loading
+from tracer.graph import loading
 from tracer.inputs.datasets import open_dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization.calibration import Samples

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 from models import data, families
-from tracer import loading, provenance
+from tracer.graph import loading, provenance
 
 SHIPPED = [
     (family, framework)

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from models import train
 from models.training.loop import Epoch
 from models.training.tensorboard import Board, graph_def
-from tracer import loading
 from tracer.errors import UsageError
+from tracer.graph import loading
 
 pytestmark = pytest.mark.needs("tensorboardX")
 

@@ -8,8 +8,8 @@ import pytest
 from onnx import numpy_helper
 
 from tests.graphs import parse
-from tracer import loading
 from tracer.errors import InputError, UsageError
+from tracer.graph import loading
 from tracer.inputs.batches import batches
 from tracer.inputs.request import Request
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracer.equality import ANY_ORDER, LAYOUT, SAME_SHAPE, known, reading
+from tracer.records.tensor_match import ANY_ORDER, LAYOUT, SAME_SHAPE, known, reading
 
 sizes = st.integers(1, 5)
 blocks = st.sampled_from([4, 8, 16])

@@ -4,7 +4,7 @@ import stat
 import pytest
 
 from tracer.errors import InputError
-from tracer.files import check_writable, write_atomically
+from tracer.support.files import check_writable, write_atomically
 
 
 def test_a_file_is_written_whole_with_the_usual_permissions(tmp_path):

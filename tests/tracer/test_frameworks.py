@@ -9,9 +9,9 @@ import pytest
 import tracer
 import tracer.cli
 from analyzers.views import ViewOptions, renderer
-from tracer import api
+from tracer.api.framework import profile_framework
 from tracer.errors import UsageError
-from tracer.trace import COLUMNS
+from tracer.records.trace import COLUMNS
 
 TORCH = "tests/tracer/executors/nets_torch.py"
 CHAINER = "tests/tracer/executors/nets_chainer.py"
@@ -180,7 +180,7 @@ def test_what_torch_compiles_is_one_more_run_or_a_note(monkeypatch):
         return lambda *args: model(*args)
 
     monkeypatch.setattr(torch, "compile", aot)
-    found = api.profile_framework(f"{TORCH}:Toy", runs=2, warmup=0, compiled=True)
+    found = profile_framework(f"{TORCH}:Toy", runs=2, warmup=0, compiled=True)
     assert [r.executor for r in found.runs] == ["torch", "torch-compile"]
     rows = found.nodes[found.nodes["executor"] == "torch-compile"]
     assert "conv2d" in set(rows["op_type"])
@@ -193,7 +193,7 @@ def test_what_torch_compiles_is_one_more_run_or_a_note(monkeypatch):
         return raising
 
     monkeypatch.setattr(torch, "compile", broken)
-    found = api.profile_framework(f"{TORCH}:Toy", runs=2, warmup=0, compiled=True)
+    found = profile_framework(f"{TORCH}:Toy", runs=2, warmup=0, compiled=True)
     assert [r.executor for r in found.runs] == ["torch"]
     assert any("torch.compile does not work here: " in note for note in found.notes)
     assert any("no C++ compiler" in note for note in found.notes)
@@ -202,7 +202,7 @@ def test_what_torch_compiles_is_one_more_run_or_a_note(monkeypatch):
 @needs_chainer
 def test_chainer_is_not_compiled():
     with pytest.raises(UsageError, match=r"torch\.compile does not take"):
-        api.profile_framework(f"{CHAINER}:Toy", compiled=True)
+        profile_framework(f"{CHAINER}:Toy", compiled=True)
 
 
 @needs_torch

@@ -5,8 +5,9 @@ import pytest
 from onnx import numpy_helper
 
 from tests.graphs import embedding, parse, residual
-from tracer import inputs, loading
+from tracer import inputs
 from tracer.errors import InputError, UsageError
+from tracer.graph import loading
 
 
 def test_the_same_seed_gives_the_same_feeds_and_another_gives_others():

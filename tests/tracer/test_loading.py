@@ -5,8 +5,8 @@ import pytest
 from onnx import helper
 
 from tests.graphs import parse, residual
-from tracer import loading
 from tracer.errors import ModelError
+from tracer.graph import loading
 
 HEAD = '<ir_version: 8, opset_import: ["": 16]> g (float[2] x) => (float[2] y) '
 

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.graphs import BRANCHES, residual
-from tracer import loading
-from tracer.model import expanded_keys
+from tracer.graph import loading
+from tracer.graph.model import expanded_keys
 
 FUNCTIONS = """
 <ir_version: 9, opset_import: ["" : 18, "local" : 1]>

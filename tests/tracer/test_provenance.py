@@ -3,7 +3,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tracer.provenance import MODULE_KEY, SOURCE_KEY, module_of, source_of
+from tracer.graph.provenance import MODULE_KEY, SOURCE_KEY, module_of, source_of
 
 
 def node(name="", **props):

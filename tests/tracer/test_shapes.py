@@ -3,14 +3,14 @@ import onnx.parser
 import pytest
 
 from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
-from tracer import loading, shapes, tensor
 from tracer.errors import InputError
-from tracer.tensor import TensorType
+from tracer.graph import loading, shape_inference, tensor_type
+from tracer.graph.tensor_type import TensorType
 
 
 def test_shapes_are_those_of_onnx_inference_with_the_batch_put_in():
     model = loading.from_proto(residual())
-    types = shapes.infer(model, {"x": (5, 3, 16, 16)})
+    types = shape_inference.infer(model, {"x": (5, 3, 16, 16)})
     found = {n: str(types.of(n, model.nodes[0].scope)) for n in ("c1", "flat", "y", "wf")}
     assert found == {
         "c1": "float32[5,16,16,16]",
@@ -22,7 +22,7 @@ def test_shapes_are_those_of_onnx_inference_with_the_batch_put_in():
 
 def test_a_body_resolves_names_from_the_inside_out():
     model = loading.from_proto(onnx.parser.parse_model(BRANCHES))
-    types = shapes.infer(model, {"x": (4,), "flag": (), "trips": ()})
+    types = shape_inference.infer(model, {"x": (4,), "flag": (), "trips": ()})
     tanh = next(node for node in model.nodes if node.op_type == "Tanh")
     assert str(types.of("t", tanh.scope)) == "float32[4]"
     assert str(types.of("x", tanh.scope)) == "float32[4]"
@@ -32,7 +32,7 @@ def test_a_body_resolves_names_from_the_inside_out():
 def test_what_a_run_observed_fills_only_what_inference_left_open():
     model = loading.from_proto(onnx.parser.parse_model(DATA_DEPENDENT))
     scope = model.nodes[0].scope
-    types = shapes.infer(model, {"x": (2, 8)})
+    types = shape_inference.infer(model, {"x": (2, 8)})
     assert types.of("z", scope).concrete is None
     wrong = TensorType("float32", (9, 9))
     seen = types.updated({("", "z"): TensorType("int64", (2, 16)), ("", "c"): wrong})
@@ -49,14 +49,14 @@ def test_what_a_run_observed_fills_only_what_inference_left_open():
 )
 def test_a_shape_against_the_declaration_is_refused(shape, message):
     with pytest.raises(InputError, match=message):
-        shapes.infer(loading.from_proto(residual()), {"x": shape})
+        shape_inference.infer(loading.from_proto(residual()), {"x": shape})
 
 
 def test_a_symbol_has_one_value():
     text = '<ir_version: 8, opset_import: ["": 16]> g (float[N] a, float[N] b) => (float[N] y)'
     model = loading.from_proto(onnx.parser.parse_model(text + " { y = Add (a, b) }"))
     with pytest.raises(InputError, match="'N' would be both 2 and 3"):
-        shapes.infer(model, {"a": (2,), "b": (3,)})
+        shape_inference.infer(model, {"a": (2,), "b": (3,)})
 
 
 def test_a_type_is_told_with_what_is_not_known():
@@ -75,5 +75,7 @@ def test_bytes_are_those_of_packed_elements(dtype, nbytes):
 
 def test_every_element_type_onnx_knows_has_a_width_or_none_by_intent():
     known = [t for t in onnx.TensorProto.DataType.values() if t != onnx.TensorProto.UNDEFINED]
-    widths = {tensor.dtype_name(t): tensor.bits_of(tensor.dtype_name(t)) for t in known}
+    widths = {
+        tensor_type.dtype_name(t): tensor_type.bits_of(tensor_type.dtype_name(t)) for t in known
+    }
     assert [name for name, bits in widths.items() if bits is None] == ["string"]

@@ -8,8 +8,8 @@ import pytest
 
 import tracer
 from tests.graphs import integers, residual
-from tracer import store
 from tracer.errors import InputError
+from tracer.storage import trace_file
 
 
 @pytest.fixture(scope="module")
@@ -19,12 +19,12 @@ def trace():
 
 @pytest.fixture
 def file(trace, tmp_path):
-    (tmp_path / "r.trace").write_bytes(store.dumps(trace))
+    (tmp_path / "r.trace").write_bytes(trace_file.dumps(trace))
     return tmp_path / "r.trace"
 
 
 def test_what_was_saved_comes_back(trace, file):
-    again = store.load(file)
+    again = trace_file.load(file)
     pd.testing.assert_frame_equal(again.nodes, trace.nodes)
     assert (again.model, again.environment, again.notes) == (
         trace.model,
@@ -57,13 +57,13 @@ def narrow(tmp_path):
     """A trace with the sums of two nodes, and its file."""
     (tmp_path / "p.toml").write_text(POLICY)
     trace = tracer.interpret(integers(), accumulator=str(tmp_path / "p.toml"), batch=2)
-    (tmp_path / "r.trace").write_bytes(store.dumps(trace))
+    (tmp_path / "r.trace").write_bytes(trace_file.dumps(trace))
     return trace, tmp_path / "r.trace"
 
 
 def test_sums_come_back_with_their_accumulators(narrow):
     trace, file = narrow
-    again = store.load(file)
+    again = trace_file.load(file)
     pd.testing.assert_frame_equal(again.nodes, trace.nodes)
     assert len(again.runs[0].sums) == 2
     for one, other in zip(again.runs[0].sums, trace.runs[0].sums, strict=True):
@@ -93,7 +93,7 @@ def test_damaged_sums_are_said_to_be(statement, narrow):
         database.execute(statement)
     database.close()
     with pytest.raises(InputError, match=r"r\.trace: not a trace, or a damaged one \("):
-        store.load(file)
+        trace_file.load(file)
 
 
 def test_a_trace_of_an_older_tracer_says_so(file):
@@ -101,7 +101,7 @@ def test_a_trace_of_an_older_tracer_says_so(file):
         database.execute("UPDATE meta SET value = '1' WHERE key = 'format'")
     database.close()
     with pytest.raises(InputError, match=r"older tracer\. Measure again"):
-        store.load(file)
+        trace_file.load(file)
 
 
 DAMAGE = {
@@ -133,7 +133,7 @@ def test_a_damaged_trace_is_said_to_be_one(statement, file):
         database.execute(statement)
     database.close()
     with pytest.raises(InputError, match=r"r\.trace: not a trace, or a damaged one \("):
-        store.load(file)
+        trace_file.load(file)
 
 
 def test_every_truncation_is_refused(file):
@@ -141,14 +141,14 @@ def test_every_truncation_is_refused(file):
     for length in range(0, len(whole), 4001):
         file.write_bytes(whole[:length])
         with pytest.raises(InputError, match=r"r\.trace"):
-            store.load(file)
+            trace_file.load(file)
 
 
 def test_a_path_that_the_system_refuses_is_told(tmp_path):
     with pytest.raises(InputError, match="File name too long"):
-        store.load(tmp_path / ("x" * 300))
+        trace_file.load(tmp_path / ("x" * 300))
     with pytest.raises(InputError, match="no such trace"):
-        store.load(tmp_path)
+        trace_file.load(tmp_path)
 
 
 def test_a_trace_of_a_newer_tracer_asks_for_it(file):
@@ -156,4 +156,4 @@ def test_a_trace_of_a_newer_tracer_asks_for_it(file):
         database.execute("UPDATE meta SET value = '999' WHERE key = 'format'")
     database.close()
     with pytest.raises(InputError, match="newer tracer"):
-        store.load(file)
+        trace_file.load(file)

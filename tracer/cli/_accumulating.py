@@ -14,14 +14,14 @@ from analyzers.grouping import GROUPINGS, refuse_depth
 from analyzers.views import ViewOptions
 from tracer.cli._options import DEPTH, PathName
 from tracer.errors import UsageError
-from tracer.files import check_writable, write_atomically
+from tracer.support.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
+    from tracer.accumulators.spec.policy import Policy
     from tracer.cli._output import Output
-    from tracer.inputs import FeedSet
-    from tracer.interpreter.arithmetic.policy import Policy
-    from tracer.model import Model
-    from tracer.trace import Trace
+    from tracer.graph.model import Model
+    from tracer.inputs.feedset import FeedSet
+    from tracer.records.trace import Trace
 
 OVERFLOWS = ("saturate", "symmetric", "wrap", "zero", "error")
 BIASES = ("first", "last")
@@ -86,17 +86,18 @@ class Accumulating:
 
         Raises ThresholdError at the end where a certificate is wanted and cannot be given.
         """
-        from tracer import api
+        from tracer.api.interpret import interpret
         from tracer.cli import _progress, _values
         from tracer.executors.reference import Options
+        from tracer.graph.loading import open_model
 
         shown, place = self._targets(outputs, as_json, force)
-        opened = api.open_model(model)
+        opened = open_model(model)
         writer = None if place is None else _values.Writer(place, opened)
         witness = None if self.certificate is None else _Witness(opened, self.certificate)
         receivers = [each.receive for each in (writer, witness) if each is not None]
         with _progress.progress() as report:
-            trace = api.interpret(
+            trace = interpret(
                 model,
                 accumulator=self.policy,
                 options=Options(threads=threads),
@@ -128,7 +129,7 @@ class _Witness:
     """Sees all inputs, and certifies that nothing overflowed on them."""
 
     def __init__(self, model: Model, path: Path) -> None:
-        from tracer.interpreter.arithmetic.certificate import Data
+        from tracer.accumulators.statistics.certificate import Data
 
         self._model = model
         self._path = path
@@ -140,7 +141,7 @@ class _Witness:
 
     def finish(self, trace: Trace) -> None:
         """Write the certificate, and say so. Raises ThresholdError where something overflowed."""
-        from tracer.interpreter.arithmetic.certificate import certificate
+        from tracer.accumulators.statistics.certificate import certificate
 
         tallies = {sums.node: sums.tally for run in trace.runs for sums in run.sums}
         given = certificate(self._model, self._data, tallies)
@@ -171,9 +172,9 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _accumulating(accumulator: str, said: dict[str, Any]) -> Accumulating:
-    from tracer.interpreter.arithmetic import orders
-    from tracer.interpreter.arithmetic.accumulator import Accumulator
-    from tracer.interpreter.arithmetic.policy_text import read
+    from tracer.accumulators.spec import orders
+    from tracer.accumulators.spec.accumulator import Accumulator
+    from tracer.accumulators.spec.policy_text import read
 
     view = ViewOptions(
         by=said.pop("by", "node"), top=said.pop("top", None), depth=said.pop("depth", None)

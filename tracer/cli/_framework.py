@@ -18,7 +18,7 @@ from tracer.errors import UsageError
 from tracer.executors.eager.options import DEVICES, LOSSES, OPTIMIZERS
 
 if TYPE_CHECKING:
-    from tracer.trace import Trace
+    from tracer.records.trace import Trace
 
 _OF_A_FILE = ("dims", "inputs", "optimization", "provider", "convention", "roofline", "replay")
 """Options of `tracer profile` that are for an .onnx file alone, by their parameters' names."""
@@ -68,7 +68,7 @@ class Framework:
 
     def profile(self, model: Path, **measuring: Any) -> Trace:
         """The model, run in its framework; what its own code prints goes to stderr."""
-        from tracer import api
+        from tracer.api.framework import profile_framework
 
         own = dict(self.settings)
         shapes, dtypes = own.pop("shapes"), own.pop("dtypes")
@@ -76,7 +76,7 @@ class Framework:
         own["input_shape"] = [_options.shape(text) for text in shapes] or None
         own["input_dtype"] = dtypes[0] if len(dtypes) == 1 else (dtypes or "float32")
         with redirect_stdout(sys.stderr):
-            return api.profile_framework(str(model), **own, **measuring)
+            return profile_framework(str(model), **own, **measuring)
 
 
 def options(command: Callable[..., None]) -> Callable[..., None]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from tracer.inputs import FeedSet
+    from tracer.graph.model import Model
+    from tracer.inputs.feedset import FeedSet
     from tracer.interpreter.inspection import Inspection, Output, Row
     from tracer.interpreter.recording import Statistics
-    from tracer.model import Model
 
 _ROOMY = 110
 """Characters of a terminal that has room for every column."""
@@ -49,7 +49,7 @@ def as_json(model: Model, feedset: FeedSet, found: Inspection) -> None:
     """Print one object: model, notes, nodes, outputs; what is unknown or infinite is null."""
     import msgspec
 
-    from tracer.trace import ModelInfo
+    from tracer.records.trace import ModelInfo
 
     rows = [
         {

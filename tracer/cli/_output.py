@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 from tracer.errors import InputError, UsageError
-from tracer.files import check_writable, write_atomically
+from tracer.support.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from analyzers.views import ViewOptions
-    from tracer.trace import Trace
+    from tracer.records.trace import Trace
     from tracer.whatif.result import WhatIf
 
 STDOUT = "-"

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from tracer.api.quantize import Quantization
     from tracer.quantization.accuracy import Accuracy
     from tracer.quantization.layers import LayerError
-    from tracer.quantizing import Quantization
 
 _NUMBERS = ("SQNR dB", "added noise")
 """Wider than any of the figures below them."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracer.errors import InputError, UsageError
-from tracer.files import check_writable, write_atomically
+from tracer.support.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
     import onnx
 
-    from tracer.inputs import FeedSet
-    from tracer.model import Model
+    from tracer.graph.model import Model
+    from tracer.inputs.feedset import FeedSet
 
 _NPZ = ".npz"
 

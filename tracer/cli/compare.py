@@ -12,9 +12,9 @@ from tracer.cli import _options
 if TYPE_CHECKING:
     from analyzers.compare import Comparison
     from analyzers.compare.views import Result
+    from tracer.api.compare.targets import Settings
     from tracer.cli._output import Target
-    from tracer.comparison.targets import Settings
-    from tracer.interpreter.comparison import Tolerance
+    from tracer.records.tolerance import Tolerance
 
 
 @click.command()
@@ -103,9 +103,9 @@ def command(
     """
     from analyzers.compare.views import formats
     from analyzers.grouping import refuse_depth
+    from tracer.api.compare.targets import Settings
     from tracer.cli import _output
-    from tracer.comparison.targets import Settings
-    from tracer.interpreter.comparison import Tolerance
+    from tracer.records.tolerance import Tolerance
 
     refuse_depth(by, depth)
     targets = _output.targets(outputs, as_json, as_csv, force, formats())
@@ -138,11 +138,11 @@ def _compared(
     runs: int | None,
     tolerance: Tolerance | None,
 ) -> Comparison:
-    from tracer import comparison
+    from tracer.api import compare
     from tracer.cli import _progress
 
     with _progress.progress() as report:
-        return comparison.compare(
+        return compare.compare(
             sides,
             by=rows[0],
             depth=rows[1],
@@ -163,7 +163,7 @@ def _swept(
     targets: tuple[Target, ...],
     top: int | None,
 ) -> int:
-    from tracer import comparison
+    from tracer.api import compare
     from tracer.cli import _progress
     from tracer.errors import UsageError
 
@@ -173,7 +173,7 @@ def _swept(
             "Give one --batch.",
         )
     with _progress.progress() as report:
-        found = comparison.sweep(
+        found = compare.sweep(
             sides,
             batches,
             settings=settings,
@@ -196,7 +196,7 @@ def _show(found: Result, targets: tuple[Target, ...], top: int | None) -> None:
 
 
 def _judged(found: Comparison, fail_above: float) -> int:
-    from tracer.comparison import check
+    from tracer.api.compare import check
 
     verdict, failed = check(found, fail_above)
     click.echo(verdict, err=True)

@@ -41,7 +41,7 @@ def command(
       tracer count model.onnx
       tracer count model.onnx --batch 8 --by op --json
     """
-    from tracer import api
+    from tracer.api.count import count
 
-    trace = api.count(model, batch=batch, dims=dict(dims), convention=convention)
+    trace = count(model, batch=batch, dims=dict(dims), convention=convention)
     output.emit(trace)

@@ -12,7 +12,7 @@ from tracer.cli import _output
 from tracer.executors.onnxruntime.options import MOST_THREADS
 
 if TYPE_CHECKING:
-    from tracer.environment import Environment, Peaks
+    from tracer.records.environment import Environment, Peaks
 
 
 @click.command()
@@ -42,7 +42,8 @@ def command(measure: bool, threads: int, as_json: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tracer import environment, host
+    from tracer import host
+    from tracer.records import environment
 
     say = functools.partial(click.echo, err=True)
     peaks = host.peaks(threads, anew=True, announce=say) if measure else host.known(threads)

@@ -69,8 +69,8 @@ def command(
       tracer fusions model.onnx --json -o map.csv -o map.md
     """
     from analyzers.fusions.views import formats, renderer, terminal
+    from tracer.api.fusions import fusions
     from tracer.cli import _output, _progress
-    from tracer.fusing import fusions
 
     targets = _output.targets(outputs, as_json, as_csv, force, formats())
     with _progress.progress() as report:

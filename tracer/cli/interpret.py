@@ -12,11 +12,11 @@ from tracer.cli import _accumulating, _data, _options
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
-    from tracer.inputs import FeedSet
-    from tracer.interpreter.comparison import Tolerance
+    from tracer.graph.model import Model
+    from tracer.inputs.feedset import FeedSet
     from tracer.interpreter.inspection import Inspection
     from tracer.limits import Limits
-    from tracer.model import Model
+    from tracer.records.tolerance import Tolerance
 
 
 @click.command()
@@ -88,7 +88,7 @@ def command(
       tracer interpret int8.onnx --accumulator 24 --data digits --certificate safe.json
     """
     from tracer.cli import _values
-    from tracer.interpreter.comparison import Tolerance
+    from tracer.records.tolerance import Tolerance
 
     given = _data.feeds(inputs, data, limit, data_dir)
     feeds = {"batch": batch, "dims": dict(dims), "feeds": given, "seed": seed}
@@ -112,13 +112,14 @@ def _inspect(
     as_json: bool,
 ) -> int:
     """One inference, compared with onnxruntime's where a tolerance is given."""
-    from tracer import api
     from tracer.cli import _inspection, _progress, _values
+    from tracer.graph.loading import open_model
+    from tracer.inputs.request import feeds_for
     from tracer.interpreter.inspection import inspect
     from tracer.interpreter.interpreter import Interpreter
 
-    model = api.open_model(path)
-    feedset = api.feeds_for(path, model, **feeds)
+    model = open_model(path)
+    feedset = feeds_for(path, model, **feeds)
     with _progress.progress() as report:
         interpreter = Interpreter(model, limits=limits, threads=threads or None, progress=report)
         others = _others(model, feedset, threads) if tolerance else None

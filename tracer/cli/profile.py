@@ -13,7 +13,7 @@ from tracer.executors.onnxruntime.options import OPTIMIZATIONS, is_cpu
 if TYPE_CHECKING:
     from tracer.cli._framework import Framework
     from tracer.cli._output import Output
-    from tracer.environment import Peaks
+    from tracer.records.environment import Peaks
 
 
 @click.command()
@@ -118,7 +118,7 @@ def command(
       tracer profile model.onnx --runs 10000 -o run.trace -o layers.png
       tracer profile net.py:Net --input-shape 1,3,32,32 --backward --by module
     """
-    from tracer import api
+    from tracer.api.profile import profile
     from tracer.cli import _progress
 
     code = framework.wanted(model)
@@ -136,7 +136,7 @@ def command(
                 progress=report,
             )
         else:
-            trace = api.profile(
+            trace = profile(
                 model,
                 batch=batch,
                 dims=dict(dims),

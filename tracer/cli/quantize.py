@@ -123,7 +123,7 @@ def command(
       tracer quantize model.onnx --calibrate inputs.npz --format qoperator --reduce-range -o q.onnx
       tracer quantize model.onnx --calibrate digits --exclude Gemm --method entropy -o q.onnx
     """
-    from tracer import quantizing
+    from tracer.api import quantize
     from tracer.cli import _progress, _quantization
 
     options = Options(
@@ -138,7 +138,7 @@ def command(
         exclude=exclude,
     )
     with _progress.progress() as report:
-        made = quantizing.quantize(
+        made = quantize.quantize(
             model,
             calibrate,
             output=output,

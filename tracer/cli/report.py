@@ -27,11 +27,11 @@ def command(
       tracer report run.trace --by module
       tracer report run.trace -o layers.svg --threshold 20
     """
-    from tracer import store
     from tracer.cli import _output
+    from tracer.storage import trace_file
     from tracer.whatif import journal
 
     if journal.holds_what_if(trace):
         _output.show_what_if(journal.load(trace), output.targets, output.options.top)
     else:
-        output.emit(store.load(trace))
+        output.emit(trace_file.load(trace))

@@ -96,8 +96,8 @@ def command(
       tracer whatif net.onnx --accumulator 12:32 --data digits --budget 0.5 -o w.trace -o w.png
       tracer whatif int8.onnx --accumulator 'conv1=18,*=12:32' --data digits
     """
+    from tracer.api.whatif import what_if
     from tracer.cli import _output, _progress
-    from tracer.exploring import what_if
     from tracer.whatif.options import Options
 
     options = Options(
@@ -131,7 +131,7 @@ def _targets(
     """The trace, which may be there already, and what is rendered; all checked before any work."""
     from analyzers.whatif.views import formats
     from tracer.cli import _output
-    from tracer.files import check_writable
+    from tracer.support.files import check_writable
 
     parsed = [(output, _output.parse(output, formats())) for output in outputs]
     traces = [target.path for _, target in parsed if target.format == "trace"]

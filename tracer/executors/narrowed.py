@@ -7,18 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import length_hint
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tracer.executors.reference import EXECUTOR, Progress, described, kernel, timed
-from tracer.trace import Kernel, PartialSums, Run
+import numpy as np
 
-if TYPE_CHECKING:
-    from tracer.inputs import FeedSet
-    from tracer.interpreter.arithmetic.policy import Policy
-    from tracer.interpreter.interpreter import Interpreter
-    from tracer.interpreter.recording import NodeRecord
-    from tracer.limits import Limits
-    from tracer.model import Model, Node
+from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.spec.policy import Policy
+from tracer.executors.reference import EXECUTOR, described, kernel, timed
+from tracer.graph.model import Model, Node
+from tracer.inputs.feedset import FeedSet
+from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.recording import NodeRecord, Recorder
+from tracer.limits import Limits
+from tracer.records.trace import Kernel, PartialSums, Run
+from tracer.support.progress import Progress, silent
 
 Receive = Callable[["FeedSet", Sequence[Any]], object]
 """Is handed the feeds and the outputs of every batch."""
@@ -40,12 +42,7 @@ def profile(
     ModelError for a node that cannot be computed or, where overflow is an error, that overflows;
     LimitError beyond the limits.
     """
-    import numpy as np
-
-    from tracer.interpreter.arithmetic.narrow import Narrowing
-    from tracer.interpreter.interpreter import Interpreter
-
-    report = progress or (lambda done, total, what: None)
+    report = progress or (silent)
     narrowing = Narrowing(model, policy)
     prepare = partial(Interpreter, model, limits=limits, threads=threads or None, progress=progress)
     narrow = prepare(around=narrowing.kernel)
@@ -78,8 +75,6 @@ def profile(
 
 def _observed(plain: Interpreter, feedset: FeedSet) -> Mapping[str, NodeRecord]:
     """What goes through each node, from a run that is neither timed nor counted."""
-    from tracer.interpreter.recording import Recorder
-
     recorder = Recorder()
     plain.observed(recorder).run(None, feedset.feeds)
     return recorder.records
@@ -89,8 +84,6 @@ def _inference(
     narrow: Interpreter, feedset: FeedSet, receive: Receive | None
 ) -> tuple[Mapping[str, NodeRecord], float]:
     """What each node did, and the wall of the inference, µs."""
-    from tracer.interpreter.recording import Recorder
-
     recorder = Recorder(describe=False)
     outputs: list[Any] = []
     run = narrow.observed(recorder).run
@@ -122,8 +115,6 @@ class _Times:
 
     def kernels(self, known: Mapping[str, NodeRecord]) -> tuple[Kernel, ...]:
         """What ran, with the types that are `known` of it."""
-        from tracer.interpreter.recording import NodeRecord
-
         return tuple(
             kernel(known.get(key) or NodeRecord(node), self._calls[key] / self._batches)
             for key, node in self._nodes.items()
@@ -131,7 +122,5 @@ class _Times:
 
     def samples(self) -> Any:
         """µs, float32 (batches, kernels)."""
-        import numpy as np
-
         columns = [np.frombuffer(times, np.float32) for times in self._times.values()]
         return np.array(columns, np.float32).reshape(len(columns), self._batches).T

@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tracer.trace import Kernel, Run
+import numpy as np
 
-if TYPE_CHECKING:
-    from tracer.inputs import Feeds, FeedSet
-    from tracer.interpreter.recording import NodeRecord
-    from tracer.limits import Limits
-    from tracer.model import Model
+from tracer.graph.model import Model
+from tracer.inputs.feedset import Feeds, FeedSet
+from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.recording import NodeRecord, Recorder
+from tracer.interpreter.values import type_text
+from tracer.limits import Limits
+from tracer.records.trace import Kernel, Run
+from tracer.support.progress import Progress, silent
 
 EXECUTOR = "reference"
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,7 @@ def profile(
 
     Raises ModelError for a node that cannot be computed, LimitError beyond the limits.
     """
-    import numpy as np
-
-    from tracer.interpreter.interpreter import Interpreter
-    from tracer.interpreter.recording import Recorder
-
-    report = progress or (lambda done, total, what: None)
+    report = progress or (silent)
     feeds = dict(feedset.feeds)
     threads = options.threads or None
     plain = Interpreter(model, limits=limits, threads=threads, progress=progress)
@@ -116,6 +113,4 @@ def kernel(record: NodeRecord, calls: float) -> Kernel:
 
 def described(feeds: Feeds) -> dict[str, str]:
     """The type of every input by name."""
-    from tracer.interpreter.values import type_text
-
     return {name: type_text(value) for name, value in feeds.items()}

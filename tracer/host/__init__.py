@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tracer.host import store
-
-if TYPE_CHECKING:
-    from tracer.environment import Peaks
+from tracer.host import measuring, store
+from tracer.records.environment import Peaks
 
 _SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 _SECONDS = 3
@@ -36,8 +33,6 @@ def peaks(
     before = store.load(file)
     if before is not None and not anew:
         return before
-    from tracer.host import measuring
-
     announce(f"measuring what this machine can do with {count} threads, about {_SECONDS} s")
     found = measuring.measure(count)
     if before is not None and found.is_busy:

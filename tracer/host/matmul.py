@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tracer.environment import Peak
+import numpy as np
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+from threadpoolctl import threadpool_limits
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from tracer.executors.onnxruntime.options import Options
-    from tracer.host.measuring import Watch
+from tracer.executors.onnxruntime import sessions
+from tracer.executors.onnxruntime.options import Options
+from tracer.graph import loading
+from tracer.host.watch import Watch
+from tracer.records.environment import Peak
 
 _SMALLEST, _LARGEST = 1024, 8192
 _LONG_ENOUGH_S = 0.01
@@ -21,8 +24,6 @@ _LONG_ENOUGH_S = 0.01
 
 def by_numpy(watch: Watch) -> Peak:
     """float32 products by the BLAS that numpy has, in flop/s."""
-    import numpy as np
-    from threadpoolctl import threadpool_limits
 
     def product(size: int) -> Callable[[], object]:
         a, b, out = (np.ones((size, size), np.float32) for _ in range(3))
@@ -34,11 +35,6 @@ def by_numpy(watch: Watch) -> Peak:
 
 def by_onnxruntime(operator: str, watch: Watch) -> Peak:
     """Products by `MatMul` of float32 or `MatMulInteger` of uint8 and int8, in operations/s."""
-    import numpy as np
-    import onnxruntime as ort
-
-    from tracer.executors.onnxruntime.options import Options
-
     types = (np.uint8, np.int8) if operator == "MatMulInteger" else (np.float32, np.float32)
     options = Options(threads=watch.threads)
 
@@ -68,11 +64,6 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def _session(operator: str, size: int, weights: np.ndarray[Any, Any], options: Options) -> Any:
-    from onnx import TensorProto, helper, numpy_helper
-
-    from tracer import loading
-    from tracer.executors.onnxruntime import sessions
-
     float32 = (TensorProto.FLOAT, TensorProto.FLOAT)
     integer = (TensorProto.UINT8, TensorProto.INT32)
     fed, made = integer if operator == "MatMulInteger" else float32

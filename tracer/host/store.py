@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from tracer import caches, environment
-from tracer.environment import Peaks
+from tracer.records import environment
+from tracer.records.environment import Peaks
+from tracer.support import cache
 
 _MEASURED_BY = ("numpy", "numba", "onnxruntime", "onnxruntime-gpu")
 _METHOD = 1
@@ -19,12 +20,12 @@ def file(threads: int, folder: Path | None = None) -> Path:
     """Where the peaks of this machine at so many threads are kept."""
     cpu, flags = environment.cpu_model(), environment.cpu_flags()
     key = (_METHOD, cpu, flags, threads, *map(_version, _MEASURED_BY))
-    return caches.file("peaks", key, folder)
+    return cache.file("peaks", key, folder)
 
 
 def load(path: Path) -> Peaks | None:
     """What is kept in a file; None where there is none, or it cannot be understood."""
-    data = caches.read(path)
+    data = cache.read(path)
     try:
         return None if data is None else msgspec.json.decode(data, type=Peaks)
     except msgspec.MsgspecError:
@@ -33,7 +34,7 @@ def load(path: Path) -> Peaks | None:
 
 def save(path: Path, peaks: Peaks) -> bool:
     """Whether they could be kept."""
-    return caches.keep(path, msgspec.json.encode(peaks))
+    return cache.keep(path, msgspec.json.encode(peaks))
 
 
 def _version(package: str) -> str:

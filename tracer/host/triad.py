@@ -10,12 +10,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tracer.environment import Peak
+import numpy as np
 
-if TYPE_CHECKING:
-    from tracer.host.measuring import Watch
+from tracer.host.kernels import triad
+from tracer.host.watch import Watch
+from tracer.records.environment import Peak
 
 _ARRAYS, _ELEMENT_BYTES = 3, 8
 _LEAST_BYTES, _MOST_BYTES = 64 << 20, 512 << 20
@@ -26,10 +26,6 @@ _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 def bandwidth(watch: Watch) -> Peak:
     """Bytes a second that the threads move together, in arrays that no cache holds."""
-    import numpy as np
-
-    from tracer.host.kernels import triad
-
     size = array_bytes(_last_level_cache())
     b, c = (np.full(size // _ELEMENT_BYTES, value) for value in (1.0, 2.0))
     a = np.empty_like(b)

@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tracer import tensor
 from tracer.errors import InputError, UsageError
-
-if TYPE_CHECKING:
-    from tracer.model import Model
-
-Feeds: TypeAlias = Mapping[str, Any]
-"""An array for each model input by name; a list of arrays where the input is a sequence."""
-
-
-@dataclass(frozen=True, slots=True)
-class FeedSet:
-    """Feeds for one batch size, what was assumed to make them, and what else to know."""
-
-    feeds: Feeds = field(repr=False)
-    batch: int | None
-    notes: tuple[str, ...] = ()
-    assumed: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each array among the feeds."""
-        return {n: tuple(v.shape) for n, v in self.feeds.items() if hasattr(v, "shape")}
+from tracer.graph import shape_inference, tensor_type
+from tracer.graph.model import Model
+from tracer.inputs import dims as dimensions
+from tracer.inputs import files, random
+from tracer.inputs.feedset import Feeds, FeedSet
 
 
 def make(
@@ -47,9 +28,6 @@ def make(
     be assumed are divided by `shrink`. Raises InputError where a dimension is unknown or fixed,
     or a file does not fit the model; UsageError for sizes that contradict each other.
     """
-    from tracer.inputs import dims as dimensions
-    from tracer.inputs import files, random
-
     if path is not None:
         if batch is not None or dims:
             raise UsageError(
@@ -69,8 +47,6 @@ def make(
 
 def check(model: Model, feeds: Feeds) -> None:
     """Raise InputError, naming the input, where `feeds` do not fit what the model declares."""
-    from tracer import shapes
-
     names = [value.name for value in model.inputs]
     missing = [name for name in names if name not in feeds]
     unknown = [name for name in feeds if name not in names]
@@ -81,7 +57,7 @@ def check(model: Model, feeds: Feeds) -> None:
             f"The model's inputs are {', '.join(names) or 'none'}.",
         )
     for value in model.inputs:
-        declared = tensor.from_type_proto(value.type)
+        declared = tensor_type.from_type_proto(value.type)
         given = getattr(feeds[value.name], "dtype", None)
         if declared is None or given is None:
             continue
@@ -91,4 +67,4 @@ def check(model: Model, feeds: Feeds) -> None:
                 f"input '{value.name}' of {model.name} is {declared}, but {name} was given",
                 f"Convert it, for example with array.astype('{declared.dtype}').",
             )
-    shapes.bind(model, FeedSet(feeds, None).shapes)
+    shape_inference.bind(model, FeedSet(feeds, None).shapes)

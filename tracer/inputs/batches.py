@@ -6,16 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tracer.errors import InputError
-from tracer.inputs import FeedSet
+from tracer.graph.model import Model
 from tracer.inputs import dims as dimensions
-from tracer.inputs.datasets import open_files
-
-if TYPE_CHECKING:
-    from tracer.inputs.datasets import Dataset
-    from tracer.model import Model
+from tracer.inputs.datasets import Dataset, open_files
+from tracer.inputs.feedset import FeedSet
 
 _ARCHIVE = ".npz"
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from tracer import tensor
 from tracer.errors import InputError, UsageError
-from tracer.shapes import Shapes
-
-if TYPE_CHECKING:
-    from tracer.model import Model
-    from tracer.tensor import Dim
+from tracer.graph import tensor_type
+from tracer.graph.model import Model
+from tracer.graph.shape_inference import Shapes
+from tracer.graph.tensor_type import Dim
 
 _BATCH = re.compile(r"(?i)^(n|b|bs|batch.*|.*batch(_?size)?)$")
 
@@ -84,7 +81,7 @@ def declared_shapes(model: Model) -> dict[str, tuple[Dim, ...]]:
     """Shape of each tensor among the inputs. Raises InputError for one without a rank."""
     declared: dict[str, tuple[Dim, ...]] = {}
     for value in model.inputs:
-        kind = tensor.from_type_proto(value.type)
+        kind = tensor_type.from_type_proto(value.type)
         if kind is None:
             continue
         if kind.shape is None:
@@ -135,3 +132,15 @@ def _assume(dim: Dim, axis: int, rank: int, shrink: int) -> int:
     else:
         size = _UNNAMED_IMAGE if rank == 4 and axis >= 2 else _OTHER
     return max(1, size // shrink) if size else 0
+
+
+def batch_sizes(batch: int | Sequence[int] | None) -> Sequence[int | None]:
+    """The batch sizes to run, each once; None is the size that the model has.
+
+    Raises UsageError for an empty list.
+    """
+    if batch is None or isinstance(batch, int):
+        return [batch]
+    if not batch:
+        raise UsageError("the list of batch sizes is empty", "Give one or more.")
+    return list(dict.fromkeys(batch))  # a size twice would be the same rows twice

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
 
 from tracer.errors import InputError
-
-if TYPE_CHECKING:
-    import onnx
-
-    from tracer.inputs import Feeds
-    from tracer.model import Model
+from tracer.graph.model import Model
+from tracer.inputs.feedset import Feeds
 
 
 def read(model: Model, path: Path) -> Feeds:
@@ -37,10 +38,6 @@ def _read_npz(path: Path) -> Feeds:
 
 @contextmanager
 def _archive(path: Path) -> Iterator[Any]:
-    import zipfile
-
-    import numpy as np
-
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path}: not an .npz file", "Write it with numpy.savez.")
     try:
@@ -78,9 +75,6 @@ def read_outputs(model: Model, path: Path) -> Feeds:
 
 
 def _read_proto(file: Path, value: onnx.ValueInfoProto) -> Any:
-    import onnx
-    from google.protobuf.message import DecodeError
-
     readers: dict[str | None, tuple[Any, Callable[[Any], Any]]] = {
         "tensor_type": (onnx.TensorProto, onnx.numpy_helper.to_array),
         "sequence_type": (onnx.SequenceProto, onnx.numpy_helper.to_list),

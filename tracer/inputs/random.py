@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tracer import shapes, tensor
+import ml_dtypes
+import numpy as np
+import onnx
+
 from tracer.errors import InputError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx
-
-    from tracer.inputs import Feeds
-    from tracer.model import Model, Node
-    from tracer.shapes import Shapes, Types
+from tracer.graph import shape_inference, tensor_type
+from tracer.graph.model import Model, Node
+from tracer.graph.shape_inference import Shapes, Types
+from tracer.inputs.feedset import Feeds
 
 _PASS_ON = frozenset(
     {
@@ -42,14 +41,12 @@ def generate(model: Model, chosen: Shapes, seed: int) -> Feeds:
     Floats are uniform in [0, 1): inside the domain of Sqrt and Log, and free of denormals. Raises
     InputError for inputs that are not tensors.
     """
-    import numpy as np
-
-    types = shapes.infer(model, chosen)
+    types = shape_inference.infer(model, chosen)
     readers = _readers(model)
     rng = np.random.default_rng(seed)
     feeds = {}
     for value in model.inputs:
-        kind = tensor.from_type_proto(value.type)
+        kind = tensor_type.from_type_proto(value.type)
         if kind is None:
             raise InputError(
                 f"input '{value.name}' of {model.name} is not a tensor",
@@ -61,9 +58,6 @@ def generate(model: Model, chosen: Shapes, seed: int) -> Feeds:
 
 
 def _draw(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], high: int | None) -> Any:
-    import ml_dtypes
-    import numpy as np
-
     if dtype == "string":
         return np.full(shape, "tracer", dtype=object)
     if dtype == "bool":

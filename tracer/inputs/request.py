@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from tracer import inputs
 from tracer.errors import InputError, UsageError
-from tracer.inputs import FeedSet
+from tracer.graph.loading import Source
+from tracer.graph.model import Model
 from tracer.inputs.batches import Batches, batches
 from tracer.inputs.datasets import DEFAULT_FOLDER, open_dataset
-from tracer.model import Model
+from tracer.inputs.feedset import FeedSet
 
 _Made = TypeVar("_Made")
+
+Feeds: TypeAlias = str | Path | Sequence[str | Path] | None
+"""Files and folders to read the inputs of a model from; None for random inputs."""
 
 _TEST_DATA = "test_data_set_*"
 _USUAL = 64
@@ -128,3 +132,36 @@ def _told_sizes(error: InputError, feedset: FeedSet) -> InputError:
         return error
     sizes = ", ".join(f"{name}={size}" for name, size in feedset.assumed.items())
     return InputError(error.what, f"Sizes from {sizes} down were tried: set them with --dim.")
+
+
+def request_for(
+    source: Source,
+    model: Model,
+    batch: int | None,
+    dims: Mapping[str, int] | None,
+    feeds: Feeds | Samples,
+    seed: int,
+) -> Request:
+    """What to feed `model`, opened from `source`, as commands with these options ask for it."""
+    folder = Path(source) if isinstance(source, str | Path) and Path(source).is_dir() else None
+    if isinstance(feeds, Samples):
+        return Request(model, folder, batch, dims, (), seed, feeds)
+    given = [feeds] if isinstance(feeds, str | Path) else feeds or []
+    return Request(model, folder, batch, dims, tuple(Path(path) for path in given), seed)
+
+
+def feeds_for(
+    source: Source,
+    loaded: Model,
+    *,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    feeds: Feeds | Samples = None,
+    seed: int = 0,
+    shrink: int = 1,
+) -> FeedSet:
+    """The feeds that a command with these options runs `loaded`, opened from `source`, on.
+
+    Sizes that have to be assumed are divided by `shrink`.
+    """
+    return request_for(source, loaded, batch, dims, feeds, seed).feeds(shrink)

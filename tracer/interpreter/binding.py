@@ -9,10 +9,10 @@ from functools import cache
 from typing import Any, Protocol
 
 from tracer.errors import ModelError
+from tracer.graph.model import Node
+from tracer.graph.tensor_type import TensorType
 from tracer.interpreter.registry import Function
 from tracer.interpreter.values import Value
-from tracer.model import Node
-from tracer.tensor import TensorType
 
 
 class Body(Protocol):

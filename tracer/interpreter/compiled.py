@@ -29,14 +29,15 @@ def announced(announce: Announce | None) -> Iterator[None]:
 
 
 @cache
-def loaded(name: str) -> ModuleType:
+def loaded(name: str, package: str = _KERNELS) -> ModuleType:
     """Compiled kernels: the first import of all compiles them, and numba keeps them on disk."""
     announce = _ANNOUNCE.get()
     what = f"loading the compiled kernels '{name}' (the first time they are compiled)"
     if announce is not None:
         announce(0, 1, what)
-    with _LOADING, importlib.import_module(f"{_KERNELS}.kept").by_all_sources():
-        kernels = importlib.import_module(f"{_KERNELS}.{name}")
+    kept = importlib.import_module(f"{_KERNELS}.kept")  # numba is heavy
+    with _LOADING, kept.by_all_sources(package):
+        kernels = importlib.import_module(f"{package}.{name}")
     if announce is not None:
         announce(1, 1, what)
     return kernels

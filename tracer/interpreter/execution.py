@@ -9,13 +9,13 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import LimitError, ModelError, TracerError
+from tracer.graph.model import Model
+from tracer.graph.tensor_type import TensorType
 from tracer.interpreter import values
 from tracer.interpreter.binding import Body
 from tracer.interpreter.observers import Observer
 from tracer.interpreter.plan import Plan, Step, describe
 from tracer.interpreter.values import Value
-from tracer.model import Model
-from tracer.tensor import TensorType
 
 
 class Frame:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from tracer.graph.model import Node
 from tracer.interpreter.binding import Body, Kernel
 from tracer.interpreter.schemas import completed
 from tracer.interpreter.values import Value
-from tracer.model import Node
 
 _HOMES = {
     "": "onnx.reference.ops._op_list",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+import onnx
+
+from tracer.graph.model import Model, Node, canonical_domain, expanded_keys
 from tracer.interpreter import values
 from tracer.interpreter.schemas import completed, schema_of
 from tracer.interpreter.values import Value
-from tracer.model import Model, Node, canonical_domain, expanded_keys
-
-if TYPE_CHECKING:
-    import onnx
 
 
 def instantiate(function: onnx.FunctionProto, node: Node, opset: int) -> Model:
@@ -19,8 +17,6 @@ def instantiate(function: onnx.FunctionProto, node: Node, opset: int) -> Model:
 
     Keys of its nodes are put below the caller's: `call/inner`.
     """
-    import onnx
-
     given = {attribute.name: attribute for attribute in completed(node, opset).attribute}
     given = {a.name: a for a in function.attribute_proto} | given
     proto = onnx.ModelProto(ir_version=onnx.IR_VERSION, opset_import=function.opset_import)
@@ -45,8 +41,6 @@ def standard_function(
     node: Node, opsets: Mapping[str, int], inputs: Sequence[Value]
 ) -> onnx.FunctionProto:
     """The body the ONNX standard gives the operator for inputs of these types."""
-    import onnx
-
     opset = opsets[node.domain]
     schema = schema_of(node, opset)
     function = onnx.FunctionProto()

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracer.interpreter.comparison import Difference, Tolerance, compare, worst
+from tracer.graph.model import Node
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import NodeRecord, Recorder, Statistics, statistics
 from tracer.interpreter.values import Value, type_text
-from tracer.model import Node
+from tracer.records.tolerance import Difference, Tolerance, compare, worst
 
 
 @dataclass(frozen=True, slots=True)

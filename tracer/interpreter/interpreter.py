@@ -6,31 +6,29 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
 
-from tracer import loading, tensor
 from tracer.errors import InputError, UsageError
-from tracer.interpreter import memory, parallel, values
+from tracer.graph import loading, tensor_type
+from tracer.graph.model import Model, Node
+from tracer.interpreter import values
 from tracer.interpreter.compiled import announced
 from tracer.interpreter.execution import Execution
+from tracer.interpreter.numeric import memory, parallel
 from tracer.interpreter.observers import Observer
 from tracer.interpreter.plan import Around, Planner
 from tracer.interpreter.registry import Operator, Registry
 from tracer.interpreter.values import Array, Value
 from tracer.limits import Limits, enforced
-from tracer.model import Model, Node
-
-if TYPE_CHECKING:
-    import onnx
 
 
 class Interpreter:
     """Executes a model with numpy semantics; the same inputs give the same bits.
 
     `operators` are the caller's own and win over all others; `around` may put another kernel in
-    the place of any node's (see `tracer.interpreter.arithmetic`); `observers` see every node;
+    the place of any node's (see `tracer.accumulators`); `observers` see every node;
     `limits` bound each run; `threads` of None is as many as BLAS is set to use; `progress` is
     told when compiled kernels are loaded. Prepares every node once: raises ModelError for an
     operator that nothing implements, and for attributes or weights that are broken.
@@ -154,12 +152,12 @@ class Interpreter:
         return [self._fed(value, feeds.get(name)) for name, value in declared.items()]
 
     def _fed(self, declared: onnx.ValueInfoProto, value: Value) -> Value:
-        type_ = tensor.from_type_proto(declared.type)
+        type_ = tensor_type.from_type_proto(declared.type)
         if type_ is None:
             return value
         array = _array(value)
         wanted = f"input '{declared.name}' of {self.model.name} is {type_}"
-        given = tensor.TensorType(values.dtype_text(array), array.shape)
+        given = tensor_type.TensorType(values.dtype_text(array), array.shape)
         if given.dtype != type_.dtype:
             raise InputError(f"{wanted}, but {given} is given")
         if type_.shape is not None and not _fits(array.shape, type_.shape):
@@ -196,7 +194,7 @@ def _own(value: Value) -> Value:
     return value
 
 
-def _fits(shape: tuple[int, ...], declared: tuple[tensor.Dim, ...]) -> bool:
+def _fits(shape: tuple[int, ...], declared: tuple[tensor_type.Dim, ...]) -> bool:
     return len(shape) == len(declared) and all(
         given == dim or not isinstance(dim, int) for given, dim in zip(shape, declared, strict=True)
     )

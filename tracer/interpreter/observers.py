@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from tracer.graph.model import Node
 from tracer.interpreter.values import Value
-from tracer.model import Node
 
 
 class Observer(Protocol):

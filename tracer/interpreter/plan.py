@@ -6,20 +6,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tracer import tensor
+import onnx
+
 from tracer.errors import ModelError, TracerError
+from tracer.graph import tensor_type
+from tracer.graph.model import Model, Node
+from tracer.graph.tensor_type import TensorType
 from tracer.interpreter import functions, values
 from tracer.interpreter.binding import Context, Kernel, bind
 from tracer.interpreter.fallback import reference_kernel
 from tracer.interpreter.registry import Registry, standard
 from tracer.interpreter.values import Array, Value
-from tracer.model import Model, Node
-from tracer.tensor import TensorType
-
-if TYPE_CHECKING:
-    import onnx
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class Planner:
         inputs = tuple(value.name for value in graph.input if value.name not in weights)
         frees = last_reads(nodes, inputs, outputs)
         steps = tuple(self._step(node, free) for node, free in zip(nodes, frees, strict=True))
-        types = tuple(tensor.from_type_proto(value.type) for value in graph.output)
+        types = tuple(tensor_type.from_type_proto(value.type) for value in graph.output)
         return Plan(inputs, outputs, types, weights, steps)
 
     def _step(self, node: Node, frees: tuple[str, ...]) -> Step:

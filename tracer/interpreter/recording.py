@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tracer.graph.model import Node
+from tracer.graph.tensor_type import TensorType
 from tracer.interpreter.values import Array, Value, dtype_text, type_text
-from tracer.model import Node
-from tracer.tensor import TensorType
 
 
 @dataclass(frozen=True, slots=True)

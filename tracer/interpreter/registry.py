@@ -10,7 +10,8 @@ from functools import cache
 from typing import Any, TypeVar
 
 from tracer.errors import UsageError
-from tracer.model import canonical_domain
+from tracer.graph.model import canonical_domain
+from tracer.interpreter import ops
 
 Function = Callable[..., Any]
 _F = TypeVar("_F", bound=Function)
@@ -82,8 +83,6 @@ def operator(*names: str, since: int = 1, domain: str = "") -> Callable[[_F], _F
 @cache
 def standard() -> Registry:
     """Our own operators: every module of `tracer.interpreter.ops`."""
-    from tracer.interpreter import ops
-
     for module in pkgutil.iter_modules(ops.__path__):
         importlib.import_module(f"{ops.__name__}.{module.name}")
     return _STANDARD

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tracer.model import Node
+import onnx
 
-if TYPE_CHECKING:
-    import onnx
+from tracer.graph.model import Node
 
 
 def schema_of(node: Node, opset: int) -> Any:
     """The `onnx.defs.OpSchema` of the node's operator at `opset`, or None where onnx has none."""
-    import onnx
-
     try:
         return onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
@@ -22,8 +19,6 @@ def schema_of(node: Node, opset: int) -> Any:
 
 def completed(node: Node, opset: int) -> onnx.NodeProto:
     """The node with the defaults its opset gives to the attributes it leaves out."""
-    import onnx
-
     proto = onnx.NodeProto()
     proto.CopyFrom(node.proto)
     schema = schema_of(node, opset)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
+import onnx
 
-from tracer import limits, tensor
+from tracer import limits
 from tracer.errors import ModelError
-
-if TYPE_CHECKING:
-    import onnx
+from tracer.graph import tensor_type
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Value: TypeAlias = Any
@@ -29,9 +28,7 @@ def from_tensor(proto: onnx.TensorProto, folder: Path | None = None) -> Array:
 
     Raises ModelError, with the tensor's name, where the data do not fit the type.
     """
-    import onnx
-
-    type_ = tensor.from_initializer(proto)
+    type_ = tensor_type.from_initializer(proto)
     if type_.dtype == "undefined" or any(n < 0 for n in proto.dims):
         raise ModelError(f"tensor '{proto.name}' has an invalid type: {type_}")
     limits.allow(proto.dims, type_.dtype)
@@ -66,8 +63,6 @@ def from_sparse(proto: onnx.SparseTensorProto, folder: Path | None = None) -> Ar
 
 def from_attribute(attribute: onnx.AttributeProto) -> Any:
     """The value of an attribute that holds no graph: text decoded, tensors as arrays."""
-    import onnx
-
     kinds = onnx.AttributeProto
     value: Any = onnx.helper.get_attribute_value(attribute)
     convert: Callable[[Any], Any] | None = {
@@ -83,7 +78,7 @@ def from_attribute(attribute: onnx.AttributeProto) -> Any:
     return convert(value) if convert is not None else value
 
 
-def empty(type_: tensor.TensorType | None) -> Array:
+def empty(type_: tensor_type.TensorType | None) -> Array:
     """What a loop without trips leaves: no rows of the declared type, float32 where unknown."""
     if type_ is None or type_.dtype == "undefined":
         return np.empty((0,), np.float32)
@@ -120,8 +115,6 @@ def type_text(value: Value) -> str:
 
 def type_proto(value: Value) -> onnx.TypeProto:
     """The ONNX type of a value, as functions that depend on their input types want it."""
-    import onnx
-
     if isinstance(value, np.ndarray):
         elem = (
             onnx.TensorProto.STRING

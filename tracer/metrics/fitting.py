@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
+from tracer.inputs.datasets import Batch
 from tracer.metrics import METRICS
 from tracer.metrics.metric import Metric
 from tracer.metrics.ranking import class_axis
-
-if TYPE_CHECKING:
-    from tracer.inputs.datasets import Batch
 
 
 def fitting(batch: Batch, output: NDArray[Any]) -> Metric | None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracer.errors import InputError
-
-if TYPE_CHECKING:
-    from tracer.inputs.datasets import Batch
+from tracer.inputs.datasets import Batch
 
 Outputs = Mapping[str, NDArray[Any]]
 """A model's outputs by name, in its order; axis 0 of each counts the samples."""

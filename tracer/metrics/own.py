@@ -9,7 +9,7 @@ from typing import Any
 
 from tracer.errors import InputError, TracerError
 from tracer.metrics.metric import Metric, Outputs
-from tracer.usercode import from_file
+from tracer.support.usercode import from_file
 
 _FORM = "A metric is a function(outputs, labels) that returns one number for each sample."
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tracer.graph.model import Model
+from tracer.inputs.datasets import Batch, Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Array
 from tracer.metrics import Metric
 from tracer.metrics.fitting import fitting
-from tracer.quantization.calibration import Progress
-
-if TYPE_CHECKING:
-    from tracer.inputs.datasets import Batch, Dataset
-    from tracer.model import Model
+from tracer.support.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)

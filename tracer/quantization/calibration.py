@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tracer.errors import InputError
-from tracer.inputs import Feeds, check
-
-if TYPE_CHECKING:
-    from tracer.inputs.datasets import Dataset
-    from tracer.model import Model
-
-Progress = Callable[[int, int, str], None]
+from tracer.graph.model import Model
+from tracer.inputs import check
+from tracer.inputs.datasets import Dataset
+from tracer.inputs.feedset import Feeds
+from tracer.support.progress import Progress
 
 
 class Batches(Protocol):

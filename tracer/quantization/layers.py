@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
 
-from tracer import loading
+from tracer.graph import loading
+from tracer.graph.model import Node
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Array, Value
-from tracer.model import Node
-from tracer.quantization.calibration import Batches, Progress
+from tracer.quantization.calibration import Batches
 from tracer.quantization.twins import Twin, measured, twins
-
-if TYPE_CHECKING:
-    import onnx
+from tracer.support.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)

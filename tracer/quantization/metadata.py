@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import onnx
+import onnx
 
 _SUFFIX = "_quant"
 """What onnxruntime appends to the name of an operator that becomes a quantised one."""

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING
+
+import onnx
 
 from tracer.interpreter.plan import reads
-
-if TYPE_CHECKING:
-    import onnx
 
 
 def sort(graph: onnx.GraphProto) -> None:
     """Reorder the nodes of `graph`: onnxruntime sorts without regard to what bodies read."""
-    import onnx
-
     nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
     makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
     needed = {

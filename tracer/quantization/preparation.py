@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import onnx
 
 from tracer.errors import LimitError, ModelError
-from tracer.executors.onnxruntime import prepared, sessions
+from tracer.executors.onnxruntime import node_names, sessions
 from tracer.executors.onnxruntime.options import Options
-from tracer.model import canonical_domain, node_protos
+from tracer.graph.model import Model, canonical_domain, node_protos
 from tracer.quantization import metadata
-
-if TYPE_CHECKING:
-    import onnx
-
-    from tracer.model import Model
 
 _QUANTIZED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 _PROTOBUF_LIMIT = 2**31 - 1
@@ -30,13 +26,11 @@ def prepare(model: Model) -> onnx.ModelProto:
     Raises ModelError for a model that is quantised already or does not run, LimitError for one of
     more than 2 GB.
     """
-    import onnx
-
     _refuse_quantized(model)
     with tempfile.TemporaryDirectory(prefix="tracer-quantize-") as folder:
         path = Path(folder) / "prepared.onnx"
         options = Options(optimization="basic")
-        sessions.Factory(model, prepared.serialize(model), options).open(optimized=path)
+        sessions.Factory(model, node_names.serialize(model), options).open(optimized=path)
         proto = onnx.load(path)
     if proto.ByteSize() > _PROTOBUF_LIMIT:
         raise LimitError(f"{model.name}: quantising takes models of up to 2 GB")
@@ -73,8 +67,8 @@ def _rename(proto: onnx.ModelProto, model: Model) -> None:
     own = {node.key: node.proto.metadata_props for node in model.nodes}
     known = set()
     for node in node_protos(proto.graph):
-        key = prepared.named_node(model, node.name)
-        node.name = prepared.original(model, node.name)
+        key = node_names.named_node(model, node.name)
+        node.name = node_names.original(model, node.name)
         if key is not None:
             known.add(node.name)
             del node.metadata_props[:]

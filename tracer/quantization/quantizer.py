@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from tracer import loading
+import onnx
+
 from tracer.errors import ModelError
-from tracer.quantization.calibration import Batches, Progress, Reader
+from tracer.graph import loading
+from tracer.graph.model import Model
+from tracer.quantization import ordering
+from tracer.quantization.calibration import Batches, Reader
 from tracer.quantization.layers import LayerError, layer_errors
+from tracer.quantization.metadata import restore
 from tracer.quantization.options import Options
-
-if TYPE_CHECKING:
-    import onnx
-
-    from tracer.model import Model
+from tracer.quantization.preparation import keep_imports, prepare
+from tracer.quantization.saturation import saturation_note
+from tracer.quantization.selection import select
+from tracer.quantization.static import quantize_static
+from tracer.records import environment
+from tracer.support.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +60,6 @@ def graphs(
     does not run or cannot quantise; UsageError for patterns that match nothing; InputError for
     batches that do not fit; LimitError for a model of more than 2 GB.
     """
-    from tracer.quantization import ordering
-    from tracer.quantization.metadata import restore
-    from tracer.quantization.preparation import keep_imports, prepare
-    from tracer.quantization.selection import select
-    from tracer.quantization.static import quantize_static
-
     prepared = prepare(model)
     chosen = select(prepared, options)
     proto = quantize_static(model.name, prepared, Reader(model, batches, progress), chosen, options)
@@ -76,9 +75,6 @@ def graphs(
 
 
 def _notes(model: Model, quantized: Model, options: Options) -> tuple[str, ...]:
-    from tracer import environment
-    from tracer.quantization.saturation import saturation_note
-
     before, after = model.opsets.get("", 0), quantized.opsets.get("", 0)
     raised = f"the opset was raised from {before} to {after}, for the types asked for"
     risk = saturation_note(options, environment.cpu_flags())

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
 
 from tracer.errors import ModelError
 from tracer.interpreter.values import Array, from_tensor
-
-if TYPE_CHECKING:
-    import onnx
 
 
 class Rewriting:
     """Changes `proto`, a copy of the model that is given."""
 
     def __init__(self, proto: onnx.ModelProto) -> None:
-        import onnx
-
         self.proto = onnx.ModelProto()
         self.proto.CopyFrom(proto)
         self._weights = {weight.name: weight for weight in self.proto.graph.initializer}
@@ -70,15 +66,11 @@ class Rewriting:
 
     def store(self, node: onnx.NodeProto, index: int, value: Array) -> None:
         """Replace the stored tensor that `node` reads at `index`."""
-        import onnx
-
         name = node.input[index]
         self._weights[name].CopyFrom(onnx.numpy_helper.from_array(value, name))
 
     def clip(self, node: onnx.NodeProto, low: Array, high: Array) -> None:
         """Put a Clip before `node`, which belongs to the same module."""
-        import onnx
-
         graph = self.proto.graph
         names = [f"{node.output[0]}_{part}" for part in ("clipped", "low", "high")]
         clipped = onnx.helper.make_node(

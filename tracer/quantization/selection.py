@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+
+import onnx
 
 from tracer.errors import UsageError
+from tracer.graph.provenance import module_of
 from tracer.interpreter.plan import reads
-from tracer.provenance import module_of
-
-if TYPE_CHECKING:
-    import onnx
-
-    from tracer.quantization.options import Options
+from tracer.quantization.options import Options
 
 
 def select(proto: onnx.ModelProto, options: Options) -> list[str]:

@@ -8,15 +8,14 @@ import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import onnx
+from onnxruntime import quantization as ort
 
 from tracer.errors import ModelError, TracerError
+from tracer.quantization.calibration import Reader
 from tracer.quantization.options import FORMATS, METHODS, TYPES, Options
-
-if TYPE_CHECKING:
-    import onnx
-
-    from tracer.quantization.calibration import Reader
 
 _PER_CHANNEL_OPSET = 13
 
@@ -28,9 +27,6 @@ def quantize_static(
 
     Raises ModelError for what onnxruntime cannot quantise, and what reading the data raises.
     """
-    import onnx
-    from onnxruntime import quantization as ort
-
     _check_opset(name, proto, options)
     with tempfile.TemporaryDirectory(prefix="tracer-quantize-") as folder, _quiet():
         given, made = Path(folder) / "prepared.onnx", Path(folder) / "quantized.onnx"

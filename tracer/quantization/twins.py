@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import onnx
 
 from tracer.interpreter.ops.quantization import dequantize_linear
 from tracer.interpreter.values import Array
-
-if TYPE_CHECKING:
-    import onnx
 
 _DEQUANTIZED, _QUANTIZED, _BEFORE = (
     "_DequantizeLinear_Output",
@@ -70,8 +68,6 @@ def _parameters(
     name: str, made: Mapping[str, onnx.NodeProto], stored: Mapping[str, onnx.TensorProto]
 ) -> tuple[Array | None, Array | None]:
     """Scale and zero point; a node that only moves elements leaves those of its input."""
-    import onnx
-
     while name in made:
         base = name.removesuffix(_QUANTIZED)
         if f"{base}_scale" in stored:

@@ -10,24 +10,22 @@ steps of a coarser grid:
   Clip before its QuantizeLinear ends that range, as the end of an N-bit type would.
 - The bias of a convolution or Gemm gets the scale of the sums it is added to.
 
-`tracer.interpreter.arithmetic` reads the Clip: widths of sums that follow from types know the N
+`tracer.accumulators` reads the Clip: widths of sums that follow from types know the N
 bits. Rounding 8-bit weights again adds at most half a step of 8 bits to the error of N bits; start
 from 16-bit weights where that matters.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
 
+from tracer.accumulators.engine.units import integer_range
 from tracer.errors import ModelError, UsageError
-from tracer.interpreter.arithmetic.units import integer_range
 from tracer.interpreter.ops.quantization import aligned
 from tracer.quantization.rewriting import Rewriting
-
-if TYPE_CHECKING:
-    import onnx
 
 LEAST_BITS = 2
 _CLIP_OPSET = 11

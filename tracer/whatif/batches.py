@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from tracer.inputs.datasets import Batch, Dataset
 from tracer.interpreter.values import Array
 from tracer.whatif.spill import Spill
-
-if TYPE_CHECKING:
-    from tracer.inputs.datasets import Batch, Dataset
 
 ROOM = 8 << 30
 """Bytes of disk; data that need more are prepared again in every pass."""

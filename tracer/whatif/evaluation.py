@@ -14,21 +14,20 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from tracer.interpreter import parallel
-from tracer.interpreter.arithmetic.accumulator import NARROWEST
-from tracer.interpreter.arithmetic.counter import Counter, Counts
-from tracer.interpreter.arithmetic.meter import Meter
-from tracer.interpreter.arithmetic.narrow import Accumulation, Narrowing
-from tracer.interpreter.arithmetic.policy import Policy
+from tracer.accumulators.engine.overflow_counter import Counter, Counts
+from tracer.accumulators.engine.sum_runner import Meter
+from tracer.accumulators.narrowed_model import Accumulation, Narrowing
+from tracer.accumulators.spec.accumulator import NARROWEST
+from tracer.accumulators.spec.policy import Policy
+from tracer.graph.model import Model, Node
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.numeric import parallel
 from tracer.interpreter.values import Array, Value
 from tracer.limits import Limits
-from tracer.model import Model, Node
+from tracer.support.progress import Progress
 from tracer.whatif.checkpoints import Checkpoints
 from tracer.whatif.concurrent import in_order
 from tracer.whatif.spill import Spill
-
-Progress = Callable[[int, int, str], None]
 
 
 class Batch(Protocol):

@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
-from tracer import stored_sums
-from tracer.environment import Environment
+from tracer.accumulators.spec import plain_values
 from tracer.errors import InputError, UsageError
-from tracer.interpreter.arithmetic import plain
-from tracer.trace import ModelInfo
+from tracer.records.environment import Environment
+from tracer.records.trace import ModelInfo
+from tracer.storage import partial_sums
 from tracer.whatif.evaluation import Evaluation
 from tracer.whatif.result import Judgement, NodeWork, Priced, Variant, WhatIf
 from tracer.whatif.search import Choice, Point
@@ -166,14 +166,14 @@ def _insert(database: sqlite3.Connection, result: WhatIf) -> None:
     database.execute("DELETE FROM sums")
     for number, one in enumerate(result.variants):
         for place, sums in enumerate(one.answer.sums):
-            row = (number, place, *stored_sums.dumped(sums))
+            row = (number, place, *partial_sums.dumped(sums))
             database.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", row)
 
 
 def _variant(one: Variant) -> dict[str, Any]:
     record = {f.name: getattr(one, f.name) for f in fields(Variant)}
     answer = {name: getattr(one.answer, name) for name in _ANSWER}
-    answer["accumulator"] = plain.dumped(one.answer.accumulator)
+    answer["accumulator"] = plain_values.dumped(one.answer.accumulator)
     return {**record, "answer": answer}
 
 
@@ -202,8 +202,8 @@ def _read_variant(database: sqlite3.Connection, number: int, said: dict[str, Any
         activation_bits=said["activation_bits"],
         pinned=msgspec.convert(said["pinned"], Pins),
         answer=Answer(
-            accumulator=plain.loaded(said["answer"]["accumulator"]),
-            sums=tuple(stored_sums.loaded(*row) for row in rows),
+            accumulator=plain_values.loaded(said["answer"]["accumulator"]),
+            sums=tuple(partial_sums.loaded(*row) for row in rows),
             **answer,
         ),
         work=msgspec.convert(said["work"], tuple[NodeWork, ...]),

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tracer.accumulators.spec import orders
+from tracer.accumulators.spec.accumulator import Accumulator, Bias, Convention, Overflow
 from tracer.errors import UsageError
-from tracer.interpreter.arithmetic import orders
-from tracer.interpreter.arithmetic.accumulator import Accumulator, Bias, Convention, Overflow
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracer.environment import Environment
-from tracer.trace import ModelInfo
+from tracer.records.environment import Environment
+from tracer.records.trace import ModelInfo
 from tracer.whatif.search import Choice
 from tracer.whatif.sweep import Answer
 from tracer.whatif.widths import Pins

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tracer.whatif.evaluation import Baseline
-from tracer.whatif.ledger import Ledger, Widths
+from tracer.whatif.evaluation_cache import Ledger, Widths
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tracer.interpreter.arithmetic.accumulator import NARROWEST
-from tracer.whatif.ledger import Ledger, Widths
+from tracer.accumulators.spec.accumulator import NARROWEST
+from tracer.whatif.evaluation_cache import Ledger, Widths
 
 Energy = Callable[[Widths], float]
 """The energy of one sample at these widths."""

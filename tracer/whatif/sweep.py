@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from tracer.interpreter.arithmetic.accumulator import NARROWEST, Accumulator
-from tracer.trace import PartialSums
+from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
+from tracer.records.trace import PartialSums
 from tracer.whatif.evaluation import Evaluation, Evaluator
-from tracer.whatif.ledger import Ledger, Store, Told, Widths
+from tracer.whatif.evaluation_cache import Ledger, Store, Told, Widths
 from tracer.whatif.safety import safe
 from tracer.whatif.search import (
     Choice,

@@ -6,15 +6,12 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from tracer.accumulators.spec import policy_text
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.policy import Entry, Policy, matched
 from tracer.errors import UsageError
-from tracer.interpreter.arithmetic import policy_text
-from tracer.interpreter.arithmetic.policy import Entry, Policy, matched
-
-if TYPE_CHECKING:
-    from tracer.interpreter.arithmetic.accumulator import Accumulator
-    from tracer.model import Node
+from tracer.graph.model import Node
 
 _RANGE = re.compile(r"([0-9]{1,4})(?::([0-9]{1,4})(?::([0-9]{1,4}))?)?")
 _HINT = (

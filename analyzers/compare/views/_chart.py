@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from analyzers.compare import Comparison
 from analyzers.compare.layers import letter
-from analyzers.compare.sweep import WHOLE
+from analyzers.compare.sweep import WHOLE, Sweep
+from analyzers.compare.views import Result
 from analyzers.compare.views._comparison import MARK
 from analyzers.compare.views._sweep import wide
 from analyzers.views._drawing import blank, saved, short, unformulated
 from analyzers.views._format import printable
 from analyzers.views._page import times
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.compare.sweep import Sweep
-    from analyzers.compare.views import Result
 
 _MOST_GROUPS = 30
 _COLOURS = ("#4878a8", "#e1812c", "#3a923a", "#9372b2", "#845b53", "#d684bd", "#7f7f7f", "#a8a83a")

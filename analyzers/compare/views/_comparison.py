@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+
+from analyzers.compare import Comparison
 from analyzers.compare.contrast import LEVEL
 from analyzers.compare.layers import letter
+from analyzers.compare.numbers import Numbers
 from analyzers.views._columns import Column
 from analyzers.views._format import micros, percent, plural, printable, si
 from analyzers.views._page import Page, Table, figure, name, signed_percent, times
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.compare import Comparison
-    from analyzers.compare.numbers import Numbers
 
 _NAMES = {
     "layer": (name("layer", "layer", 0), name("module", "module", 6), name("op", "op", 5)),
@@ -187,8 +185,6 @@ def _listed(cells: Sequence[str]) -> str:
 
 
 def _numbers(result: Comparison, found: Numbers) -> Table:
-    import pandas as pd
-
     outputs = found.outputs.rename(columns={"output": "layer", "output_b": "layer_b"})
     faulty = found.layers[found.layers["fault"] != ""].assign(what="layer")
     if not len(faulty):

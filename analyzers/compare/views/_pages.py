@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from analyzers.compare import Comparison
-from analyzers.compare.views import _comparison, _sweep
-
-if TYPE_CHECKING:
-    from analyzers.compare.views import Result
-    from analyzers.views._page import Page
+from analyzers.compare.views import Result, _comparison, _sweep
+from analyzers.views._page import Page
 
 
 def page(result: Result) -> Page:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+import pandas as pd
+
+from analyzers.compare.sides import Side
+from analyzers.compare.sweep import Sweep
+from analyzers.views._columns import Column
 from analyzers.views._format import micros, percent, plural, quantity
 from analyzers.views._page import Page, Table, figure, name, times
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
-
-    from analyzers.compare.sides import Side
-    from analyzers.compare.sweep import Sweep
-    from analyzers.views._columns import Column
 
 
 def page(result: Sequence[Sweep]) -> Page:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from analyzers.compare import Comparison
+from analyzers.compare.views import Result
 from analyzers.views.csv import encoded
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.compare.views import Result
 
 
 def render(result: Result, top: int | None) -> bytes:
@@ -20,8 +16,6 @@ def render(result: Result, top: int | None) -> bytes:
 
 
 def _table(result: Result) -> pd.DataFrame:
-    import pandas as pd
-
     if isinstance(result, Comparison):
         return result.totals if result.layers is None else result.layers
     labelled = [one.table.assign(side=one.label) for one in result]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from analyzers.compare import Comparison
 from analyzers.compare.contrast import LEVEL
 from analyzers.compare.layers import letter
+from analyzers.compare.numbers import Numbers
+from analyzers.compare.sides import Side
+from analyzers.compare.sweep import Sweep
+from analyzers.compare.views import Result
 from analyzers.views.json import records
-
-if TYPE_CHECKING:
-    from analyzers.compare.numbers import Numbers
-    from analyzers.compare.sides import Side
-    from analyzers.compare.sweep import Sweep
-    from analyzers.compare.views import Result
 
 
 def render(result: Result, top: int | None) -> bytes:

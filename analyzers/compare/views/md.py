@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from analyzers.compare.views import Result
 from analyzers.compare.views._pages import page
 from analyzers.views._page import markdown
-
-if TYPE_CHECKING:
-    from analyzers.compare.views import Result
 
 
 def render(result: Result, top: int | None) -> bytes:

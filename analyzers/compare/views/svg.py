@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from analyzers.compare.views import _chart
-
-if TYPE_CHECKING:
-    from analyzers.compare.views import Result
+from analyzers.compare.views import Result, _chart
 
 
 def render(result: Result, top: int | None) -> bytes:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from rich.console import Console
 
+from analyzers.compare.views import Result
 from analyzers.compare.views._pages import page
 from analyzers.views._page import printed
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from analyzers.compare.views import Result
 
 
 def render(result: Result, top: int | None, console: Console) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from analyzers.fusions import Fusions
 from analyzers.views import _formats
-
-if TYPE_CHECKING:
-    from analyzers.fusions import Fusions
 
 Render = Callable[["Fusions"], bytes]
 

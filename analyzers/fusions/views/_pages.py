@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
+from analyzers.fusions import FusedKernel, Fusions
 from analyzers.fusions.words import sentences
 from analyzers.views._columns import count
 from analyzers.views._page import Page, Table, figure, name
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.fusions import FusedKernel, Fusions
 
 _KERNELS = (
     name("kernel", "kernel", 1),
@@ -37,8 +33,6 @@ def page(found: Fusions) -> Page:
 
 
 def _kernels(found: Fusions) -> pd.DataFrame:
-    import pandas as pd
-
     several = any(row.calls != 1 for row in found.kernels)
     return pd.DataFrame(
         [
@@ -63,8 +57,6 @@ def _why(row: FusedKernel) -> str:
 
 
 def _lost(found: Fusions) -> pd.DataFrame:
-    import pandas as pd
-
     return pd.DataFrame(
         [
             {"node": row.node, "op_type": row.op_type, "fate": row.fate, "why": row.why}

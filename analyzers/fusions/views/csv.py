@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+
+from analyzers.fusions import Fusions
 from analyzers.views.csv import encoded
-
-if TYPE_CHECKING:
-    from analyzers.fusions import Fusions
 
 _COLUMNS = ("kernel", "kernel_op", "role", "node", "op_type", "module", "values", "why")
 
 
 def render(found: Fusions) -> bytes:
     """UTF-8 CSV with a header; `role` is the kernel's, or the fate of a node without one."""
-    import pandas as pd
-
     return encoded(pd.DataFrame(_rows(found), columns=list(_COLUMNS)))
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from analyzers.fusions import Fusions
 from analyzers.fusions.words import sentences
-
-if TYPE_CHECKING:
-    from analyzers.fusions import Fusions
 
 
 def render(found: Fusions) -> bytes:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from analyzers.fusions import Fusions
 from analyzers.fusions.views._pages import page
 from analyzers.views._page import markdown
-
-if TYPE_CHECKING:
-    from analyzers.fusions import Fusions
 
 
 def render(found: Fusions) -> bytes:

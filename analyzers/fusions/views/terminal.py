@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from rich.console import Console
 
+from analyzers.fusions import Fusions
 from analyzers.fusions.views._pages import page
 from analyzers.views._page import printed
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from analyzers.fusions import Fusions
 
 
 def render(found: Fusions, console: Console) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from analyzers.advice import is_sure
 from analyzers.grouping import by_node
@@ -11,18 +14,16 @@ from analyzers.roofline import COMPUTE, INT8, MEMORY, arithmetic
 from analyzers.views import ViewOptions, _headline
 from analyzers.views._drawing import blank, short, unformulated
 from analyzers.views._format import percent, plural, printable, si
-from analyzers.views._tables import sections
+from analyzers.views._tables import Section, sections
 from analyzers.views.roofline._labels import Points, place
 from tracer.errors import UsageError
+from tracer.records.environment import Peaks
+from tracer.records.trace import Trace
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from analyzers.views._tables import Section
-    from tracer.environment import Peaks
-    from tracer.trace import Trace
 
 _LOOKS = {
     COMPUTE: ("#0072B2", "o", "bound by arithmetic"),
@@ -138,8 +139,6 @@ def _draw_roofs(axes: Axes, rows: pd.DataFrame, peaks: Peaks, integer: bool) -> 
 
 def _angle(axes: Axes) -> float:
     """Degrees that a line of slope 1 rises by, about, once the limits are set."""
-    import math
-
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     across, up = math.log10(right / left), math.log10(high / low)
     return math.degrees(math.atan2(_HEIGHT / up, _WIDTH / across))

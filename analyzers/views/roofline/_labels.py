@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from tracer.support.types import FloatArray
+
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     from matplotlib.axes import Axes
 
-    FloatArray = npt.NDArray[np.float64]
 
 _RADII = (8, 18, 32, 50, 72, 98, 128, 164)
 _DIRECTIONS = 16
@@ -38,8 +39,6 @@ def place(axes: Axes, points: Points, texts: Sequence[str]) -> None:
     A label covers neither another one, nor what is written already, nor a point; one for which
     there is no room is left out. The figure must have been laid out.
     """
-    import numpy as np
-
     if not texts:
         return
     centres = axes.transData.transform(np.column_stack([points.x, points.y]))

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from analyzers.views import _drawing
+from analyzers.views import ViewOptions, _drawing
 from analyzers.views.roofline import _chart
-
-if TYPE_CHECKING:
-    from analyzers.views import ViewOptions
-    from tracer.trace import Trace
+from tracer.records.trace import Trace
 
 
 def render(trace: Trace, options: ViewOptions) -> bytes:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from analyzers.views import _formats
-
-if TYPE_CHECKING:
-    from tracer.whatif.result import WhatIf
+from tracer.whatif.result import WhatIf
 
 Render = Callable[["WhatIf"], bytes]
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from analyzers.views._columns import count
+import pandas as pd
+
+from analyzers.views._columns import Column, count
 from analyzers.views._format import percent, si
 from analyzers.views._overflow import number, width
 from analyzers.views._page import Page, Table, figure, name
 from analyzers.whatif import label, nodes, rows, words
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analyzers.views._columns import Column
-    from tracer.whatif.result import Variant, WhatIf
+from tracer.whatif.result import Variant, WhatIf
 
 
 def page(result: WhatIf) -> Page:

@@ -6,19 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from analyzers.views._drawing import HIGH, PLAIN, blank, saved, short, unformulated
 from analyzers.views._format import printable, si
 from analyzers.whatif import label, words
+from tracer.accumulators.statistics.bins import edges
+from tracer.records.trace import PartialSums
+from tracer.whatif.result import Variant, WhatIf
+
+Counts = npt.NDArray[np.int64]
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     from matplotlib.axes import Axes
 
-    from tracer.trace import PartialSums
-    from tracer.whatif.result import Variant, WhatIf
-
-    Counts = npt.NDArray[np.int64]
 
 _ENERGY = "#d9a441"
 _OTHERS = "#bbbbbb"
@@ -145,10 +147,6 @@ def _node_title(sums: PartialSums) -> str:
 
 def _histogram(axes: Axes, title: str, counts: tuple[Counts, Counts], one: Variant) -> None:
     """Final sums and the extremes of partial sums, and where accumulators of some widths end."""
-    import numpy as np
-
-    from tracer.interpreter.arithmetic.bins import edges
-
     final, extremes = counts
     filled = np.flatnonzero(final + extremes)
     first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, len(final) - 1)

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from analyzers.whatif import axes, rows
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tracer.whatif.result import WhatIf
+from tracer.whatif.result import WhatIf
 
 
 def table(result: WhatIf) -> pd.DataFrame:
     """The rows of all variants, with what makes each variant before them."""
-    import pandas as pd
-
     found = []
     for one in result.variants:
         own = rows(one)

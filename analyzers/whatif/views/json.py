@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from analyzers.views.json import records
 from analyzers.whatif import axes, nodes, rows
-
-if TYPE_CHECKING:
-    from tracer.whatif.result import Variant, WhatIf
+from tracer.whatif.result import Variant, WhatIf
 
 
 def render(result: WhatIf) -> bytes:

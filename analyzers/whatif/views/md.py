@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from analyzers.views._page import markdown
 from analyzers.whatif.views._pages import page
-
-if TYPE_CHECKING:
-    from tracer.whatif.result import WhatIf
+from tracer.whatif.result import WhatIf
 
 
 def render(result: WhatIf) -> bytes:

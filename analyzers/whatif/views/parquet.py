@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from analyzers.views.parquet import encoded
 from analyzers.whatif.views._widths import table
-
-if TYPE_CHECKING:
-    from tracer.whatif.result import WhatIf
+from tracer.whatif.result import WhatIf
 
 
 def render(result: WhatIf) -> bytes:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from analyzers.whatif.views import _picture
-
-if TYPE_CHECKING:
-    from tracer.whatif.result import WhatIf
+from tracer.whatif.result import WhatIf
 
 
 def render(result: WhatIf) -> bytes:

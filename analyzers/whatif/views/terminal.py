@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from rich.console import Console
 
 from analyzers.views._page import printed
 from analyzers.whatif.views._pages import page
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from tracer.whatif.result import WhatIf
+from tracer.whatif.result import WhatIf
 
 
 def render(result: WhatIf, top: int | None, console: Console) -> None:

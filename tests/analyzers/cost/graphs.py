@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto, helper
 
-from tracer.model import Model, expanded_keys
+from tracer.graph.model import Model, expanded_keys
 
 
 class Graph:

@@ -11,7 +11,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from analyzers.cost import cost
-from tracer import loading, shapes
+from tracer.graph import loading, shape_inference
 
 
 def proto_of(
@@ -53,7 +53,7 @@ def run(
     reference = evaluator(proto_of(op_type, inputs, attributes, opset, None, outputs))
     expected = np.asarray(reference.run(None, feeds)[0])
     model = loading.from_proto(proto_of(op_type, inputs, attributes, opset, expected, outputs))
-    types = shapes.infer(model, {})
+    types = shape_inference.infer(model, {})
     plain, channelwise = (
         cost(model, types, convention=name).table.iloc[0] for name in ("plain", "channelwise")
     )

@@ -7,10 +7,10 @@ from onnx import helper
 
 from analyzers.cost import COLUMNS, cost, registry
 from tests.analyzers.cost.graphs import Graph
-from tracer import shapes
 from tracer.errors import UsageError
-from tracer.shapes import Types
-from tracer.tensor import TensorType
+from tracer.graph import shape_inference
+from tracer.graph.shape_inference import Types
+from tracer.graph.tensor_type import TensorType
 
 dimension = st.one_of(st.integers(-1, 5), st.sampled_from([2**40, None, "N"]))
 shape = st.one_of(st.none(), st.lists(dimension, max_size=5).map(tuple))
@@ -48,4 +48,4 @@ def test_an_unknown_convention_is_refused_with_those_there_are():
     graph.op("Relu", "x")
     model = graph.model()
     with pytest.raises(UsageError, match=r"'fancy'.*plain, channelwise"):
-        cost(model, shapes.infer(model, {}), convention="fancy")
+        cost(model, shape_inference.infer(model, {}), convention="fancy")

@@ -4,7 +4,7 @@ import onnx.parser
 import pytest
 
 from analyzers.cost import cost
-from tracer import loading, shapes
+from tracer.graph import loading, shape_inference
 
 LENET = """
 <ir_version: 9, opset_import: ["" : 18]>
@@ -40,7 +40,7 @@ def lenet():
 @pytest.mark.parametrize("convention", ADDS)
 @pytest.mark.parametrize("batch", [1, 7])
 def test_additions_and_multiplications_of_every_layer(lenet, convention, batch):
-    types = shapes.infer(lenet, {"x": (batch, 3, 32, 32)})
+    types = shape_inference.infer(lenet, {"x": (batch, 3, 32, 32)})
     table = cost(lenet, types, convention=convention).table
     layers = table.loc[list(MULS)]
     assert (layers["adds"] // batch).to_dict() == ADDS[convention]
@@ -49,7 +49,7 @@ def test_additions_and_multiplications_of_every_layer(lenet, convention, batch):
 
 
 def test_flops_do_not_depend_on_the_convention(lenet):
-    types = shapes.infer(lenet, {"x": (1, 3, 32, 32)})
+    types = shape_inference.infer(lenet, {"x": (1, 3, 32, 32)})
     plain, channelwise = (cost(lenet, types, convention=name) for name in ADDS)
     assert plain.table["flops"].equals(channelwise.table["flops"])
     assert plain.table.loc["fc3", "flops"] == 2 * 840 + 10

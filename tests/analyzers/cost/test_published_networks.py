@@ -4,7 +4,7 @@ import pytest
 
 from analyzers.cost import cost
 from tests.analyzers.cost import networks
-from tracer import shapes
+from tracer.graph import shape_inference
 
 PUBLISHED = {
     # MACs of convolutions, products and attention; parameters without running statistics
@@ -35,7 +35,7 @@ BUILD = {
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_macs_and_parameters_are_the_published_ones(name):
     model = BUILD[name]().model()
-    counted = cost(model, shapes.infer(model, {}))
+    counted = cost(model, shape_inference.infer(model, {}))
     assert counted.unknown == ()
     assert (counted.totals["macs"], counted.totals["params"]) == PUBLISHED[name]
     assert counted.totals["param_bytes"] == 4 * PUBLISHED[name][1]
@@ -43,7 +43,7 @@ def test_macs_and_parameters_are_the_published_ones(name):
 
 def test_layers_of_resnet_18():
     model = networks.resnet((2, 2, 2, 2), bottleneck=False).model()
-    table = cost(model, shapes.infer(model, {})).table
+    table = cost(model, shape_inference.infer(model, {})).table
     convolutions = table[table.index.str.startswith("Conv_")]
     assert convolutions["macs"].sum() == 1_813_561_344
     assert convolutions["macs"].iloc[:2].to_list() == [118_013_952, 115_605_504]

@@ -4,7 +4,7 @@ import pytest
 
 from analyzers.cost import cost
 from tests.analyzers.cost.graphs import Graph
-from tracer import shapes
+from tracer.graph import shape_inference
 
 torch = pytest.importorskip("torch")
 
@@ -27,7 +27,7 @@ def torch_flops(function, *inputs):
 
 def our_macs(graph):
     model = graph.model(opset=23)
-    counted = cost(model, shapes.infer(model, {}))
+    counted = cost(model, shape_inference.infer(model, {}))
     assert counted.unknown == ()
     return counted.totals["macs"]
 

@@ -5,14 +5,14 @@ from onnx import TensorProto
 
 from analyzers.cost import cost
 from tests.analyzers.cost.graphs import Graph
-from tracer import shapes
+from tracer.graph import shape_inference
 
 F = 4  # bytes of a float
 
 
 def row(graph, opset=17):
     model = graph.model(opset)
-    return cost(model, shapes.infer(model, {})).table.iloc[-1]
+    return cost(model, shape_inference.infer(model, {})).table.iloc[-1]
 
 
 def moved(graph):
@@ -71,7 +71,8 @@ def test_work_and_bytes_grow_with_the_batch_and_parameters_do_not():
     graph.conv("x", 3, 32, 3, pad=1)
     model = graph.model()
     one, many = (
-        cost(model, shapes.infer(model, {"x": (n, 3, 32, 32)})).table.iloc[0] for n in (1, 16)
+        cost(model, shape_inference.infer(model, {"x": (n, 3, 32, 32)})).table.iloc[0]
+        for n in (1, 16)
     )
     assert one["macs"] == 884_736
     for column in ("macs", "adds", "muls", "flops", "bytes_written"):
@@ -91,4 +92,4 @@ def test_a_fully_connected_classifier_has_the_macs_qonnx_counts():
     for features, outputs in ((784, 64), (64, 64), (64, 64), (64, 10)):
         x = graph.op("MatMul", x, graph.weight(features, outputs))
     model = graph.model()
-    assert cost(model, shapes.infer(model, {})).totals["macs"] == 59_008
+    assert cost(model, shape_inference.infer(model, {})).totals["macs"] == 59_008

@@ -4,7 +4,7 @@ import onnx.parser
 import pytest
 
 from analyzers.cost import cost
-from tracer import loading, shapes
+from tracer.graph import loading, shape_inference
 
 LOOP = """
 <ir_version: 9, opset_import: ["" : 17]>
@@ -44,7 +44,7 @@ main (bool c, float[8] x) => (float[8] y) {
 
 def counted(text, calls=None):
     model = loading.from_proto(onnx.parser.parse_model(text))
-    return cost(model, shapes.infer(model, {}), calls)
+    return cost(model, shape_inference.infer(model, {}), calls)
 
 
 def test_a_loop_counts_its_constant_maximum_and_says_so():

@@ -13,8 +13,8 @@ from analyzers.cost import cost
 from analyzers.energy import Work, operand_bits
 from models import families
 from tests.graphs import parse
-from tracer import loading, shapes
 from tracer.errors import InputError, UsageError
+from tracer.graph import loading, shape_inference
 
 LAYERS = {  # of the experiment's LeNet: additions and multiplications of one image
     "conv1": (366_912, 352_800),
@@ -33,7 +33,7 @@ def table(layers):
 @pytest.fixture(scope="module")
 def lenet():
     model = loading.load(families.shipped("lenet", "torch"))
-    types = shapes.infer(model, {"x": (1, 3, 32, 32)})
+    types = shape_inference.infer(model, {"x": (1, 3, 32, 32)})
     return cost(model, types, convention="channelwise").table
 
 
@@ -122,7 +122,7 @@ def test_bits_of_operands_are_those_of_quantised_types():
     }
     """
     model = loading.from_proto(parse(text))
-    types = shapes.infer(model, {"x": (1, 4), "f": (1, 4)})
+    types = shape_inference.infer(model, {"x": (1, 4), "f": (1, 4)})
     assert operand_bits(model, types) == {"qdq": (8, 4)}
     work = Work.of(cost(model, types).table, operand_bits(model, types))
     assert (work.operand_bits.tolist(), work.weight_bits.tolist()) == ([8, 8], [4, 8])

@@ -13,7 +13,7 @@ from rich.console import Console
 import tracer
 from analyzers.views import ViewOptions, _overflow, renderer, terminal
 from tests.graphs import integers
-from tracer import store
+from tracer.storage import trace_file
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +117,8 @@ def test_groups_are_shown_too(narrow, by, extension):
 
 
 def test_a_saved_trace_shows_the_same(narrow, tmp_path):
-    (tmp_path / "n.trace").write_bytes(store.dumps(narrow))
-    again = store.load(tmp_path / "n.trace")
+    (tmp_path / "n.trace").write_bytes(trace_file.dumps(narrow))
+    again = trace_file.load(tmp_path / "n.trace")
     assert screen(again, 160) == screen(narrow, 160)
     assert renderer("json")(again, ViewOptions()) == renderer("json")(narrow, ViewOptions())
     pytest.importorskip("matplotlib")
@@ -155,9 +155,9 @@ def test_a_hostile_name_is_drawn_as_text(narrow):
 
 
 def test_a_node_without_outputs_is_drawn(narrow):
-    from tracer.interpreter.arithmetic.accumulator import Accumulator
-    from tracer.interpreter.arithmetic.tally import Tally
-    from tracer.trace import PartialSums
+    from tracer.accumulators.spec.accumulator import Accumulator
+    from tracer.accumulators.statistics.tally import Tally
+    from tracer.records.trace import PartialSums
 
     run = replace(narrow.runs[0], sums=(PartialSums("n", Tally.empty(2, Accumulator(64))),))
     assert any("no output" in text for text in svg(replace(narrow, runs=(run,))))

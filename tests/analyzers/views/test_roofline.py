@@ -8,8 +8,8 @@ import tracer
 from analyzers.views import ViewOptions, formats, renderer
 from tests.analyzers.views.conftest import HOSTILE
 from tests.graphs import integers, residual
-from tracer.environment import Peak, Peaks
 from tracer.errors import UsageError
+from tracer.records.environment import Peak, Peaks
 
 pytest.importorskip("matplotlib")
 

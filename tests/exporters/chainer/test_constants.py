@@ -5,8 +5,8 @@ import pytest
 from exporters import ExportOptions, export
 from exporters.chainer.compat import chainer_ready
 from tests.exporters.chainer.test_exporter import chain
-from tracer import loading
 from tracer.errors import ModelError
+from tracer.graph import loading
 
 chainer_ready()
 chainer = pytest.importorskip("chainer")

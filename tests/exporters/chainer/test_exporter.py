@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from exporters import ExportOptions, export
 from exporters.chainer.compat import chainer_ready
-from tracer import loading
 from tracer.errors import ModelError, ThresholdError, UsageError
+from tracer.graph import loading
 
 chainer_ready()
 chainer = pytest.importorskip("chainer")

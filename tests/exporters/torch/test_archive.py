@@ -5,8 +5,8 @@ import pytest
 
 from exporters import ExportOptions, export
 from exporters.source import load_source
-from tracer import loading
 from tracer.errors import InputError, ModelError, UsageError
+from tracer.graph import loading
 
 torch = pytest.importorskip("torch")
 

@@ -11,8 +11,8 @@ from exporters import ExportOptions, export
 from exporters.records import InputSpec, draw
 from exporters.torch.exporter import exporter
 from exporters.verify import verify
-from tracer import loading
 from tracer.errors import ModelError, ThresholdError
+from tracer.graph import loading
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from exporters import ExportOptions, export
-from tracer import loading
+from tracer.graph import loading
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

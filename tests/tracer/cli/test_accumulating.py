@@ -10,14 +10,14 @@ import pytest
 from onnx import numpy_helper
 
 import tracer
-import tracer.api
 import tracer.cli
 from models import families
 from tests.graphs import integers, parse, residual
 from tests.interpreter.models import onnxruntime
+from tracer.accumulators.spec import accumulator
+from tracer.accumulators.statistics import certificate
 from tracer.cli import _accumulating
 from tracer.inputs.datasets import open_dataset
-from tracer.interpreter.arithmetic import accumulator, certificate
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_overflow_can_be_an_error(model, file, capfd):
 
 
 def test_a_certificate_says_that_nothing_overflows(model, file, feeds, capfd, tmp_path):
-    from tracer.interpreter.arithmetic.certificate import Certificate, Data
+    from tracer.accumulators.statistics.certificate import Certificate, Data
 
     target = tmp_path / "c.json"
     args = (model, "--inputs", file, "--certificate", target)

@@ -12,7 +12,7 @@ import pytest
 
 import tracer.cli
 from tests.graphs import parse, residual
-from tracer import store
+from tracer.storage import trace_file
 
 QUICK = ("--rounds", "4", "--runs", "2", "--warmup", "0", "--threads", "1")
 
@@ -93,7 +93,7 @@ def recorded(tmp_path):
 
     def saved(name, factor):
         run = replace(trace.runs[0], wall_us=shaken * factor)
-        (tmp_path / name).write_bytes(store.dumps(replace(trace, runs=(run,))))
+        (tmp_path / name).write_bytes(trace_file.dumps(replace(trace, runs=(run,))))
         return tmp_path / name
 
     return saved
@@ -201,7 +201,7 @@ def test_an_option_that_no_side_heeds_is_refused(
 
 
 def test_options_of_one_kind_of_side_are_heeded_where_another_kind_is_beside_it(recorded, model):
-    from tracer.comparison.targets import Settings, parse, refuse_idle
+    from tracer.api.compare.targets import Settings, parse, refuse_idle
 
     sides = [parse(str(recorded("r.trace", 1))), parse(str(model))]
     refuse_idle(sides, Settings(seed=3, optimization="none"), 4, 2)

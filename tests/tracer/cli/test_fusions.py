@@ -11,9 +11,9 @@ import tracer
 import tracer.cli
 from tests import nets
 from tests.graphs import BRANCHES, parse, residual
-from tracer import api, fusing
+from tracer.api import fusions, profile
 from tracer.errors import InputError, LimitError, UsageError
-from tracer.executors.onnxruntime import exposed
+from tracer.executors.onnxruntime import all_outputs
 from tracer.limits import Limits
 
 
@@ -63,7 +63,7 @@ def test_a_map_that_values_cannot_confirm_is_printed_all_the_same(encoder, monke
     def refuse(kernels, most):
         raise LimitError("all tensors are too many")
 
-    monkeypatch.setattr(exposed, "check_room", refuse)
+    monkeypatch.setattr(all_outputs, "check_room", refuse)
     found = tracer.fusions(encoder)
     assert found.inputs == 0
     assert "values were not compared: all tensors are too many" in found.notes
@@ -80,14 +80,14 @@ def test_a_profile_goes_by_the_same_map_and_says_where_values_cannot_be_compared
     named = dict(zip(trace.nodes["node"], trace.nodes["kernels"], strict=True))
     for row in tracer.fusions(encoder).kernels:
         assert all(row.kernel in named[node] for node in row.nodes)
-    monkeypatch.setattr(api, "_PROOF", Limits(live_bytes=1000))
+    monkeypatch.setattr(profile, "_PROOF", Limits(live_bytes=1000))
     for provider in ("cpu", "CPUExecutionProvider"):
         notes = tracer.profile(encoder, runs=2, warmup=0, provider=provider).notes
         assert any("by names alone: all tensors of the optimised graph" in note for note in notes)
 
 
 def test_more_tensors_than_there_is_room_for_are_refused(encoder, monkeypatch):
-    monkeypatch.setattr(fusing, "_LIMITS", Limits(live_bytes=1000))
+    monkeypatch.setattr(fusions, "_LIMITS", Limits(live_bytes=1000))
     found = tracer.fusions(encoder)
     assert found.inputs == 0
     assert any("at most 1000 B are compared" in note for note in found.notes)

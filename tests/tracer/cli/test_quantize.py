@@ -13,7 +13,7 @@ import tracer
 import tracer.cli
 from models import families
 from tests.tracer.quantization.test_static import batches, net
-from tracer import loading
+from tracer.graph import loading
 from tracer.inputs.datasets import open_dataset
 
 LENET = families.shipped("lenet", "torch")

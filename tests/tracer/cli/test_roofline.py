@@ -9,6 +9,7 @@ import tracer.cli
 from tests.graphs import residual
 from tracer.cli import _output
 from tracer.errors import UsageError
+from tracer.support import cache
 
 FAST = ("--runs", "3", "--warmup", "1", "--threads", "1")
 
@@ -28,9 +29,8 @@ def run(capfd, *args):
 @pytest.fixture
 def fresh(tmp_path, monkeypatch):
     """A user who has measured nothing yet."""
-    from tracer import caches
 
-    monkeypatch.setattr(caches, "folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(cache, "folder", lambda: tmp_path / "cache")
 
 
 def test_a_first_profile_says_that_it_measures_and_a_second_does_not(model, capfd, fresh):

@@ -11,11 +11,13 @@ import pytest
 
 import tracer
 from tests.graphs import residual
-from tracer import api, comparison, store
-from tracer.comparison import rounds, targets
-from tracer.comparison.targets import Settings
+from tracer.api import compare, framework
+from tracer.api.compare import rounds, targets
+from tracer.api.compare.targets import Settings
 from tracer.errors import InputError, ThresholdError, UsageError
-from tracer.interpreter.comparison import Tolerance
+from tracer.graph.loading import open_model
+from tracer.records.tolerance import Tolerance
+from tracer.storage import trace_file
 
 QUICK = Settings(threads=1, warmup=0)
 
@@ -35,7 +37,7 @@ def trace():
 @pytest.fixture
 def saved(trace, tmp_path):
     path = tmp_path / "m.trace"
-    path.write_bytes(store.dumps(trace))
+    path.write_bytes(trace_file.dumps(trace))
     return str(path)
 
 
@@ -132,7 +134,7 @@ def test_the_quieter_half_is_kept_and_favours_no_side(trace):
 
 
 def test_a_model_compared_with_itself_computes_the_same(model):
-    found = comparison.compare([model, model], settings=QUICK, rounds=4, runs=3,
+    found = compare.compare([model, model], settings=QUICK, rounds=4, runs=3,
                                tolerance=Tolerance())  # fmt: skip
     assert [side.label for side in found.sides] == ["m.onnx", "m.onnx #2"]
     (numbers,) = found.numbers
@@ -150,14 +152,14 @@ def test_other_weights_are_a_divergence_and_its_first_layer_is_named(model, tmp_
     values.flat[0] += 1
     weight.CopyFrom(onnx.numpy_helper.from_array(values, "w2"))
     onnx.save(changed, tmp_path / "changed.onnx")
-    found = comparison.compare([model, str(tmp_path / "changed.onnx")], settings=QUICK, rounds=2,
+    found = compare.compare([model, str(tmp_path / "changed.onnx")], settings=QUICK, rounds=2,
                                runs=1, tolerance=Tolerance())  # fmt: skip
-    second = [node.key for node in api.open_model(model).nodes if node.op_type == "Conv"][1]
+    second = [node.key for node in open_model(model).nodes if node.op_type == "Conv"][1]
     assert found.numbers[0].first_divergence == second
 
 
 def test_the_interpreter_agrees_with_onnxruntime_layer_by_layer(model):
-    found = comparison.compare([f"{model}@ort:none", f"{model}@interpreter"], settings=QUICK,
+    found = compare.compare([f"{model}@ort:none", f"{model}@interpreter"], settings=QUICK,
                                rounds=2, runs=1, tolerance=Tolerance())  # fmt: skip
     assert [side.run.executor for side in found.sides] == ["onnxruntime", "reference"]
     assert found.numbers[0].first_divergence is None
@@ -170,14 +172,14 @@ def test_inputs_that_do_not_fit_are_a_note_and_no_failure(model, tmp_path):
     extra = onnx.helper.make_tensor_value_info("unused", onnx.TensorProto.FLOAT, [1])
     wide.graph.input.append(extra)
     onnx.save(wide, tmp_path / "wide.onnx")
-    found = comparison.compare([model, str(tmp_path / "wide.onnx")], settings=QUICK, rounds=2,
+    found = compare.compare([model, str(tmp_path / "wide.onnx")], settings=QUICK, rounds=2,
                                runs=1, tolerance=Tolerance())  # fmt: skip
     assert not found.numbers
     assert any("takes 2 inputs, and 1 are given" in note for note in found.notes)
 
 
 def test_saved_traces_are_said_not_to_have_taken_turns(saved, model):
-    found = comparison.compare([saved, model], settings=QUICK, rounds=3, runs=2)
+    found = compare.compare([saved, model], settings=QUICK, rounds=3, runs=2)
     assert any("recorded before, not in turn: m.trace" in note for note in found.notes)
 
 
@@ -188,11 +190,11 @@ def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monk
         asked.append((target, options))
         return trace
 
-    monkeypatch.setattr(api, "profile_framework", profile_framework, raising=False)
+    monkeypatch.setattr(framework, "profile_framework", profile_framework)
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     settings = replace(QUICK, arguments={"depth": 20}, backward=True)
-    found = comparison.compare(["net.py:Net@torch", model], settings=settings, rounds=3, runs=2)
+    found = compare.compare(["net.py:Net@torch", model], settings=settings, rounds=3, runs=2)
     assert [side.label for side in found.sides] == ["net.py:Net@torch", "m.onnx"]
     target, options = asked[-1]
     assert (target, options["framework"], options["args"]) == ("net.py:Net", "torch", {"depth": 20})
@@ -200,13 +202,13 @@ def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monk
 
 
 def test_a_sweep_of_a_model_and_of_a_trace(model, tmp_path):
-    (live,) = comparison.sweep([model], [4, 1], settings=QUICK, rounds=2, runs=2)
+    (live,) = compare.sweep([model], [4, 1], settings=QUICK, rounds=2, runs=2)
     assert live.batches == (1, 4)
     conv = live.table[live.table["op"].str.startswith("Conv")]
     assert conv[conv["batch"] == 4]["work_growth"].tolist() == [4.0] * (len(conv) // 2)
     path = tmp_path / "two.trace"
-    path.write_bytes(store.dumps(tracer.profile(residual(), batch=[1, 2], runs=2, threads=1)))
-    (kept,) = comparison.sweep([str(path)], [1, 2])
+    path.write_bytes(trace_file.dumps(tracer.profile(residual(), batch=[1, 2], runs=2, threads=1)))
+    (kept,) = compare.sweep([str(path)], [1, 2])
     assert kept.batches == (1, 2)
 
 
@@ -226,7 +228,7 @@ def totals(ratio, low, high):
     [((1.12, 1.08, 1.16), True), ((1.12, 1.04, 1.2), False), ((0.8, 0.7, 0.9), False)],
 )
 def test_the_gate_fails_where_the_whole_interval_is_above(interval, failed):
-    verdict, found = comparison.check(totals(*interval), 0.05)
+    verdict, found = compare.check(totals(*interval), 0.05)
     assert found == failed
     assert "\n" not in verdict
     assert ("FAIL" in verdict) == failed
@@ -235,4 +237,4 @@ def test_the_gate_fails_where_the_whole_interval_is_above(interval, failed):
 
 def test_a_gate_that_cannot_tell_does_not_let_pass():
     with pytest.raises(ThresholdError, match="too few runs"):
-        comparison.check(totals(1.0, np.nan, np.nan), 0.05)
+        compare.check(totals(1.0, np.nan, np.nan), 0.05)

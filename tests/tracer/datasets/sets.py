@@ -8,7 +8,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from tests.graphs import parse
-from tracer import loading
+from tracer.graph import loading
 
 
 def model(inputs="float[N,3] x", outputs="float[N,3] y", body="y = Relu (x)"):

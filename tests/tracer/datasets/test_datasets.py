@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.tracer.datasets.sets import images, model, table, whole, write_test_data
-from tracer import loading
 from tracer.errors import InputError, UsageError
+from tracer.graph import loading
 from tracer.inputs.datasets import open_dataset
 from tracer.inputs.datasets.layout import Layout
 

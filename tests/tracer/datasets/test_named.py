@@ -9,8 +9,8 @@ import pytest
 from models import families
 from tests.models.test_data import write_cifar, write_mnist
 from tests.tracer.datasets.sets import images, model, whole
-from tracer import loading
 from tracer.errors import InputError
+from tracer.graph import loading
 from tracer.inputs.datasets import images as images_of
 from tracer.inputs.datasets import open_dataset
 

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracer import caches
-from tracer.executors.onnxruntime import calibration, chains
+from tracer.executors.onnxruntime import calibration, calibration_models
 from tracer.executors.onnxruntime.calibration import Bias
-from tracer.tensor import TensorType
-from tracer.trace import Kernel
+from tracer.graph.tensor_type import TensorType
+from tracer.records.trace import Kernel
+from tracer.support import cache
 
-SIZES = [kind.size for kind in chains.KINDS]
+SIZES = [kind.size for kind in calibration_models.KINDS]
 parts = st.floats(0, 10)
 
 
@@ -49,8 +49,8 @@ def test_a_bias_is_never_negative_and_a_shape_may_be_unknown():
 def test_chains_are_what_their_kind_says():
     import onnx
 
-    for kind in chains.KINDS:
-        proto = chains._proto(kind)
+    for kind in calibration_models.KINDS:
+        proto = calibration_models._proto(kind)
         onnx.checker.check_model(proto, full_check=True)
         for node in proto.graph.node:
             assert (len(node.input), len(node.output)) == (kind.inputs, kind.outputs)
@@ -65,8 +65,8 @@ def counted(monkeypatch, tmp_path):
         made.append(threads)
         return SIZES, np.linspace(2, 4, len(SIZES))
 
-    monkeypatch.setattr(caches, "folder", lambda: tmp_path / "tracer")
-    monkeypatch.setattr(chains, "excess", excess)
+    monkeypatch.setattr(cache, "folder", lambda: tmp_path / "tracer")
+    monkeypatch.setattr(calibration_models, "excess", excess)
     calibration.measure.cache_clear()
     yield made, tmp_path / "tracer"
     calibration.measure.cache_clear()
@@ -95,5 +95,5 @@ def test_a_file_that_says_nothing_is_measured_anew(counted):
 def test_without_a_folder_to_keep_it_in_it_is_measured(counted, monkeypatch, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    monkeypatch.setattr(caches, "folder", lambda: blocked / "tracer")
+    monkeypatch.setattr(cache, "folder", lambda: blocked / "tracer")
     assert calibration.measure(1, "cpu").fixed > 0

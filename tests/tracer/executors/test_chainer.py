@@ -85,7 +85,7 @@ def test_a_training_step_makes_the_calls_that_chainers_own_hook_counts():
 
 def test_links_are_named_as_the_exporter_names_them(resnet):
     from exporters.chainer import trace
-    from tracer.provenance import module_of
+    from tracer.graph.provenance import module_of
 
     model = CifarResNet(residual="downsample")
     with chainer.using_config("train", False):

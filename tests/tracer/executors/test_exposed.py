@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 import tracer
 from tests.graphs import residual
-from tracer.executors.onnxruntime import unsaturated
+from tracer.executors.onnxruntime import int8_workaround
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>'
 SCALES = {"xs": np.float32(0.02), "ws": np.float32(0.01), "ys": np.float32(0.5)}
@@ -38,7 +38,7 @@ def test_weights_in_uint8_mean_the_same(op, zero, tmp_path):
     size = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
     feeds = {"x": rng.integers(0, 256, size).astype(np.uint8)}
     before = ReferenceEvaluator(model).run(None, feeds)
-    unsaturated.shift(model, tmp_path)
+    int8_workaround.shift(model, tmp_path)
     kinds = {w.name: w.data_type for w in model.graph.initializer}
     place = 1 if op.endswith("Integer") else 3
     assert kinds[model.graph.node[0].input[place]] == onnx.TensorProto.UINT8

@@ -4,8 +4,8 @@ import onnxruntime as ort
 import pytest
 
 from tests.graphs import parse
-from tracer import loading
 from tracer.executors.onnxruntime import feeding
+from tracer.graph import loading
 
 FOREIGN = {
     "bfloat16": ml_dtypes.bfloat16,

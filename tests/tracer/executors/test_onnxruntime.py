@@ -8,10 +8,18 @@ import onnxruntime as ort
 import pytest
 
 from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
-from tracer import inputs, loading
+from tracer import inputs
 from tracer.errors import ModelError, UsageError
-from tracer.executors.onnxruntime import calibration, chunks, events, nesting, observation, profiler
+from tracer.executors.onnxruntime import (
+    calibration,
+    chunk_plan,
+    observed_shapes,
+    profile_events,
+    profiler,
+    self_times,
+)
 from tracer.executors.onnxruntime.options import OPTIMIZATIONS, Options
+from tracer.graph import loading
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +42,8 @@ BRANCH_FEEDS = {
 
 
 def test_every_run_asked_for_is_recorded_in_as_many_chunks_as_it_takes(monkeypatch):
-    monkeypatch.setattr(chunks, "_EVENT_BUDGET", 100)
-    monkeypatch.setattr(chunks, "_WORTHWHILE_RUNS", 1)
+    monkeypatch.setattr(chunk_plan, "_EVENT_BUDGET", 100)
+    monkeypatch.setattr(chunk_plan, "_WORTHWHILE_RUNS", 1)
     seen = []
     model = loading.from_proto(residual())
     result = profiler.profile(
@@ -82,7 +90,7 @@ def test_names_that_break_json_or_repeat_or_are_missing_come_back_as_keys():
 def test_calls_of_bodies_are_counted_and_the_branch_not_taken_has_none():
     proto = onnx.parser.parse_model(BRANCHES)
     result = run(proto, BRANCH_FEEDS, runs=2, optimization="none")
-    seen = observation.of(loading.from_proto(proto), result.kernels).calls
+    seen = observed_shapes.of(loading.from_proto(proto), result.kernels).calls
     assert seen["If_0"] == seen["If_0.then_branch/Exp_1"] == 1
     assert seen["If_0.else_branch/Neg_0"] == 0
     assert seen["Loop_1.body/Tanh_2"] == 3
@@ -98,7 +106,7 @@ def test_shapes_that_depend_on_data_are_those_of_the_run():
     model = loading.from_proto(proto)
     feeds = {"x": np.array([[0, 1, 2, 0, 0, 0, 0, 0]], np.float32)}
     result = run(proto, feeds, runs=1, optimization="none")
-    assert str(observation.of(model, result.kernels).types["", "z"]) == "int64[2,2]"
+    assert str(observed_shapes.of(model, result.kernels).types["", "z"]) == "int64[2,2]"
 
 
 @pytest.mark.parametrize("optimization", OPTIMIZATIONS)
@@ -161,15 +169,15 @@ def profile_file(tmp_path):
 
 
 def test_the_reader_agrees_with_a_json_parser(profile_file, monkeypatch):
-    monkeypatch.setattr(events, "_BLOCK_BYTES", 2000)  # many blocks
-    labels = events.Labels()
-    read = events.read(profile_file, labels)
+    monkeypatch.setattr(profile_events, "_BLOCK_BYTES", 2000)  # many blocks
+    labels = profile_events.Labels()
+    read = profile_events.read(profile_file, labels)
     expected = json.loads(profile_file.read_text())
     nodes = [e for e in expected if e["cat"] == "Node"]
-    numbers = read.label > events.EXECUTE
+    numbers = read.label > profile_events.EXECUTE
     assert read.dur[numbers].tolist() == [e["dur"] for e in nodes]
     assert read.ts[numbers].tolist() == [e["ts"] for e in nodes]
-    names = [labels.seen[n - events.EXECUTE - 1].name for n in read.label[numbers]]
+    names = [labels.seen[n - profile_events.EXECUTE - 1].name for n in read.label[numbers]]
     assert names == [e["name"].removesuffix("_kernel_time") for e in nodes]
 
 
@@ -185,9 +193,9 @@ def test_nesting_does_not_depend_on_the_order_of_the_file(profile_file, order, t
     other.write_text("[\n" + ",\n".join(json.dumps(e) for e in resorted) + "\n]")
     totals = []
     for file in (profile_file, other):
-        labels = events.Labels()
-        read = events.read(file, labels)
-        table = nesting.tabulate(read, len(labels.seen))
+        labels = profile_events.Labels()
+        read = profile_events.read(file, labels)
+        table = self_times.tabulate(read, len(labels.seen))
         names = [label.name for label in labels.seen]
         totals.append(
             {
@@ -221,8 +229,8 @@ def test_self_time_is_the_duration_less_the_bodies(tmp_path):
             ]
         )
     )
-    labels = events.Labels()
-    table = nesting.tabulate(events.read(file, labels), 3)
+    labels = profile_events.Labels()
+    table = self_times.tabulate(profile_events.read(file, labels), 3)
     own = dict(zip((label.name for label in labels.seen), table.self_us[0], strict=True))
     assert own == {"inner": 11, "loop": 30 - 8 - 9, "after": 7}
     assert table.calls.tolist() == [[2, 1, 1]]
@@ -231,7 +239,7 @@ def test_self_time_is_the_duration_less_the_bodies(tmp_path):
 def test_a_profile_that_is_not_json_is_an_error_of_ours(tmp_path):
     (tmp_path / "p.json").write_text('[\n{"cat": "Node", "name": "a"b"},\n]')
     with pytest.raises(ModelError, match="not valid JSON"):
-        events.read(tmp_path / "p.json", events.Labels())
+        profile_events.read(tmp_path / "p.json", profile_events.Labels())
 
 
 def test_calibration_finds_a_bias_of_some_microseconds(monkeypatch):

@@ -6,10 +6,11 @@ import pytest
 
 import tracer
 from tests.graphs import BRANCHES, residual
-from tracer import inputs, loading
-from tracer.executors.onnxruntime import emptied, pieces, profiler, replay
+from tracer import inputs
+from tracer.executors.onnxruntime import empty_run, kernel_models, profiler, replay
 from tracer.executors.onnxruntime.options import Options
 from tracer.executors.onnxruntime.tensors import tensors
+from tracer.graph import loading
 
 
 def cut(proto, optimization, folder):
@@ -17,7 +18,12 @@ def cut(proto, optimization, folder):
     feedset = inputs.make(model)
     options = Options(threads=1, optimization=optimization)
     kernels = profiler.observe(model, feedset, options)
-    return model, feedset, kernels, pieces.cut(model, feedset.feeds, kernels, options, folder)
+    return (
+        model,
+        feedset,
+        kernels,
+        kernel_models.cut(model, feedset.feeds, kernels, options, folder),
+    )
 
 
 @pytest.mark.parametrize("optimization", ["none", "basic", "extended", "all"])
@@ -68,7 +74,7 @@ def test_kernels_in_bodies_and_with_bodies_are_left_out(tmp_path):
     }  # fmt: skip
     options = Options(threads=1, optimization="none")
     kernels = profiler.observe(model, inputs.FeedSet(feeds, None), options)
-    found = pieces.cut(model, feeds, kernels, options, tmp_path)
+    found = kernel_models.cut(model, feeds, kernels, options, tmp_path)
     for kernel, piece in zip(kernels, found, strict=True):
         assert (piece is None) == (bool(kernel.scope) or kernel.op_type in ("If", "Loop"))
 
@@ -94,11 +100,11 @@ def test_an_empty_run_has_the_outputs_of_the_model_and_no_node():
     model = loading.from_proto(residual())
     feeds = inputs.make(model).feeds
     results = [np.full((1, 2), 7, np.float32) for _ in model.proto.graph.output]
-    run = emptied.runner(model, feeds, results, Options(threads=1))
+    run = empty_run.runner(model, feeds, results, Options(threads=1))
     assert [value.tolist() for value in run()] == [value.tolist() for value in results]
 
 
 def test_where_no_output_can_be_stored_there_is_no_empty_run():
     model = loading.from_proto(residual())
     sequences = [[np.ones(2)] for _ in model.proto.graph.output]
-    assert emptied.runner(model, inputs.make(model).feeds, sequences, Options()) is None
+    assert empty_run.runner(model, inputs.make(model).feeds, sequences, Options()) is None

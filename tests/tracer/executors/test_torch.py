@@ -55,7 +55,7 @@ def test_modules_are_named_as_the_exporter_names_them(tmp_path):
     import onnx
 
     from exporters import export
-    from tracer.provenance import module_of
+    from tracer.graph.provenance import module_of
 
     export(Toy().eval(), tmp_path / "toy.onnx", input_shape=(1, 2, 6, 6))
     nodes = onnx.load(tmp_path / "toy.onnx").graph.node

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from tracer import host
-from tracer.environment import Environment, Peak, Peaks
 from tracer.host import measuring, store, triad
-from tracer.host.measuring import Watch, measure
+from tracer.host.measuring import measure
+from tracer.host.watch import Watch
+from tracer.records.environment import Environment, Peak, Peaks
 
 PEAKS = Peaks(1, Peak(1e11, "a"), Peak(2e10, "b"), Peak(2e11, "c"))
 

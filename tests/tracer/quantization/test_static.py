@@ -14,8 +14,8 @@ import pytest
 from onnx import numpy_helper
 
 from models import families
-from tracer import loading
 from tracer.errors import InputError, ModelError, UsageError
+from tracer.graph import loading
 from tracer.inputs.datasets import open_dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization.options import Options

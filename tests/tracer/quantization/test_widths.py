@@ -13,12 +13,12 @@ from onnx.reference import ReferenceEvaluator
 from models import families
 from tests.interpreter.models import onnxruntime, quick
 from tests.tracer.quantization.test_static import batches, net
-from tracer import loading
+from tracer.accumulators.engine.units import Units
+from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.spec.policy_text import read
 from tracer.errors import ModelError, UsageError
+from tracer.graph import loading
 from tracer.inputs.datasets import open_dataset
-from tracer.interpreter.arithmetic.narrow import Narrowing
-from tracer.interpreter.arithmetic.policy_text import read
-from tracer.interpreter.arithmetic.units import Units
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization.options import Options
 from tracer.quantization.quantizer import quantize

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tests import graphs
-from tracer import loading
-from tracer.interpreter.arithmetic.accumulator import Accumulator
-from tracer.interpreter.arithmetic.narrow import Narrowing
-from tracer.interpreter.arithmetic.orders import named
-from tracer.interpreter.arithmetic.policy_text import read
+from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.orders import named
+from tracer.accumulators.spec.policy_text import read
+from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
 from tracer.whatif.evaluation import Evaluator
 

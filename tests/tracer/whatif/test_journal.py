@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-import tracer.store
+import tracer.storage.trace_file
 from analyzers.whatif.views import json as as_json
 from tests.tracer.whatif import networks
+from tracer.api.whatif import what_if
 from tracer.errors import InputError
-from tracer.exploring import what_if
 from tracer.whatif import evaluation, journal
 from tracer.whatif.options import Options
 
@@ -22,7 +22,7 @@ WIDTHS = "8:20"
 
 KILLED = """
 import os, signal, sys
-from tracer.exploring import what_if
+from tracer.api.whatif import what_if
 from tracer.whatif.options import Options
 
 def killing(done, total, what):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracer.whatif.evaluation import Evaluation
-from tracer.whatif.ledger import Ledger
+from tracer.whatif.evaluation_cache import Ledger
 from tracer.whatif.search import narrowest_each, narrowest_uniform, pareto_front
 
 NODES = ("a", "b", "c")

@@ -17,7 +17,7 @@ from typing import Any
 import chainer
 
 from tracer.executors.eager.calls import Kind, Span
-from tracer.tensor import TensorType
+from tracer.graph.tensor_type import TensorType
 
 _SUFFIX = "Function"
 

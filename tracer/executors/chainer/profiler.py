@@ -12,17 +12,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tracer.errors import UsageError
+from tracer.executors.chainer import calibration, hooks, objective
+from tracer.executors.chainer.hooks import Functions, Links, Recorder, Types
+from tracer.executors.chainer.state import preserved
 from tracer.executors.eager import rounds
 from tracer.executors.eager.calls import BACKWARD_PHASE, Calls
 from tracer.executors.eager.failure import failing_clearly
 from tracer.executors.eager.options import Options
 from tracer.executors.eager.profile import Measured, Profile, profile_of
+from tracer.support.progress import Progress, silent
 
 if TYPE_CHECKING:
     import chainer
 
-    from tracer.executors.chainer.hooks import Recorder
-    from tracer.executors.eager.rounds import Progress
 
 EXECUTOR = "chainer"
 _BLOCK = 100
@@ -40,9 +42,6 @@ def profile(
     Raises InputError where the model does not run on the arrays, UsageError for a loss that does
     not suit its outputs or a device other than the CPU, LimitError out of memory.
     """
-    from tracer.executors.chainer import calibration, hooks, objective
-    from tracer.executors.chainer.state import preserved
-
     if options.device != "cpu":
         raise UsageError(
             f"Chainer cannot use {options.device} here",
@@ -62,7 +61,7 @@ def profile(
             step.timed()
         recording = _Recording(step, hooks.recorder_of(model))
         recording.observe()
-        report = progress or (lambda done, total, what: None)
+        report = progress or (silent)
         walls, recorded = rounds.alternate(
             options, step.timed, recording.runs, lambda: _BLOCK, report
         )
@@ -112,16 +111,12 @@ class _Recording:
 
     def observe(self) -> None:
         """A run that tells the types of what functions read."""
-        from tracer.executors.chainer.hooks import Links, Types
-
         with Types(self.recorder), Links(self.recorder):
             self.step.timed(self.recorder.phase, self.recorder.operator)
         self.calls.observe(self.recorder.take())
 
     def runs(self, count: int) -> list[float]:
         """Record so many runs, each from nothing; the time of each, µs."""
-        from tracer.executors.chainer.hooks import Functions, Links
-
         times = []
         with Functions(self.recorder), Links(self.recorder):
             for _ in range(count):

@@ -13,12 +13,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
+import numpy as np
+import numpy.typing as npt
 
-    from tracer.tensor import TensorType
+from tracer.graph.tensor_type import TensorType
 
 BACKWARD = " (backward)"
 """Ends the `node` and the `op_type` of the row of an operator's backward pass."""
@@ -109,8 +109,6 @@ class Calls:
 
     def add(self, spans: Iterable[Span]) -> None:
         """A timed run."""
-        import numpy as np
-
         times = _Walk(self).over(spans)
         own = np.fromiter(times.values(), np.float32, len(times)) / np.float32(1e3)
         self._runs.append((np.fromiter(times, np.int32, len(times)), own))
@@ -121,8 +119,6 @@ class Calls:
 
     def samples(self) -> npt.NDArray[Any]:
         """Own times, runs × kernels, µs; 0 where a kernel did not run."""
-        import numpy as np
-
         table = np.zeros((len(self._runs), len(self.places)), np.float32)
         for row, (columns, own) in zip(table, self._runs, strict=True):
             row[columns] = own
@@ -130,8 +126,6 @@ class Calls:
 
     def calls(self) -> list[float]:
         """How often each kernel ran, per run."""
-        import numpy as np
-
         columns = np.concatenate([columns for columns, _ in self._runs])
         seen = np.bincount(columns, minlength=len(self.places)) / len(self._runs)
         return [float(share) for share in seen]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tracer.executors.eager.calls import described
-from tracer.trace import Kernel, Run
+import numpy as np
 
-if TYPE_CHECKING:
-    from tracer.executors.eager.calls import Calls, Operation
+from tracer.executors.eager.calls import Calls, Operation, described
+from tracer.records.trace import Kernel, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +62,6 @@ class Measured:
 
 def profile_of(calls: Calls, measured: Measured) -> Profile:
     """Put together what was measured; a note says what the instrument cost."""
-    import numpy as np
-
     kernels = _kernels(calls, measured.provider)
     wall, recorded = np.array(measured.wall_us), np.array(measured.recorded_us)
     count = sum(kernel.calls for kernel in kernels)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tracer.executors.eager.options import Options
-
-Progress = Callable[[int, int, str], None]
+from tracer.executors.eager.options import Options
+from tracer.support.progress import Progress
 
 _LEAST_RUNS = 10
 _DEFAULT_SECONDS = 1.0

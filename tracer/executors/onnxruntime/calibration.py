@@ -14,19 +14,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
+import onnxruntime as ort
 
-from tracer import caches, environment
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from tracer.trace import Kernel
-
-    FloatArray = npt.NDArray[np.float64]
+from tracer.executors.onnxruntime import calibration_models
+from tracer.records import environment
+from tracer.records.trace import Kernel
+from tracer.support import cache as caches
+from tracer.support.types import FloatArray
 
 _METHOD = 1
 """Raised when what is measured changes: what was kept before is then measured again."""
@@ -63,16 +60,12 @@ def measure(threads: int, provider: str) -> Bias:
     Measuring takes about a second. How fast the machine is at the moment of a later run is not
     known here: `analyzers.correction` scales the bias so that the times of the run agree.
     """
-    import onnxruntime as ort
-
     seen = environment.cpu_model(), environment.cpu_flags()
     path = caches.file("bias", (_METHOD, ort.__version__, threads, provider, *seen))
     kept = _decoded(caches.read(path))
     if kept is not None:
         return kept
-    from tracer.executors.onnxruntime import chains
-
-    found = fit(*chains.excess(threads, provider))
+    found = fit(*calibration_models.excess(threads, provider))
     caches.keep(path, msgspec.json.encode(found))
     return found
 
@@ -82,8 +75,6 @@ def fit(sizes: Sequence[tuple[int, int]], excess: FloatArray) -> Bias:
 
     `error` is the root mean square of what is left, by degrees of freedom.
     """
-    import numpy as np
-
     design = np.array([(1.0, tensors, dimensions) for tensors, dimensions in sizes])
     solution, *_ = np.linalg.lstsq(design, excess, rcond=None)
     missed = excess - design @ solution

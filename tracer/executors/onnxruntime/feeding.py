@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tracer import tensor
+import numpy as np
+import onnxruntime as ort
+
 from tracer.executors.onnxruntime import sessions
-
-if TYPE_CHECKING:
-    from tracer.inputs import Feeds
-    from tracer.model import Model
+from tracer.graph import tensor_type
+from tracer.graph.model import Model
+from tracer.inputs.feedset import Feeds
 
 _NIBBLE = 4
 
@@ -21,9 +22,6 @@ def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
     Element types that numpy does not have go in as onnxruntime's own values. Raises InputError
     for what cannot be fed, or does not run.
     """
-    import numpy as np
-    import onnxruntime as ort
-
     if not any(map(_is_foreign, feeds.values())):
         given = dict(feeds)
         return sessions.translated(model, lambda: session.run(None, given))
@@ -47,10 +45,8 @@ def _raw(value: Any) -> Any:
 
     onnxruntime takes a packed tensor in an array of the unpacked shape and reads its front.
     """
-    import numpy as np
-
     data = np.ascontiguousarray(value).view(f"u{value.dtype.itemsize}")
-    if tensor.bits_of(value.dtype.name) != _NIBBLE:
+    if tensor_type.bits_of(value.dtype.name) != _NIBBLE:
         return data
     pairs = np.resize(np.append(data & 0xF, 0), (-(-data.size // 2), 2)).astype(np.uint8)
     raw = np.zeros(data.size, np.uint8)

@@ -11,30 +11,28 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from tracer.errors import LimitError
 from tracer.executors.onnxruntime import (
     calibration,
-    chunks,
-    emptied,
-    events,
+    chunk_plan,
+    empty_run,
     feeding,
-    graph,
-    nesting,
-    prepared,
+    node_names,
+    optimized_graph,
+    profile_events,
+    self_times,
     sessions,
 )
 from tracer.executors.onnxruntime.options import Options
-from tracer.trace import Kernel, Run
+from tracer.graph.model import Model
+from tracer.inputs.feedset import FeedSet
+from tracer.records.trace import Kernel, Run
+from tracer.support.progress import Progress, silent
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from tracer.inputs import FeedSet
-    from tracer.model import Model
-
-Progress = Callable[[int, int, str], None]
 """Called with what is done, what there is to do, and what it is that is being done."""
 
 EXECUTOR = "onnxruntime"
@@ -56,18 +54,18 @@ def profile(
     Raises ModelError or InputError for what onnxruntime refuses, UsageError for a provider that
     is not there, LimitError where one inference alone makes more events than the profiler holds.
     """
-    report = progress or (lambda done, total, what: None)
-    factory = sessions.Factory(model, prepared.serialize(model), options)
+    report = progress or (silent)
+    factory = sessions.Factory(model, node_names.serialize(model), options)
     plain = feeding.runner(model, factory.open(), feedset.feeds)
     for _ in range(options.warmup):
         plain()
     results = plain()
-    empty = emptied.runner(model, feedset.feeds, results, options)
+    empty = empty_run.runner(model, feedset.feeds, results, options)
     bias = calibration.measure(options.threads, options.provider)
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
         recording = _Recording(factory, feedset, Path(folder), report, plain, empty)
-        while wanted := chunks.missing(recording.state, options):
-            warmup, count = chunks.plan(recording.state, options)
+        while wanted := chunk_plan.missing(recording.state, options):
+            warmup, count = chunk_plan.plan(recording.state, options)
             recording.total = recording.state.runs + wanted
             recording.add_profiled(warmup, count)
         return recording.finish(bias)
@@ -83,8 +81,8 @@ def rewritten(
     model: Model, feedset: FeedSet, options: Options, folder: Path
 ) -> tuple[tuple[Kernel, ...], Path]:
     """The kernels of one run in the order they ran, and the graph that its session saved."""
-    factory = sessions.Factory(model, prepared.serialize(model), options)
-    recording = _Recording(factory, feedset, folder, lambda done, total, what: None)
+    factory = sessions.Factory(model, node_names.serialize(model), options)
+    recording = _Recording(factory, feedset, folder, silent)
     recording.labels.every_shape = True
     recording.add_profiled(0, 1)
     kernels, order = recording.kernels(), recording.order()
@@ -104,9 +102,9 @@ class _Recording:
     total: int = 0
     wall_us: list[float] = field(default_factory=list)
     empty_us: list[float] = field(default_factory=list)
-    tables: list[nesting.RunTable] = field(default_factory=list)
-    labels: events.Labels = field(default_factory=events.Labels)
-    optimized: graph.OptimizedGraph | None = None
+    tables: list[self_times.RunTable] = field(default_factory=list)
+    labels: profile_events.Labels = field(default_factory=profile_events.Labels)
+    optimized: optimized_graph.OptimizedGraph | None = None
     events_per_run: int = 0
 
     @property
@@ -115,9 +113,9 @@ class _Recording:
         return self.folder / "optimized.onnx"
 
     @property
-    def state(self) -> chunks.Done:
+    def state(self) -> chunk_plan.Done:
         """What the plan of the next chunk depends on."""
-        return chunks.Done(
+        return chunk_plan.Done(
             runs=sum(len(table.dur) for table in self.tables),
             seconds=float(sum(table.dur.sum() for table in self.tables)) / 1e6,
             events=self.events_per_run or len(self.factory.model.nodes) + 2,
@@ -132,11 +130,11 @@ class _Recording:
         session = self._open()
         run = feeding.runner(self.factory.model, session, self.feedset.feeds)
         done = self.state.runs
-        plain_runs = chunks.undisturbed(count)[1]
+        plain_runs = chunk_plan.undisturbed(count)[1]
         kept: list[bool] = []
         self._let_threads_sleep()
         self._add_plain(plain_runs, warmup)
-        for part in chunks.parts(count):
+        for part in chunk_plan.parts(count):
             self._let_threads_sleep()
             for index in range(warmup + part):
                 run()
@@ -145,9 +143,9 @@ class _Recording:
             self._let_threads_sleep()
             self._add_plain(plain_runs, warmup)
         path = Path(session.end_profiling())
-        recorded = events.read(path, self.labels)
+        recorded = profile_events.read(path, self.labels)
         path.unlink()
-        table = nesting.tabulate(recorded, len(self.labels.seen))
+        table = self_times.tabulate(recorded, len(self.labels.seen))
         if len(table.dur) < len(kept):
             if len(kept) > 1:  # a run makes more events than it did before: fewer at once
                 self.add_profiled(0, max(1, len(table.dur) // 2))
@@ -159,7 +157,7 @@ class _Recording:
             )
         self.events_per_run = max(1, len(recorded) // len(table.dur))
         self.tables.append(
-            nesting.RunTable(table.dur[kept], table.self_us[kept], table.calls[kept])
+            self_times.RunTable(table.dur[kept], table.self_us[kept], table.calls[kept])
         )
 
     def _let_threads_sleep(self) -> None:
@@ -188,7 +186,7 @@ class _Recording:
         if self.optimized is not None:
             return self.factory.open(profile=prefix)
         session = self.factory.open(profile=prefix, optimized=self.saved)
-        self.optimized = graph.OptimizedGraph.read(self.saved)
+        self.optimized = optimized_graph.OptimizedGraph.read(self.saved)
         self.labels.repeated = self.optimized.repeated
         return session
 
@@ -197,7 +195,9 @@ class _Recording:
         assert self.optimized is not None
         calls = self._joined([table.calls for table in self.tables]).mean(axis=0)
         model = self.factory.model
-        return graph.kernels(model, self.optimized, self.labels.seen, [float(c) for c in calls])
+        return optimized_graph.kernels(
+            model, self.optimized, self.labels.seen, [float(c) for c in calls]
+        )
 
     def order(self) -> list[int]:
         """Numbers of the labels in the order in which their kernels first ran."""
@@ -206,8 +206,6 @@ class _Recording:
 
     def finish(self, bias: calibration.Bias) -> Run:
         """Put the chunks together, the kernels in the order in which they first ran."""
-        import numpy as np
-
         kernels = self.kernels()
         order = self.order()
         kernels = tuple(kernels[i] for i in order)
@@ -229,8 +227,6 @@ class _Recording:
 
     def _joined(self, tables: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
         """Chunks one after the other; kernels that one did not meet ran 0 times in it."""
-        import numpy as np
-
         width = len(self.labels.seen)
         return np.concatenate([np.pad(t, ((0, 0), (0, width - t.shape[1]))) for t in tables])
 

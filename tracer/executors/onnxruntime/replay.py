@@ -15,25 +15,19 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tracer.errors import InputError, ModelError
-from tracer.executors.onnxruntime import feeding, pieces, prepared, sessions
+from tracer.executors.onnxruntime import feeding, kernel_models, node_names, sessions
+from tracer.executors.onnxruntime.kernel_models import Piece
 from tracer.executors.onnxruntime.options import Options
-from tracer.loading import from_proto
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from tracer.executors.onnxruntime.pieces import Piece
-    from tracer.inputs import FeedSet
-    from tracer.model import Model
-    from tracer.trace import Kernel
-
-    FloatArray = npt.NDArray[np.float64]
-
-Progress = Callable[[int, int, str], None]
+from tracer.graph.loading import from_proto
+from tracer.graph.model import Model
+from tracer.inputs.feedset import FeedSet
+from tracer.records.trace import Kernel
+from tracer.support.progress import Progress, silent
+from tracer.support.types import FloatArray
 
 _SECONDS = 0.4
 """Spent on each kernel."""
@@ -61,18 +55,16 @@ def shares(
 
     That is a kernel with a body, or inside one, or of element types that numpy does not have.
     """
-    import numpy as np
-
-    report = progress or (lambda done, total, what: None)
-    factory = sessions.Factory(model, prepared.serialize(model), options)
+    report = progress or (silent)
+    factory = sessions.Factory(model, node_names.serialize(model), options)
     whole = feeding.runner(model, factory.open(), feedset.feeds)
     found = np.full(len(kernels), np.nan)
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        cut = pieces.cut(model, feedset.feeds, kernels, options, Path(folder))
+        cut = kernel_models.cut(model, feedset.feeds, kernels, options, Path(folder))
         for place, piece in enumerate(cut):
             report(place, len(cut), "replaying")
             if piece is not None:
-                found[place] = _share(piece, whole, pieces.total_bytes(model), options)
+                found[place] = _share(piece, whole, kernel_models.total_bytes(model), options)
     report(len(cut), len(cut), "replaying")
     return found
 
@@ -88,8 +80,6 @@ def runner(piece: Piece, count: int, distinct: int, options: Options) -> Callabl
 
 def _share(piece: Piece, whole: Callable[[], object], model_bytes: int, options: Options) -> float:
     """Median over rounds; NaN where onnxruntime refuses the piece."""
-    import numpy as np
-
     distinct = 1
     if piece.weight_bytes:
         fitting = max(1, _MOST_BYTES // piece.weight_bytes)

@@ -6,14 +6,16 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import onnxruntime as ort
+from onnxruntime import GraphOptimizationLevel as Level
+from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from tracer.errors import InputError, ModelError, UsageError
-from tracer.executors.onnxruntime import prepared
-
-if TYPE_CHECKING:
-    from tracer.executors.onnxruntime.options import Options
-    from tracer.model import Model
+from tracer.executors.onnxruntime import node_names
+from tracer.executors.onnxruntime.options import Options
+from tracer.graph.model import Model
 
 _Result = TypeVar("_Result")
 _FATAL_ONLY = 4  # we translate the errors, so onnxruntime need not print them too
@@ -59,8 +61,6 @@ class Factory:
 
         Raises ModelError for what onnxruntime refuses, UsageError for an absent provider.
         """
-        import onnxruntime as ort
-
         settings = ort.SessionOptions()
         settings.log_severity_level = _FATAL_ONLY
         settings.intra_op_num_threads = self.options.threads
@@ -73,7 +73,7 @@ class Factory:
             settings.optimized_model_filepath = str(optimized)
             entry = "session.optimized_model_external_initializers_file_name"
             settings.add_session_config_entry(entry, f"{optimized.name}.weights")
-        folder = prepared.folder_of(self.model)
+        folder = node_names.folder_of(self.model)
         if folder is not None:
             entry = "session.model_external_initializers_file_folder_path"
             settings.add_session_config_entry(entry, str(folder))
@@ -89,7 +89,6 @@ class Factory:
 
 def translated(model: Model, run: Callable[[], _Result]) -> Callable[[], _Result]:
     """`run`, its failure one sentence about the user's own nodes."""
-    import onnxruntime as ort
 
     def told() -> _Result:
         try:
@@ -119,8 +118,6 @@ def _refusal(model: Model, message: str, version: str) -> ModelError:
 
 def _is_onnxruntimes(error: Exception) -> bool:
     """onnxruntime's exceptions share no class but a module; its binding raises RuntimeError."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
     return type(error).__module__ == state.__name__ or isinstance(error, RuntimeError)
 
 
@@ -129,12 +126,10 @@ def _sentence(model: Model, error: Exception) -> str:
     text = " ".join(str(error).split())
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
     text = re.sub(r"(Status Message: )?\S*/onnxruntime/\S+:\d+ .*?\) (?=\S)", "", text)
-    return prepared.original(model, text).rstrip(".")
+    return node_names.original(model, text).rstrip(".")
 
 
 def _levels() -> dict[str, Any]:
-    from onnxruntime import GraphOptimizationLevel as Level
-
     return {
         "none": Level.ORT_DISABLE_ALL,
         "basic": Level.ORT_ENABLE_BASIC,
@@ -145,8 +140,6 @@ def _levels() -> dict[str, Any]:
 
 def _provider(name: str) -> str:
     """onnxruntime's name of a provider: `cpu` is CPUExecutionProvider."""
-    import onnxruntime as ort
-
     available = ort.get_available_providers()
     short = {p.removesuffix("ExecutionProvider").lower(): p for p in available}
     if name.lower() in short:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tracer.executors.onnxruntime import prepared, sessions
+import onnx
+
+from tracer.executors.onnxruntime import node_names, sessions
 from tracer.executors.onnxruntime.options import Options
-
-if TYPE_CHECKING:
-    from tracer.inputs import Feeds
-    from tracer.model import Model
+from tracer.graph.model import Model
+from tracer.inputs.feedset import Feeds
 
 
 def tensors(model: Model, feeds: Feeds, threads: int = 0) -> Mapping[str, Any]:
@@ -18,9 +18,7 @@ def tensors(model: Model, feeds: Feeds, threads: int = 0) -> Mapping[str, Any]:
 
     Raises ModelError or InputError for what onnxruntime refuses.
     """
-    import onnx
-
-    proto = onnx.ModelProto.FromString(prepared.serialize(model))
+    proto = onnx.ModelProto.FromString(node_names.serialize(model))
     shown = {value.name for value in proto.graph.output}
     for node in proto.graph.node:
         for name in node.output:

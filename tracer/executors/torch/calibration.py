@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import time
 from functools import cache
-from typing import TYPE_CHECKING
+
+import torch
 
 from tracer.executors.eager.profile import Cost
 from tracer.executors.torch.spans import Session
-
-if TYPE_CHECKING:
-    import torch
 
 _LENGTH = 200
 _RUNS = 10
@@ -28,8 +26,6 @@ def measure() -> Cost:
 
     The shortest of many chains is one that nothing disturbed, recorded or not.
     """
-    import torch
-
     x = torch.ones(8)
     plain, recorded = _shortest(x), float("inf")
     for _ in range(_TURNS):
@@ -41,8 +37,6 @@ def measure() -> Cost:
 
 def _shortest(x: torch.Tensor) -> float:
     """Time, µs, of the shortest of a few chains."""
-    import torch
-
     times = []
     with torch.no_grad():
         for _ in range(_RUNS):

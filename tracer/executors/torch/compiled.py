@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 EXECUTOR = "torch-compile"
 
@@ -16,8 +15,6 @@ def compiled(model: torch.nn.Module) -> Callable[..., Any]:
 
     It is compiled when it is first run, which raises whatever the compiler does.
     """
-    import torch
-
     torch._dynamo.reset()  # what an earlier batch compiled would be made dynamic
     options: dict[str, Any] = {"cpp.enable_kernel_profile": True}
     found: Callable[..., Any] = torch.compile(model, dynamic=False, options=options)

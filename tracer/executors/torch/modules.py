@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from tracer.executors.torch.spans import MODULE, mark
-
-if TYPE_CHECKING:
-    import torch
 
 
 @contextmanager

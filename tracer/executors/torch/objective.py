@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from tracer.errors import UsageError
 from tracer.executors.eager.calls import described
-
-if TYPE_CHECKING:
-    import torch
-
-    from tracer.executors.eager.options import Options
-    from tracer.executors.torch.step import Loss
+from tracer.executors.eager.options import Options
+from tracer.executors.torch.step import Loss
 
 _RATE = 1e-3
 
@@ -24,8 +22,6 @@ def loss_for(outputs: Any, options: Options) -> Loss | None:
     `sum` adds all outputs that have a gradient. `cross-entropy` is that of the first output,
     [N, classes, …], with random targets. Raises UsageError where the outputs do not suit.
     """
-    import torch
-
     if not options.backward:
         return None
     if not any(leaf.requires_grad for leaf in _tensors(outputs)):
@@ -49,8 +45,6 @@ def loss_for(outputs: Any, options: Options) -> Loss | None:
 
 def optimizer_for(model: torch.nn.Module, options: Options) -> torch.optim.Optimizer | None:
     """The optimiser of `options`, on the parameters that require a gradient."""
-    import torch
-
     if options.optimizer is None:
         return None
     kind: Any = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[options.optimizer]
@@ -63,7 +57,5 @@ def _sum(outputs: Any) -> torch.Tensor:
 
 
 def _tensors(outputs: Any) -> list[torch.Tensor]:
-    import torch
-
     leaves = torch.utils._pytree.tree_leaves(outputs)
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

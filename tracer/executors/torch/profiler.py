@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from tracer.errors import UsageError
 from tracer.executors.eager import rounds
@@ -22,11 +24,7 @@ from tracer.executors.torch import calibration, objective, spans
 from tracer.executors.torch.modules import watched
 from tracer.executors.torch.state import preserved
 from tracer.executors.torch.step import Step
-
-if TYPE_CHECKING:
-    import torch
-
-    from tracer.executors.eager.rounds import Progress
+from tracer.support.progress import Progress, silent
 
 EXECUTOR = "torch"
 _SESSION_SPANS = 100_000
@@ -47,8 +45,6 @@ def profile(
     in it. Raises InputError where the model does not run on the arrays, UsageError for a loss
     that does not suit its outputs or a device that is not there, LimitError out of memory.
     """
-    import torch
-
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UsageError(
             "torch sees no CUDA device",
@@ -62,7 +58,7 @@ def profile(
         for _ in range(options.warmup):
             step.timed()
         recording.observe()
-        report = progress or (lambda done, total, what: None)
+        report = progress or (silent)
         walls, recorded = rounds.alternate(
             options, step.timed, recording.runs, recording.most, report
         )
@@ -78,8 +74,6 @@ def _step(
     compiled: Callable[..., Any] | None,
 ) -> Step:
     """A run of `model`, or of its compiled form; it is run once, of which anything may be wrong."""
-    import torch
-
     run = model if compiled is None else compiled
     inputs = [torch.tensor(array, device=options.device) for array in arrays]
     with failing_clearly(model, inputs), torch.set_grad_enabled(options.backward):

@@ -7,13 +7,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch._C._autograd import DeviceType
+from torch._C._profiler import _RecordFunctionFast
+from torch.autograd.profiler import profile
 
 from tracer.executors.eager.calls import Kind, Span
-from tracer.tensor import TensorType
-
-if TYPE_CHECKING:
-    from torch.autograd.profiler import profile
+from tracer.graph.tensor_type import TensorType
 
 RUN, MODULE, PHASE = "tracer:run", "tracer:module:", "tracer:phase:"
 """Our own marks among the names that the profiler records."""
@@ -44,8 +45,6 @@ class Session:
     @contextmanager
     def recording(self) -> Iterator[profile]:
         """Record what is run inside; `runs` reads it afterwards."""
-        from torch.autograd.profiler import profile
-
         # Kineto announces every start and stop on stderr unless it is told not to.
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         device = None if self.device == "cpu" else self.device
@@ -60,8 +59,6 @@ class Session:
 
 def mark(name: str) -> Any:
     """A context that the profiler records by `name`; cheap where nothing records."""
-    from torch._C._profiler import _RecordFunctionFast
-
     return _RecordFunctionFast(name)
 
 
@@ -72,8 +69,6 @@ def phase(name: str) -> Any:
 
 def runs(recorded: profile, device: str = "cpu") -> list[list[Span]]:
     """The spans of every run that `RUN` marks; what lies outside of a run is left out."""
-    from torch._C._autograd import DeviceType
-
     result = recorded.kineto_results
     assert result is not None
     events = [event for event in result.events() if not event.is_hidden_event()]
@@ -119,8 +114,6 @@ def _spans(event: Any, times: Mapping[int, int] | None) -> Iterator[Span]:
 
 def _device_times(events: Sequence[Any]) -> Mapping[int, int]:
     """ns on the accelerator by the correlation of the operator that launched the work."""
-    from torch._C._autograd import DeviceType
-
     times: dict[int, int] = defaultdict(int)
     for event in events:
         drawn_again = event.is_user_annotation()  # a mark of ours over the kernels inside it

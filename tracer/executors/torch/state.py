@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
-    from tracer.executors.eager.options import Options
+from tracer.executors.eager.options import Options
 
 
 @contextmanager
@@ -19,8 +17,6 @@ def preserved(model: torch.nn.Module, options: Options) -> Iterator[None]:
     After it the modes, gradients, buffers and parameters of `model` are what they were, and so
     are the number of threads and torch's generators.
     """
-    import torch
-
     modes = [(module, module.training) for module in model.modules()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     tensors = [*model.buffers(), *(model.parameters() if options.optimizer else ())]

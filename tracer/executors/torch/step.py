@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from tracer.executors.torch.spans import RUN, mark, phase
-
-if TYPE_CHECKING:
-    import torch
 
 Loss = Callable[[Any], "torch.Tensor"]
 
@@ -45,8 +44,6 @@ class Step:
             parameter.grad = None
 
     def _run(self) -> None:
-        import torch
-
         if self.loss is None:
             with torch.no_grad():
                 self.model(*self.inputs)
@@ -61,7 +58,5 @@ class Step:
                 self.optimizer.step()
 
     def _settle(self) -> None:
-        import torch
-
         if self.device == "cuda":
             torch.cuda.synchronize()

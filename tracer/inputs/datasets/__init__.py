@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tracer.errors import InputError, UsageError
+from tracer.graph.model import Model
+from tracer.inputs.datasets.archive import open_archive
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset
+from tracer.inputs.datasets.folder import open_folder
 from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, names
 from tracer.inputs.datasets.layout import Layout
-
-if TYPE_CHECKING:
-    from tracer.inputs.datasets.source import Source
-    from tracer.model import Model
+from tracer.inputs.datasets.named import open_named
+from tracer.inputs.datasets.source import Source
 
 SPLITS = ("test", "train")
 _REPEATED = re.compile(r"(?P<base>.+)\*(?P<times>[0-9]{1,9})")
@@ -43,8 +43,6 @@ def open_dataset(
     base, repeat = _parsed(spec)
     layout = Layout.of(model)
     if base in names():
-        from tracer.inputs.datasets.named import open_named
-
         source: Source = open_named(base, model, split, folder)
     else:
         source = _files(Path(base), model, layout, split)
@@ -80,12 +78,8 @@ def _checked(dataset: Dataset) -> Dataset:
 
 def _files(path: Path, model: Model, layout: Layout, split: str) -> Source:
     if path.suffix == ".npz":
-        from tracer.inputs.datasets.archive import open_archive
-
         return open_archive(path, model, layout, split)
     if path.is_dir():
-        from tracer.inputs.datasets.folder import open_folder
-
         if split != "test":
             raise UsageError(f"{path}: a folder of test data has no split '{split}'")
         return open_folder(path, model, layout)

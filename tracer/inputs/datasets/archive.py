@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracer import tensor
 from tracer.errors import InputError
+from tracer.graph import tensor_type
+from tracer.graph.model import Model
 from tracer.inputs import dims as dimensions
 from tracer.inputs.datasets import npz
 from tracer.inputs.datasets.batch import Batch
-
-if TYPE_CHECKING:
-    from tracer.inputs.datasets.layout import Layout
-    from tracer.inputs.datasets.npz import Member
-    from tracer.model import Model
+from tracer.inputs.datasets.layout import Layout
+from tracer.inputs.datasets.npz import Member
 
 _LABELS = ("labels", "y")
 _ONLY_INPUT = "x"  # what an archive may call the input of a model that has one
@@ -114,7 +111,7 @@ def _answers(
     ranks = {
         value.name: len(kind.shape)
         for value in model.graph.output
-        if (kind := tensor.from_type_proto(value.type)) and kind.shape is not None
+        if (kind := tensor_type.from_type_proto(value.type)) and kind.shape is not None
     }
     free = {n: members[n + suffix] for n in (*ranks, *_LABELS) if n + suffix in members}
     free = {n: member for n, member in free.items() if member not in taken}

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracer.errors import InputError
-
-if TYPE_CHECKING:
-    from tracer.inputs import Feeds
+from tracer.inputs.feedset import Feeds
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tracer import inputs, tensor
+from tracer import inputs
 from tracer.errors import InputError, UsageError
+from tracer.graph import tensor_type
+from tracer.graph.model import Model
+from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import images
 from tracer.inputs.datasets.batch import Batch, regrouped
-
-if TYPE_CHECKING:
-    from tracer.inputs.datasets.layout import Layout
-    from tracer.inputs.datasets.source import Source
-    from tracer.model import Model
-    from tracer.tensor import TensorType
+from tracer.inputs.datasets.fingerprint import fingerprint
+from tracer.inputs.datasets.layout import Layout
+from tracer.inputs.datasets.source import Source
 
 _PIXELS = ("float16", "float32", "float64")
 _GREY, _COLOURS = 3, 4  # the ranks of images without and with an axis of channels
@@ -78,8 +78,6 @@ class Dataset:
         Reads them all once. Two data sets have the same one if they give the same inputs, labels
         and expected outputs in the same order.
         """
-        from tracer.inputs.datasets.fingerprint import fingerprint
-
         return fingerprint(self._pieces(_CHUNK), self.layout.rows)
 
     def _pieces(self, rows: int) -> Iterator[Batch]:
@@ -104,7 +102,9 @@ class Dataset:
             yield from kept if size <= _ROOM else map(self._suited, self.source.pieces(rows))
 
     def _suited(self, piece: Batch) -> Batch:
-        declared = {value.name: tensor.from_type_proto(value.type) for value in self.model.inputs}
+        declared = {
+            value.name: tensor_type.from_type_proto(value.type) for value in self.model.inputs
+        }
         try:
             suited = {name: _suited(v, declared.get(name)) for name, v in piece.inputs.items()}
         except InputError as error:

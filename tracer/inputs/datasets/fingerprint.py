@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.batch import Batch
 
 
 def fingerprint(pieces: Iterable[Batch], rows: frozenset[str]) -> str:

@@ -6,16 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracer.errors import InputError
+from tracer.graph.model import Model
 from tracer.inputs import dims as dimensions
 from tracer.inputs import files
 from tracer.inputs.datasets.batch import Batch
-
-if TYPE_CHECKING:
-    from tracer.inputs.datasets.layout import Layout
-    from tracer.model import Model
+from tracer.inputs.datasets.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)

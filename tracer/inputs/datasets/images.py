@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracer.errors import InputError
-from tracer.installed import require
+from tracer.support.optional import require
 
 Pixels = NDArray[np.generic]
 

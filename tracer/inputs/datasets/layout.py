@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from tracer import tensor
+import onnx
+
+from tracer.graph import tensor_type
+from tracer.graph.model import Model
+from tracer.graph.tensor_type import Dim
 from tracer.inputs import dims as dimensions
-
-if TYPE_CHECKING:
-    import onnx
-
-    from tracer.model import Model
-    from tracer.tensor import Dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +49,10 @@ def _fixed(lead: tuple[Dim, ...]) -> bool:
 
 
 def _shapes(values: Iterable[onnx.ValueInfoProto]) -> Mapping[str, tuple[Dim, ...]]:
-    kinds = {value.name: tensor.from_type_proto(value.type) for value in values}
+    kinds = {value.name: tensor_type.from_type_proto(value.type) for value in values}
     return {n: k.shape for n, k in kinds.items() if k is not None and k.shape is not None}
 
 
 def _is_unshaped(value: onnx.ValueInfoProto) -> bool:
-    kind = tensor.from_type_proto(value.type)
+    kind = tensor_type.from_type_proto(value.type)
     return kind is not None and kind.shape is None

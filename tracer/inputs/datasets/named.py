@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tracer import tensor
 from tracer.errors import InputError
+from tracer.graph import tensor_type
+from tracer.graph.model import Model
+from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import labelled
 from tracer.inputs.datasets.batch import Batch
-
-if TYPE_CHECKING:
-    from tracer.inputs.datasets.labelled import Split
-    from tracer.model import Model
-    from tracer.tensor import TensorType
+from tracer.inputs.datasets.labelled import Split
 
 _RANK = 4  # [N, C, H, W]
 
@@ -50,7 +47,7 @@ def open_named(name: str, model: Model, split: str, folder: Path) -> NamedImages
             "Give an .npz file with an array for each input.",
         )
     (value,) = model.inputs
-    declared = tensor.from_type_proto(value.type)
+    declared = tensor_type.from_type_proto(value.type)
     if declared is not None and not _for_images(declared):
         raise InputError(
             f"{name} are images, [N, C, H, W]; input '{value.name}' of {model.name} is {declared}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,15 +14,16 @@ import numba
 
 
 @contextmanager
-def by_all_sources() -> Iterator[None]:
-    """Let numba keep code, for this time, in a folder named after the sources of all kernels.
+def by_all_sources(package: str) -> Iterator[None]:
+    """Let numba keep code, for this time, in a folder named after the sources of all
+    kernels of `package`.
 
     It compares the file of a function alone with what it kept, but compiled into a kernel is
     what other files have it call: code kept from before they changed would run on.
     """
     config: Any = numba.config
     asked = config.CACHE_DIR
-    sources = Path(__file__).parent
+    sources = Path(*importlib.import_module(package).__path__)
     folder = Path(asked or sources / "__pycache__") / f"kernels-{_digest(sources)}"
     if not asked:
         for old in set(folder.parent.glob("kernels-*")) - {folder}:

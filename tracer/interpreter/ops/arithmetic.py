@@ -7,8 +7,8 @@ from functools import reduce
 
 import numpy as np
 
-from tracer.interpreter import planewise
-from tracer.interpreter.elementwise import Compute, aligned, apply
+from tracer.interpreter.numeric import planewise
+from tracer.interpreter.numeric.elementwise import Compute, aligned, apply
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
 

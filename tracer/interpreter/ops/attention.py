@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 
 from tracer.errors import ModelError
-from tracer.interpreter import products
 from tracer.interpreter.binding import Body
+from tracer.interpreter.numeric import products
 from tracer.interpreter.ops.softmax import softmax
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array

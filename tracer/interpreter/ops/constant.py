@@ -9,7 +9,7 @@ import onnx
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.axes import place
+from tracer.interpreter.numeric.axes import place
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
 

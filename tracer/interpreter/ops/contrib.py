@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter import products
-from tracer.interpreter.elementwise import Compute
+from tracer.interpreter.numeric import products
+from tracer.interpreter.numeric.elementwise import Compute
 from tracer.interpreter.ops.activation import leaky_relu, sigmoid
 from tracer.interpreter.ops.integer import requantized
 from tracer.interpreter.ops.matmul import integer_matmul

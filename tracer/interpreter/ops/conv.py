@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter import fast
-from tracer.interpreter.convolution import check, convolve
-from tracer.interpreter.depthwise import depthwise
+from tracer.interpreter.numeric import fast
+from tracer.interpreter.numeric.convolution import check, convolve
+from tracer.interpreter.numeric.depthwise import depthwise
+from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
-from tracer.interpreter.windows import Window, window
 
 
 @operator("Conv")

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter import parallel
+from tracer.interpreter.numeric import parallel
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter.axes import place
+from tracer.interpreter.numeric.axes import place
 from tracer.interpreter.ops.scatter import wrapped
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter import products
-from tracer.interpreter.convolution import check, convolve
+from tracer.interpreter.numeric import products
+from tracer.interpreter.numeric.convolution import check, convolve
+from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.ops.matmul import integer_matmul, per_row
 from tracer.interpreter.ops.quantization import rounded
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
-from tracer.interpreter.windows import Window, window
 
 _Ints = Sequence[int] | None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.elementwise import Compute, aligned, apply
+from tracer.interpreter.numeric.elementwise import Compute, aligned, apply
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
 

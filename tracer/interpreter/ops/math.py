@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tracer.interpreter import planewise
-from tracer.interpreter.elementwise import Compute, apply, apply_float
+from tracer.interpreter.numeric import planewise
+from tracer.interpreter.numeric.elementwise import Compute, apply, apply_float
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
 

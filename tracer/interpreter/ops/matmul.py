@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter import products
-from tracer.interpreter.products import Product
+from tracer.interpreter.numeric import products
+from tracer.interpreter.numeric.products import Product
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter import fast, memory, parallel, planewise
 from tracer.interpreter.binding import Context
+from tracer.interpreter.numeric import fast, memory, parallel, planewise
+from tracer.interpreter.numeric.windows import Window, padded, patches, window
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
-from tracer.interpreter.windows import Window, padded, patches, window
 
 _TILE = 1 << 15
 """Output elements of a block: with its input it stays in the second-level cache."""

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 
 from tracer.errors import ModelError
-from tracer.interpreter import quantizing
-from tracer.interpreter.axes import place
-from tracer.interpreter.elementwise import apply
+from tracer.interpreter.numeric import quantizing
+from tracer.interpreter.numeric.axes import place
+from tracer.interpreter.numeric.elementwise import apply
 from tracer.interpreter.ops.cast import converted
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracer.interpreter.recurrent import Activation, Cell, Settings, State, activations, run
+from tracer.interpreter.numeric.recurrent import Activation, Cell, Settings, State, activations, run
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.axes import place
+from tracer.interpreter.numeric.axes import place
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
 

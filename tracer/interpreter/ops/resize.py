@@ -10,7 +10,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.axes import place as axes_place
+from tracer.interpreter.numeric.axes import place as axes_place
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.axes import place
 from tracer.interpreter.binding import Context
+from tracer.interpreter.numeric.axes import place
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
 

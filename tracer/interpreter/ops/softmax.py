@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tracer.interpreter import memory, parallel, rowwise
+from tracer.interpreter.numeric import memory, parallel, rowwise
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
 

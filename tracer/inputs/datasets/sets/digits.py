@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tracer.inputs.datasets.labelled import LabelledImages, split
-from tracer.installed import require
+from tracer.support.optional import require
 
 TEST_IMAGES = 360
 WHITE = 16

@@ -1,0 +1,50 @@
+"""Random dot products, accumulators and orders."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.orders import Terms, named
+
+ORDERS = ("sequential", "channelwise", "chunked(3)", "tree", "lanes(2)", "sorted", "maddubs(2)")
+
+
+@dataclass(frozen=True)
+class Dots:
+    """`left` (M, K) times `right` (K, P) plus `bias` (M), and how it is summed."""
+
+    left: np.ndarray
+    right: np.ndarray
+    bias: np.ndarray | None
+    terms: Terms
+    accumulator: Accumulator
+
+
+@st.composite
+def accumulators(draw):
+    return Accumulator(
+        draw(st.integers(2, 20)),
+        draw(st.sampled_from(["saturate", "symmetric", "wrap", "zero"])),
+        named(draw(st.sampled_from(ORDERS))),
+        draw(st.none() | st.integers(2, 12)),
+        draw(st.sampled_from(["first", "last"])),
+        draw(st.sampled_from(["twos-complement", "magnitude"])),
+    )
+
+
+@st.composite
+def dots(draw):
+    terms = Terms(draw(st.integers(1, 6)), draw(st.integers(1, 4)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    rows, columns = draw(st.integers(1, 4)), draw(st.integers(1, 9))
+    low, high = sorted((draw(st.integers(-200, 200)), draw(st.integers(-200, 200))))
+    size = draw(st.sampled_from([1, 7, 128]))
+    return Dots(
+        rng.integers(-size, size, (rows, terms.count)),
+        rng.integers(low, high + 1, (terms.count, columns)),
+        draw(st.none() | st.just(rng.integers(-500, 500, rows))),
+        terms,
+        draw(accumulators()),
+    )

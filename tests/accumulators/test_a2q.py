@@ -1,0 +1,93 @@
+"""Worked examples of the papers' formulas, and the formulas themselves in floating point."""
+
+from math import ceil, log2
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.accumulators import a2q
+from tests.interpreter.models import quick
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.orders import Terms
+from tracer.accumulators.statistics.bounds import datatype
+
+EXAMPLES = [
+    (784, 1, 8, False, 19),
+    (784, 8, 8, False, 26),
+    (576, 8, 8, False, 26),
+    (4608, 8, 8, False, 29),
+    (4608, 8, 8, True, 28),
+    (1152, 4, 4, False, 19),
+    (9, 8, 8, False, 20),
+    (1, 8, 8, True, 16),
+]
+
+
+def signed(bits):
+    return (-(1 << bits - 1), max((1 << bits - 1) - 1, 1))  # of one bit: -1 and 1
+
+
+def operand(bits, is_signed):
+    return signed(bits) if is_signed else (0, (1 << bits) - 1)
+
+
+@pytest.mark.parametrize(("terms", "weights", "activations", "is_signed", "expected"), EXAMPLES)
+def test_bound_of_types(terms, weights, activations, is_signed, expected):
+    assert a2q.datatype_bound(terms, weights, activations, is_signed) == expected
+    ranges = signed(weights), operand(activations, is_signed)
+    assert datatype(Terms(terms), *ranges, None, Accumulator(32)) == expected
+
+
+@pytest.mark.parametrize(
+    ("l1_norm", "activations", "plain", "centred"),
+    [(100, 8, 16, 15), (127, 8, 16, 15), (128, 8, 17, 15), (1000, 4, 15, 14)],
+)
+def test_bound_of_weights(l1_norm, activations, plain, centred):
+    assert a2q.weight_bound(l1_norm, activations, False) == plain
+    assert a2q.centred_weight_bound(l1_norm, activations) == centred
+
+
+@pytest.mark.parametrize(
+    ("bits", "activations", "is_signed", "plain", "centred"),
+    [
+        (16, 8, False, 127.99609375, 256.99607843),
+        (16, 8, True, 255.9921875, None),
+        (12, 4, False, 127.9375, 272.93333333),
+    ],
+)
+def test_budget_of_weights(bits, activations, is_signed, plain, centred):
+    assert a2q.weight_budget(bits, activations, is_signed) == plain
+    if centred is not None:
+        found = a2q.centred_weight_budget(bits, activations)
+        assert float(found) == pytest.approx(centred, abs=1e-8)
+
+
+@quick
+@given(st.integers(1, 10**5), st.integers(1, 8), st.integers(1, 8), st.booleans())
+def test_bound_of_types_is_the_published_formula(terms, weights, activations, is_signed):
+    a = log2(terms) + activations + weights - 1 - is_signed
+    formula = a + log2(1 + 2**-a) + 1
+    found = a2q.datatype_bound(terms, weights, activations, is_signed)
+    assert found - 1 - 1e-9 < formula <= found + 1e-9
+
+
+@quick
+@given(st.integers(1, 10**5), st.integers(1, 8), st.booleans())
+def test_bounds_of_weights_and_budgets_agree(l1_norm, activations, is_signed):
+    bits = a2q.weight_bound(l1_norm, activations, is_signed)
+    assert a2q.weight_budget(bits - 1, activations, is_signed) < l1_norm
+    assert l1_norm <= a2q.weight_budget(bits, activations, is_signed)
+    bits = a2q.centred_weight_bound(l1_norm, activations)
+    assert bits == ceil(log2(l1_norm * (2**activations - 1) + 2))
+    assert a2q.centred_weight_budget(bits - 1, activations) < l1_norm
+    assert l1_norm <= a2q.centred_weight_budget(bits, activations)
+
+
+@quick
+@given(st.integers(1, 5000), st.integers(2, 8), st.integers(2, 8), st.booleans())
+def test_exact_widths_of_types_are_at_most_one_less(terms, weights, activations, is_signed):
+    exact = datatype(
+        Terms(terms), signed(weights), operand(activations, is_signed), None, Accumulator(32)
+    )
+    assert exact <= a2q.datatype_bound(terms, weights, activations, is_signed)

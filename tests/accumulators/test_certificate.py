@@ -1,0 +1,139 @@
+"""Certificates: what they cover, when they are refused, and that they notice any change."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from tracer import __version__
+from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.orders import named
+from tracer.accumulators.spec.policy import Policy
+from tracer.accumulators.statistics.certificate import Certificate, Data, certificate
+from tracer.errors import InputError, ThresholdError, UsageError
+from tracer.graph import loading
+from tracer.interpreter.interpreter import Interpreter
+
+FEEDS = [{"x": np.array([[x, 100, 100]], np.uint8)} for x in (100, 110)]
+
+
+def model(weights=(1, 1, -1)):
+    proto = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 20]>'
+        " g (uint8[1, 3] x) => (int32[1, 1] y) { y = MatMulInteger(x, w) }"
+    )
+    column = np.array(weights, np.int8)[:, None]
+    proto.graph.initializer.append(numpy_helper.from_array(column, "w"))
+    return loading.from_proto(proto)
+
+
+def run(accumulator, feeds=FEEDS):
+    """The model, the hash of `feeds`, and the statistics of running it on them."""
+    loaded, data = model(), Data()
+    narrowing = Narrowing(loaded, Policy.of(accumulator))
+    interpreter = Interpreter(loaded, around=narrowing.kernel)
+    for each in feeds:
+        data.add(each)
+        interpreter.run(None, each)
+    return loaded, data, {k: a.tally for k, a in narrowing.accumulations().items()}
+
+
+def hashed(*feeds):
+    data = Data()
+    for each in feeds:
+        data.add(each)
+    return data.sha256
+
+
+def test_it_says_what_was_seen():
+    loaded, data, tallies = run(Accumulator(9))
+    made = certificate(loaded, data, tallies)
+    (node,) = made.nodes.values()
+    assert (made.inputs, made.tool) == (2, f"tracer {__version__}")
+    assert (node.outputs, node.bits_observed, node.accumulator["bits"]) == (2, 9, 9)
+    made.check(loaded, data)
+
+
+def test_it_survives_json():
+    made = certificate(*run(Accumulator(9, order=named("chunked(2)"), product_bits=8)))
+    text = made.to_json()
+    assert Certificate.from_json(text) == made
+    (node,) = json.loads(text)["nodes"].values()
+    assert node["accumulator"] == {
+        "bits": 9, "overflow": "saturate", "order": "chunked(2)", "product_bits": 8,
+        "bias": "first", "convention": "twos-complement", "zero_points": "before",
+    }  # fmt: skip
+
+
+def test_an_overflow_is_refused_though_the_result_fits():
+    with pytest.raises(ThresholdError, match=r"'MatMulInteger_0' overflows 8 bits in 2 of 2") as e:
+        certificate(*run(Accumulator(8)))
+    assert "9 bits hold" in str(e.value)
+
+
+def test_products_that_do_not_fit_are_refused():
+    with pytest.raises(ThresholdError, match="products did not fit"):
+        certificate(*run(Accumulator(9, product_bits=6)))
+
+
+def test_nothing_is_not_certified():
+    with pytest.raises(UsageError, match="nothing was summed"):
+        certificate(model(), Data(), {})
+    with pytest.raises(UsageError, match="nothing was summed"):
+        certificate(*run(Accumulator(9), []))
+
+
+def test_another_model_or_other_inputs_are_noticed():
+    loaded, data, tallies = run(Accumulator(9))
+    made = certificate(loaded, data, tallies)
+    with pytest.raises(ThresholdError, match="another model"):
+        made.check(model((1, 1, -2)), data)
+    for feeds in (FEEDS[:1], FEEDS[::-1], [*FEEDS, FEEDS[0]]):
+        other = Data()
+        for each in feeds:
+            other.add(each)
+        with pytest.raises(ThresholdError, match="other inputs"):
+            made.check(loaded, other)
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b'{"model_sha256": 1}', b"\xff"])
+def test_what_is_no_certificate_is_refused(text):
+    with pytest.raises(InputError, match="not a certificate"):
+        Certificate.from_json(text)
+
+
+def test_every_difference_of_inputs_counts():
+    zeros = np.zeros(4, np.int8)
+    different = [
+        [{"x": zeros}],
+        [{"y": zeros}],
+        [{"x": zeros.reshape(2, 2)}],
+        [{"x": zeros.view(np.uint8)}],
+        [{"x": zeros.astype(ml_dtypes.int4)}],
+        [{"x": zeros.view(ml_dtypes.bfloat16)}],
+        [{"x": np.array([0, 0, 0, 1], np.int8)}],
+        [{"x": zeros, "y": zeros}],
+        [{"x": zeros}, {"y": zeros}],
+        [{"x": [zeros]}],
+        [{"x": [zeros, zeros]}],
+        [{"x": None}],
+        [{"x": np.array(["a", "b"], object)}],
+        [{"x": np.array(["a\nb", ""], object)}],
+        [{"x": np.zeros((0, 4), np.int8)}],
+        [],
+    ]
+    assert len({hashed(*feeds) for feeds in different}) == len(different)
+
+
+def test_the_same_inputs_have_the_same_hash_however_they_are_stored():
+    numbers = np.arange(12, dtype=np.int32).reshape(3, 4)
+    strided = np.repeat(numbers, 2, axis=1)[:, ::2]
+    alike = ({"a": numbers, "b": numbers}, {"b": strided, "a": np.asfortranarray(numbers)},
+             {"a": numbers.astype(">i4"), "b": numbers})  # fmt: skip
+    assert len({hashed(feeds) for feeds in alike}) == 1
+    texts = [np.array([kind("a")], object) for kind in (str, np.str_)]
+    assert hashed({"x": texts[0]}) == hashed({"x": texts[1]})

@@ -1,0 +1,189 @@
+"""Sums gathered from images and counted in one pass, against the oracle on numpy's patches."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.lib.stride_tricks import sliding_window_view
+
+from tracer.accumulators.engine import oracle, restoring
+from tracer.accumulators.engine.columns import Images, of_rows
+from tracer.accumulators.engine.operands import Integers
+from tracer.accumulators.engine.overflow_counter import Counter, Counts
+from tracer.accumulators.engine.sum_runner import KEPT, Meter, Reduction
+from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.orders import Terms, named
+from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.statistics.tally import Tally
+from tracer.graph import loading
+from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.numeric import parallel, quantizing
+from tracer.interpreter.numeric.windows import window
+
+MODELS = Path(__file__).parents[3] / "models"
+
+
+def patches(x, slid, fill):
+    """(K, N * pixels): channels, then kernel positions; a window after the other."""
+    pads = [(0, 0), (0, 0), *zip(slid.before, slid.after, strict=True)]
+    around = np.pad(x, pads, constant_values=fill)
+    axes = tuple(range(2, x.ndim))
+    views = sliding_window_view(around, slid.extent, axis=axes)
+    steps = [slice(None, None, s) for s in slid.strides]
+    apart = [slice(None, None, d) for d in slid.dilations]
+    taken = views[:, :, *steps, *apart]
+    count = len(axes)
+    order = (1, *range(2 + count, 2 + 2 * count), 0, *range(2, 2 + count))
+    depth = x.shape[1] * int(np.prod(slid.kernel))
+    return taken.transpose(order).reshape(depth, -1)
+
+
+@st.composite
+def accumulators(draw):
+    return Accumulator(
+        draw(st.integers(6, 26)),
+        draw(st.sampled_from(["saturate", "symmetric"])),
+        named(draw(st.sampled_from(["sequential", "sequential", "channelwise", "tree"]))),
+        convention=draw(st.sampled_from(["twos-complement", "magnitude"])),
+    )
+
+
+@st.composite
+def convolutions(draw):
+    """Images, kernels, a bias, and the windows."""
+    rank, random = draw(st.integers(1, 2)), np.random.default_rng(draw(st.integers(0, 2**32)))
+    kernel, strides, dilations = (
+        tuple(draw(st.integers(1, most)) for _ in range(rank)) for most in (3, 3, 2)
+    )
+    pads = [draw(st.integers(0, k - 1)) for k in kernel * 2]
+    size = [draw(st.integers(5, 20)) for _ in range(rank)]
+    channels, maps = draw(st.integers(1, 4)), draw(st.integers(1, 8))
+    x = random.integers(-100, 156, (draw(st.integers(1, 3)), channels, *size)).astype(np.int16)
+    w = random.integers(-128, 128, (maps, channels, *kernel)).astype(np.int16)
+    bias = draw(st.none() | st.just(random.integers(-3000, 3000, maps)))
+    return x, w, bias, window(size, kernel, strides, pads, dilations, "NOTSET")
+
+
+def expected(case):
+    """What a counter is to count, and what is to stand in place of the sums."""
+    exact, clipped = oracle.observe(*case).final, oracle.emulate(*case)
+    low, high = case[-1].range
+    lasting = np.count_nonzero((exact < low) | (exact > high))
+    outside = np.count_nonzero(clipped.events)
+    changed = clipped.values != exact
+    counts = Counts(
+        outside, outside - lasting, lasting, clipped.events.sum(), np.count_nonzero(changed)
+    )
+    return counts, np.where(changed, clipped.values, KEPT)
+
+
+def metered(kind, accumulator, rows, terms, bias):
+    meter = kind(accumulator, keeping=True)
+    meter.begin(Reduction(len(rows), terms, (-100, 155), (-128, 127), rows, bias))
+    return meter
+
+
+@settings(max_examples=150, deadline=None)
+@given(convolutions(), accumulators(), st.sampled_from([0, 5]), st.integers(1, 2))
+def test_windows_are_summed_as_by_the_oracle(convolution, accumulator, fill, threads):
+    x, w, bias, slid = convolution
+    rows = w.reshape(len(w), -1)
+    terms = Terms(x.shape[1], int(np.prod(slid.kernel)))
+    columns = Images.of(Integers(x, -100, 155, nought=fill), slid).columns(
+        slice(0, x.shape[1]), len(w)
+    )
+    case = (rows, patches(x, slid, fill).astype(np.int64), bias, terms, accumulator)
+    counter = metered(Counter, accumulator, rows, terms, bias)
+    out = np.full((len(x), len(w), *slid.out), 77, np.int64)
+    with parallel.threads(threads):
+        done = counter.gathered(rows, columns, bias, terms, slice(0, len(w)), out)
+    if not done:
+        assert str(accumulator.order) != "sequential"
+        assert (out == 77).all()
+        return
+    counts, values = expected(case)
+    assert counter.counts == counts
+    made = np.moveaxis(out, 1, 0).reshape(len(w), -1)
+    np.testing.assert_array_equal(made, values)
+
+
+@settings(max_examples=60, deadline=None)
+@given(convolutions(), st.integers(1, 2))
+def test_wide_sums_are_tallied_as_those_of_the_oracle(convolution, threads):
+    x, w, bias, slid = convolution
+    rows, accumulator = w.reshape(len(w), -1), Accumulator(40)
+    terms = Terms(x.shape[1], int(np.prod(slid.kernel)))
+    columns = Images.of(Integers(x, -100, 155), slid).columns(slice(0, x.shape[1]), len(w))
+    meter = metered(Meter, accumulator, rows, terms, bias)
+    out = np.empty((len(x), len(w), *slid.out), np.int64)
+    with parallel.threads(threads):
+        assert meter.gathered(rows, columns, bias, terms, slice(0, len(w)), out)
+    assert (out == KEPT).all()
+    wide = patches(x, slid, 0).astype(np.int64)
+    seen = oracle.observe(rows, wide, bias, terms, accumulator)
+    tally = Tally.empty(len(w), accumulator)
+    tally.add(slice(0, len(w)), seen, oracle.emulate(rows, wide, bias, terms, accumulator))
+    assert meter.tally == tally
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 70), st.integers(1, 9), st.integers(1, 90), accumulators(), st.data())
+def test_rows_are_summed_as_by_the_oracle(count, width, depth, accumulator, data):
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    a = random.integers(-100, 156, (count, depth)).astype(np.int16)
+    weights = random.integers(-128, 128, (width, depth)).astype(np.int16)
+    bias = random.integers(-3000, 3000, width)
+    terms, out = Terms(depth), np.empty((count, width), np.int64)
+    counter = metered(Counter, accumulator, weights, terms, bias)
+    columns = of_rows(Integers(a, -100, 155), a, width)
+    if counter.gathered(weights, columns, bias, terms, slice(0, width), out):
+        counts, values = expected((weights, a.T.astype(np.int64), bias, terms, accumulator))
+        assert counter.counts == counts
+        np.testing.assert_array_equal(out.T, values)
+
+
+@pytest.mark.parametrize("model", ["lenet/lenet", "resnet_cifar/resnet20"])
+@pytest.mark.parametrize("bits", [11, 14, 17])
+def test_a_network_is_that_of_the_passes_of_numpy(monkeypatch, model, bits):
+    """Sums block by block, quantised and restored step by step, give the same bits."""
+    loaded = loading.load(MODELS / f"{model}.int8.onnx")
+    x = np.random.default_rng(bits).random((3, 3, 32, 32), np.float32)
+
+    def run():
+        narrowing = Narrowing(loaded, read(f"*={bits}"))
+        outputs = Interpreter(loaded, around=narrowing.kernel).run(None, {loaded.inputs[0].name: x})
+        counters = narrowing.fresh({}, Counter)
+        with narrowing.measured(counters):
+            again = Interpreter(loaded, around=narrowing.kernel).run(
+                None, {loaded.inputs[0].name: x}
+            )
+        np.testing.assert_array_equal(again[0], outputs[0])
+        return outputs[0], {key: counter.counts for key, counter in counters.items()}
+
+    compiled, counts = run()
+    assert any(found.overflow_outputs for found in counts.values())
+    monkeypatch.setattr(Meter, "gathered", lambda *_: False)
+    monkeypatch.setattr(quantizing, "suits", lambda *_: False)
+    monkeypatch.setattr(restoring, "_compiled", by_numpy)
+    plain, expected = run()
+    np.testing.assert_array_equal(compiled, plain)
+    assert counts == expected
+
+
+def by_numpy(output, sums, restore):
+    return np.where(sums == KEPT, output, restore(np.where(sums == KEPT, 0, sums)))
+
+
+def test_a_bias_that_changes_is_not_taken_for_the_one_before():
+    """A meter keeps rows ready; what it keeps must be what it is given."""
+    a, weights = np.ones((4, 3), np.int16), np.ones((2, 3), np.int16)
+    counter = metered(Counter, Accumulator(6), weights, Terms(3), np.zeros(2, np.int64))
+    columns, out = of_rows(Integers(a, 0, 1), a, 2), np.empty((4, 2), np.int64)
+    for bias in ([0, 0], [40, 0], [0, 40]):
+        shift = np.array(bias)
+        assert counter.gathered(weights, columns, shift, Terms(3), slice(0, 2), out)
+        case = (weights, a.T.astype(np.int64), shift, Terms(3), Accumulator(6))
+        np.testing.assert_array_equal(out.T, expected(case)[1])

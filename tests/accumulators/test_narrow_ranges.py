@@ -1,0 +1,123 @@
+"""What the operands of narrow nodes can be, and the widths that this guarantees."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tests.accumulators.nodes import int8, model, narrowed, uint8
+from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.spec.policy_text import read
+from tracer.errors import ModelError
+from tracer.graph import loading
+from tracer.interpreter.interpreter import Interpreter
+
+
+@pytest.mark.parametrize("bits", [12, 40])
+def test_widths_that_are_seen_guaranteed_and_of_the_types(bits):
+    w, x = int8(3, 2, 2, 2), uint8(2, 2, 6, 6)
+    proto = model("(uint8[2,2,6,6] x) => (int32[a,b,c,d] y) { y = ConvInteger (x, w, z) }",
+                  w=w, z=np.uint8(9))  # fmt: skip
+    _, narrowing = narrowed(proto, read(str(bits)), x)
+    (found,) = narrowing.accumulations().values()
+    wide = w.reshape(3, -1).astype(np.int64)
+    low = np.minimum(wide * -9, wide * 246).sum(1)
+    high = np.maximum(wide * -9, wide * 246).sum(1)
+    needed = [max(int(a).bit_length(), int(-b - 1).bit_length()) + 1
+              for a, b in zip(high, low, strict=True)]  # fmt: skip
+    assert found.guaranteed_channels.tolist() == needed  # 0 is in the range of inputs
+    assert found.guaranteed == max(needed) == found.guaranteed_any_order
+    assert found.datatype == (8 * 246 * 128).bit_length() + 1
+    assert found.tally.bits_observed.max() <= found.guaranteed <= found.datatype
+
+
+def test_two_activations_are_bounded_by_their_types():
+    proto = model("(uint8[3,4] a, uint8[4,2] b) => (int32[r,c] y) { y = MatMulInteger (a, b) }")
+    _, narrowing = narrowed(proto, read("16"), uint8(3, 4), uint8(4, 2))
+    (found,) = narrowing.accumulations().values()
+    assert found.guaranteed == found.datatype == (4 * 255 * 255).bit_length() + 1
+    assert found.guaranteed_channels.shape == (2,)
+
+
+def test_a_zero_point_that_is_computed_may_be_another_next_time():
+    proto = model(
+        """(float[r,8] x) => (int32[r,c] y) {
+          q, s, z = DynamicQuantizeLinear (x)
+          y = MatMulInteger (q, w, z)
+        }""",
+        w=np.array([[127] * 3, [-128] * 3] * 4, np.int8),
+    )  # fmt: skip
+    loaded = loading.from_proto(proto)
+    for feeds in itertools.permutations([np.full(8, 5.0), np.full(8, -5.0), np.eye(8)[0]]):
+        narrowing = Narrowing(loaded, read("20"))
+        interpreter = Interpreter(loaded, around=narrowing.kernel)
+        for x in feeds:
+            interpreter.run(None, {"x": x.astype(np.float32)[None]})
+        (found,) = narrowing.accumulations().values()
+        assert found.guaranteed == 19  # 4 · 255 · 255 needs 18 bits and a sign: 260,100 < 2^18
+        assert found.guaranteed >= found.tally.bits_observed.max()
+
+
+@pytest.mark.parametrize(("zero", "fit"), [(np.uint8(9), True), (np.int16(0), False)])
+def test_integers_that_float16_cannot_tell_apart_are_refused(zero, fit):
+    limits = np.iinfo(zero.dtype)
+    x = np.arange(limits.min, limits.max + 1, dtype=np.int64)
+    proto = model(
+        f"({zero.dtype}[{x.size}] x) => (float16[a] y)"
+        " { xd = DequantizeLinear (x, s, z) y = Add (xd, xd) }",
+        s=np.float16(0.0371), z=zero,
+    )  # fmt: skip
+    if not fit:
+        with pytest.raises(ModelError, match="11 bits of precision"):
+            Narrowing(loading.from_proto(proto), read("20"))
+        return
+    _, narrowing = narrowed(proto, read("20"), x.astype(zero.dtype))
+    (found,) = narrowing.accumulations().values()
+    seen = int(found.tally.final_min.min()), int(found.tally.final_max.max())
+    assert seen == (2 * (limits.min - int(zero)), 2 * (limits.max - int(zero)))
+
+
+@pytest.mark.parametrize(
+    ("quantise", "low", "high"),
+    [("QuantizeLinear", 0, 255), ("QuantizeLinear <output_dtype = 5>", -(1 << 15), (1 << 15) - 1)],
+)
+def test_the_type_of_a_tensor_without_zero_point(quantise, low, high):
+    proto = model(
+        f"(float[4] x) => (float[4] y) {{ q = {quantise} (x, s)"
+        " d = DequantizeLinear (q, s) y = Add (d, d) }",
+        s=np.float32(0.5),
+    )  # fmt: skip
+    proto.opset_import[0].version = 21
+    _, narrowing = narrowed(proto, read("20"), np.array([-1e9, -1, 1, 1e9], np.float32))
+    (found,) = narrowing.accumulations().values()
+    assert (found.tally.final_min.min(), found.tally.final_max.max()) == (2 * low, 2 * high)
+    assert found.guaranteed == found.tally.bits_observed.max()
+
+
+def test_an_input_without_zero_point_has_the_type_it_is_declared_with():
+    proto = model(
+        "(int8[4] x) => (float[4] y) { d = DequantizeLinear (x, s) y = Add (d, d) }",
+        s=np.float32(0.5),
+    )  # fmt: skip
+    made, _ = narrowed(proto, read("8"), np.array([-128, -1, 1, 127], np.int8))
+    np.testing.assert_array_equal(made, np.float32([-64, -1, 1, 63.5]))
+
+
+POOL = """(int8[1,2,H,W] x) => (float[1,2,1,1] y) {
+  xd = DequantizeLinear (x, s, z)
+  y = GlobalAveragePool (xd)
+}"""
+
+
+def test_sizes_may_grow_from_run_to_run():
+    """A guarantee is for all that was summed, and not for what was summed first."""
+    loaded = loading.from_proto(model(POOL, s=np.float32(0.5), z=np.int8(0)))
+    narrowing = Narrowing(loaded, read("30"))
+    interpreter = Interpreter(loaded, around=narrowing.kernel)
+    for size in (2, 20):
+        interpreter.run(None, {"x": np.full((1, 2, size, size), -128, np.int8)})
+    (found,) = narrowing.accumulations().values()
+    assert found.tally.bits_observed.max() == (400 * 128 - 1).bit_length() + 1
+    assert found.guaranteed == found.datatype == found.tally.bits_observed.max()

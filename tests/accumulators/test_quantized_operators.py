@@ -1,0 +1,129 @@
+"""onnxruntime's quantised operators in narrow accumulators against sums of Python integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from tests.accumulators.nodes import int8, narrowed, plain, saturated, uint8
+from tracer.accumulators.spec.policy_text import read
+from tracer.errors import ModelError
+
+RANDOM = np.random.default_rng(11)
+
+
+def model(body: str, **weights: np.ndarray) -> onnx.ModelProto:
+    head = '<ir_version: 9, opset_import: ["": 20, "com.microsoft": 1]> g'
+    made = onnx.parser.parse_model(f"{head} {body}")
+    for name, value in weights.items():
+        made.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+    return made
+
+
+def quantised(sums, factor, zero):
+    return np.clip(np.rint((sums * factor).astype(np.float32)) + zero, 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("bits", [9, 13, 16, 32])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_qgemm(bits, turned, biased):
+    x, w = uint8(4, 30), int8(30, 5)
+    bias = RANDOM.integers(-2000, 2000, 5).astype(np.int32)
+    scales = np.linspace(0.1, 0.3, 5, dtype=np.float32)
+    proto = model(
+        "(uint8[4,30] x) => (uint8[a,b] y) { y = com.microsoft.QGemm"
+        f" <transB = {int(turned)}> (x, s, z, w, t, v, {'c' if biased else ''}, u, q) }}",
+        s=np.float32(0.1), z=np.uint8(120), w=w.T.copy() if turned else w, t=scales,
+        v=np.zeros(5, np.int8), c=bias, u=np.float32(25), q=np.uint8(128),
+    )  # fmt: skip
+    made, narrowing = narrowed(proto, read(str(bits)), x)
+    centred = x.astype(np.int64) - 120
+    sums = np.array(
+        [[saturated((row * w[:, n]).tolist(), bits, bias[n] if biased else 0) for n in range(5)]
+         for row in centred]
+    )  # fmt: skip
+    expected = quantised(sums, np.float32(0.1) * scales / np.float32(25), 128)
+    np.testing.assert_array_equal(made, expected)
+    exact = centred @ w.astype(np.int64) + (bias if biased else 0)
+    (found,) = narrowing.accumulations().values()
+    assert found.tally.outputs_changed.sum() == np.count_nonzero(sums != exact)
+
+
+def test_qgemm_that_cannot_overflow_keeps_the_bits_of_the_plain_interpreter():
+    x = uint8(7, 50)
+    proto = model(
+        "(uint8[7,50] x) => (float[a,b] y) { y = com.microsoft.QGemm (x, s, z, w, s, v) }",
+        s=np.float32(0.1), z=np.uint8(3), w=int8(50, 6), v=np.int8(0),
+    )  # fmt: skip
+    np.testing.assert_array_equal(narrowed(proto, read("32"), x)[0], plain(proto, x))
+
+
+@pytest.mark.parametrize("bits", [8, 9, 10, 20])
+def test_average_pooling(bits):
+    proto = model(
+        "(uint8[2,3,5,5] x) => (uint8[a,b,c,d] y) { y = com.microsoft.QLinearAveragePool"
+        " <kernel_shape = [3,2], pads = [1,0,1,0], strides = [2,1]> (x, s, z, u, q) }",
+        s=np.float32(0.5), z=np.uint8(130), u=np.float32(0.25), q=np.uint8(100),
+    )  # fmt: skip
+    x = uint8(2, 3, 5, 5)
+    made, _ = narrowed(proto, read(str(bits)), x)
+    wide = np.pad(x.astype(np.int64) - 130, ((0, 0), (0, 0), (1, 1), (0, 0)))
+    for n, c, i, j in np.ndindex(*made.shape):
+        inside = 6 if 0 < i < 2 else 4
+        row = wide[n, c, 2 * i : 2 * i + 3, j : j + 2].ravel().tolist()
+        assert made[n, c, i, j] == quantised(np.int64(saturated(row, bits)), 2 / inside, 100)
+
+
+@pytest.mark.parametrize("bits", [8, 10, 20])
+def test_global_average_pooling(bits):
+    proto = model(
+        "(uint8[2,3,4,5] x) => (uint8[a,b,c,d] y)"
+        " { y = com.microsoft.QLinearGlobalAveragePool (x, s, z, u, q) }",
+        s=np.float32(0.5), z=np.uint8(100), u=np.float32(0.25), q=np.uint8(90),
+    )  # fmt: skip
+    x = uint8(2, 3, 4, 5)
+    made, _ = narrowed(proto, read(str(bits)), x)
+    rows = (x.astype(np.int64) - 100).reshape(2, 3, 20)
+    sums = np.apply_along_axis(lambda row: saturated(row.tolist(), bits), -1, rows)
+    np.testing.assert_array_equal(made[..., 0, 0], quantised(sums, 2 / 20, 90))
+
+
+def additions(second: float) -> onnx.ModelProto:
+    return model(
+        "(uint8[2,3] a, uint8[3] b) => (uint8[c,d] y)"
+        " { y = com.microsoft.QLinearAdd (a, s, z, b, t, z, u, z) }",
+        s=np.float32(0.5), t=np.float32(second), z=np.uint8(100), u=np.float32(1),
+    )  # fmt: skip
+
+
+def test_additions_of_one_scale():
+    a, b = uint8(2, 3), uint8(3)
+    made, _ = narrowed(additions(0.5), read("8"), a, b)
+    exact = a.astype(np.int64) - 100 + b.astype(np.int64) - 100
+    np.testing.assert_array_equal(made, quantised(np.clip(exact, -128, 127), 0.5, 100))
+
+
+def test_additions_of_two_scales_have_no_unit():
+    with pytest.raises(ModelError, match="different scales"):
+        narrowed(additions(0.25), read("8"), uint8(2, 3), uint8(3))
+
+
+def test_nodes_without_a_unit_are_noted_by_reason_and_counted():
+    chain = " ".join(
+        f"t{i} = com.microsoft.QLinearAdd ({f't{i - 1}' if i else 'a'}, s, z, b, t, z, u, z)"
+        for i in range(8)
+    )
+    proto = model(
+        "(uint8[2,3] a, uint8[2,3] b) => (uint8[c,d] t7, uint8[c,d] y)"
+        f" {{ {chain} y = com.microsoft.QLinearAdd (a, s, z, b, s, z, u, z) }}",
+        s=np.float32(0.5), t=np.float32(0.25), z=np.uint8(100), u=np.float32(1),
+    )  # fmt: skip
+    (note,) = narrowed(proto, read("8"), uint8(2, 3), uint8(2, 3))[1].notes
+    assert note.startswith("not narrowed: QLinearAdd_0, QLinearAdd_1, ")
+    assert note.count("QLinearAdd") == 6
+    assert " and 2 more: " in note
+    assert "different scales" in note

@@ -1,0 +1,180 @@
+"""Statistics of sums, against the oracle run at every width and plain counting."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.accumulators.dots import dots
+from tests.interpreter.models import quick
+from tracer.accumulators.engine import oracle
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.orders import Terms
+from tracer.accumulators.statistics import bins
+from tracer.accumulators.statistics.sums import Clipped, Excursions
+from tracer.accumulators.statistics.tally import Tally
+from tracer.errors import InputError, UsageError
+
+
+def observed(case):
+    return oracle.observe(case.left, case.right, case.bias, case.terms, case.accumulator)
+
+
+def emulated(case, bits):
+    accumulator = replace(case.accumulator, bits=bits)
+    return oracle.emulate(case.left, case.right, case.bias, case.terms, accumulator)
+
+
+def tallied(case, clipped=True):
+    tally = Tally.empty(len(case.left), case.accumulator)
+    narrow = emulated(case, case.accumulator.bits) if clipped else None
+    tally.add(slice(None), observed(case), narrow)
+    return tally
+
+
+def witness(accumulator):
+    numbers = np.array([[100, 100, -150], [-100, -100, 150]])
+    case = (numbers, np.ones((3, 1), np.int64), None, Terms(3), accumulator)
+    tally = Tally.empty(2, accumulator)
+    tally.add(slice(0, 2), oracle.observe(*case), oracle.emulate(*case))
+    return tally
+
+
+def test_a_witness_is_transient_at_8_bits_and_needs_9():
+    tally = witness(Accumulator(8))
+    assert tally.bits_observed.tolist() == [9, 9]
+    assert tally.overflow(8).transient_outputs.tolist() == [1, 1]
+    assert tally.overflow(6).persistent_outputs.tolist() == [1, 1]
+    assert tally.overflow(9).overflow_outputs.tolist() == [0, 0]
+    assert (tally.acc_min.tolist(), tally.acc_max.tolist()) == ([0, -200], [200, 0])
+    assert (tally.final_min.tolist(), tally.final_max.tolist()) == ([50, -50], [50, -50])
+
+
+def test_a_witness_has_errors_at_8_bits():
+    tally = witness(Accumulator(8))  # saturated, the sums are -23 and 22
+    assert tally.saturation_events.tolist() == [1, 1]
+    assert tally.outputs_changed.tolist() == [1, 1]
+    assert tally.max_abs_error.tolist() == [73, 72]
+    assert (tally.abs_error_sum, tally.mean_abs_error) == ([73, 72], 72.5)
+
+
+def test_the_magnitude_convention_does_not_count_the_sign():
+    assert witness(Accumulator(8, convention="magnitude")).bits_observed.tolist() == [8, 8]
+
+
+@quick
+@given(dots())
+def test_who_overflows_at_every_width_is_who_the_oracle_saw(case):
+    tally, seen = tallied(case), observed(case)
+    for bits in range(2, 34):
+        low, high = case.accumulator.range_of(bits)
+        found = tally.overflow(bits)
+        outside = emulated(case, bits).events > 0
+        persistent = (seen.final < low) | (seen.final > high)
+        assert found.overflow_outputs.tolist() == outside.sum(1).tolist()
+        assert found.persistent_outputs.tolist() == persistent.sum(1).tolist()
+        assert found.transient_outputs.tolist() == (outside & ~persistent).sum(1).tolist()
+    enough = int(tally.bits_observed.max())
+    assert not emulated(case, enough).events.any()
+    assert enough == 2 or emulated(case, enough - 1).events.any()
+
+
+@quick
+@given(dots())
+def test_quantities_are_those_of_plain_counting(case):
+    tally, seen, narrow = tallied(case), observed(case), emulated(case, case.accumulator.bits)
+    errors = np.abs(narrow.values - seen.final)
+    assert tally.outputs.tolist() == [case.right.shape[1]] * len(case.left)
+    assert tally.acc_min.tolist() == seen.low.min(1).tolist()
+    assert tally.acc_max.tolist() == seen.high.max(1).tolist()
+    assert tally.final_min.tolist() == seen.final.min(1).tolist()
+    assert tally.final_max.tolist() == seen.final.max(1).tolist()
+    assert tally.saturation_events.tolist() == narrow.events.sum(1).tolist()
+    assert tally.outputs_changed.tolist() == (errors > 0).sum(1).tolist()
+    assert tally.max_abs_error.tolist() == errors.max(1).tolist()
+    assert tally.abs_error_sum == errors.sum(1).tolist()
+    for counts, values in (
+        (tally.final_histogram, seen.final),
+        (tally.low_histogram, seen.low),
+        (tally.high_histogram, seen.high),
+    ):
+        assert counts.tolist() == np.histogram(values, bins.edges())[0].tolist()
+
+
+@quick
+@given(dots(), st.data())
+def test_parts_make_the_whole_whatever_the_cut(case, data):
+    cut = data.draw(st.integers(0, case.right.shape[1]))
+    row = data.draw(st.integers(0, len(case.left)))
+    seen, narrow = observed(case), emulated(case, case.accumulator.bits)
+    whole, other = (Tally.empty(len(case.left), case.accumulator) for _ in range(2))
+    for tally, columns in ((whole, slice(0, cut)), (other, slice(cut, None))):
+        for rows in (slice(0, row), slice(row, None)):
+            part = Excursions(*(x[rows, columns] for x in (seen.final, seen.low, seen.high)))
+            clipped = Clipped(narrow.values[rows, columns], narrow.events[rows, columns])
+            tally.add(rows, part, clipped)
+    whole.merge(other)
+    assert whole == tallied(case)
+
+
+def test_blocks_do_not_show():
+    rng = np.random.default_rng(0)
+    final = rng.integers(-1000, 1000, (3, 40_000))
+    low, high = np.minimum(final, -10), np.maximum(final, 10)
+    tally = Tally.empty(5, Accumulator(10))
+    tally.add(slice(1, 4), Excursions(final, low, high))
+    assert tally.outputs.tolist() == [0, 40_000, 40_000, 40_000, 0]
+    assert tally.final_min.tolist()[1:4] == final.min(1).tolist()
+    assert tally.final_histogram.tolist() == np.histogram(final, bins.edges())[0].tolist()
+    outside = (low < -512) | (high > 511)
+    assert tally.overflow(10).overflow_outputs.tolist() == [0, *outside.sum(1).tolist(), 0]
+    assert tally.missing.tolist() == [0, *outside.sum(1).tolist(), 0]
+
+
+def test_sums_of_errors_are_exact_beyond_64_bits():
+    large = (1 << 61) + 1
+    final = np.full((1, 100), large)
+    tally = Tally.empty(1, Accumulator(8))
+    seen = Excursions(final, np.zeros_like(final), final)
+    clipped = Clipped(np.full_like(final, 127), np.ones_like(final))
+    for _ in range(3):
+        tally.add(slice(None), seen, clipped)
+    tally.merge(tally)
+    assert tally.abs_error_sum == [600 * (large - 127)]
+
+
+@quick
+@given(dots())
+def test_stored_and_read_again_it_is_the_same(case):
+    tally = tallied(case)
+    assert Tally.from_arrays(tally.arrays(), case.accumulator) == tally
+    assert Tally.empty(len(case.left), case.accumulator) != tally
+
+
+def test_only_what_overflows_is_missing_without_emulation():
+    tally = Tally.empty(1, Accumulator(8))
+    values = np.array([[5, 300, -7]])
+    tally.add(slice(None), Excursions(values, np.minimum(values, 0), np.maximum(values, 0)))
+    assert tally.missing.tolist() == [1]
+
+
+def test_others_are_not_merged():
+    with pytest.raises(UsageError, match="different accumulators"):
+        Tally.empty(1, Accumulator(8)).merge(Tally.empty(1, Accumulator(9)))
+    with pytest.raises(UsageError, match="different accumulators"):
+        Tally.empty(1, Accumulator(8)).merge(Tally.empty(2, Accumulator(8)))
+
+
+def test_a_damaged_file_is_refused():
+    arrays = Tally.empty(2, Accumulator(8)).arrays()
+    with pytest.raises(InputError, match="acc_min"):
+        Tally.from_arrays({**arrays, "acc_min": np.zeros(3, np.int64)}, Accumulator(8))
+    with pytest.raises(InputError, match="missing"):
+        Tally.from_arrays({k: v for k, v in arrays.items() if k != "missing"}, Accumulator(8))
+
+
+def test_a_width_that_no_accumulator_has_is_refused():
+    with pytest.raises(UsageError, match="65 bits"):
+        Tally.empty(1, Accumulator(8)).overflow(65)

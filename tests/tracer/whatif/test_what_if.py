@@ -1,0 +1,236 @@
+"""What-ifs of networks, against onnxruntime and against published numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import tracer
+from models import families
+from tests.tracer.whatif import networks
+from tracer.api.whatif import what_if
+from tracer.errors import InputError, ModelError, UsageError
+from tracer.graph.loading import load
+from tracer.inputs.datasets import open_dataset
+from tracer.whatif import widths as asked
+from tracer.whatif.options import Options
+
+FLOAT = families.shipped("lenet", "torch")
+LENET = FLOAT.with_suffix(".int8.onnx")
+QUICK = Options(limit=24, search=False)
+
+
+def accuracy_of_onnxruntime(path, samples):
+    """Without optimisation: a processor without VNNI would saturate pairs of 8-bit products."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    (batch,) = open_dataset("digits", load(path), limit=samples).batches(samples)
+    predicted = session.run(None, batch.inputs)[0].argmax(-1)
+    return 100 * float((predicted == batch.labels).mean())
+
+
+def test_energies_are_those_of_the_experiment():
+    options = replace(QUICK, limit=8, orders=("channelwise",))
+    (one,) = what_if(LENET, [17, 18], "digits", options).variants
+    assert {row.bits: row.energy for row in one.answer.rows} == {17: 199829594, 18: 223315236}
+    assert (one.energy(17), one.energy(18)) == (199829594, 223315236)
+
+
+def test_a_width_that_cannot_overflow_predicts_what_onnxruntime_does():
+    (one,) = what_if(LENET, [16, 24], "digits", replace(QUICK, limit=60)).variants
+    narrow, wide = one.answer.rows
+    assert one.answer.guaranteed == 24
+    assert wide.score == one.answer.score == accuracy_of_onnxruntime(LENET, 60)
+    assert not any(each.overflow_outputs for each in wide.evaluation.overflows.values())
+    assert narrow.score < wide.score
+
+
+def test_a_float_model_is_quantised_on_the_way_and_says_so():
+    result = what_if(FLOAT, [24], "digits", QUICK)
+    assert "was quantised first" in result.notes[0]
+    (one,) = result.variants
+    (same,) = what_if(LENET, [24], "digits", QUICK).variants
+    assert one.answer.observed == same.answer.observed
+    assert one.answer.score == same.answer.score
+
+
+def test_fixed_point_numbers_are_an_alternative_to_quantising():
+    result = what_if(FLOAT, [40], "digits", replace(QUICK, limit=8, fixed="16:8/16:13"))
+    assert not any("quantised" in note for note in result.notes)
+    assert result.variants[0].answer.rows[0].score == accuracy_of_onnxruntime(FLOAT, 8)
+
+
+def test_the_cross_product_of_the_axes_runs(tmp_path):
+    model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz")
+    options = Options(orders=("sequential", "tree"), overflows=("saturate", "wrap"),
+                      biases=("first", "last"), search=False, batch=5)  # fmt: skip
+    told = []
+    report = lambda *args: told.append(args)  # noqa: E731
+    result = what_if(model, "10:12", data, options, progress=report)
+    kinds = [one.answer.accumulator for one in result.variants]
+    assert len({(str(k.order), k.overflow, k.bias) for k in kinds}) == len(kinds) == 8
+    passes = [(done, total) for done, total, what in told if what == "evaluating"]
+    assert passes == [(done, 8 * 4) for done in range(1, 8 * 4 + 1)]
+    batches = [(done, total) for done, total, what in told if what == "batches"]
+    assert batches == [(1, 3), (2, 3), (3, 3)] * (len(batches) // 3)
+    for one in result.variants:
+        alone = replace(options, orders=(str(one.answer.accumulator.order),),
+                        overflows=(one.answer.accumulator.overflow,),
+                        biases=(one.answer.accumulator.bias,))  # fmt: skip
+        (same,) = what_if(model, "10:12", data, alone).variants
+        assert same.answer.rows == one.answer.rows
+
+
+def test_fewer_bits_of_weights_and_activations_are_axes():
+    options = replace(QUICK, weight_bits=(8, 4), activation_bits=(8, 6))
+    result = what_if(LENET, [24], "digits", options)
+    found = {(v.weight_bits, v.activation_bits): v for v in result.variants}
+    assert set(found) == {(8, 8), (8, 6), (4, 8), (4, 6)}
+    guaranteed = {bits: one.answer.guaranteed for bits, one in found.items()}
+    assert guaranteed[4, 6] < guaranteed[8, 6] < guaranteed[8, 8]
+
+
+def test_widths_for_each_node_are_within_the_budget_and_cost_less(tmp_path):
+    model = networks.model(tmp_path / "m.onnx")
+    data = networks.data(tmp_path / "d.npz", samples=40, labels=False)
+    options = Options(batch=8, budget=10)
+    result = what_if(model, "8:20", data, options)
+    answer = result.variants[0].answer
+    assert result.judgement.metric == "agreement"
+    assert answer.score == 100
+    assert answer.uniform.score >= 90 and answer.each.score >= 90
+    assert answer.each.energy <= answer.uniform.energy
+    widths = answer.each.widths
+    again = what_if(model, "8:20", data, options).variants[0].answer
+    assert (again.each.widths, again.uniform, len(again.evaluations)) == (
+        widths, answer.uniform, len(answer.evaluations)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "policies"),
+    [
+        ("Conv_3=14,12:16", ["Conv_3=14,*={}"]),
+        ("Conv=13,*=9,*=12:14", ["Conv=13,*={}"]),
+        ("Gemm=12,Conv=10:12", ["Gemm=12,Conv={}"]),
+        ("Conv_3=12:13,11:12", ["Conv_3=12,*={}", "Conv_3=13,*={}"]),
+        ("Gemm=12,Conv_?=14", ["Gemm=12,Conv_?={}"]),
+    ],
+)
+def test_a_sweep_with_pinned_nodes_is_plain_runs_with_that_policy(tmp_path, text, policies):
+    model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz", 30)
+    with np.load(data) as arrays:
+        x, labels = arrays["x"], arrays["labels"]
+    np.savez(tmp_path / "x.npz", x=x)
+    result = what_if(model, text, data, Options(search=False, batch=30, metric="top1"))
+    assert [one.pinned.text for one in result.variants] == [p.rpartition(",")[0] for p in policies]
+    for one, policy in zip(result.variants, policies, strict=True):
+        for row in one.answer.rows:
+            outputs = []
+            trace = tracer.interpret(
+                model, accumulator=policy.format(row.bits), feeds=tmp_path / "x.npz",
+                receive=lambda _, made, to=outputs: to.extend(made),
+            )  # fmt: skip
+            assert row.score == (100.0 * (outputs[0].argmax(-1) == labels)).mean()
+            counted = trace.nodes.set_index("node")["overflow_outputs"].dropna()
+            found = {node: o.overflow_outputs for node, o in row.evaluation.overflows.items()}
+            assert found == counted.to_dict()
+
+
+def test_the_search_leaves_pinned_nodes_alone_and_a_is_about_the_others(tmp_path):
+    model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz", 40)
+    options = Options(batch=8, budget=60, metric="agreement")
+    (one,) = what_if(model, "Conv_3=11,10:18", data, options).variants
+    answer, place = one.answer, [work.node for work in one.work].index("Conv_3")
+    assert answer.uniform.widths[place] == answer.each.widths[place] == 11
+    assert {each.bits["Conv_3"] for each in answer.evaluations} == {11}
+    tried = {row.bits: row.evaluation.overflows for row in answer.rows}
+
+    def beyond(bits):
+        return sum(o.overflow_outputs for node, o in tried[bits].items() if node != "Conv_3")
+
+    assert tried[18]["Conv_3"].overflow_outputs > 0
+    assert beyond(answer.observed) == 0 < beyond(answer.observed - 1)
+    assert one.swept_energy(18) == answer.rows[-1].energy
+
+
+def test_an_entry_for_nobody_is_told_with_the_nodes_there_are(tmp_path):
+    model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz")
+    for text, told in [
+        ("conv9=14,12:16", "entry 'conv9=14' matches no node, operator or module"),
+        ("14,Conv_3=12:16", "entry 'Conv_3=12:16' comes too late"),
+        ("?*=14,*=12:16", r"'\*=12:16' is left with no node: \?\*=14"),
+        ("Relu=12:16", "adds nothing up"),
+        ("p.toml", "a policy file says one width for each node"),
+    ]:
+        with pytest.raises((UsageError, ModelError), match=told):
+            what_if(model, text, data, Options(search=False))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("12:15", (12, 13, 14, 15)),
+        ("12:18:3", (12, 15, 18)),
+        ("14, 12,14", (12, 14)),
+        ("9", (9,)),
+        ("12:14,20", (12, 13, 14, 20)),
+        ("a=3,a=5:6", (3, 5, 6)),
+        ("a=3,4:5", (4, 5)),
+        ("a=4:5,7", (4, 5)),
+        ("a=4,7", (7,)),
+        ("a=1:2,4:5", (4, 5)),
+    ],
+)
+def test_widths_are_ranges_or_lists(text, expected):
+    assert asked.read(text).swept.given == expected
+
+
+REFUSED = "20:12 a 12: 12:20:0 -3 1.5 12,,14 ² a= =12 a=b a=12: p.toml"
+
+
+@pytest.mark.parametrize("text", ["", *REFUSED.split()])
+def test_other_widths_are_refused(text):
+    with pytest.raises(UsageError):
+        asked.read(text)
+
+
+def test_what_does_not_fit_is_told_in_a_line(tmp_path):
+    model, data = networks.model(tmp_path / "m.onnx"), tmp_path / "d.npz"
+    np.savez(data, x=np.zeros((3, 2, 6, 6), np.float32), labels=np.array([1, 2, 10]))
+    with pytest.raises(InputError, match="a label is 10, but the model has 10 classes"):
+        what_if(model, "12", data)
+    failing = tmp_path / "own.py"
+    failing.write_text("def bad(outputs, labels):\n    raise ValueError('oh')\n")
+    with pytest.raises(InputError, match=r"raised ValueError: oh .*line 2"):
+        what_if(model, "12", data, Options(metric=f"{failing}:bad"))
+    networks.data(data, labels=False)
+    with pytest.raises(InputError, match="needs labels"):
+        what_if(model, "12", data, Options(metric="top1"))
+    for widths in ("1:4", "60:65"):
+        with pytest.raises(UsageError, match="Widths from 2 to 64"):
+            what_if(model, widths, data)
+    with pytest.raises(UsageError, match="overflow 'error'"):
+        what_if(model, "12", data, Options(overflows=("error",)))
+    table = tmp_path / "e.toml"
+    table.write_text('unit = "pJ"\n[mul]\nbits = "operands"\npolynomial = [1]\n'
+                     '[add]\nbits = "accumulator"\ntable = {16 = 1, 32 = 2}\n')  # fmt: skip
+    with pytest.raises(InputError, match="says nothing of 12 bits"):
+        what_if(model, "12:14", data, Options(energy=str(table), search=False))
+    (one,) = what_if(model, "16:18", data, Options(energy=str(table), search=False)).variants
+    assert one.answer.rows[0].energy < one.answer.rows[-1].energy
+
+
+def test_a_model_without_sums_of_products_is_told(tmp_path):
+    from tests.graphs import parse
+
+    onnx.save(parse('<ir_version: 9, opset_import: ["": 20]> g (float[N,4] x) => (float[N,4] y)'
+                    " { y = Relu (x) }"), tmp_path / "m.onnx")  # fmt: skip
+    np.savez(tmp_path / "d.npz", x=np.zeros((3, 4), np.float32))
+    with pytest.raises(ModelError, match="nothing in it was quantised"):
+        what_if(tmp_path / "m.onnx", "12", tmp_path / "d.npz")

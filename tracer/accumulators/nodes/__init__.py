@@ -1,0 +1,51 @@
+"""Nodes whose outputs are sums, as integer dot products; a file for each family of operators.
+
+A lowering looks at a node once, when the model is prepared, and returns a function that computes
+the node's sums in integers, or raises `UnfitError` where the node has no integer arithmetic.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tracer.accumulators.engine.operands import Site
+from tracer.accumulators.engine.sum_runner import Meter
+from tracer.interpreter.values import Array, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The sums of a node, int64 in the shape of its output, and what makes the output of them."""
+
+    integers: Array
+    restore: Callable[[Array], Array]
+
+
+Summing = Callable[[Sequence[Value], Meter], Sums]
+"""Computes the sums of a node from its inputs, by the meter it is given."""
+Lowering = Callable[[Site], Summing]
+
+_LOWERINGS: dict[tuple[str, str], Lowering] = {}
+
+
+def lowering(*names: str, domain: str = "") -> Callable[[Lowering], Lowering]:
+    """Register the decorated function for operators of these names."""
+
+    def register(function: Lowering) -> Lowering:
+        _LOWERINGS.update({(domain, name): function for name in names})
+        return function
+
+    return register
+
+
+@cache
+def lowerings() -> dict[tuple[str, str], Any]:
+    """All lowerings by domain and operator: those of every module of this folder."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return _LOWERINGS

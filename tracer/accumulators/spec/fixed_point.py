@@ -1,0 +1,83 @@
+"""Fixed-point numbers: how the operands of a float graph become integers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracer.accumulators.spec.accumulator import signed_range
+from tracer.errors import InputError, UsageError
+from tracer.interpreter.values import Array
+
+WIDEST = 32
+"""Bits of an operand: a product of two has to fit 64."""
+
+_MOST_FRACTION = 64
+_SPELLING = re.compile(r"(\d{1,4}):([+-]?\d{1,4})")
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPoint:
+    """The numbers q / 2^`fraction`, where q is a signed integer of `bits` (two's complement).
+
+    Raises UsageError for widths beyond 2 to 32 or fractions beyond -64 to 64.
+    """
+
+    bits: int
+    fraction: int
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.bits <= WIDEST:
+            raise UsageError(
+                f"a fixed-point number of {self.bits} bits", f"It has from 2 to {WIDEST}."
+            )
+        if abs(self.fraction) > _MOST_FRACTION:
+            raise UsageError(
+                f"a fixed-point number with {self.fraction} fraction bits",
+                f"It has from {-_MOST_FRACTION} to {_MOST_FRACTION}.",
+            )
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The lowest and the highest q."""
+        return signed_range(self.bits)
+
+    def quantized(self, values: Array) -> Array:
+        """The nearest q to each of `values`, int64: halves go to even, beyond the range to its end.
+
+        Raises InputError for NaN, which no number is near to.
+        """
+        if np.isnan(values).any():
+            raise InputError("NaN has no fixed-point number", "Look where it comes from.")
+        scaled = np.rint(np.ldexp(values.astype(np.float64), self.fraction))
+        return np.clip(scaled, *self.range).astype(np.int64)
+
+    def __str__(self) -> str:
+        """The spelling that `formats` reads."""
+        return f"{self.bits}:{self.fraction}"
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """The numbers of a node's activations and of its weights."""
+
+    activations: FixedPoint
+    weights: FixedPoint
+
+    def __str__(self) -> str:
+        """The spelling that `formats` reads."""
+        return f"{self.activations}/{self.weights}"
+
+
+def formats(spelling: str) -> Formats:
+    """What `8:5` (both operands) or `8:5/8:7` (activations/weights) means. Raises UsageError."""
+    parts = [_SPELLING.fullmatch(part.strip()) for part in spelling.split("/")]
+    found = [FixedPoint(int(part[1]), int(part[2])) for part in parts if part is not None]
+    if len(found) < len(parts) or len(found) > 2:
+        raise UsageError(
+            f"'{spelling}' is not a fixed-point format",
+            "It is bits:fraction bits as in 8:5, or activations/weights as in 8:5/8:7.",
+        )
+    return Formats(found[0], found[-1])

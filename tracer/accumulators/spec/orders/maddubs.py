@@ -1,0 +1,27 @@
+"""x86's multiply-add of bytes: pairs saturate in 16 bits, then go to lanes.
+
+Intel's instruction PMADDUBSW multiplies unsigned by signed bytes and adds neighbours with
+saturation to 16 bits (Software Developer's Manual, volume 2B); libraries for int8 products add its
+results lane by lane.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracer.accumulators.spec.orders import Order, Stage, Terms, rows_of
+from tracer.accumulators.spec.orders.lanes import Lanes
+
+_PAIR_BITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Maddubs(Order):
+    """Pairs in 16 bits, then `size` lanes of the accumulator: 16 in a register of 256 bits."""
+
+    size: int = 16
+
+    def stages(self, terms: Terms) -> tuple[Stage, ...]:
+        """The pairs, the lanes, and all of them."""
+        pairs = Stage(rows_of(terms.count, 2), _PAIR_BITS)
+        return pairs, *Lanes(self.size).stages(Terms(len(pairs.groups)))

@@ -1,0 +1,41 @@
+"""Count the work of every node of an ONNX model from shapes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from analyzers.cost import cost
+from analyzers.memory import memory
+from analyzers.table import node_table
+from tracer.api._assembly import cost_notes, whole
+from tracer.graph import shape_inference
+from tracer.graph.loading import Source, open_model
+from tracer.inputs import dims as dimensions
+from tracer.records import environment
+from tracer.records.trace import ModelInfo, Trace
+
+pass
+
+
+def count(
+    model: Source,
+    *,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    convention: str = "plain",
+) -> Trace:
+    """Count the work of every node of `model` from shapes, without running it."""
+    loaded = open_model(model)
+    chosen, assumed = dimensions.choose(loaded, batch, dims or {})
+    types = shape_inference.infer(loaded, chosen)
+    counted = cost(loaded, types, convention=convention)
+    table = node_table(loaded, types, [counted.table, memory(loaded, types)])
+    table["batch"] = dimensions.batch_of(loaded, chosen)
+    return Trace(
+        model=ModelInfo.of(loaded, whole(counted.totals["params"])),
+        environment=environment.observe(),
+        settings={"dims": dict(dims or {}), "convention": convention},
+        runs=(),
+        nodes=table,
+        notes=(*dimensions.notes(assumed), *cost_notes(counted)),
+    )

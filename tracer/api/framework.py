@@ -1,0 +1,184 @@
+"""The Python door to models that run in their framework: from a name to a Trace."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pandas as pd
+
+from analyzers.operations import operation_table
+from analyzers.timing import notes
+from exporters import input_specs
+from exporters.records import InputSpec, draw
+from exporters.registry import exporter_of
+from exporters.source import load_source
+from tracer.errors import TracerError, UsageError
+from tracer.executors.eager.calls import BACKWARD
+from tracer.executors.eager.options import Options
+from tracer.executors.eager.profile import Profile
+from tracer.executors.torch import compiled, profiler
+from tracer.records import environment
+from tracer.records.trace import ModelInfo, Trace
+from tracer.support.progress import Progress
+
+_NONE: Mapping[str, object] = MappingProxyType({})
+
+
+def profile_framework(
+    target: str,
+    *,
+    framework: str | None = None,
+    args: Mapping[str, object] = _NONE,
+    weights: Path | None = None,
+    batch: int | Sequence[int] | None = None,
+    runs: int | None = None,
+    warmup: int = 5,
+    min_time: float | None = None,
+    threads: int = 0,
+    seed: int = 0,
+    backward: bool = False,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    loss: str | None = None,
+    optimizer: str | None = None,
+    compiled: bool = False,
+    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None,
+    input_dtype: str | Sequence[str] = "float32",
+    trust: bool = False,
+) -> Trace:
+    """Profile the model that `target` names in its own framework, once for each batch size.
+
+    `target`, `args`, `weights` and `trust` are those of `exporters.source.load_source`, whose code
+    is run. `input_shape` has the batch first; without it the model says, in an attribute
+    `input_shape` without the batch. Inputs are random with `seed`. `runs` to `optimizer` are
+    those of `executors.eager.options`; `compiled` adds what torch.compile makes of the model as
+    one more run. The model is left as it was. Raises the errors of `tracer.errors`.
+    """
+    asked = {"target": target, "args": dict(args), "batch": batch, "compiled": compiled}
+    options = Options(runs, warmup, min_time, threads, seed, device, backward, loss, optimizer)
+    model = load_source(target, dict(args), weights=weights, framework=framework, trust=trust)
+    name = exporter_of(model, framework).name
+    if compiled and name != "torch":
+        raise UsageError(f"torch.compile does not take a model of {name}", "Leave it out.")
+    loaded = _Loaded(target, name, _module(model, target), options, progress)
+    inputs = _inputs(loaded, input_shape, input_dtype)
+    profiles: list[Profile] = []
+    notes: list[str] = [f"inputs are random, seed {seed}"]
+    for size in _batches(batch):
+        arrays = _arrays(inputs, size, seed)
+        profiles.append(loaded.profile(arrays))
+        if compiled:
+            try:
+                profiles.append(loaded.profile_compiled(arrays))
+            except TracerError as error:
+                notes.append(f"torch.compile does not work here: {error.what}")
+    settings = {**asdict(options), **asked, "framework": name, "weights": str(weights or "")}
+    return _trace(loaded, profiles, settings, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A live model of a framework, and how to run it."""
+
+    target: str
+    framework: str
+    model: Any
+    options: Options
+    progress: Progress | None
+
+    def profile(self, arrays: Sequence[Any]) -> Profile:
+        """Profile it by the executor of its framework."""
+        executor = importlib.import_module(f"tracer.executors.{self.framework}.profiler")
+        found: Profile = executor.profile(self.model, arrays, self.options, self.progress)
+        return found
+
+    def profile_compiled(self, arrays: Sequence[Any]) -> Profile:
+        """Profile what torch.compile makes of it."""
+        run = compiled.compiled(self.model)
+        name = compiled.EXECUTOR
+        return profiler.profile(self.model, arrays, self.options, self.progress, name, run)
+
+    def info(self, nodes: int) -> ModelInfo:
+        """What identifies it: the target, and a digest of its parameters."""
+        weights = importlib.import_module(f"tracer.executors.{self.framework}.weights")
+        digest, count = hashlib.sha256(), 0
+        for name, size, data in weights.parameters(self.model):
+            digest.update(name.encode() + b"\0" + data)
+            count += size
+        return ModelInfo(
+            name=self.target,
+            sha256=digest.hexdigest(),
+            ir_version=0,
+            opsets={},
+            producer=self.framework,
+            nodes=nodes,
+            params=count,
+        )
+
+
+def _module(model: object, target: str) -> object:
+    """`model`, which must be one that has modules."""
+    if hasattr(model, "graph_signature"):
+        raise UsageError(
+            f"{target} is an exported program, which has no modules to profile",
+            "Name the torch.nn.Module, or export it: tracer export.",
+        )
+    return model
+
+
+def _inputs(loaded: _Loaded, shapes: Any, dtypes: str | Sequence[str]) -> tuple[InputSpec, ...]:
+    """As told, or as the model says of one example."""
+    own = getattr(loaded.model, "input_shape", None)
+    if shapes is None and isinstance(own, tuple) and all(isinstance(size, int) for size in own):
+        shapes = (1, *own)
+    if shapes is None:
+        raise UsageError(
+            f"the shape of the input of {loaded.target} is not known",
+            "Give it with the batch first: --input-shape 1,3,32,32.",
+        )
+    specs = input_specs(shapes, dtypes)
+    for spec in specs:
+        spec.check()
+    return specs
+
+
+def _batches(batch: int | Sequence[int] | None) -> Sequence[int | None]:
+    if batch is None or isinstance(batch, int):
+        return [batch]
+    if not batch:
+        raise UsageError("the list of batch sizes is empty", "Give one or more.")
+    return list(dict.fromkeys(batch))
+
+
+def _arrays(inputs: Sequence[InputSpec], batch: int | None, seed: int) -> list[Any]:
+    sized = inputs if batch is None else [spec.with_batch(batch) for spec in inputs]
+    return draw(sized, seed)
+
+
+def _trace(
+    loaded: _Loaded, profiles: Sequence[Profile], settings: Mapping[str, Any], notes: Sequence[str]
+) -> Trace:
+    tables = [operation_table(profile) for profile in profiles]
+    rows = [operation.node for operation in profiles[0].operations if operation.module is not None]
+    return Trace(
+        model=loaded.info(sum(not node.endswith(BACKWARD) for node in rows)),
+        environment=environment.observe(),
+        settings=settings,
+        runs=tuple(profile.run for profile in profiles),
+        nodes=pd.concat(tables, ignore_index=True),
+        notes=(*notes, *_notes(profiles)),
+    )
+
+
+def _notes(profiles: Sequence[Profile]) -> Iterator[str]:
+    for profile in profiles:
+        run = profile.run
+        where = f"{run.executor}, batch {run.batch}: " if len(profiles) > 1 else ""
+        groups = [(str(kernel.node),) for kernel in run.kernels]
+        yield from (where + note for note in (*run.notes, *notes(run, groups)))

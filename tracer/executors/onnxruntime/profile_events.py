@@ -1,0 +1,212 @@
+"""Stream-read onnxruntime's profile: a JSON list with an event a line, up to a gigabyte of them.
+
+What the fields mean, and what they lack, differs by version; nothing here relies on the order of
+the file. See the sources `onnxruntime/core/common/profiler.cc` and `sequential_executor.cc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from tracer.errors import ModelError
+from tracer.graph.tensor_type import TensorType
+from tracer.support.types import IntArray
+
+MODEL_RUN, EXECUTE = 0, 1
+"""Labels of the two kinds of session events that frame the nodes."""
+
+IGNORED, _UNKNOWN = -1, -2
+
+_BLOCK_BYTES = 1 << 20
+_SUFFIX = "_kernel_time"
+_DTYPES = {"float": "float32", "double": "float64"}
+
+
+class _Event(msgspec.Struct):
+    cat: str
+    name: str
+    ts: int
+    dur: int
+    tid: int
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Args(msgspec.Struct):
+    """Every field is missing in some version."""
+
+    op_name: str = ""
+    provider: str = ""
+    node_index: str = ""
+    input_type_shape: list[dict[str, list[int]]] = []
+    output_type_shape: list[dict[str, list[int]]] = []
+    mem_bytes_in_use: str = ""
+    mem_in_use_peak: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One kernel as the profile tells it, at its first call, `first_us` after the start.
+
+    Memory is meaningful then alone: later runs find what the first one left in the arena.
+    """
+
+    name: str
+    first_us: int
+    op_type: str
+    provider: str
+    input_types: tuple[TensorType, ...]
+    output_types: tuple[TensorType, ...]
+    arena_bytes: int | None
+    arena_peak_bytes: int | None
+
+
+def _frames() -> dict[str, int]:
+    return {"model_run": MODEL_RUN, "SequentialExecutor::Execute": EXECUTE}
+
+
+@dataclass(slots=True)
+class Labels:
+    """Kernels seen so far, numbered in the order met; 0 and 1 frame runs.
+
+    Event names in `repeated` are told apart by node index; reading that costs time, so only they
+    are. `known` has the numbers of all others. With `every_shape`, the shapes of all calls are
+    read, and a dimension that differs between them becomes None.
+    """
+
+    every_shape: bool = False
+    repeated: frozenset[str] = frozenset()
+    seen: list[Label] = field(default_factory=list)
+    known: dict[str, int] = field(default_factory=_frames)
+    by_index: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def number(self, event: _Event) -> int:
+        """The label of an event, which is among the known from then on if its name tells it."""
+        if event.name in self.known:
+            return self.known[event.name]
+        if event.cat != "Node" or not event.name.endswith(_SUFFIX):
+            # Session start, or the fence events of older releases, which were always 0.
+            self.known[event.name] = IGNORED
+            return IGNORED
+        args = msgspec.json.decode(event.args, type=_Args)
+        if event.name not in self.repeated and not self.every_shape:
+            self.known[event.name] = number = self._add(event, args)
+            return number
+        key = (event.name, args.node_index)
+        if key not in self.by_index:
+            self.by_index[key] = self._add(event, args)
+        number = self.by_index[key]
+        self._merge(number - EXECUTE - 1, args)
+        return number
+
+    def _merge(self, index: int, args: _Args) -> None:
+        label = self.seen[index]
+        inputs = _common(label.input_types, _types(args.input_type_shape))
+        outputs = _common(label.output_types, _types(args.output_type_shape))
+        self.seen[index] = replace(label, input_types=inputs, output_types=outputs)
+
+    def _add(self, event: _Event, args: _Args) -> int:
+        self.seen.append(
+            Label(
+                name=event.name.removesuffix(_SUFFIX),
+                first_us=event.ts,
+                op_type=args.op_name,
+                provider=args.provider,
+                input_types=_types(args.input_type_shape),
+                output_types=_types(args.output_type_shape),
+                arena_bytes=_bytes(args.mem_bytes_in_use),
+                arena_peak_bytes=_bytes(args.mem_in_use_peak),
+            )
+        )
+        return EXECUTE + len(self.seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Columns of one profile; times in µs since it began, `label` as `Labels` numbers them."""
+
+    ts: IntArray
+    dur: IntArray
+    tid: IntArray
+    label: IntArray
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+
+def read(path: Path, labels: Labels) -> Events:
+    """All node, execute and run events of a profile. Raises ModelError where it does not parse."""
+    columns: list[IntArray] = []
+    decoder = msgspec.json.Decoder(list[_Event])
+    known = labels.known
+    for block in _blocks(path):
+        try:
+            events = decoder.decode(block)
+        except msgspec.DecodeError as error:
+            raise ModelError(
+                f"onnxruntime wrote a profile that is not valid JSON ({error})",
+                "A full disk does this; a newer onnxruntime may help.",
+            ) from error
+        numbers = [known.get(event.name, _UNKNOWN) for event in events]
+        if _UNKNOWN in numbers:
+            numbers = [
+                labels.number(event) if number == _UNKNOWN else number
+                for event, number in zip(events, numbers, strict=True)
+            ]
+        rows = [(e.ts, e.dur, e.tid, n) for e, n in zip(events, numbers, strict=True)]
+        columns.append(np.array(rows, np.int64).reshape(-1, 4))
+    table = np.concatenate(columns) if columns else np.empty((0, 4), np.int64)
+    table = table[table[:, 3] != IGNORED]
+    return Events(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    """Whole lines of about a megabyte, each block as a JSON list of its own."""
+    with path.open("rb") as stream:
+        rest = b""
+        while data := stream.read(_BLOCK_BYTES):
+            whole, newline, tail = data.rpartition(b"\n")
+            if not newline:  # a line longer than a block
+                rest += data
+                continue
+            yield from _list(rest + whole)
+            rest = tail
+        yield from _list(rest)
+
+
+def _list(lines: bytes) -> Iterator[bytes]:
+    body = lines.strip().removeprefix(b"[").removesuffix(b"]").strip().removesuffix(b",")
+    if body:
+        yield b"[" + body + b"]"
+
+
+def _types(shapes: list[dict[str, list[int]]]) -> tuple[TensorType, ...]:
+    return tuple(
+        TensorType(_DTYPES.get(dtype, dtype), tuple(shape))
+        for entry in shapes
+        for dtype, shape in entry.items()
+    )
+
+
+def _bytes(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
+def _common(
+    first: tuple[TensorType, ...], second: tuple[TensorType, ...]
+) -> tuple[TensorType, ...]:
+    """What two calls of a kernel have in common."""
+    if first == second or len(first) != len(second):
+        return first
+    return tuple(_common_type(a, b) for a, b in zip(first, second, strict=True))
+
+
+def _common_type(first: TensorType, second: TensorType) -> TensorType:
+    if first.shape is None or second.shape is None or len(first.shape) != len(second.shape):
+        return TensorType(first.dtype, None)
+    pairs = zip(first.shape, second.shape, strict=True)
+    return TensorType(first.dtype, tuple(a if a == b else None for a, b in pairs))

@@ -1,0 +1,79 @@
+"""Rebuild what contains what from intervals: runs, and the self time of every event.
+
+Execute and model_run events carry no identity, and a file may be in the order of starts or ends;
+only `ts` and `dur` of the same thread tell that an If or a Loop contains the nodes of its body.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracer.executors.onnxruntime.profile_events import EXECUTE, MODEL_RUN, Events
+from tracer.support.types import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class RunTable:
+    """Per inference: its duration, and self time (µs) and calls of each kernel (runs × labels)."""
+
+    dur: IntArray
+    self_us: FloatArray
+    calls: IntArray
+
+
+def tabulate(events: Events, kernels: int) -> RunTable:
+    """Add up the events of each model_run; `kernels` is the number of labels known."""
+    runs = np.flatnonzero(events.label == MODEL_RUN)
+    runs = runs[np.argsort(events.ts[runs], kind="stable")]
+    node = np.flatnonzero(events.label > EXECUTE)
+    run = np.searchsorted(events.ts[runs], events.ts[node], side="right") - 1
+    inside = run >= 0
+    node, run = node[inside], run[inside]
+    cell = run * kernels + events.label[node] - EXECUTE - 1
+    shape = (len(runs), kernels)
+    own = _self_times(events)[node].astype(np.float64)
+    self_us = np.bincount(cell, own, len(runs) * kernels).astype(np.float64).reshape(shape)
+    calls = np.bincount(cell, minlength=len(runs) * kernels).reshape(shape)
+    return RunTable(events.dur[runs], self_us, calls)
+
+
+def _self_times(events: Events) -> IntArray:
+    """`dur` less the Execute events right inside: what a node spends outside its body.
+
+    The gaps between the nodes of a body are the executor's and the profiler's, not the parent's,
+    so the whole of a body is taken off, not only its nodes.
+    """
+    own = events.dur.copy()
+    executes = int(np.count_nonzero(events.label == EXECUTE))
+    if executes <= int(np.count_nonzero(events.label == MODEL_RUN)):
+        return own  # one Execute a run: nothing is nested
+    for parent, child in _parents(events):
+        if events.label[child] == EXECUTE and events.label[parent] > EXECUTE:
+            own[parent] -= events.dur[child]
+    return np.maximum(own, 0)  # whole µs round: a body may read longer than its parent by one
+
+
+def _parents(events: Events) -> list[tuple[int, int]]:
+    """(parent, child) for every event that lies inside another of its thread."""
+    # Of two events that start together the longer is outside; of two alike, the later written:
+    # a parent ends after its children, and the versions that sort by start keep ties so.
+    order = np.lexsort((-np.arange(len(events)), -events.dur, events.ts, events.tid))
+    end = events.ts + events.dur
+    found: list[tuple[int, int]] = []
+    stack: list[int] = []
+    for event in order.tolist():
+        while stack and not _contains(events, end, stack[-1], event):
+            stack.pop()
+        if stack:
+            found.append((stack[-1], event))
+        stack.append(event)
+    return found
+
+
+def _contains(events: Events, end: IntArray, outer: int, inner: int) -> bool:
+    """Whole µs round, so a child may seem to end up to 1 µs after its parent."""
+    if events.tid[outer] != events.tid[inner]:
+        return False
+    return bool(events.ts[inner] < end[outer] and end[inner] <= end[outer] + 1)

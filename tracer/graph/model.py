@@ -1,0 +1,248 @@
+"""A model as the rest of the engine sees it: the nodes of an ONNX graph, each with a stable key.
+
+Local functions are inlined, so that every node is an operator that runs; nodes inside If, Loop
+and Scan bodies are walked too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import onnx
+
+from tracer.graph import provenance
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A graph and the graphs around it; names resolve from the inside out.
+
+    `path` is '' for the main graph, else `<key of the owner>.<attribute>`; `owner` is the node
+    whose body this is, None for the main graph.
+    """
+
+    graph: onnx.GraphProto
+    parent: Scope | None = None
+    owner: Node | None = None
+    path: str = ""
+
+    def outward(self) -> Iterator[Scope]:
+        """This scope, then each one around it."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator of the graph as the user gave it.
+
+    A node of a body that does not say its module or source has those of the node around it.
+    """
+
+    key: str
+    index: int
+    op_type: str
+    domain: str
+    proto: onnx.NodeProto = field(repr=False)
+    scope: Scope = field(repr=False)
+    module: str | None = None
+    source: str | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the input tensors; '' is an optional input left out."""
+        return tuple(self.proto.input)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the output tensors; '' is an optional output left out."""
+        return tuple(self.proto.output)
+
+    @property
+    def qualified_type(self) -> str:
+        """`Conv`, or `com.microsoft.FusedConv` outside the standard domain."""
+        return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
+
+
+@dataclass(frozen=True)
+class Model:
+    """A checked ONNX model without its external data.
+
+    `proto` has its local functions inlined and is not to be changed. `path` is the file it came
+    from, whose folder the external data lie in; None for a model built in memory.
+    """
+
+    proto: onnx.ModelProto = field(repr=False)
+    path: Path | None
+    sha256: str
+    keys: tuple[str, ...] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """What to call the model in messages: the file's name."""
+        return str(self.path) if self.path is not None else "<model in memory>"
+
+    @property
+    def graph(self) -> onnx.GraphProto:
+        """The main graph."""
+        return self.proto.graph
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node, parents before the nodes of their bodies, in the order of the file."""
+        return tuple(_walk(Scope(self.proto.graph), enumerate(self.keys)))
+
+    @cached_property
+    def scopes(self) -> tuple[Scope, ...]:
+        """The main graph and every body, each once, in the order of the nodes."""
+        found = {node.scope.path: node.scope for node in self.nodes}
+        found.setdefault("", Scope(self.proto.graph))
+        for node in self.nodes:  # a body without nodes still has outputs
+            for attribute, graph in bodies(node.proto):
+                path = f"{node.key}.{attribute}"
+                found.setdefault(path, Scope(graph, node.scope, node, path))
+        return tuple(found.values())
+
+    @cached_property
+    def opsets(self) -> dict[str, int]:
+        """Version imported of each domain; the standard domain is ''."""
+        return {canonical_domain(o.domain): o.version for o in self.proto.opset_import}
+
+    @cached_property
+    def inputs(self) -> tuple[onnx.ValueInfoProto, ...]:
+        """The inputs to feed: graph inputs that are not initializers (old exporters list both)."""
+        weights = {i.name for i in self.graph.initializer}
+        weights |= {s.values.name for s in self.graph.sparse_initializer}
+        return tuple(v for v in self.graph.input if v.name not in weights)
+
+
+def canonical_domain(domain: str) -> str:
+    """The standard domain has two spellings; ours is the empty one."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def expanded_keys(
+    proto: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]
+) -> tuple[str, ...]:
+    """Unique key of every node, in the order of `Model.nodes`, with calls expanded in place.
+
+    A key is the node's name where it is unique in its graph, else `OpType_<index>`; the keys of
+    the nodes around it are put before: `call/inner`, and `If_3.then_branch/inner` for a body.
+    """
+    expanded = {_signature(f.domain, f.name, f.overload): f.node for f in functions}
+    taken: set[str] = set()
+
+    def unique(key: str) -> str:
+        while key in taken:  # a name that looks like the path of another node
+            key += "_"
+        taken.add(key)
+        return key
+
+    def expand(nodes: Sequence[onnx.NodeProto], path: str) -> Iterator[str]:
+        for node, name in zip(nodes, _unique_names(nodes), strict=True):
+            key = path + name
+            body = expanded.get(_signature(node.domain, node.op_type, node.overload))
+            if body is not None:
+                yield from expand(body, f"{key}/")
+                continue
+            key = unique(key)
+            yield key
+            for attribute, graph in bodies(node):
+                yield from expand(graph.node, f"{key}.{attribute}/")
+
+    return tuple(expand(proto.graph.node, ""))
+
+
+def callers(
+    proto: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]
+) -> Iterator[tuple[onnx.NodeProto, ...]]:
+    """The calls of functions around every node, innermost first, in the order of their keys."""
+    expanded = {_signature(f.domain, f.name, f.overload): f.node for f in functions}
+
+    def expand(
+        nodes: Sequence[onnx.NodeProto], calls: tuple[onnx.NodeProto, ...]
+    ) -> Iterator[tuple[onnx.NodeProto, ...]]:
+        for node in nodes:
+            body = expanded.get(_signature(node.domain, node.op_type, node.overload))
+            if body is not None:
+                yield from expand(body, (node, *calls))
+                continue
+            yield calls
+            for _, graph in bodies(node):
+                yield from expand(graph.node, calls)
+
+    return expand(proto.graph.node, ())
+
+
+def _signature(domain: str, name: str, overload: str) -> tuple[str, str, str]:
+    return canonical_domain(domain), name, overload
+
+
+def _unique_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
+    counts = Counter(node.name for node in nodes)
+    own = {name for name, count in counts.items() if count == 1 and name}
+    taken = set(own)
+    names = []
+    for index, node in enumerate(nodes):
+        name = node.name
+        if name not in own:
+            name = f"{node.op_type}_{index}"
+            while name in taken:  # another node bears this as its own name
+                name += "_"
+            taken.add(name)
+        names.append(name)
+    return names
+
+
+def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph and every body inside it."""
+    yield graph
+    for node in graph.node:
+        for _, body in bodies(node):
+            yield from graphs(body)
+
+
+def node_protos(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph and of the bodies inside it, in the order of `Model.nodes`."""
+    for node in graph.node:
+        yield node
+        for _, body in bodies(node):
+            yield from node_protos(body)
+
+
+def bodies(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """Attribute name and graph of each body of a node."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.name, attribute.g
+        for graph in attribute.graphs:
+            yield attribute.name, graph
+
+
+def _known(own: str | None, around: str | None) -> str | None:
+    return around if own is None else own
+
+
+def _walk(scope: Scope, keys: Iterator[tuple[int, str]]) -> Iterator[Node]:
+    around = scope.owner
+    for proto in scope.graph.node:
+        index, key = next(keys)
+        node = Node(
+            key=key,
+            index=index,
+            op_type=proto.op_type,
+            domain=canonical_domain(proto.domain),
+            proto=proto,
+            scope=scope,
+            module=_known(provenance.module_of(proto), around.module if around else None),
+            source=_known(provenance.source_of(proto), around.source if around else None),
+        )
+        yield node
+        for attribute, graph in bodies(proto):
+            yield from _walk(Scope(graph, scope, node, f"{key}.{attribute}"), keys)

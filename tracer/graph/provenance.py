@@ -1,0 +1,102 @@
+"""Which framework module and source line an ONNX node came from, read from its metadata."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+
+MODULE_KEY = "io.github.tracer-onnx.module"
+SOURCE_KEY = "io.github.tracer-onnx.source"
+"""Our exporters write these; keys are reverse-DNS as onnx's docs/IR.md asks."""
+
+_TORCH_SCOPES = "pkg.torch.onnx.name_scopes"
+_TORCH_STACK = "pkg.torch.onnx.stack_trace"
+_NO_MODULE = "_empty_nn_module_stack"
+"""What torch writes as the module of a node that no module made."""
+
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+
+
+def metadata(proto: onnx.NodeProto | onnx.ModelProto) -> dict[str, str]:
+    """The `metadata_props` of a node or model."""
+    return {entry.key: entry.value for entry in proto.metadata_props}
+
+
+def module_of(node: onnx.NodeProto) -> str | None:
+    """Dotted module path (`res3.0.conv1`); '' is the root module, None is not known."""
+    props = metadata(node)
+    if MODULE_KEY in props:
+        return props[MODULE_KEY]
+    if _TORCH_SCOPES in props:
+        return _last_module(props[_TORCH_SCOPES])
+    return _module_in_name(node.name)
+
+
+def source_of(node: onnx.NodeProto) -> str | None:
+    """`file.py:line` that made the node: relative to the working directory, never absolute.
+
+    Of a stack it is the innermost frame of the user's own code, of which torch's layers are none.
+    """
+    props = metadata(node)
+    if SOURCE_KEY in props:
+        return props[SOURCE_KEY]
+    frames = _FRAME.findall(props.get(_TORCH_STACK, ""))
+    own = [frame for frame in frames if not is_installed(Path(frame[0]))]
+    return location(*own[-1]) if own else None
+
+
+def inherit(node: onnx.NodeProto, calls: Sequence[onnx.NodeProto]) -> None:
+    """Write on a node what it does not say of itself and the calls it was in do, innermost first.
+
+    A call that is inlined is gone, and with it where it came from.
+    """
+    for key, read in ((MODULE_KEY, module_of), (SOURCE_KEY, source_of)):
+        if calls and read(node) is None:
+            told = next((found for call in calls if (found := read(call)) is not None), None)
+            if told is not None:
+                node.metadata_props.add(key=key, value=told)
+
+
+def _last_module(scopes: str) -> str | None:
+    """Torch writes the repr of a list: the cumulative module paths, then the fx node's name."""
+    try:
+        paths = ast.literal_eval(scopes)
+    except (ValueError, SyntaxError):
+        return None
+    if not isinstance(paths, list) or len(paths) < 2:
+        return None
+    module = str(paths[-2])
+    return None if module.startswith(_NO_MODULE) else module
+
+
+def _module_in_name(name: str) -> str | None:
+    """The TorchScript exporter writes `/layer1/layer1.0/conv1/Conv`: scopes, then the operator.
+
+    A scope that repeats its parent's path as a prefix replaces it; another one extends it.
+    """
+    if not name.startswith("/") or name.count("/") < 2:
+        return None
+    path = ""
+    for scope in name[1:].split("/")[:-1]:
+        path = scope if not path or scope.startswith(f"{path}.") else f"{path}.{scope}"
+    return path
+
+
+def is_installed(file: Path) -> bool:
+    """Whether a library's file; torch gives some of its own relative to where it lies."""
+    stdlib = Path(sysconfig.get_paths()["stdlib"])
+    in_packages = not _PACKAGES.isdisjoint(file.parts)
+    return in_packages or not file.is_absolute() or file.is_relative_to(stdlib)
+
+
+def location(file: str, line: int | str) -> str:
+    """`file.py:line`, relative to the working directory; only the name for a file elsewhere."""
+    path, cwd = Path(file), Path.cwd()
+    shown = path.relative_to(cwd).as_posix() if path.is_relative_to(cwd) else path.name
+    return f"{shown}:{line}"

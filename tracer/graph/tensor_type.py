@@ -1,0 +1,93 @@
+"""The type of a tensor: element type and shape, as ONNX declares it or a run observed it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+Dim: TypeAlias = int | str | None
+"""A size, a symbolic name, or nothing known."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type by its numpy (or ml_dtypes) name, and shape; `None` is an unknown rank."""
+
+    dtype: str
+    shape: tuple[Dim, ...] | None
+
+    @property
+    def concrete(self) -> tuple[int, ...] | None:
+        """The shape if every dimension is a number, else None."""
+        if self.shape is None:
+            return None
+        sizes = tuple(dim for dim in self.shape if isinstance(dim, int))
+        return sizes if len(sizes) == len(self.shape) else None
+
+    @property
+    def size(self) -> int | None:
+        """Number of elements, or None where a dimension is not known."""
+        shape = self.concrete
+        return None if shape is None else math.prod(shape)
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes of the packed elements (two int4 a byte); None for strings or unknown sizes."""
+        size, bits = self.size, bits_of(self.dtype)
+        return None if size is None or bits is None else -(-size * bits // 8)
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"{self.dtype}[...]"
+        return f"{self.dtype}[{','.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+@cache
+def bits_of(dtype: str) -> int | None:
+    """Width of one element in bits; None for strings, whose width is not fixed."""
+    if dtype in ("string", "undefined"):
+        return None
+    if dtype.startswith(("int2", "uint2", "int4", "uint4", "float4")):
+        return 2 if dtype in ("int2", "uint2") else 4
+    scalar = getattr(ml_dtypes, dtype, dtype)
+    return np.dtype(scalar).itemsize * 8
+
+
+@cache
+def dtype_name(elem_type: int) -> str:
+    """The name of an `onnx.TensorProto.DataType`, `undefined` for a number ONNX does not know."""
+    if elem_type == onnx.TensorProto.STRING:
+        return "string"
+    try:
+        return onnx.helper.tensor_dtype_to_np_dtype(elem_type).name
+    except KeyError:
+        return "undefined"
+
+
+def from_type_proto(proto: onnx.TypeProto) -> TensorType | None:
+    """The tensor type of an ONNX type; None for sequences, maps and optionals."""
+    kind = proto.WhichOneof("value")
+    if kind not in ("tensor_type", "sparse_tensor_type"):
+        return None
+    tensor = proto.tensor_type if kind == "tensor_type" else proto.sparse_tensor_type
+    if not tensor.HasField("shape"):
+        return TensorType(dtype_name(tensor.elem_type), None)
+    dims = tuple(_dim(d) for d in tensor.shape.dim)
+    return TensorType(dtype_name(tensor.elem_type), dims)
+
+
+def from_initializer(proto: onnx.TensorProto) -> TensorType:
+    """The type of a stored weight."""
+    return TensorType(dtype_name(proto.data_type), tuple(proto.dims))
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    if dim.HasField("dim_value"):
+        return dim.dim_value
+    return dim.dim_param or None

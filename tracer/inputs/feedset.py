@@ -1,0 +1,25 @@
+"""Feeds: the arrays that one inference runs on, by input name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Feeds: TypeAlias = Mapping[str, Any]
+"""An array for each model input by name; a list of arrays where the input is a sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSet:
+    """Feeds for one batch size, what was assumed to make them, and what else to know."""
+
+    feeds: Feeds = field(repr=False)
+    batch: int | None
+    notes: tuple[str, ...] = ()
+    assumed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each array among the feeds."""
+        return {n: tuple(v.shape) for n, v in self.feeds.items() if hasattr(v, "shape")}

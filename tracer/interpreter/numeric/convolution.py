@@ -1,0 +1,134 @@
+"""Convolution as matrix products of weights and patches, tile by tile.
+
+`convolve` is the whole of it; what multiplies is an argument, so that other arithmetic (narrow
+accumulators) takes the place of BLAS without knowing about windows, groups or layouts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracer import limits
+from tracer.errors import ModelError
+from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.numeric.products import Product, blas, split
+from tracer.interpreter.numeric.windows import Window, padded, patches
+from tracer.interpreter.values import Array
+
+_TILE = 1 << 18
+"""Elements of a tile's columns: a megabyte of float32, the size of a second-level cache."""
+_WIDEST = 1 << 20
+"""The same for another product, which has its own blocks, and more to do for every call."""
+_FEWEST = 4
+"""Tiles below which the product itself is split among threads, not the pixels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Images, and rows of their output, whose columns are made and multiplied at a time."""
+
+    images: slice
+    rows: slice
+
+
+def convolve(
+    x: Array,
+    weights: Array,
+    window: Window,
+    group: int = 1,
+    *,
+    product: Product | None = None,
+    fill: Any = 0,
+    dtype: Any = None,
+) -> Array:
+    """Convolve `x` (N, C, *size) with `weights` (M, C / group, *kernel) into (N, M, *out).
+
+    `product` multiplies the weights of a group, (M / group, K), with columns, (K, P): K runs over
+    channels, then kernel positions in row-major order; P over images and output positions. It is
+    called from several threads. Padding counts as `fill`; the result has type `dtype`, that of
+    `x` if None.
+    """
+    check(x, weights, group)
+    maps = weights.shape[0]
+    kind = x.dtype if dtype is None else np.dtype(dtype)
+    limits.allow((len(x), maps, *window.out), kind)
+    out = memory.empty((len(x), maps, *window.out), kind)
+    rows = weights.reshape(group, maps // group, -1)
+    deep = max(rows.shape[1:]) if product else rows.shape[2]
+    tiles = _tiles(len(x), deep, window, _WIDEST if product else _TILE)
+    work = [(tile, index) for tile in tiles for index in range(group)]
+    shared = product or (split if len(work) < _FEWEST else blas)
+
+    def block(index: int) -> None:
+        tile, number = work[index]
+        _multiply(_part(x, number, group), rows[number], window, tile, shared, fill,
+                  _part(out, number, group))  # fmt: skip
+
+    if shared is split:
+        for index in range(len(work)):
+            block(index)
+    else:
+        parallel.run_blocks(len(work), block)
+    return out
+
+
+def columns(x: Array, window: Window, tile: Tile, fill: Any = 0) -> Array:
+    """The patches of a tile as a matrix (K, P), a view of `x` where they lie in it as such."""
+    images = x[tile.images]
+    count = tile.rows.stop - tile.rows.start
+    if window.pointwise and len(images) == 1:
+        return images[0].reshape(x.shape[1], -1)[:, _pixels(window, tile)]
+    view = patches(padded(images, window, fill, tile.rows), window, count)
+    return np.moveaxis(view, 0, 1 + len(window.kernel)).reshape(
+        x.shape[1] * int(np.prod(window.kernel)), -1
+    )
+
+
+def check(x: Array, weights: Array, group: int) -> None:
+    """Raise ModelError where channels, groups and weights do not fit."""
+    if x.ndim != weights.ndim or x.ndim < 3:
+        raise ModelError(f"an input of rank {x.ndim} and weights of rank {weights.ndim}")
+    if x.shape[1] != weights.shape[1] * group or weights.shape[0] % group:
+        raise ModelError(
+            f"{x.shape[1]} channels in {group} groups do not fit weights {list(weights.shape)}"
+        )
+
+
+def _multiply(
+    x: Array, rows: Array, window: Window, tile: Tile, product: Product, fill: Any, out: Array
+) -> None:
+    matrix = columns(x, window, tile, fill)
+    images = tile.images.stop - tile.images.start
+    if images == 1:  # the output of a tile of one image is a matrix already
+        target = out[tile.images.start].reshape(len(rows), -1)[:, _pixels(window, tile)]
+        product(rows, matrix, target)
+        return
+    made = np.empty((len(rows), matrix.shape[1]), out.dtype)
+    product(rows, matrix, made)
+    count = tile.rows.stop - tile.rows.start
+    stacked = made.reshape(len(rows), images, count, *window.out[1:])
+    out[tile.images, :, tile.rows] = np.moveaxis(stacked, 0, 1)
+
+
+def _tiles(batch: int, depth: int, window: Window, size: int) -> list[Tile]:
+    """Cut so that columns have `size` elements: whole images together, or rows of one image."""
+    pixels = max(size // max(depth, 1), 64)
+    if window.pixels <= pixels:
+        parts = parallel.pieces(batch, max(pixels // window.pixels, 1))
+        return [Tile(images, slice(0, window.out[0])) for images in parts]
+    per_row = window.pixels // window.out[0]
+    rows = parallel.pieces(window.out[0], max(pixels // per_row, 1))
+    return [Tile(slice(n, n + 1), part) for n in range(batch) for part in rows]
+
+
+def _pixels(window: Window, tile: Tile) -> slice:
+    per_row = window.pixels // window.out[0]
+    return slice(tile.rows.start * per_row, tile.rows.stop * per_row)
+
+
+def _part(array: Array, number: int, group: int) -> Array:
+    size = array.shape[1] // group
+    return array[:, number * size : (number + 1) * size]

@@ -1,0 +1,48 @@
+"""Convolution with a kernel for each channel: no matrix product, so one pass per kernel element."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracer import limits
+from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.numeric.windows import Window, padded, patches
+from tracer.interpreter.values import Array
+
+_TILE = 1 << 15
+"""Output elements of a block: with its input and a product it stays in the second-level cache."""
+
+
+def depthwise(x: Array, weights: Array, window: Window, group: int) -> Array:
+    """Convolve `x` (N, C, *size) with `weights` (C * m, 1, *kernel) into (N, C * m, *out)."""
+    maps = len(weights)
+    repeat = maps // group
+    limits.allow((len(x), maps, *window.out), x.dtype)
+    out = memory.empty((len(x), maps, *window.out), x.dtype)
+    channels = parallel.pieces(group, max(_TILE // (window.pixels * repeat), 1))
+    kernels = weights.reshape(group, repeat, -1)
+    work = [(image, part) for image in range(len(x)) for part in channels]
+
+    def block(index: int) -> None:
+        image, part = work[index]
+        view = patches(padded(x[image : image + 1, part], window), window)[0]
+        target = out[image].reshape(group, repeat, *window.out)[part]
+        _accumulate(view, kernels[part], window, target)
+
+    parallel.run_blocks(len(work), block)
+    return out
+
+
+def _accumulate(view: Array, kernels: Array, window: Window, target: Array) -> None:
+    """Sum over the kernel positions, in row-major order."""
+    rank = len(window.out)
+    positions = list(np.ndindex(*window.kernel))
+    product = np.empty_like(target)
+    for number, position in enumerate(positions):
+        plane = view[(slice(None), *position)][:, None]
+        factor = kernels[:, :, number].reshape(*kernels.shape[:2], *[1] * rank)
+        if number == 0:
+            np.multiply(plane, factor, out=target)
+        else:
+            np.multiply(plane, factor, out=product)
+            np.add(target, product, out=target)

@@ -1,0 +1,68 @@
+"""Element-wise arithmetic in blocks that stay in the cache, shared out to threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracer import limits
+from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.numeric.axes import place
+from tracer.interpreter.values import Array
+
+Compute = Callable[..., Any]
+"""Called with blocks of the inputs and `out=`, the block of the result; a ufunc is one."""
+
+_NARROW = ("float16", "bfloat16", "float8")
+
+
+def apply(compute: Compute, *arrays: Array, dtype: Any = None) -> Array:
+    """`compute` over the arrays, broadcast against each other; dtype is the first one's if None."""
+    shape = arrays[0].shape if len(arrays) == 1 else broadcast_shape(*arrays)
+    kind = arrays[0].dtype if dtype is None else np.dtype(dtype)
+    limits.allow(shape, kind)
+    out = memory.empty(shape, kind)
+    if out.size < 2 * parallel.BLOCK:
+        compute(*arrays, out=out)
+        return out
+    axis = next(i for i, n in enumerate(shape) if n > 1)
+    rows = max(parallel.BLOCK * shape[axis] // out.size, 1)
+    parts = parallel.pieces(shape[axis], rows)
+    before = (slice(None),) * axis
+    whole = [np.broadcast_to(array, shape) for array in arrays]
+
+    def block(index: int) -> None:
+        place = (*before, parts[index])
+        compute(*(array[place] for array in whole), out=out[place])
+
+    parallel.run_blocks(len(parts), block)
+    return out
+
+
+def apply_float(compute: Compute, *arrays: Array) -> Array:
+    """As `apply`, for steps that would lose too much in half precision: those run in float32."""
+    dtype = arrays[0].dtype
+    if not dtype.name.startswith(_NARROW):
+        return apply(compute, *arrays)
+
+    def widened(*blocks: Array, out: Array) -> None:
+        wide = np.empty(out.shape, np.float32)
+        compute(*(block.astype(np.float32) for block in blocks), out=wide)
+        out[...] = wide.astype(dtype)
+
+    return apply(widened, *arrays)
+
+
+def broadcast_shape(*arrays: Array) -> tuple[int, ...]:
+    """The common shape of the arrays; ValueError names the shapes where there is none."""
+    return np.broadcast_shapes(*(array.shape for array in arrays))
+
+
+def aligned(a: Array, b: Array, broadcast: int, axis: int | None) -> Array:
+    """`b` for the one-sided broadcasting before opset 7: its axes start at `axis` of `a`."""
+    if not broadcast or axis is None:
+        return b
+    start = place(axis, a.ndim)
+    return b.reshape(b.shape + (1,) * (a.ndim - start - b.ndim))

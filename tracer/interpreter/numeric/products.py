@@ -1,0 +1,111 @@
+"""Matrix products: split into blocks for threads, exact for integers, wide for half floats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracer import limits
+from tracer.interpreter.numeric import fast, memory, parallel
+from tracer.interpreter.values import Array
+
+Product = Callable[[Array, Array, Array], Any]
+"""Writes the matrix product of (M, K) and (K, P) into (M, P); the way in for other arithmetic."""
+
+_SPLIT = 1 << 23
+"""Multiplications from which a product is worth splitting."""
+_NARROWEST = 48
+"""Rows or columns of the smallest block: below this BLAS is slow."""
+_BLOCKS = 8
+
+
+def blas(a: Array, b: Array, out: Array) -> None:
+    """The product by BLAS, in one piece."""
+    np.matmul(a, b, out=out)
+
+
+def split(a: Array, b: Array, out: Array) -> None:
+    """The product in blocks on threads: compiled kernels for large float32, else BLAS."""
+    (rows, depth), columns = a.shape, b.shape[1]
+    if out.flags.c_contiguous and fast.suits(a.dtype, rows, depth, columns):
+        fast.matmul(a[None], b[None], out[None])
+        return
+    if rows * depth * columns < _SPLIT:
+        np.matmul(a, b, out=out)
+        return
+    by_rows = rows > columns
+    longer = max(rows, columns)
+    parts = parallel.pieces(longer, max(_NARROWEST, -(-longer // _BLOCKS)))
+
+    def block(index: int) -> None:
+        part = parts[index]
+        if by_rows:
+            np.matmul(a[part], b, out=out[part])
+        else:
+            np.matmul(a, b[:, part], out=out[:, part])
+
+    parallel.run_blocks(len(parts), block)
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """numpy's matmul of floats, by blocks; half precision is multiplied in float32."""
+    if a.dtype.name in ("float16", "bfloat16"):
+        return matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
+    if a.ndim < 2 or b.ndim < 2 or a.dtype.kind not in "f":
+        return np.matmul(a, b)
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = (*batch, a.shape[-2], b.shape[-1])
+    limits.allow(shape, a.dtype)
+    if b.ndim == 2:
+        return _rows(a, b, shape)
+    out = memory.empty(shape, a.dtype)
+    if out.size * a.shape[-1] < _SPLIT:
+        return np.matmul(a, b, out=out)
+    flat = out.reshape(-1, *shape[-2:])
+    lefts = np.broadcast_to(a, (*batch, *a.shape[-2:])).reshape(-1, *a.shape[-2:])
+    rights = np.broadcast_to(b, (*batch, *b.shape[-2:])).reshape(-1, *b.shape[-2:])
+    rows, depth = a.shape[-2:]
+    if fast.suits(a.dtype, rows, depth, b.shape[-1]):
+        fast.matmul(lefts, rights, flat)
+        return out
+    if len(flat) < 4:
+        for left, right, target in zip(lefts, rights, flat, strict=True):
+            split(left, right, target)
+        return out
+
+    def block(index: int) -> None:
+        np.matmul(lefts[index], rights[index], out=flat[index])
+
+    parallel.run_blocks(len(flat), block)
+    return out
+
+
+def integers(a: Array, b: Array, out: Array) -> None:
+    """The exact product of integer matrices, by float BLAS as far as that is exact."""
+    kind = carrier(a, b, a.shape[1])
+    made = np.empty(out.shape, kind)
+    split(a.astype(kind), b.astype(kind), made)
+    out[...] = made.astype(np.int64)
+
+
+def carrier(a: Array, b: Array, depth: int) -> np.dtype[Any]:
+    """The fastest type in which sums of `depth` products of integers are exact, in any order.
+
+    float32 holds integers up to 2^24, float64 up to 2^53.
+    """
+    bound = depth * _largest(a) * _largest(b)
+    exact = ((1 << 24, np.float32), (1 << 53, np.float64))
+    return np.dtype(next((kind for limit, kind in exact if bound <= limit), np.int64))
+
+
+def _rows(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
+    """A stack of matrices times one matrix is one product of all their rows."""
+    out = memory.empty(shape, a.dtype)
+    split(a.reshape(-1, a.shape[-1]), b, out.reshape(-1, b.shape[-1]))
+    return out
+
+
+def _largest(array: Array) -> int:
+    return max(abs(int(array.min())), abs(int(array.max()))) if array.size else 0

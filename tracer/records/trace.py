@@ -1,0 +1,162 @@
+"""The records everything exchanges: what ran, on what, how long, and the table with a row a node.
+
+An executor makes a `Run`; analyzers turn runs into columns of the node table; a `Trace` holds
+both, and a view renders it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from tracer.accumulators.narrowed_model import Accumulation
+from tracer.accumulators.statistics.tally import Tally
+from tracer.graph.model import Model
+from tracer.graph.tensor_type import TensorType
+from tracer.records.environment import Environment
+from tracer.support.types import FloatArray, IntArray
+
+COLUMNS = (
+    "node", "index", "op_type", "domain", "module", "source", "executor", "batch",
+    "input_shapes", "output_shapes",
+    "calls", "time_us", "time_us_p50", "time_us_p95", "time_us_min", "time_us_std",
+    "time_us_ci95_low", "time_us_ci95_high", "time_share", "time_us_raw", "time_us_replayed",
+    "kernels",
+    "macs", "adds", "muls", "flops", "params", "param_bytes", "bytes_read", "bytes_written",
+    "intensity", "gflops_per_s", "gbytes_per_s", "roof_fraction", "bound",
+    "output_bytes", "peak_bytes", "arena_bytes",
+    "acc_min", "acc_max", "final_min", "final_max",
+    "bits_observed", "bits_guaranteed", "bits_datatype",
+    "bits", "outputs", "overflow_outputs", "transient_outputs", "persistent_outputs",
+    "saturation_events", "outputs_changed", "max_abs_error",
+    "energy",
+)  # fmt: skip
+"""The node table's columns in order: the interface other programs rely on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Which model was traced."""
+
+    name: str
+    sha256: str
+    ir_version: int
+    opsets: Mapping[str, int]
+    producer: str
+    nodes: int
+    params: int | None = None
+
+    @classmethod
+    def of(cls, model: Model, params: int | None = None) -> ModelInfo:
+        """What identifies `model` without holding it; `params` counts a shared weight once."""
+        producer = f"{model.proto.producer_name} {model.proto.producer_version}".strip()
+        return cls(
+            name=model.path.name if model.path else model.name,
+            sha256=model.sha256,
+            ir_version=model.proto.ir_version,
+            opsets=dict(model.opsets),
+            producer=producer,
+            nodes=len(model.nodes),
+            params=params,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What a runtime really ran: one node or several fused ones, at one place of the graph.
+
+    `name` speaks of nodes by their keys. `node` is the key of the node whose name this is or is
+    derived from, if any; which nodes a kernel stands for is the attribution's to say. `inputs`
+    and `outputs` are tensor names of the graph that ran, `scope` the path of that graph. When it
+    had run for the first time, `arena_bytes` of the runtime's memory were in use, and never more
+    than `arena_peak_bytes` until then; None where the runtime does not tell.
+    """
+
+    name: str
+    op_type: str
+    domain: str
+    provider: str
+    node: str | None
+    scope: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: tuple[str, ...]
+    input_types: tuple[TensorType, ...]
+    output_types: tuple[TensorType, ...]
+    calls: float
+    arena_bytes: int | None = None
+    arena_peak_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartialSums:
+    """The partial sums of one node in the inferences of a run, and the widths that are enough.
+
+    `tally` counts them, by output channel, under the accumulator that it names. No input of the
+    operands' ranges overflows `guaranteed` bits in that accumulator's order, nor
+    `guaranteed_any_order` in whatever order; `guaranteed_channels`, int64 (channels,), are the
+    former by channel. `datatype` bits follow from the operands' types alone. None where not known.
+    """
+
+    node: str
+    tally: Tally
+    guaranteed: int | None = None
+    guaranteed_any_order: int | None = None
+    guaranteed_channels: IntArray | None = None
+    datatype: int | None = None
+
+    @classmethod
+    def of(cls, found: Accumulation) -> PartialSums:
+        """Those of a node that was computed in a narrow accumulator."""
+        return cls(
+            node=found.node.key,
+            tally=found.tally,
+            guaranteed=found.guaranteed,
+            guaranteed_any_order=found.guaranteed_any_order,
+            guaranteed_channels=found.guaranteed_channels,
+            datatype=found.datatype,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One executor on one batch size, over many inferences.
+
+    `wall_us` are inferences without the instrument, µs each. `instrumented_us` are those with
+    it, and `samples` (inferences × kernels) the self time of each kernel in them, as the
+    instrument reported it; `bias_us` is what it adds to one call of each kernel, off by
+    `bias_error_us` (standard deviation) for a single kernel, and `tick_us` the step of its clock.
+    `empty_us` are inferences of the same inputs and outputs without a node, where there are any;
+    `replayed_us` the time of one call of each kernel that was run alone, NaN for the others. `sums`
+    are those of nodes with a narrow accumulator, in the order they ran.
+    """
+
+    executor: str
+    batch: int | None
+    inputs: Mapping[str, str]
+    wall_us: FloatArray = field(repr=False)
+    instrumented_us: FloatArray = field(repr=False)
+    samples: FloatArray = field(repr=False)
+    bias_us: FloatArray = field(repr=False)
+    kernels: tuple[Kernel, ...] = field(repr=False)
+    notes: tuple[str, ...] = ()
+    sums: tuple[PartialSums, ...] = field(default=(), repr=False)
+    bias_error_us: FloatArray | None = field(default=None, repr=False)
+    tick_us: float = 0.0
+    empty_us: FloatArray | None = field(default=None, repr=False)
+    replayed_us: FloatArray | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One model, its runs, and the node table over all of them (see `COLUMNS`)."""
+
+    model: ModelInfo
+    environment: Environment
+    settings: Mapping[str, Any]
+    runs: tuple[Run, ...]
+    nodes: pd.DataFrame
+    notes: tuple[str, ...] = ()
