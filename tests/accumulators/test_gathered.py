@@ -20,7 +20,7 @@ from tracer.accumulators.spec.policy_text import read
 from tracer.accumulators.statistics.tally import Tally
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.numeric import parallel, quantizing
+from tracer.interpreter.numeric import compiled_quantization, parallel
 from tracer.interpreter.numeric.windows import window
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -166,7 +166,7 @@ def test_a_network_is_that_of_the_passes_of_numpy(monkeypatch, model, bits):
     compiled, counts = run()
     assert any(found.overflow_outputs for found in counts.values())
     monkeypatch.setattr(Meter, "gathered", lambda *_: False)
-    monkeypatch.setattr(quantizing, "suits", lambda *_: False)
+    monkeypatch.setattr(compiled_quantization, "suits", lambda *_: False)
     monkeypatch.setattr(restoring, "_compiled", by_numpy)
     plain, expected = run()
     np.testing.assert_array_equal(compiled, plain)

@@ -24,7 +24,7 @@ from tracer.errors import ModelError
 from tracer.graph.model import Model, Node
 from tracer.interpreter import values
 from tracer.interpreter.binding import Body, Kernel
-from tracer.interpreter.compiled import Announce, announced
+from tracer.interpreter.kernel_loading import Announce, announced
 from tracer.interpreter.values import Array, Value
 
 _INSTEAD: ContextVar[Mapping[str, Meter] | None] = ContextVar("meters", default=None)

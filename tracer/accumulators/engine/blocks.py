@@ -15,7 +15,7 @@ from tracer.accumulators.spec.accumulator import Accumulator, signed_range
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.spec.orders.sorted import Sorted
 from tracer.accumulators.statistics.sums import Clipped, Excursions
-from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.values import Array
 
 _ORACLE = 1 << 20
@@ -30,7 +30,7 @@ _WIDE = (panels.INT16, 1 << 31)
 def observed(given: Operands, terms: Terms, accumulator: Accumulator) -> Excursions:
     """Sums without a range and their extremes; the bias as the accumulator has it."""
     start, end = _ends(given, accumulator)
-    final, low, high = (memory.empty(given.shape, np.int64) for _ in range(3))
+    final, low, high = (buffer_pool.empty(given.shape, np.int64) for _ in range(3))
     if not final.size:
         return Excursions(final, low, high)
     plan = None if accumulator.order.reorders else program(accumulator.order, terms)
@@ -53,7 +53,7 @@ def observed(given: Operands, terms: Terms, accumulator: Accumulator) -> Excursi
 
 def emulated(given: Operands, terms: Terms, accumulator: Accumulator) -> Clipped:
     """Sums brought back at every step, and how often that happened."""
-    values, events = (memory.empty(given.shape, np.int64) for _ in range(2))
+    values, events = (buffer_pool.empty(given.shape, np.int64) for _ in range(2))
     if not values.size:
         return Clipped(values, events)
     plan = None if accumulator.order.reorders else program(accumulator.order, terms)

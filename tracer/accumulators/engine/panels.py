@@ -11,7 +11,7 @@ import numpy as np
 from tracer.accumulators.engine.matrices import Operands
 from tracer.accumulators.engine.programs import Program
 from tracer.accumulators.kernels import loaded
-from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.values import Array
 
 INT16 = 1 << 15
@@ -67,8 +67,8 @@ def dense(given: Operands, plan: Program, bits: int) -> Panels:
     tile = kernels.COLUMNS_16 if bits == 16 else kernels.COLUMNS_32
     depth = -(-len(plan.sequence) // kernels.GROUP) * kernels.GROUP
     rows = -(-len(given.left) // kernels.ROWS) * kernels.ROWS
-    left = memory.empty((rows, depth), np.int32)
-    pairs = memory.empty((rows, depth // 2), np.int32) if paired else left
+    left = buffer_pool.empty((rows, depth), np.int32)
+    pairs = buffer_pool.empty((rows, depth // 2), np.int32) if paired else left
     kind = kernels.NARROW if bits == 16 else kernels.PAIRED if paired else kernels.WIDE
     kernels.spread(given.left, plan.sequence, kind, left, pairs)
     lane, cell = np.dtype(f"int{bits}"), np.dtype(np.int16 if paired else f"int{bits}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracer.accumulators.engine.sum_runner import KEPT
 from tracer.accumulators.kernels import loaded
-from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.values import Array
 
 Restore = Callable[[Array], Array]
@@ -57,7 +57,7 @@ def _compiled(output: Array, sums: Array, restore: Steps) -> Array:
     kernel, plain = loaded("restore").replace, np.ascontiguousarray(output)
     step = _each(restore.step, output.shape[1])
     rest = None if restore.rest is None else _each(restore.rest, output.shape[1])
-    out = memory.empty(output.shape, np.float32)
+    out = buffer_pool.empty(output.shape, np.float32)
     pixels = out[0, 0].size if out.size else 1
     images = parallel.pieces(len(output), max(parallel.BLOCK * len(output) // (out.size + 1), 1))
 

@@ -18,8 +18,8 @@ import onnx
 
 from tracer.graph.model import Model, Node, Scope
 from tracer.interpreter import values
-from tracer.interpreter.numeric import quantizing
-from tracer.interpreter.numeric.axes import place
+from tracer.interpreter.numeric import compiled_quantization
+from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.numeric.elementwise import apply
 from tracer.interpreter.ops.quantization import aligned
 from tracer.interpreter.values import Array
@@ -57,13 +57,13 @@ class Unit:
         """Whether `axis` is the one that the scale varies along."""
         if self.rank is None:
             return axis == self.axis
-        return place(axis, self.rank) == place(self.axis, self.rank)
+        return nonnegative_axis(axis, self.rank) == nonnegative_axis(self.axis, self.rank)
 
     def integers(self, tensor: Array) -> Array:
         """The integers of a float tensor, int16 where they fit, else int32."""
         small = self.low >= -(1 << 15) and self.high < 1 << 15
         if small and tensor.dtype == np.float32 and self.scale.size == 1:
-            return quantizing.quantize(tensor, self.scale, None, np.dtype(np.int16))
+            return compiled_quantization.quantize(tensor, self.scale, None, np.dtype(np.int16))
 
         def compute(x: Array, scale: Array, out: Array) -> None:
             out[...] = np.rint(x / scale)
@@ -250,7 +250,7 @@ def _transposed(units: Units, node: Node) -> Unit | None:
         return unit
     if order is None:
         return None
-    axis = order.index(place(unit.axis, len(order)))
+    axis = order.index(nonnegative_axis(unit.axis, len(order)))
     return replace(unit, axis=axis, rank=len(order))
 
 

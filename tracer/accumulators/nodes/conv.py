@@ -13,7 +13,7 @@ from tracer.accumulators.engine.restoring import Steps, per_channel
 from tracer.accumulators.engine.sum_runner import Meter, Reduction
 from tracer.accumulators.nodes import Summing, Sums, lowering
 from tracer.accumulators.spec.orders import Terms
-from tracer.interpreter.numeric import memory
+from tracer.interpreter.numeric import buffer_pool
 from tracer.interpreter.numeric.convolution import check, convolve
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.interpreter.numeric.windows import Window, window
@@ -77,7 +77,7 @@ def summed(
     ranges = (right.low, right.high), (left.low, left.high)
     meter.begin(Reduction(len(rows), terms, *ranges, stored, shift, padded))
 
-    out = memory.empty((len(right.values), len(rows), *slid.out), np.int64)
+    out = buffer_pool.empty((len(right.values), len(rows), *slid.out), np.int64)
     images = Images.of(right, slid)
     for part, taken in _groups(len(rows), right, group):
         added = None if shift is None else shift[part]

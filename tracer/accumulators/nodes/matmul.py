@@ -15,7 +15,7 @@ from tracer.accumulators.engine.sum_runner import Meter, Reduction
 from tracer.accumulators.nodes import Summing, Sums, lowering
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.interpreter.ops.contrib import DOMAIN, columns, gemm_output
 from tracer.interpreter.ops.integer import matmul_factor, requantized
@@ -145,7 +145,7 @@ def _gathered(a: Integers, b: Integers, meter: Meter, bias: Array | None) -> Arr
         return None
     rows = a.values.reshape(-1, depth)
     columns = of_rows(a, rows, width)
-    out = memory.empty((len(rows), width), np.int64)
+    out = buffer_pool.empty((len(rows), width), np.int64)
     weights, whole = np.ascontiguousarray(b.values.T), slice(0, width)
     if columns is None or not meter.gathered(weights, columns, bias, Terms(depth), whole, out):
         return None

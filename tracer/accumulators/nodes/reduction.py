@@ -14,7 +14,7 @@ from tracer.accumulators.engine.sum_runner import Meter, Reduction
 from tracer.accumulators.nodes import Summing, Sums, lowering
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import parallel
-from tracer.interpreter.numeric.axes import place
+from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.numeric.windows import padded, patches, window
 from tracer.interpreter.ops.pooling import counts
 from tracer.interpreter.values import Array, Value
@@ -153,4 +153,4 @@ def _axes(site: Site, inputs: Sequence[Value]) -> tuple[int, ...]:
     rank = inputs[0].ndim
     if not given:
         return () if site.attributes.get("noop_with_empty_axes", 0) else tuple(range(rank))
-    return tuple(sorted(place(int(axis), rank) for axis in given))
+    return tuple(sorted(nonnegative_axis(int(axis), rank) for axis in given))
