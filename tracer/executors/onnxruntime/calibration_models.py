@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from onnx import TensorProto, helper
 from tracer.executors.onnxruntime import empty_run, profile_events, self_times, sessions
 from tracer.executors.onnxruntime.options import Options
 from tracer.graph import loading
+from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
 
 _LENGTH = 60
@@ -90,7 +90,7 @@ class _Chain:
         """µs of one undisturbed run, less that of an empty one; then a profiled run."""
         for run in (self.plain, self.empty):
             run()  # what the chain before left in the caches is not this one's
-        between = _elapsed(self.plain) - _elapsed(self.empty)
+        between = elapsed_us(self.plain) - elapsed_us(self.empty)
         self.profiled.run(None, self.feeds)
         self.profiled.run(None, self.feeds)
         return between
@@ -103,12 +103,6 @@ class _Chain:
         path.unlink()
         sums: FloatArray = self_times.tabulate(recorded, len(labels.seen)).self_us.sum(axis=1)
         return sums[1::2]
-
-
-def _elapsed(run: Callable[[], object]) -> float:
-    start = time.perf_counter_ns()
-    run()
-    return (time.perf_counter_ns() - start) / 1e3
 
 
 def _shape(rank: int) -> Sequence[int]:

@@ -32,6 +32,7 @@ from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress, silent
+from tracer.support.timing import elapsed_us
 
 """Called with what is done, what there is to do, and what it is that is being done."""
 
@@ -176,9 +177,9 @@ class _Recording:
         for _ in range(warmup):
             self.plain()
         for _ in range(count):
-            self.wall_us.append(_elapsed(self.plain))
+            self.wall_us.append(elapsed_us(self.plain))
             if self.empty is not None:
-                self.empty_us.append(_elapsed(self.empty))
+                self.empty_us.append(elapsed_us(self.empty))
 
     def _open(self) -> Any:
         """A profiled session; the first one also tells what graph it runs."""
@@ -229,13 +230,6 @@ class _Recording:
         """Chunks one after the other; kernels that one did not meet ran 0 times in it."""
         width = len(self.labels.seen)
         return np.concatenate([np.pad(t, ((0, 0), (0, width - t.shape[1]))) for t in tables])
-
-
-def _elapsed(run: _Inference) -> float:
-    """µs of one inference."""
-    start = time.perf_counter_ns()
-    run()
-    return (time.perf_counter_ns() - start) / 1e3
 
 
 def _launch_notes(kernels: Sequence[Kernel]) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Kernel
 from tracer.support.progress import Progress, silent
+from tracer.support.timing import times_us
 from tracer.support.types import FloatArray
 
 _SECONDS = 0.4
@@ -94,23 +95,17 @@ def _share(piece: Piece, whole: Callable[[], object], model_bytes: int, options:
     rounds: list[float] = []
     end = time.monotonic() + _SECONDS
     while len(rounds) < _LEAST_ROUNDS or time.monotonic() < end:
-        before, long, short, after = (_elapsed(run) for run in (whole, many, few, whole))
+        before, long, short, after = (_seconds(run) for run in (whole, many, few, whole))
         rounds.append((long - short) / more / (before + after) * 2)
     return float(np.median(rounds))
 
 
 def _more(few: Callable[[], object], whole: Callable[[], object]) -> int:
     """How many copies more the long graph has."""
-    copies = _elapsed(whole) / max(_elapsed(few) / _FEW, 1e-9)
+    copies = _seconds(whole) / max(_seconds(few) / _FEW, 1e-9)
     return max(_LEAST_MORE, min(_MOST_MORE, int(copies)))
 
 
-def _elapsed(run: Callable[[], object]) -> float:
-    """Seconds of the middle one of a few runs, after one that wakes threads and fills caches."""
-    run()
-    times = []
-    for _ in range(_RUNS):
-        start = time.perf_counter_ns()
-        run()
-        times.append(time.perf_counter_ns() - start)
-    return sorted(times)[_RUNS // 2] / 1e9
+def _seconds(run: Callable[[], object]) -> float:
+    """Median seconds of a few runs, after one that wakes threads and fills caches."""
+    return sorted(times_us(run, _RUNS, warmup=1))[_RUNS // 2] / 1e6
