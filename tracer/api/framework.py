@@ -14,7 +14,7 @@ import pandas as pd
 
 from analyzers.operations import operation_table
 from analyzers.timing import notes
-from exporters import input_specs
+from exporters.exporting import input_specs
 from exporters.records import InputSpec, draw
 from exporters.registry import exporter_of
 from exporters.source import load_source

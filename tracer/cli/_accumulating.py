@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzers.grouping import GROUPINGS, refuse_depth
-from analyzers.views import ViewOptions
+from analyzers.options import GROUPINGS, ViewOptions, refuse_depth
 from tracer.cli._options import DEPTH, PathName
 from tracer.errors import UsageError
 from tracer.support.files import check_writable, write_atomically

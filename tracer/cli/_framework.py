@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from exporters.registry import frameworks
+from exporters.frameworks import frameworks
 from tracer.cli import _options
 from tracer.errors import UsageError
 from tracer.executors.eager.settings import DEVICES, LOSSES, OPTIMIZERS
