@@ -87,6 +87,7 @@ class Accumulating:
         """
         from tracer.api.interpret import interpret
         from tracer.cli import _progress, _values
+        from tracer.executors.reference.executor import ReferenceSettings
         from tracer.graph.loading import open_model
 
         shown, place = self._targets(outputs, as_json, force)
