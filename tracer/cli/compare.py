@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analyzers.options import refuse_depth
 from tracer.cli import _options
 
 if TYPE_CHECKING:
@@ -102,7 +103,6 @@ def command(
       tracer compare net.onnx --batch 1,16,64 -o batches.svg
     """
     from analyzers.compare.views import formats
-    from analyzers.grouping import refuse_depth
     from tracer.api.compare.targets import Settings
     from tracer.cli import _output
     from tracer.records.tolerance import Tolerance

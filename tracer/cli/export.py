@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from exporters.registry import frameworks
+from exporters.frameworks import frameworks
 from tracer.cli import _options
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +16,13 @@ from tracer.interpreter.values import type_text
 from tracer.limits import Limits
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress, silent
+from tracer.support.timing import elapsed_us
 
 EXECUTOR = "reference"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ReferenceSettings:
     """Settings of one profile; `threads` 0 is as many as BLAS is set to use."""
 
     runs: int = 5
@@ -33,7 +33,7 @@ class Options:
 def profile(
     model: Model,
     feedset: FeedSet,
-    options: Options,
+    options: ReferenceSettings,
     limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> Run:
@@ -53,8 +53,8 @@ def profile(
     for done in range(options.runs):
         recorder = Recorder()
         watched = plain.observed(recorder)
-        wall.append(timed(lambda: plain.run(None, feeds)))
-        instrumented.append(timed(lambda run=watched.run: run(None, feeds)))  # type: ignore[misc]
+        wall.append(elapsed_us(lambda: plain.run(None, feeds)))
+        instrumented.append(elapsed_us(lambda run=watched.run: run(None, feeds)))  # type: ignore[misc]
         recorders.append(recorder)
         report(done + 1, options.runs, "interpreting")
     kernels, samples = _table([recorder.records for recorder in recorders])
@@ -70,13 +70,6 @@ def profile(
         kernels=kernels,
         notes=feedset.notes,
     )
-
-
-def timed(call: Callable[[], object]) -> float:
-    """How long a call takes, µs."""
-    start = time.perf_counter_ns()
-    call()
-    return (time.perf_counter_ns() - start) / 1e3
 
 
 def _table(

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy import Policy
-from tracer.executors.reference import EXECUTOR, described, kernel, timed
+from tracer.executors.reference.executor import EXECUTOR, described, kernel
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import FeedSet
 from tracer.interpreter.interpreter import Interpreter
@@ -21,6 +21,7 @@ from tracer.interpreter.recording import NodeRecord, Recorder
 from tracer.limits import Limits
 from tracer.records.trace import Kernel, PartialSums, Run
 from tracer.support.progress import Progress, silent
+from tracer.support.timing import elapsed_us
 
 Receive = Callable[["FeedSet", Sequence[Any]], object]
 """Is handed the feeds and the outputs of every batch."""
@@ -87,7 +88,7 @@ def _inference(
     recorder = Recorder(describe=False)
     outputs: list[Any] = []
     run = narrow.observed(recorder).run
-    time_us = timed(lambda: outputs.extend(run(None, feedset.feeds)))
+    time_us = elapsed_us(lambda: outputs.extend(run(None, feedset.feeds)))
     if receive is not None:
         receive(feedset, outputs)
     return recorder.records, time_us
