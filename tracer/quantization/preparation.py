@@ -9,7 +9,7 @@ import onnx
 
 from tracer.errors import LimitError, ModelError
 from tracer.executors.onnxruntime import node_names, sessions
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model, canonical_domain, node_protos
 from tracer.graph.quantized import quantized_node
 from tracer.quantization import metadata
@@ -29,7 +29,7 @@ def prepare(model: Model) -> onnx.ModelProto:
     _refuse_quantized(model)
     with tempfile.TemporaryDirectory(prefix="tracer-quantize-") as folder:
         path = Path(folder) / "prepared.onnx"
-        options = Options(optimization="basic")
+        options = OrtSettings(optimization="basic")
         sessions.Factory(model, node_names.serialize(model), options).open(optimized=path)
         proto = onnx.load(path)
     if proto.ByteSize() > _PROTOBUF_LIMIT:

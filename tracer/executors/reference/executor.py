@@ -22,7 +22,7 @@ EXECUTOR = "reference"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ReferenceSettings:
     """Settings of one profile; `threads` 0 is as many as BLAS is set to use."""
 
     runs: int = 5
@@ -33,7 +33,7 @@ class Options:
 def profile(
     model: Model,
     feedset: FeedSet,
-    options: Options,
+    options: ReferenceSettings,
     limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> Run:
