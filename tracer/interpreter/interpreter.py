@@ -13,7 +13,6 @@ import onnx
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading, tensor_type
 from tracer.graph.model import Model, Node
-from tracer.interpreter import values
 from tracer.interpreter.execution import Execution
 from tracer.interpreter.kernel_loading import announced
 from tracer.interpreter.numeric import buffer_pool, parallel
@@ -22,6 +21,7 @@ from tracer.interpreter.plan import Around, Planner
 from tracer.interpreter.registry import Operator, Registry
 from tracer.interpreter.values import Array, Value
 from tracer.limits import Limits, enforced
+from tracer.support.types import dtype_text
 
 
 class Interpreter:
@@ -157,7 +157,7 @@ class Interpreter:
             return value
         array = _array(value)
         wanted = f"input '{declared.name}' of {self.model.name} is {type_}"
-        given = tensor_type.TensorType(values.dtype_text(array), array.shape)
+        given = tensor_type.TensorType(dtype_text(array), array.shape)
         if given.dtype != type_.dtype:
             raise InputError(f"{wanted}, but {given} is given")
         if type_.shape is not None and not _fits(array.shape, type_.shape):

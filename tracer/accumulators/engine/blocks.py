@@ -142,7 +142,7 @@ def _dense_clip(
     start: Array,
     outs: tuple[Array, Array],
 ) -> None:
-    kernels = loaded("dense")
+    kernels = loaded("sequential_sums")
     laid = panels.dense(given, plan, bits)
     low, high = np.clip(accumulator.range, *signed_range(bits)).tolist()
     full = bits == 16 and (low, high) == signed_range(16)
@@ -165,7 +165,7 @@ def margins(given: Operands, low: int, high: int) -> Array:
 
     A sum between two looks is no further from one of them than half of the terms between.
     """
-    kernels = loaded("dense")
+    kernels = loaded("sequential_sums")
     largest = np.maximum(given.terms_of(kernels.ROWS), 1)
     room = (high - low) // (4 * largest)  # looks after so many terms cost an eighth of the range
     looks = np.array(_LOOKS)[np.searchsorted(_LOOKS[1:], room, side="right")]
@@ -179,7 +179,7 @@ def margins(given: Operands, low: int, high: int) -> Array:
 def _dense_extremes(
     given: Operands, plan: Program, start: Array, outs: tuple[Array, Array, Array]
 ) -> None:
-    kernels = loaded("dense")
+    kernels = loaded("sequential_sums")
     fits = max(*given.factors, given.bound) < _WIDE[0]
     laid = panels.dense(given, plan, 16 if fits else 32)
     width, flat = given.shape[1], [out.reshape(-1) for out in outs]

@@ -17,7 +17,7 @@ def is_cpu(provider: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class OrtSettings:
     """Settings of one profile; `threads` 0 is onnxruntime's own choice, the physical cores.
 
     Without `runs`, inferences are repeated until `min_time` seconds of them are measured, and at

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy import Policy
-from tracer.executors.reference import EXECUTOR, described, kernel
+from tracer.executors.reference.executor import EXECUTOR, described, kernel
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import FeedSet
 from tracer.interpreter.interpreter import Interpreter

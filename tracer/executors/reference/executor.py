@@ -12,17 +12,17 @@ from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import NodeRecord, Recorder
-from tracer.interpreter.values import type_text
 from tracer.limits import Limits
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress, silent
 from tracer.support.timing import elapsed_us
+from tracer.support.types import type_text
 
 EXECUTOR = "reference"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ReferenceSettings:
     """Settings of one profile; `threads` 0 is as many as BLAS is set to use."""
 
     runs: int = 5
@@ -33,7 +33,7 @@ class Options:
 def profile(
     model: Model,
     feedset: FeedSet,
-    options: Options,
+    options: ReferenceSettings,
     limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> Run:

@@ -13,7 +13,7 @@ MOST_THREADS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class EagerSettings:
     """Settings of one profile; `threads` 0 is the framework's own choice.
 
     `runs` and `min_time` mean what they mean for onnxruntime: without `runs`, inferences are
