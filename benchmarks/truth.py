@@ -27,7 +27,7 @@ from analyzers.timing import timing, wall
 from benchmarks._networks import Builder, Model, encoder
 from tracer import inputs
 from tracer.executors.onnxruntime import empty_run, feeding
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
 from tracer.graph.loading import open_model
 from tracer.records.trace import Trace
@@ -160,7 +160,7 @@ def apart(model: Model, threads: int) -> tuple[float, float]:
         model.SerializeToString(), settings, providers=["CPUExecutionProvider"]
     )
     whole = feeding.runner(loaded, session, feeds)
-    empty = empty_run.runner(loaded, feeds, whole(), Options(threads=threads))
+    empty = empty_run.runner(loaded, feeds, whole(), OrtSettings(threads=threads))
     assert empty is not None
     taken = np.array([(elapsed_us(whole), elapsed_us(empty)) for _ in range(_WARMUP + _HELD_OUT)])
     wall, alone = (settled(each) for each in taken[_WARMUP:].T)

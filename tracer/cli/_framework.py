@@ -15,7 +15,7 @@ import click
 from exporters.frameworks import frameworks
 from tracer.cli import _options
 from tracer.errors import UsageError
-from tracer.executors.eager.options import DEVICES, LOSSES, OPTIMIZERS
+from tracer.executors.eager.settings import DEVICES, LOSSES, OPTIMIZERS
 
 if TYPE_CHECKING:
     from tracer.records.trace import Trace

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from threadpoolctl import threadpool_limits
 
 from tracer.executors.onnxruntime import sessions
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
 from tracer.host.watch import Watch
 from tracer.records.environment import Peak
@@ -36,7 +36,7 @@ def by_numpy(watch: Watch) -> Peak:
 def by_onnxruntime(operator: str, watch: Watch) -> Peak:
     """Products by `MatMul` of float32 or `MatMulInteger` of uint8 and int8, in operations/s."""
     types = (np.uint8, np.int8) if operator == "MatMulInteger" else (np.float32, np.float32)
-    options = Options(threads=watch.threads)
+    options = OrtSettings(threads=watch.threads)
 
     def product(size: int) -> Callable[[], object]:
         session = _session(operator, size, np.ones((size, size), types[1]), options)
@@ -56,7 +56,7 @@ def _peak(product: Callable[[int], Callable[[], object]], watch: Watch, by: str)
     return Peak(2.0 * size**3 / watch.best(run), f"{by}, {size} x {size}")
 
 
-def _session(operator: str, size: int, weights: np.ndarray[Any, Any], options: Options) -> Any:
+def _session(operator: str, size: int, weights: np.ndarray[Any, Any], options: OrtSettings) -> Any:
     float32 = (TensorProto.FLOAT, TensorProto.FLOAT)
     integer = (TensorProto.UINT8, TensorProto.INT32)
     fed, made = integer if operator == "MatMulInteger" else float32

@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from tracer.executors.onnxruntime import empty_run, profile_events, self_times, sessions
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
 from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
@@ -56,7 +56,7 @@ def excess(threads: int, provider: str) -> tuple[list[tuple[int, int]], FloatArr
     meets all kinds alike, so each is measured by the round it is in, and medians over the rounds
     are kept.
     """
-    options = Options(threads=threads, optimization="none", provider=provider)
+    options = OrtSettings(threads=threads, optimization="none", provider=provider)
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
         chains = [_Chain.of(kind, options, Path(folder)) for kind in KINDS]
         walls = np.array([[c.wall() for c in chains] for _ in range(_WARMUP + _ROUNDS)])
@@ -76,7 +76,7 @@ class _Chain:
     profiled: Any
 
     @classmethod
-    def of(cls, kind: Kind, options: Options, folder: Path) -> _Chain:
+    def of(cls, kind: Kind, options: OrtSettings, folder: Path) -> _Chain:
         model = loading.from_proto(_proto(kind))
         feeds = {"x": np.ones(_shape(kind.rank), np.float32)}
         factory = sessions.Factory(model, model.proto.SerializeToString(), options)

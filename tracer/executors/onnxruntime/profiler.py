@@ -27,7 +27,7 @@ from tracer.executors.onnxruntime import (
     self_times,
     sessions,
 )
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Kernel, Run
@@ -48,7 +48,7 @@ _Inference = Callable[[], object]
 
 
 def profile(
-    model: Model, feedset: FeedSet, options: Options, progress: Progress | None = None
+    model: Model, feedset: FeedSet, options: OrtSettings, progress: Progress | None = None
 ) -> Run:
     """Profile `model` on `feedset`; every run asked for is recorded, or an error says why not.
 
@@ -72,14 +72,14 @@ def profile(
         return recording.finish(bias)
 
 
-def observe(model: Model, feedset: FeedSet, options: Options) -> tuple[Kernel, ...]:
+def observe(model: Model, feedset: FeedSet, options: OrtSettings) -> tuple[Kernel, ...]:
     """The kernels of one run; a dimension that differs between calls of one is not known."""
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
         return rewritten(model, feedset, options, Path(folder))[0]
 
 
 def rewritten(
-    model: Model, feedset: FeedSet, options: Options, folder: Path
+    model: Model, feedset: FeedSet, options: OrtSettings, folder: Path
 ) -> tuple[tuple[Kernel, ...], Path]:
     """The kernels of one run in the order they ran, and the graph that its session saved."""
     factory = sessions.Factory(model, node_names.serialize(model), options)

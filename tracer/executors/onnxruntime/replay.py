@@ -21,7 +21,7 @@ import numpy as np
 from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import feeding, kernel_models, node_names, sessions
 from tracer.executors.onnxruntime.kernel_models import Piece
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.loading import from_proto
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
@@ -49,7 +49,7 @@ def shares(
     model: Model,
     feedset: FeedSet,
     kernels: Sequence[Kernel],
-    options: Options,
+    options: OrtSettings,
     progress: Progress | None = None,
 ) -> FloatArray:
     """Time of one call of each kernel ÷ that of a whole run; NaN for what cannot run alone.
@@ -70,16 +70,20 @@ def shares(
     return found
 
 
-def runner(piece: Piece, count: int, distinct: int, options: Options) -> Callable[[], object]:
+def runner(piece: Piece, count: int, distinct: int, options: OrtSettings) -> Callable[[], object]:
     """One run of so many copies as a function that returns the result of the last."""
     proto = piece.model(count, distinct)
-    unoptimized = Options(threads=options.threads, optimization="none", provider=options.provider)
+    unoptimized = OrtSettings(
+        threads=options.threads, optimization="none", provider=options.provider
+    )
     model = from_proto(proto)
     session = sessions.Factory(model, proto.SerializeToString(), unoptimized).open()
     return feeding.runner(model, session, dict(piece.feeds))
 
 
-def _share(piece: Piece, whole: Callable[[], object], model_bytes: int, options: Options) -> float:
+def _share(
+    piece: Piece, whole: Callable[[], object], model_bytes: int, options: OrtSettings
+) -> float:
     """Median over rounds; NaN where onnxruntime refuses the piece."""
     distinct = 1
     if piece.weight_bytes:
