@@ -22,10 +22,11 @@ from tracer.accumulators.spec.policy import Policy
 from tracer.graph.model import Model, Node
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import parallel
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
 from tracer.limits import Limits
 from tracer.records.whatif import Evaluation, NodeOverflows
 from tracer.support.progress import Progress
+from tracer.support.types import Array
 from tracer.whatif.checkpoints import Checkpoints
 from tracer.whatif.concurrent import in_order
 from tracer.whatif.spill import Spill
@@ -130,7 +131,7 @@ class Evaluator(Generic[B]):
             allowed = parallel.allowed()
             first = list(islice(items, allowed))
             workers = max(len(first), 1)
-            self._interpreter = self._interpreter.on(allowed // workers)
+            self._interpreter = self._interpreter.with_threads(allowed // workers)
             yield from in_order(work, chain(first, items), workers)
 
     def _outputs_from(self, number: int, batch: B, step: int) -> tuple[int, list[Value]]:
