@@ -8,11 +8,11 @@ import pandas as pd
 
 from analyzers.table import typed
 from analyzers.timing import timing
-from tracer.executors.eager.profile import Profile
+from tracer.executors.protocol import Profiled
 from tracer.records.trace import Run
 
 
-def operation_table(profile: Profile) -> pd.DataFrame:
+def operation_table(profile: Profiled) -> pd.DataFrame:
     """The columns of `tracer.trace.COLUMNS`, the rows in the order in which they first ran.
 
     A row's time is that of all its kernels, its `calls` those of the operator itself. `kernels`
