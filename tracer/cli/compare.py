@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from analyzers.compare.views import Result
     from tracer.api.compare.targets import Settings
     from tracer.cli._output import Target
-    from tracer.records.tolerance import Tolerance
+    from tracer.support.tolerance import Tolerance
 
 
 @click.command()
@@ -105,7 +105,7 @@ def command(
     from analyzers.compare.views import formats
     from tracer.api.compare.targets import Settings
     from tracer.cli import _output
-    from tracer.records.tolerance import Tolerance
+    from tracer.support.tolerance import Tolerance
 
     refuse_depth(by, depth)
     targets = _output.targets(outputs, as_json, as_csv, force, formats())

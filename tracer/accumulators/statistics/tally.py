@@ -17,7 +17,7 @@ from tracer.accumulators.spec.accumulator import NARROWEST, WIDEST, Accumulator
 from tracer.accumulators.statistics import bins
 from tracer.accumulators.statistics.sums import Clipped, Excursions
 from tracer.errors import InputError, UsageError
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _WIDTHS = WIDEST + 2
 _BLOCK = 1 << 14
@@ -143,7 +143,7 @@ class Tally:
         part = Tally.empty(len(seen.final), self.accumulator)
         if not seen.final.size:
             return part
-        kernels = loaded("tally")
+        kernels = loaded("sum_statistics")
         low, high, final = (_wide(array) for array in (seen.low, seen.high, seen.final))
         extremes = np.empty((4, len(final)), np.int64)
         kernels.spread(

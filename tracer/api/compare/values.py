@@ -31,8 +31,8 @@ from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import feeds_for
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
-from tracer.records.tolerance import Tolerance
 from tracer.support.optional import not_installed
+from tracer.support.tolerance import Tolerance
 
 
 def compared(
@@ -110,7 +110,7 @@ def _of_onnxruntime(side: OnOnnxruntime, feeds: dict[str, Any], settings: Settin
 
 def _of_interpreter(side: OnInterpreter, feeds: dict[str, Any], settings: Settings) -> Values:
     keeper = _Keeper()
-    interpreter = Interpreter(side.model, threads=settings.threads or None).observed(keeper)
+    interpreter = Interpreter(side.model, threads=settings.threads or None).with_observers(keeper)
     made = interpreter.run(None, feeds)
     names = [value.name for value in side.model.graph.output]
     outputs = dict(zip(names, made, strict=True))

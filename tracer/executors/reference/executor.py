@@ -13,11 +13,11 @@ from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import NodeRecord, Recorder
-from tracer.interpreter.values import type_text
 from tracer.limits import Limits
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress
 from tracer.support.timing import elapsed_us
+from tracer.support.types import type_text
 
 EXECUTOR = "reference"
 
@@ -52,7 +52,7 @@ class _Reference:
         recorders: list[Recorder] = []
         for done in range(settings.runs):
             recorder = Recorder()
-            watched = plain.observed(recorder)
+            watched = plain.with_observers(recorder)
             wall.append(elapsed_us(lambda: plain.run(None, feeds)))
             instrumented.append(elapsed_us(lambda run=watched.run: run(None, feeds)))  # type: ignore[misc]
             recorders.append(recorder)
