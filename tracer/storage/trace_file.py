@@ -16,8 +16,10 @@ import pandas as pd
 from pandas.errors import DatabaseError
 
 from tracer.errors import InputError, UsageError
+from tracer.records.columns import COLUMNS
 from tracer.records.environment import Environment
-from tracer.records.trace import COLUMNS, Kernel, ModelInfo, PartialSums, Run, Trace
+from tracer.records.node_table import typed
+from tracer.records.trace import Kernel, ModelInfo, PartialSums, Run, Trace
 from tracer.storage import partial_sums
 
 FORMAT = 3
@@ -210,7 +212,7 @@ def _read_sums(database: sqlite3.Connection, run: int) -> tuple[PartialSums, ...
 
 def _read_nodes(database: sqlite3.Connection, dtypes: dict[str, str]) -> pd.DataFrame:
     nodes = pd.read_sql("SELECT * FROM nodes", database).astype(dtypes)
-    return nodes.reindex(columns=list(COLUMNS))  # an older file may have fewer
+    return typed(nodes.reindex(columns=list(COLUMNS)))  # an older file may have fewer
 
 
 def _pack(values: np.ndarray[Any, Any]) -> bytes:
