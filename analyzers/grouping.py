@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.kernels import by_kernel
+from analyzers.options import GROUPINGS, refuse_depth
 from analyzers.roofline import averaged
 from analyzers.timing import RUNTIME
 from tracer.errors import UsageError
@@ -23,9 +24,8 @@ KERNEL = "kernel"
 NAMES = {
     "node": "node", "op": "op_type", "module": "module", "source": "source", KERNEL: "op_type",
 }  # fmt: skip
-"""The groupings there are, and the column that names the rows of each."""
+"""The column that names the rows of each grouping of `analyzers.options.GROUPINGS`."""
 
-GROUPINGS = tuple(NAMES)
 _SEPARATOR = "; "
 
 
@@ -46,12 +46,6 @@ def grouped(
     if by in UNKNOWN:
         return by_origin(nodes, by, depth)
     return by_op(nodes) if by == "op" else by_node(nodes)
-
-
-def refuse_depth(by: str, depth: int | None) -> None:
-    """Raise UsageError where a depth is given for what is no module."""
-    if depth is not None and by != "module":
-        raise UsageError("a depth counts levels of modules", "Give --by module with --depth.")
 
 
 def by_node(nodes: pd.DataFrame) -> pd.DataFrame:

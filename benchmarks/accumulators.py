@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,8 @@ from threadpoolctl import threadpool_limits
 from tracer.accumulators.engine import dots
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
-from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.support.timing import elapsed_us
 
 SHAPES = ((192, 576, 128), (64, 576, 4096))
 WINDOW = 9
@@ -96,21 +96,15 @@ def _report(case: Case, shape: tuple[int, int, int], threads: int, runs: int) ->
 def _medians(
     runs: int, ours: Callable[[], None], blas: Callable[[], None], threads: int
 ) -> tuple[float, float]:
-    """Median seconds of each; one run of each in turn, after two that do not count."""
+    """Median time of each, in µs; one run of each in turn, after two that do not count."""
     mine, theirs = [], []
-    with memory.pooled([]):
+    with buffer_pool.pooled([]):
         for _ in range(runs + 2):
             with parallel.threads(threads):
-                mine.append(_seconds(ours))
+                mine.append(elapsed_us(ours))
             with threadpool_limits(threads, "blas"):
-                theirs.append(_seconds(blas))
+                theirs.append(elapsed_us(blas))
     return statistics.median(mine[2:]), statistics.median(theirs[2:])
-
-
-def _seconds(work: Callable[[], None]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 if __name__ == "__main__":

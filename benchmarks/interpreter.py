@@ -13,7 +13,6 @@ import argparse
 import os
 import statistics
 import sys
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -22,6 +21,7 @@ from onnx.reference import ReferenceEvaluator
 
 from benchmarks import _networks as networks
 from tracer.interpreter.interpreter import Interpreter
+from tracer.support.timing import elapsed_us
 
 BATCH = {"resnet20": 64, "resnet50": 1, "mobilenet": 1, "encoder": 1}
 TARGETS = {
@@ -88,10 +88,9 @@ def _medians(runs: int, *engines: Callable[[], object]) -> list[float]:
     times: list[list[float]] = [[] for _ in engines]
     for number in range(runs + min(runs, 2)):
         for engine, taken in zip(engines, times, strict=True):
-            began = time.perf_counter()
-            engine()
+            time_us = elapsed_us(engine)
             if number >= min(runs, 2):
-                taken.append(time.perf_counter() - began)
+                taken.append(time_us / 1e6)
     return [statistics.median(taken) for taken in times]
 
 

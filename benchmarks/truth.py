@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,10 +27,11 @@ from analyzers.timing import timing, wall
 from benchmarks._networks import Builder, Model, encoder
 from tracer import inputs
 from tracer.executors.onnxruntime import empty_run, feeding
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
 from tracer.graph.loading import open_model
 from tracer.records.trace import Trace
+from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
 
 _WARMUP, _HELD_OUT = 20, 200
@@ -160,9 +160,9 @@ def apart(model: Model, threads: int) -> tuple[float, float]:
         model.SerializeToString(), settings, providers=["CPUExecutionProvider"]
     )
     whole = feeding.runner(loaded, session, feeds)
-    empty = empty_run.runner(loaded, feeds, whole(), Options(threads=threads))
+    empty = empty_run.runner(loaded, feeds, whole(), OrtSettings(threads=threads))
     assert empty is not None
-    taken = np.array([(elapsed(whole), elapsed(empty)) for _ in range(_WARMUP + _HELD_OUT)])
+    taken = np.array([(elapsed_us(whole), elapsed_us(empty)) for _ in range(_WARMUP + _HELD_OUT)])
     wall, alone = (settled(each) for each in taken[_WARMUP:].T)
     return wall, alone
 
@@ -170,13 +170,6 @@ def apart(model: Model, threads: int) -> tuple[float, float]:
 def settled(times: FloatArray) -> float:
     """The mean of times without those far above the rest."""
     return float(times[~outliers(times)].mean())
-
-
-def elapsed(run: Callable[[], object]) -> float:
-    """µs of one run."""
-    start = time.perf_counter_ns()
-    run()
-    return (time.perf_counter_ns() - start) / 1e3
 
 
 def replayed(nodes: pd.DataFrame) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from tracer import inputs
 from tracer.api.fusions import fusions
 from tracer.executors.onnxruntime import calibration, profiler
 from tracer.executors.onnxruntime.fusion_check import fingerprints
-from tracer.executors.onnxruntime.options import OPTIMIZATIONS, Options
+from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, OrtSettings
 from tracer.graph import loading
 
 SHIPPED = Path(__file__).parents[2] / "models"
@@ -52,7 +52,7 @@ def observed(name, optimization, folder):
     """Model, kernels and evidence, for what the map does not show."""
     model = loading.from_proto(MODELS[name]())
     fed = [inputs.make(model, seed=seed).feeds for seed in (0, 1)]
-    options = Options(1, 0, None, 1, optimization)
+    options = OrtSettings(1, 0, None, 1, optimization)
     kernels, saved = profiler.rewritten(model, inputs.FeedSet(fed[0], 1), options, folder)
     return model, kernels, fingerprints.evidence(model, saved, fed, 1)
 
@@ -95,7 +95,7 @@ def test_all_the_time_of_kernels_is_in_rows_of_nodes_or_of_the_runtime(
 ):
     monkeypatch.setattr(calibration, "measure", lambda threads, provider: calibration.Bias(0, 0))
     model = loading.from_proto(MODELS[name]())
-    run = profiler.profile(model, inputs.make(model), Options(3, 1, None, 1, optimization))
+    run = profiler.profile(model, inputs.make(model), OrtSettings(3, 1, None, 1, optimization))
     table = timing(run, attribute(model, run.kernels))
     every = run.samples[~outliers(run.instrumented_us)].mean(axis=0).sum()
     assert table["time_us_raw"].sum() == pytest.approx(float(every))

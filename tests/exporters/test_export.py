@@ -3,7 +3,7 @@ import sys
 import numpy as np
 import pytest
 
-from exporters import ExportOptions, export, pipeline, registry
+from exporters import ExportOptions, export, frameworks, pipeline, registry
 from exporters.records import _DTYPES, Conversion, InputSpec, draw
 from exporters.writing import write
 from tracer.errors import InputError, LimitError, ThresholdError, UsageError
@@ -127,7 +127,7 @@ def test_an_input_that_the_model_does_not_read_stays_an_input(target):
 
 
 def test_every_framework_has_an_exporter_of_its_name():
-    assert registry.frameworks() == ["chainer", "torch"]
+    assert frameworks.frameworks() == ["chainer", "torch"]
     assert [exporter.name for exporter in registry.exporters_known()] == ["chainer", "torch"]
 
 

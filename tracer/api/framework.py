@@ -14,14 +14,14 @@ import pandas as pd
 
 from analyzers.operations import operation_table
 from analyzers.timing import notes
-from exporters import input_specs
+from exporters.exporting import input_specs
 from exporters.records import InputSpec, draw
 from exporters.registry import exporter_of
 from exporters.source import load_source
 from tracer.errors import TracerError, UsageError
 from tracer.executors.eager.calls import BACKWARD
-from tracer.executors.eager.options import Options
 from tracer.executors.eager.profile import Profile
+from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.torch import compiled, profiler
 from tracer.records import environment
 from tracer.records.trace import ModelInfo, Trace
@@ -57,11 +57,13 @@ def profile_framework(
     `target`, `args`, `weights` and `trust` are those of `exporters.source.load_source`, whose code
     is run. `input_shape` has the batch first; without it the model says, in an attribute
     `input_shape` without the batch. Inputs are random with `seed`. `runs` to `optimizer` are
-    those of `executors.eager.options`; `compiled` adds what torch.compile makes of the model as
+    those of `executors.eager.settings`; `compiled` adds what torch.compile makes of the model as
     one more run. The model is left as it was. Raises the errors of `tracer.errors`.
     """
     asked = {"target": target, "args": dict(args), "batch": batch, "compiled": compiled}
-    options = Options(runs, warmup, min_time, threads, seed, device, backward, loss, optimizer)
+    options = EagerSettings(
+        runs, warmup, min_time, threads, seed, device, backward, loss, optimizer
+    )
     model = load_source(target, dict(args), weights=weights, framework=framework, trust=trust)
     name = exporter_of(model, framework).name
     if compiled and name != "torch":
@@ -89,7 +91,7 @@ class _Loaded:
     target: str
     framework: str
     model: Any
-    options: Options
+    options: EagerSettings
     progress: Progress | None
 
     def profile(self, arrays: Sequence[Any]) -> Profile:

@@ -9,7 +9,7 @@ from pathlib import Path
 from analyzers.fusions import Fusions, mapped
 from tracer.executors.onnxruntime import profiler
 from tracer.executors.onnxruntime.fusion_check import evidence
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.loading import Source, open_model
 from tracer.inputs.request import on_sizes_that_run, request_for
 from tracer.limits import Limits
@@ -40,7 +40,7 @@ def fusions(
     onnxruntime does not run.
     """
     loaded = open_model(model)
-    options = Options(1, 0, None, threads, optimization)
+    options = OrtSettings(1, 0, None, threads, optimization)
     paths = [feeds] if isinstance(feeds, str | Path) else list(feeds or ())
     requests = [request_for(model, loaded, batch, dims, path, seed) for path in paths or (None,)]
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:

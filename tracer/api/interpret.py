@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from analyzers import observed_shapes
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.spec.policy_text import policy
 from tracer.api._assembly import analyze, assembled
-from tracer.executors import narrowed, reference
-from tracer.executors.narrowed import Receive
-from tracer.executors.onnxruntime import observed_shapes
+from tracer.executors.narrowed import executor as narrowed
+from tracer.executors.narrowed.executor import Receive
+from tracer.executors.reference import executor as reference
 from tracer.graph import shape_inference
 from tracer.graph.loading import Source, open_model
 from tracer.inputs.request import Feeds, Samples, request_for
@@ -29,7 +30,7 @@ def interpret(
     seed: int = 0,
     accumulator: int | str | Accumulator | Policy | None = None,
     fixed: str | None = None,
-    options: reference.Options | None = None,
+    options: reference.ReferenceSettings | None = None,
     limits: Limits | None = None,
     convention: str = "plain",
     progress: Progress | None = None,
@@ -48,7 +49,7 @@ def interpret(
     Raises the errors of `tracer.errors`, among them LimitError for a run beyond `limits`.
     """
     loaded = open_model(model)
-    options = options or reference.Options()
+    options = options or reference.ReferenceSettings()
     request = request_for(model, loaded, batch, dims, feeds, seed)
     if accumulator is None:
         feedset = request.feeds()

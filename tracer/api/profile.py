@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
+from analyzers import observed_shapes
 from analyzers.attribution import attribute
 from analyzers.timing import largest, wall
 from tracer.api._assembly import analyze, assembled
-from tracer.executors.onnxruntime import observed_shapes, profiler, replay
+from tracer.executors.onnxruntime import profiler, replay
 from tracer.executors.onnxruntime.fusion_check import evidence
-from tracer.executors.onnxruntime.options import Options, is_cpu
+from tracer.executors.onnxruntime.settings import OrtSettings, is_cpu
 from tracer.graph import shape_inference
 from tracer.graph.loading import Source, open_model
 from tracer.graph.model import Model
@@ -55,7 +56,7 @@ def profile(
 
     `feeds` names an .npz file or a test_data_set folder; without it, and where `model` is not a
     folder with test data of its own, inputs are random with `seed`. `dims` sizes symbolic
-    dimensions by name. `runs` to `provider` are those of `executors.onnxruntime.options`.
+    dimensions by name. `runs` to `provider` are those of `executors.onnxruntime.settings`.
     `convention` says how additions are counted (see `analyzers.cost`). `peaks` is asked,
     after the runs, what the machine can do with `threads`, as `tracer.host.peaks` tells it, which
     kernels are compared with. The kernels of the `replay` rows that take the most time are run
@@ -63,7 +64,7 @@ def profile(
     compute is held against the interpreter. Raises the errors of `tracer.errors`.
     """
     loaded = open_model(model)
-    options = Options(runs, warmup, min_time, threads, optimization, provider)
+    options = OrtSettings(runs, warmup, min_time, threads, optimization, provider)
     roofs = cache(lambda: peaks(threads) if peaks else None)
     analyzed = []
     for size in batch_sizes(batch):
@@ -87,7 +88,7 @@ def _proved(
     request: Request,
     feedset: FeedSet,
     run: Run,
-    options: Options,
+    options: OrtSettings,
     progress: Progress | None,
 ) -> tuple[Evidence | None, Run]:
     """What values tell of fused kernels, and the run; with a note where there is no evidence."""
@@ -105,7 +106,7 @@ def _replayed(
     feedset: FeedSet,
     run: Run,
     evidence: Evidence | None,
-    options: Options,
+    options: OrtSettings,
     top: int,
     progress: Progress | None,
 ) -> Run:
@@ -119,7 +120,7 @@ def _replayed(
 
 
 def _observe(
-    model: Model, feedset: FeedSet, run: Run, options: Options
+    model: Model, feedset: FeedSet, run: Run, options: OrtSettings
 ) -> tuple[Types, Mapping[str, float] | None]:
     """Types of all tensors and calls of all nodes; from a run where shapes do not tell them."""
     types = shape_inference.infer(model, feedset.shapes)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from exporters.registry import frameworks
+from exporters.frameworks import frameworks
 from tracer.cli import _options
 
 
@@ -47,16 +47,15 @@ from tracer.cli import _options
 @click.option(
     "--atol",
     type=click.FloatRange(min=0),
-    default=1e-8,
-    show_default=True,
-    help="Allowed difference, as a number.",
+    default=None,
+    help="Absolute tolerance of every element  [default: rtol of the tensor's largest value]",
 )
 @click.option(
     "--rtol",
     type=click.FloatRange(min=0),
     default=1e-4,
     show_default=True,
-    help="Allowed difference, as a share of the largest value.",
+    help="Relative tolerance of every element.",
 )
 @click.option(
     "--seed",
@@ -78,7 +77,7 @@ def command(
     opset: int | None,
     static_batch: bool,
     keep_batchnorm: bool,
-    atol: float,
+    atol: float | None,
     rtol: float,
     seed: int,
     trust: bool,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tracer.errors import InputError, UsageError
-from tracer.executors.eager.options import Options
+from tracer.executors.eager.settings import EagerSettings
 
 if find_spec("chainer") is None:
     pytest.skip("Chainer is not installed", allow_module_level=True)
@@ -21,7 +21,7 @@ from models.resnet_cifar.chainer_net import CifarResNet  # noqa: E402
 from tests.tracer.executors.nets_chainer import Toy  # noqa: E402
 from tracer.executors.chainer.profiler import profile  # noqa: E402
 
-FEW = Options(runs=3, warmup=1, threads=1)
+FEW = EagerSettings(runs=3, warmup=1, threads=1)
 STEP = dataclasses.replace(FEW, backward=True)
 X = np.random.default_rng(0).standard_normal((2, 2, 6, 6)).astype(np.float32)
 IMAGE = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)

@@ -8,7 +8,7 @@ import tracer
 from tests.graphs import BRANCHES, residual
 from tracer import inputs
 from tracer.executors.onnxruntime import empty_run, kernel_models, profiler, replay
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.executors.onnxruntime.tensors import tensors
 from tracer.graph import loading
 
@@ -16,7 +16,7 @@ from tracer.graph import loading
 def cut(proto, optimization, folder):
     model = loading.from_proto(proto)
     feedset = inputs.make(model)
-    options = Options(threads=1, optimization=optimization)
+    options = OrtSettings(threads=1, optimization=optimization)
     kernels = profiler.observe(model, feedset, options)
     return (
         model,
@@ -33,7 +33,7 @@ def test_a_kernel_alone_makes_the_values_it_makes_in_the_model(optimization, tmp
     compared = 0
     for kernel, piece in zip(kernels, found, strict=True):
         for count, distinct in ((1, 1), (4, 2)):
-            (value,) = replay.runner(piece, count, distinct, Options(threads=1))()
+            (value,) = replay.runner(piece, count, distinct, OrtSettings(threads=1))()
             name = kernel.outputs[0]
             if name in expected and kernel.domain != "com.microsoft.nchwc":  # blocked by channels
                 np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-5)
@@ -55,7 +55,7 @@ def test_copies_share_their_inputs_and_take_turns_in_their_weights(tmp_path):
 def test_every_copy_runs():
     piece_model = loading.from_proto(onnx.parser.parse_model(CHAIN))
     feedset = inputs.make(piece_model)
-    options = Options(threads=1, optimization="none")
+    options = OrtSettings(threads=1, optimization="none")
     kernels = profiler.observe(piece_model, feedset, options)
     assert [kernel.op_type for kernel in kernels].count("Tanh") == 3
 
@@ -72,7 +72,7 @@ def test_kernels_in_bodies_and_with_bodies_are_left_out(tmp_path):
     feeds = {
         "x": np.ones(4, np.float32), "flag": np.array(True), "trips": np.array(3, np.int64),
     }  # fmt: skip
-    options = Options(threads=1, optimization="none")
+    options = OrtSettings(threads=1, optimization="none")
     kernels = profiler.observe(model, inputs.FeedSet(feeds, None), options)
     found = kernel_models.cut(model, feeds, kernels, options, tmp_path)
     for kernel, piece in zip(kernels, found, strict=True):
@@ -100,11 +100,11 @@ def test_an_empty_run_has_the_outputs_of_the_model_and_no_node():
     model = loading.from_proto(residual())
     feeds = inputs.make(model).feeds
     results = [np.full((1, 2), 7, np.float32) for _ in model.proto.graph.output]
-    run = empty_run.runner(model, feeds, results, Options(threads=1))
+    run = empty_run.runner(model, feeds, results, OrtSettings(threads=1))
     assert [value.tolist() for value in run()] == [value.tolist() for value in results]
 
 
 def test_where_no_output_can_be_stored_there_is_no_empty_run():
     model = loading.from_proto(residual())
     sequences = [[np.ones(2)] for _ in model.proto.graph.output]
-    assert empty_run.runner(model, inputs.make(model).feeds, sequences, Options()) is None
+    assert empty_run.runner(model, inputs.make(model).feeds, sequences, OrtSettings()) is None

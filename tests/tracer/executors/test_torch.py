@@ -9,8 +9,8 @@ import pytest
 from analyzers.kernels import by_kernel
 from tracer.errors import InputError, UsageError
 from tracer.executors.eager.calls import Calls
-from tracer.executors.eager.options import Options
 from tracer.executors.eager.profile import Cost, Measured, profile_of
+from tracer.executors.eager.settings import EagerSettings
 
 torch = pytest.importorskip("torch")
 
@@ -19,7 +19,7 @@ from tracer.executors.torch import spans  # noqa: E402
 from tracer.executors.torch.modules import watched  # noqa: E402
 from tracer.executors.torch.profiler import profile  # noqa: E402
 
-FEW = Options(runs=3, warmup=1, threads=1)
+FEW = EagerSettings(runs=3, warmup=1, threads=1)
 STEP = dataclasses.replace(FEW, backward=True)
 X = np.random.default_rng(0).standard_normal((2, 2, 6, 6)).astype(np.float32)
 

@@ -18,8 +18,8 @@ from tracer.executors.chainer.state import preserved
 from tracer.executors.eager import rounds
 from tracer.executors.eager.calls import BACKWARD_PHASE, Calls
 from tracer.executors.eager.failure import failing_clearly
-from tracer.executors.eager.options import Options
 from tracer.executors.eager.profile import Measured, Profile, profile_of
+from tracer.executors.eager.settings import EagerSettings
 from tracer.support.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _BLOCK = 100
 def profile(
     model: chainer.Link,
     arrays: Sequence[Any],
-    options: Options,
+    options: EagerSettings,
     progress: Progress | None = None,
 ) -> Profile:
     """Profile `model` on `arrays` (numpy, the batch first); it is left as it was found.

@@ -15,7 +15,7 @@ import onnxruntime as ort
 
 from tracer.errors import LimitError
 from tracer.executors.onnxruntime import feeding, int8_workaround, sessions
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model, expanded_keys
 from tracer.inputs.feedset import Feeds
 from tracer.limits import size_text
@@ -46,7 +46,7 @@ def opened(path: Path, fed: Container[str], threads: int) -> Callable[[Feeds], M
     saved = Model(proto, path, "", expanded_keys(proto, ()))
     names = [value.name for value in proto.graph.output]
     factory = sessions.Factory(
-        saved, proto.SerializeToString(), Options(threads=threads, optimization="none")
+        saved, proto.SerializeToString(), OrtSettings(threads=threads, optimization="none")
     )
     session = factory.open()
 

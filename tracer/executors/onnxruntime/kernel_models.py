@@ -16,7 +16,7 @@ import onnx
 from onnx import helper
 
 from tracer.executors.onnxruntime import feeding, node_names, sessions
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds
 from tracer.records.trace import Kernel
@@ -69,7 +69,11 @@ class Piece:
 
 
 def cut(
-    model: Model, feeds: Feeds, kernels: Sequence[Kernel], options: Options, folder: Path
+    model: Model,
+    feeds: Feeds,
+    kernels: Sequence[Kernel],
+    options: OrtSettings,
+    folder: Path,
 ) -> list[Piece | None]:
     """A piece for each kernel; None for one in a body or with bodies, or of types numpy lacks."""
     proto = _optimized(model, options, folder)
@@ -97,7 +101,7 @@ def total_bytes(model: Model) -> int:
     return sum(tensor.ByteSize() for tensor in model.proto.graph.initializer)
 
 
-def _optimized(model: Model, options: Options, folder: Path) -> onnx.ModelProto:
+def _optimized(model: Model, options: OrtSettings, folder: Path) -> onnx.ModelProto:
     saved = folder / "replayed.onnx"
     sessions.Factory(model, node_names.serialize(model), options).open(optimized=saved)
     return onnx.load(saved)
@@ -135,7 +139,7 @@ def _values(
     for name in wanted:
         shown.graph.output.add(name=name)
     session = sessions.Factory(
-        model, shown.SerializeToString(), Options(optimization="none")
+        model, shown.SerializeToString(), OrtSettings(optimization="none")
     ).open()
     run = feeding.runner(model, session, feeds)
     values = (value if hasattr(value, "dtype") else value.numpy() for value in run())

@@ -27,11 +27,12 @@ from tracer.executors.onnxruntime import (
     self_times,
     sessions,
 )
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress, silent
+from tracer.support.timing import elapsed_us
 
 """Called with what is done, what there is to do, and what it is that is being done."""
 
@@ -47,7 +48,7 @@ _Inference = Callable[[], object]
 
 
 def profile(
-    model: Model, feedset: FeedSet, options: Options, progress: Progress | None = None
+    model: Model, feedset: FeedSet, options: OrtSettings, progress: Progress | None = None
 ) -> Run:
     """Profile `model` on `feedset`; every run asked for is recorded, or an error says why not.
 
@@ -71,14 +72,14 @@ def profile(
         return recording.finish(bias)
 
 
-def observe(model: Model, feedset: FeedSet, options: Options) -> tuple[Kernel, ...]:
+def observe(model: Model, feedset: FeedSet, options: OrtSettings) -> tuple[Kernel, ...]:
     """The kernels of one run; a dimension that differs between calls of one is not known."""
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
         return rewritten(model, feedset, options, Path(folder))[0]
 
 
 def rewritten(
-    model: Model, feedset: FeedSet, options: Options, folder: Path
+    model: Model, feedset: FeedSet, options: OrtSettings, folder: Path
 ) -> tuple[tuple[Kernel, ...], Path]:
     """The kernels of one run in the order they ran, and the graph that its session saved."""
     factory = sessions.Factory(model, node_names.serialize(model), options)
@@ -176,9 +177,9 @@ class _Recording:
         for _ in range(warmup):
             self.plain()
         for _ in range(count):
-            self.wall_us.append(_elapsed(self.plain))
+            self.wall_us.append(elapsed_us(self.plain))
             if self.empty is not None:
-                self.empty_us.append(_elapsed(self.empty))
+                self.empty_us.append(elapsed_us(self.empty))
 
     def _open(self) -> Any:
         """A profiled session; the first one also tells what graph it runs."""
@@ -229,13 +230,6 @@ class _Recording:
         """Chunks one after the other; kernels that one did not meet ran 0 times in it."""
         width = len(self.labels.seen)
         return np.concatenate([np.pad(t, ((0, 0), (0, width - t.shape[1]))) for t in tables])
-
-
-def _elapsed(run: _Inference) -> float:
-    """µs of one inference."""
-    start = time.perf_counter_ns()
-    run()
-    return (time.perf_counter_ns() - start) / 1e3
 
 
 def _launch_notes(kernels: Sequence[Kernel]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.executors.onnxruntime import node_names
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
 
 _Result = TypeVar("_Result")
@@ -54,7 +54,7 @@ class Factory:
 
     model: Model
     serialized: bytes
-    options: Options
+    options: OrtSettings
 
     def open(self, profile: Path | None = None, optimized: Path | None = None) -> Any:
         """An InferenceSession; with a profile of that prefix, and its graph saved if asked.

@@ -18,8 +18,8 @@ from tracer.errors import UsageError
 from tracer.executors.eager import rounds
 from tracer.executors.eager.calls import Calls
 from tracer.executors.eager.failure import failing_clearly
-from tracer.executors.eager.options import Options
 from tracer.executors.eager.profile import Cost, Measured, Profile, profile_of
+from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.torch import calibration, objective, spans
 from tracer.executors.torch.modules import watched
 from tracer.executors.torch.state import preserved
@@ -34,7 +34,7 @@ _SESSION_SPANS = 100_000
 def profile(
     model: torch.nn.Module,
     arrays: Sequence[Any],
-    options: Options,
+    options: EagerSettings,
     progress: Progress | None = None,
     executor: str = EXECUTOR,
     compiled: Callable[..., Any] | None = None,
@@ -70,7 +70,7 @@ def profile(
 def _step(
     model: torch.nn.Module,
     arrays: Sequence[Any],
-    options: Options,
+    options: EagerSettings,
     compiled: Callable[..., Any] | None,
 ) -> Step:
     """A run of `model`, or of its compiled form; it is run once, of which anything may be wrong."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from tracer.errors import TracerError
 from tracer.executors.onnxruntime import all_outputs, profiler
 from tracer.executors.onnxruntime.fusion_check import fingerprints
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs import random
 from tracer.inputs.feedset import FeedSet
@@ -22,7 +22,7 @@ from tracer.support.progress import Progress
 def of_options(
     model: Model,
     given: Sequence[FeedSet],
-    options: Options,
+    options: OrtSettings,
     limits: Limits,
     progress: Progress | None,
 ) -> tuple[Evidence | None, str]:
