@@ -14,8 +14,7 @@ import pandas as pd
 
 from analyzers.operations import operation_table
 from analyzers.timing import notes
-from exporters.exporting import input_specs
-from exporters.records import InputSpec, draw
+from exporters.records import InputSpec, draw, input_specs
 from exporters.registry import exporter_of
 from exporters.source import load_source
 from tracer.errors import TracerError, UsageError

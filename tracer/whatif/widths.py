@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from tracer.accumulators.spec import policy_text
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Entry, Policy, matched
 from tracer.errors import UsageError
 from tracer.graph.model import Node
+from tracer.records.whatif import Pins
 
 _RANGE = re.compile(r"([0-9]{1,4})(?::([0-9]{1,4})(?::([0-9]{1,4}))?)?")
 _HINT = (
     "Widths are a range such as 12:32 (or 12:32:2), or a list such as 12,14,16; "
     "for some nodes, 'conv1=18,*=12:32'."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Pins:
-    """Widths that some nodes have whatever the others are tried at; `text` as a user writes it."""
-
-    text: str = ""
-    bits: Mapping[str, int] = field(default_factory=dict)
-
-    def among(self, nodes: Sequence[str]) -> Pins:
-        """The same for those of `nodes` only."""
-        return Pins(self.text, {node: self.bits[node] for node in nodes if node in self.bits})
 
 
 @dataclass(frozen=True, slots=True)

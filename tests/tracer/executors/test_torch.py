@@ -54,7 +54,7 @@ def test_modules_are_named_as_the_exporter_names_them(tmp_path):
     pytest.importorskip("onnxscript")
     import onnx
 
-    from exporters import export
+    from tracer.api.export import export
     from tracer.graph.provenance import module_of
 
     export(Toy().eval(), tmp_path / "toy.onnx", input_shape=(1, 2, 6, 6))

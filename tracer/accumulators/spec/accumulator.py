@@ -10,7 +10,7 @@ import numpy as np
 from tracer.accumulators.spec.orders import Order, Terms
 from tracer.accumulators.spec.orders.sequential import Sequential
 from tracer.errors import UsageError
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 Overflow = Literal["saturate", "symmetric", "wrap", "zero", "error"]
 Convention = Literal["twos-complement", "magnitude"]

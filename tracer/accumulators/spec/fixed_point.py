@@ -9,7 +9,7 @@ import numpy as np
 
 from tracer.accumulators.spec.accumulator import signed_range
 from tracer.errors import InputError, UsageError
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 WIDEST = 32
 """Bits of an operand: a product of two has to fit 64."""

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 FRACTION = 3
 PER_OCTAVE = 1 << FRACTION

@@ -18,7 +18,7 @@ import numpy as np
 from tracer.accumulators.spec.accumulator import WIDEST, Accumulator, signed_range
 from tracer.accumulators.spec.orders import Stage, Terms
 from tracer.errors import UsageError
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _BLOCK = 1 << 18
 """Terms looked at together, so that memory stays flat in large layers."""

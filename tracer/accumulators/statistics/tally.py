@@ -17,7 +17,7 @@ from tracer.accumulators.spec.accumulator import NARROWEST, WIDEST, Accumulator
 from tracer.accumulators.statistics import bins
 from tracer.accumulators.statistics.sums import Clipped, Excursions
 from tracer.errors import InputError, UsageError
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _WIDTHS = WIDEST + 2
 _BLOCK = 1 << 14

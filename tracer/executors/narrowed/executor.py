@@ -77,7 +77,7 @@ def profile(
 def _observed(plain: Interpreter, feedset: FeedSet) -> Mapping[str, NodeRecord]:
     """What goes through each node, from a run that is neither timed nor counted."""
     recorder = Recorder()
-    plain.observed(recorder).run(None, feedset.feeds)
+    plain.with_observers(recorder).run(None, feedset.feeds)
     return recorder.records
 
 
@@ -87,7 +87,7 @@ def _inference(
     """What each node did, and the wall of the inference, µs."""
     recorder = Recorder(describe=False)
     outputs: list[Any] = []
-    run = narrow.observed(recorder).run
+    run = narrow.with_observers(recorder).run
     time_us = elapsed_us(lambda: outputs.extend(run(None, feedset.feeds)))
     if receive is not None:
         receive(feedset, outputs)

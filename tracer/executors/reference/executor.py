@@ -52,7 +52,7 @@ def profile(
     recorders: list[Recorder] = []
     for done in range(options.runs):
         recorder = Recorder()
-        watched = plain.observed(recorder)
+        watched = plain.with_observers(recorder)
         wall.append(elapsed_us(lambda: plain.run(None, feeds)))
         instrumented.append(elapsed_us(lambda run=watched.run: run(None, feeds)))  # type: ignore[misc]
         recorders.append(recorder)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tracer.errors import UsageError
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _SPELLING = re.compile(r"([a-z]+)(?:\((\d{1,9})\))?")
 

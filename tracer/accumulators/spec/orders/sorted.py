@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from tracer.accumulators.spec.orders import Order, Stage, Terms, whole
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @dataclass(frozen=True, slots=True)
