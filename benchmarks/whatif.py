@@ -86,7 +86,7 @@ def _sweep(images: int, accumulator: str, batch: int) -> dict[str, float]:
     began = time.perf_counter()
     evaluator = Evaluator(model, read("*=32"), Batches(dataset, batch), scoring)
     found = {"wide, all overflows": time.perf_counter() - began}
-    for bits in plan(accumulator).swept.given:
+    for bits in plan(accumulator).swept.value:
         began = time.perf_counter()
         made = evaluator.evaluate(dict.fromkeys(evaluator.nodes, bits))
         over = sum(each.overflow_outputs for each in made.overflows.values())

@@ -40,7 +40,7 @@ class Task:
     @property
     def widths(self) -> tuple[int, ...]:
         """Those that the table has a row for."""
-        return self.plan.swept.given
+        return self.plan.swept.value
 
     def allowed(self, score: float, wide: float) -> bool:
         """Whether a score is within the budget of that of wide accumulators."""

@@ -147,7 +147,7 @@ class Tally:
         low, high, final = (_wide(array) for array in (seen.low, seen.high, seen.final))
         extremes = np.empty((4, len(final)), np.int64)
         kernels.spread(
-            low, high, final, self.accumulator.overflow == "symmetric", bins.FRACTION,
+            low, high, final, self.accumulator.is_symmetric, bins.FRACTION,
             part.prefix_widths, part.final_widths,
             part.low_histogram, part.high_histogram, part.final_histogram, extremes,
         )  # fmt: skip
@@ -155,7 +155,7 @@ class Tally:
         for name, found in zip(EXTREMES, extremes, strict=True):
             getattr(part, name)[:] = found
         if clipped is None:
-            above = self._register(self.accumulator.bits) + 1
+            above = self.accumulator.bits + self.accumulator.uncounted_bits + 1
             part.missing[:] = part.prefix_widths[:, above:].sum(1)
             return part
         part.saturation_events[:] = clipped.events.sum(1)
@@ -164,10 +164,6 @@ class Tally:
             _wide(clipped.values), meant, part.outputs_changed, part.max_abs_error, part.error_sum
         )
         return part
-
-    def _register(self, bits: int) -> int:
-        """Bits of the register, where `bits` may leave out the sign."""
-        return bits + (self.accumulator.convention == "magnitude")
 
     def merge(self, other: Tally) -> None:
         """Take in another tally of the same node.
@@ -198,7 +194,8 @@ class Tally:
 
         Raises UsageError for a width that no accumulator has.
         """
-        above = self._register(replace(self.accumulator, bits=bits).bits) + 1
+        accumulator = replace(self.accumulator, bits=bits)  # checks the width
+        above = accumulator.bits + accumulator.uncounted_bits + 1
         outside = self.prefix_widths[:, above:].sum(1)
         persistent = self.final_widths[:, above:].sum(1)
         return Overflow(self.outputs.copy(), outside, outside - persistent, persistent)
@@ -207,8 +204,8 @@ class Tally:
     def bits_observed(self) -> Array:
         """The least width at which nothing seen overflows, int64 (channels,)."""
         widest = _WIDTHS - 1 - np.argmax(self.prefix_widths[:, ::-1] > 0, axis=1)
-        sign = self._register(0)
-        return np.where(self.outputs > 0, np.maximum(widest - sign, NARROWEST), NARROWEST)
+        counted = np.maximum(widest - self.accumulator.uncounted_bits, NARROWEST)
+        return np.where(self.outputs > 0, counted, NARROWEST)
 
     @property
     def abs_error_sum(self) -> list[int]:
