@@ -65,7 +65,8 @@ class Policy:
 
     def __str__(self) -> str:
         """The entries as they were written."""
-        return ",".join(entry.text for entry in (*self.accumulators, *self.formats))
+        texts = [*(e.text for e in self.accumulators), *(e.text for e in self.formats)]
+        return ",".join(texts)
 
     def assign(self, nodes: Sequence[Node]) -> dict[str, Rule]:
         """Returns the rules of `nodes` by key, in their order, without the nodes no entry matches.
