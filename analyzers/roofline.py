@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from analyzers.timing import RUNTIME
+from tracer.graph.quantized import computes_in_integers
 from tracer.records.environment import Peaks
 from tracer.records.trace import Kernel, Run
 from tracer.support.types import FloatArray
@@ -24,11 +25,6 @@ COLUMNS = (*RATES, "bound")
 COMPUTE, MEMORY = "compute", "memory"
 INT8 = "int8"
 
-_INTEGER_KERNELS = frozenset(
-    {"ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QGemm",
-     "QAttention", "DynamicQuantizeLSTM"}
-)  # fmt: skip
-_INTEGER_PREFIX = "QLinear"
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -66,7 +62,7 @@ def rows(times: pd.DataFrame, run: Run, groups: Sequence[tuple[str, ...]]) -> tu
 
 def arithmetic(kernel: Kernel) -> str:
     """The type a kernel computes in: `int8`, or its first floating-point type."""
-    if kernel.op_type in _INTEGER_KERNELS or kernel.op_type.startswith(_INTEGER_PREFIX):
+    if computes_in_integers(kernel.op_type):
         return INT8
     return next((t.dtype for t in kernel.input_types if t.dtype in _FLOATS), _FLOATS[0])
 

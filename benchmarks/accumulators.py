@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from tracer.accumulators.engine import dots
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
-from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.support.timing import elapsed_us
 
 SHAPES = ((192, 576, 128), (64, 576, 4096))
@@ -98,7 +98,7 @@ def _medians(
 ) -> tuple[float, float]:
     """Median time of each, in µs; one run of each in turn, after two that do not count."""
     mine, theirs = [], []
-    with memory.pooled([]):
+    with buffer_pool.pooled([]):
         for _ in range(runs + 2):
             with parallel.threads(threads):
                 mine.append(elapsed_us(ours))

@@ -11,9 +11,9 @@ from benchmarks import _networks as networks
 from tests import graphs
 from tests.interpreter.models import normal, onnxruntime, parsed, single
 from tracer.errors import InputError, ModelError, UsageError
-from tracer.interpreter import values
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.registry import Operator, Registry
+from tracer.support.types import type_text
 
 CAPTURE = """
 <ir_version: 9, opset_import: ["" : 18]>
@@ -52,10 +52,10 @@ class Recorder:
         self.replace = replace or {}
 
     def before(self, node, inputs):
-        self.seen.append(("before", node.key, [values.type_text(v) for v in inputs]))
+        self.seen.append(("before", node.key, [type_text(v) for v in inputs]))
 
     def after(self, node, inputs, outputs):
-        self.seen.append(("after", node.key, [values.type_text(v) for v in outputs]))
+        self.seen.append(("after", node.key, [type_text(v) for v in outputs]))
         return self.replace.get(node.key)
 
 

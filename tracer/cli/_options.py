@@ -69,14 +69,18 @@ def top(description: str, default: int | None = None) -> Decorator:
     )  # fmt: skip
 
 
-def tolerance(rtol: float, atol: float) -> Decorator:
-    """`--rtol` and `--atol` with these defaults, as a section of the help."""
+def tolerance(rtol: float, atol: float | None = None) -> Decorator:
+    """`--rtol` and `--atol` with these defaults, as a section of the help.
+
+    Without `atol` the default is relative to the largest value of the tensor.
+    """
+    derived = "" if atol is not None else "  [default: rtol * the tensor's largest value]"
     return cloup.option_group(
         "Tolerance",
         cloup.option("--rtol", type=Amount("number"), default=rtol, show_default=True,
                      help="Relative tolerance."),
         cloup.option("--atol", type=Amount("number"), default=atol, show_default=True,
-                     help="Absolute tolerance."),
+                     help=f"Absolute tolerance.{derived}"),
         help="Values agree if |ours - theirs| <= atol + rtol * |theirs|.",
     )  # fmt: skip
 
@@ -132,7 +136,7 @@ INPUTS = cloup.option(
     help="Input values: an .npz file or a test_data_set folder.  [default: random]",
 )  # fmt: skip
 SEED = cloup.option(
-    "--seed", type=int, metavar="N", default=0, show_default=True, help="Seed of random inputs."
+    "--seed", type=Count(), default=0, show_default=True, help="Seed of random inputs."
 )
 THREADS = cloup.option(
     "--threads", type=Count(), default=0, help="Threads per operator.  [default: all cores]"

@@ -33,7 +33,7 @@ from tracer.cli._types import Count, PathName
         help="Do not fold BatchNormalization into convolutions (torch).",
     ),
 )
-@_options.tolerance(rtol=1e-4, atol=1e-8)
+@_options.tolerance(rtol=1e-4)
 @cloup.option_group(
     "Output",
     cloup.option("-o", "--output", type=PathName(), required=True,
@@ -52,7 +52,7 @@ def command(
     opset: int | None,
     static_batch: bool,
     keep_batchnorm: bool,
-    atol: float,
+    atol: float | None,
     rtol: float,
     seed: int,
     trust: bool,

@@ -9,8 +9,9 @@ from typing import Any
 from tracer.graph.model import Node
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import NodeRecord, Recorder, Statistics, statistics
-from tracer.interpreter.values import Value, type_text
-from tracer.records.tolerance import Difference, Tolerance, compare, worst
+from tracer.interpreter.values import Value
+from tracer.support.tolerance import Difference, Tolerance, compare, worst
+from tracer.support.types import type_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,15 @@ import onnx
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading, tensor_type
 from tracer.graph.model import Model, Node
-from tracer.interpreter import values
-from tracer.interpreter.compiled import announced
 from tracer.interpreter.execution import Execution
-from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.kernel_loading import announced
+from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.observers import Observer
 from tracer.interpreter.plan import Around, Planner
 from tracer.interpreter.registry import Operator, Registry
 from tracer.interpreter.values import Array, Value
 from tracer.limits import Limits, enforced
+from tracer.support.types import dtype_text
 
 
 class Interpreter:
@@ -49,7 +49,7 @@ class Interpreter:
         self.limits = limits or Limits()
         self.peak_bytes: int | None = None
         self._threads = threads
-        self._memory: list[memory.Pool] = []
+        self._memory: list[buffer_pool.Pool] = []
         self._progress = progress
         self._observers = tuple(observers)
         folder = self.model.path.parent if self.model.path is not None else None
@@ -124,7 +124,7 @@ class Interpreter:
             enforced(self.limits) as budget,
             parallel.threads(self._threads),
             announced(self._progress),
-            memory.pooled(self._memory),
+            buffer_pool.pooled(self._memory),
         ):
             yield Execution(self.model, self._observers, budget)
         self.peak_bytes = budget.peak
@@ -157,7 +157,7 @@ class Interpreter:
             return value
         array = _array(value)
         wanted = f"input '{declared.name}' of {self.model.name} is {type_}"
-        given = tensor_type.TensorType(values.dtype_text(array), array.shape)
+        given = tensor_type.TensorType(dtype_text(array), array.shape)
         if given.dtype != type_.dtype:
             raise InputError(f"{wanted}, but {given} is given")
         if type_.shape is not None and not _fits(array.shape, type_.shape):

@@ -18,6 +18,7 @@ from tracer.interpreter.binding import Context, Kernel, bind
 from tracer.interpreter.fallback import reference_kernel
 from tracer.interpreter.registry import Registry, standard
 from tracer.interpreter.values import Array, Value
+from tracer.support.types import type_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ class Planner:
         made: dict[tuple[str, ...], Plan] = {}
 
         def expand(inputs: Sequence[Value]) -> Plan:
-            types = tuple(values.type_text(value) for value in inputs)
+            types = tuple(type_text(value) for value in inputs)
             if types not in made:
                 body = function or functions.standard_function(node, self._model.opsets, inputs)
                 inner = Planner(functions.instantiate(body, node, opset), self._front, None)

@@ -99,20 +99,6 @@ def nbytes(value: Value) -> int:
     return 0
 
 
-def dtype_text(array: Array) -> str:
-    """Name of the element type as `tracer.tensor` spells it."""
-    return "string" if array.dtype == object else array.dtype.name
-
-
-def type_text(value: Value) -> str:
-    """`float32[1,3]`, `sequence of 2`, `nothing`: the type of a value for messages."""
-    if isinstance(value, np.ndarray):
-        return f"{dtype_text(value)}[{','.join(map(str, value.shape))}]"
-    if isinstance(value, list):
-        return f"sequence of {len(value)}"
-    return "nothing" if value is None else type(value).__name__
-
-
 def type_proto(value: Value) -> onnx.TypeProto:
     """The ONNX type of a value, as functions that depend on their input types want it."""
     if isinstance(value, np.ndarray):

@@ -147,7 +147,7 @@ def test_an_error_of_ours_is_said_to_be_one(model, capfd, monkeypatch):
     def broken(*args, **kwargs):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("tracer.api.count", broken)
+    monkeypatch.setattr(importlib.import_module("tracer.api.count"), "count", broken)
     code, _, err = run(capfd, "count", model)
     assert code == 70
     assert "internal error: ZeroDivisionError: oops" in err
@@ -157,7 +157,7 @@ def test_an_interrupt_is_130_and_leaves_nothing(model, capfd, monkeypatch, tmp_p
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tracer.api.profile", interrupted)
+    monkeypatch.setattr(importlib.import_module("tracer.api.profile"), "profile", interrupted)
     code, _, err = run(capfd, "profile", model, "-o", tmp_path / "r.csv")
     assert code == 130
     assert "interrupted" in err

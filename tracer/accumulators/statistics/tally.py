@@ -143,7 +143,7 @@ class Tally:
         part = Tally.empty(len(seen.final), self.accumulator)
         if not seen.final.size:
             return part
-        kernels = loaded("tally")
+        kernels = loaded("sum_statistics")
         low, high, final = (_wide(array) for array in (seen.low, seen.high, seen.final))
         extremes = np.empty((4, len(final)), np.int64)
         kernels.spread(

@@ -31,8 +31,8 @@ from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import feeds_for
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
-from tracer.records.tolerance import Tolerance
 from tracer.support.optional import not_installed
+from tracer.support.tolerance import Tolerance
 
 
 def compared(

@@ -12,11 +12,11 @@ from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import NodeRecord, Recorder
-from tracer.interpreter.values import type_text
 from tracer.limits import Limits
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress, silent
 from tracer.support.timing import elapsed_us
+from tracer.support.types import type_text
 
 EXECUTOR = "reference"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tracer.interpreter.numeric import planewise
+from tracer.interpreter.numeric import compiled_elementwise
 from tracer.interpreter.numeric.elementwise import Compute, apply, apply_float
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Array
@@ -59,8 +59,8 @@ def erf(input: Array) -> Array:
     """The error function."""
     if input.dtype.kind in "iu":
         return apply(erf_into, input.astype(np.float64)).astype(input.dtype)
-    if planewise.suits(input):
-        return planewise.ratio(input, *_SINGLE, 4, 1)
+    if compiled_elementwise.suits(input):
+        return compiled_elementwise.ratio(input, *_SINGLE, 4, 1)
     return apply_float(erf_into, input)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.compiled import loaded
-from tracer.interpreter.numeric import memory, parallel, tasks
-from tracer.interpreter.numeric.layout import layout, source
+from tracer.interpreter.kernel_loading import loaded
+from tracer.interpreter.numeric import buffer_pool, parallel, task_team
+from tracer.interpreter.numeric.image_layout import layout, source
 from tracer.interpreter.numeric.windows import Window
 from tracer.interpreter.values import Array
 
@@ -44,14 +44,14 @@ def matmul(a: Array, b: Array, out: Array) -> None:
     shift = np.zeros(left.shape[0] * left.shape[1], np.float32)
     tall, broad = _piece(rows, depth, wide)
     count = many * -(-rows // tall) * -(-wide // broad)
-    tasks.share(loaded("gemm").matrices, count, (left, right, offsets, shift, out),
+    task_team.share(loaded("gemm").matrices, count, (left, right, offsets, shift, out),
                 (many, rows, tall, wide, broad, wide, wide, depth * wide, wide))  # fmt: skip
 
 
 def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array | None) -> Array:
     """Convolve float32 `x` (N, C, *size), one or two axes, with `weights`; add the bias."""
     limits.allow((len(x), len(weights), *window.out), np.float32)
-    out = memory.empty((len(x), len(weights), *window.out), np.float32)
+    out = buffer_pool.empty((len(x), len(weights), *window.out), np.float32)
     maps, deep = len(weights) // group, weights.shape[1]
     left = _whole_tiles(weights.reshape(group, maps, -1))
     shift = np.zeros(len(weights), np.float32) if bias is None else bias
@@ -59,7 +59,7 @@ def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array |
     images, offsets = source(x, window, placed), placed.offsets(deep)
     tall, broad = _piece(maps, len(offsets), placed.count)
     count = len(x) * group * -(-maps // tall) * -(-placed.count // broad)
-    tasks.share(loaded("gemm").matrices, count,
+    task_team.share(loaded("gemm").matrices, count,
                 (left, images, offsets, _whole_tiles(shift.reshape(group, maps, 1)), out),
                 (group, maps, tall, placed.count, broad, placed.grid, placed.width,
                  deep * placed.size, window.pixels))  # fmt: skip
@@ -69,13 +69,13 @@ def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array |
 def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> Array:
     """Convolve float32 `x` with one kernel or several for each channel, and add the bias."""
     limits.allow((len(x), len(weights), *window.out), np.float32)
-    out = memory.empty((len(x), len(weights), *window.out), np.float32)
+    out = buffer_pool.empty((len(x), len(weights), *window.out), np.float32)
     placed = layout(window)
     images, offsets = source(x, window, placed), placed.offsets(1)
     shift = np.zeros(len(weights), np.float32) if bias is None else np.ascontiguousarray(bias)
     planes, repeat = len(x) * len(weights), len(weights) // x.shape[1]
     each = max(_BLOCK // 16 // (len(offsets) * window.pixels), 1)
-    tasks.share(loaded("gemm").depthwise, -(-planes // each),
+    task_team.share(loaded("gemm").depthwise, -(-planes // each),
                 (images, offsets, np.ascontiguousarray(weights), shift, out),
                 (placed.size, repeat, planes, each, placed.count, placed.grid, placed.width,
                  window.pixels))  # fmt: skip
@@ -85,7 +85,7 @@ def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> A
 def max_pool(x: Array, window: Window) -> Array:
     """The largest of each window of float32 `x` (N, C, *size), one or two axes; NaN is larger."""
     limits.allow((*x.shape[:2], *window.out), np.float32)
-    out = memory.empty((*x.shape[:2], *window.out), np.float32)
+    out = buffer_pool.empty((*x.shape[:2], *window.out), np.float32)
     if _halves(x, window):
         _halve(x, window, out)
         return out
@@ -93,7 +93,7 @@ def max_pool(x: Array, window: Window) -> Array:
     images, offsets = source(x, window, placed, -np.inf), placed.offsets(1)
     planes = x.shape[0] * x.shape[1]
     each = max(_BLOCK // 16 // (len(offsets) * window.pixels), 1)
-    tasks.share(loaded("gemm").max_pool, -(-planes // each), (images, offsets, out),
+    task_team.share(loaded("gemm").max_pool, -(-planes // each), (images, offsets, out),
                 (placed.size, planes, each, placed.count, placed.grid, placed.width,
                  window.pixels))  # fmt: skip
     return out
@@ -107,7 +107,7 @@ def _halves(x: Array, window: Window) -> bool:
 
 
 def _halve(x: Array, window: Window, out: Array) -> None:
-    kernel, images = loaded("pools").halve, np.ascontiguousarray(x)
+    kernel, images = loaded("pooling").halve, np.ascontiguousarray(x)
     parts = parallel.pieces(len(x), max(parallel.BLOCK * len(x) // images.size, 1))
 
     def block(index: int) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter.compiled import loaded
-from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.kernel_loading import loaded
+from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.values import Array
 
 _WORTHWHILE = 1 << 14
@@ -46,7 +46,7 @@ def _piecewise(
     kernel: Callable[..., None], x: Array, numbers: tuple[Any, ...], dtype: np.dtype[Any]
 ) -> Array:
     limits.allow(x.shape, dtype)
-    out = memory.empty(x.shape, dtype)
+    out = buffer_pool.empty(x.shape, dtype)
     source, target = np.ascontiguousarray(x).reshape(-1), out.reshape(-1)
     parts = parallel.pieces(out.size, parallel.BLOCK)
     parallel.run_blocks(

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tracer.interpreter.compiled import loaded
+from tracer.interpreter.kernel_loading import loaded
 from tracer.interpreter.numeric import parallel
 from tracer.interpreter.values import Array
 
@@ -42,14 +42,14 @@ def share(task: Task, count: int, arrays: Sequence[Array], numbers: Sequence[int
     helpers = parallel.allowed() - 1
     team = _team(helpers) if helpers > 0 and count > 1 else None
     if team is None or not team.run(task.address, _address(arguments), count):
-        loaded("team").alone(task.address, _address(arguments), count)
+        loaded("task_team").alone(task.address, _address(arguments), count)
 
 
 class _Team:
     """Threads that help whoever leads a task; a second leader at a time is turned away."""
 
     def __init__(self, helpers: int) -> None:
-        self._kernels = loaded("team")
+        self._kernels = loaded("task_team")
         self._words = np.zeros(self._kernels.words(helpers), np.int64)
         self._led = Lock()
         self._bells = {self._kernels.parked(number): Lock() for number in range(helpers)}

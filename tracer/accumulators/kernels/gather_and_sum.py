@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from tracer.accumulators.kernels.columns import move, pack, pack_pairs
-from tracer.accumulators.kernels.dense import COLUMNS_16, COLUMNS_32, clip, observe
-from tracer.accumulators.kernels.tally import spread
+from tracer.accumulators.kernels.sequential_sums import COLUMNS_16, COLUMNS_32, clip, observe
+from tracer.accumulators.kernels.sum_statistics import spread
+from tracer.accumulators.kernels.tile_io import move, pack, pack_pairs
 
 OUTSIDE, LASTING, EVENTS, CHANGED = range(4)
 """What `counted` counts: sums that leave the range on the way, at their end, steps that do, and
@@ -112,7 +112,7 @@ def _count(values: Any, events: Any, finals: Any, size: int, range_: Any, counts
 )  # fmt: skip
 def _write(
     values: Any, exact: Any, rows: int, count: int, first: int, pixels: int, apart: Any,
-    kept: int, keeping: bool, out: Any,
+    kept: int, mark_unchanged: bool, out: Any,
 ) -> None:  # fmt: skip
     """Sums (rows, count) to where the outputs of the columns from `first` on lie."""
     image, pixel = divmod(first, pixels)
@@ -124,7 +124,7 @@ def _write(
             there = np.uintp(image * apart[0] + row * apart[1] + pixel * apart[2])
             for i in range(size):
                 value = values[here + i]
-                same = keeping and value == exact[here + i]
+                same = mark_unchanged and value == exact[here + i]
                 out[there + i * step] = kept if same else value
         at += pixels - pixel
         image, pixel = image + 1, 0
@@ -144,7 +144,7 @@ def counted(
     source: Any, offsets: Any, sizes: Any, steps: Any, first: int, stop: int, wide: int,
     left: Any, pairs: Any, depth: int, tile: int, hopes: Any, start: Any, limits: Any, full: bool,
     early: Any, exact_left: Any, exact_pairs: Any, exact_start: Any, range_: Any, kept: int,
-    keeping: bool, out: Any, apart: Any, counts: Any,
+    mark_unchanged: bool, out: Any, apart: Any, counts: Any,
 ) -> None:  # fmt: skip
     """Sums of the columns `first` to `stop`, `wide` at a time, into `out`; see `dense.clip`.
 
@@ -152,7 +152,7 @@ def counted(
     has a number at each of `offsets`. `start` and `exact_start` (rows, at least `wide`) are within
     the limits, and the bias itself; `early` counts for each row the step between them. The
     `exact_` factors are for int32 lanes in pairs. Output row i of a column lies `apart` for its
-    image, row and place; with `keeping`, `kept` stands where a sum is exact.
+    image, row and place; with `mark_unchanged`, `kept` stands where a sum is exact.
     """
     rows, pixels = start.shape[0], sizes[1] * sizes[2]
     matrix = np.empty(offsets.size * wide + COLUMNS_16, np.int16)
@@ -175,7 +175,7 @@ def counted(
                  whole, False, finals, many, 0, count)  # fmt: skip
             _count(values, events, finals, rows * count, range_, counts)
         _write(values, finals if total else values, rows, count, begin, pixels, apart, kept,
-               keeping, out)  # fmt: skip
+               mark_unchanged, out)  # fmt: skip
 
 
 @njit(

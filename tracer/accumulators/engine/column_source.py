@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracer.accumulators.engine.operands import Integers
+from tracer.accumulators.engine.node_operands import Integers
 from tracer.interpreter.numeric.windows import Window, padded
 from tracer.interpreter.values import Array
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tracer.accumulators.engine.units import Unit, Units, integer_range
+from tracer.accumulators.engine.tensor_scales import TensorScale, TensorScales, integer_range
 from tracer.accumulators.spec.fixed_point import FixedPoint, Formats
 from tracer.errors import InputError, ModelError
 from tracer.graph.model import Node
@@ -69,7 +69,7 @@ class Operand(Protocol):
 class Quantized:
     """A dequantised tensor; `stored` are its integers if the model has them."""
 
-    unit: Unit
+    unit: TensorScale
     constant: bool
     stored: Array | None
 
@@ -112,12 +112,12 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class NodeOperands:
     """A node and what the model tells of its inputs; `formats` make integers of floats."""
 
     node: Node
     attributes: Mapping[str, Any]
-    units: Units
+    units: TensorScales
     formats: Formats | None
     _lasting: dict[int, Shift] = field(default_factory=dict, repr=False)
 

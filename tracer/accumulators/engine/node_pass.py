@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from tracer.accumulators.engine import blocks, panels
-from tracer.accumulators.engine.columns import Columns
+from tracer.accumulators.engine.column_source import Columns
 from tracer.accumulators.engine.matrices import Operands, checked
 from tracer.accumulators.engine.panels import Panels
 from tracer.accumulators.engine.programs import Program, program
@@ -58,9 +58,9 @@ class Rows:
         low, high = self.accumulator.range
         return bool((self.given.least >= low).all() and (self.given.most <= high).all())
 
-    def counted(self, columns: Columns, kept: int, keeping: bool, out: Array) -> Array:
+    def counted(self, columns: Columns, kept: int, mark_unchanged: bool, out: Array) -> Array:
         """Clip the sums into the flat `out`, as the kernel does; its counts, int64 (4)."""
-        kernel, (laid, exact, early) = loaded("gathered").counted, self._clipping
+        kernel, (laid, exact, early) = loaded("gather_and_sum").counted, self._clipping
         parts, wide = self._parts(columns)
         begun, bias, looks, limits, range_ = self._limits
         shape = (len(self.given.left), wide)
@@ -75,7 +75,7 @@ class Rows:
                 *where, part.start, part.stop, wide,
                 laid.left.reshape(-1), laid.pairs.reshape(-1), laid.depth, laid.tile, looks,
                 begun, limits, full, early, exact.left.reshape(-1), exact.pairs.reshape(-1), bias,
-                range_, kept, keeping, out, apart, counts[index],
+                range_, kept, mark_unchanged, out, apart, counts[index],
             )  # fmt: skip
 
         parallel.run_blocks(len(parts), block)
@@ -83,7 +83,7 @@ class Rows:
 
     def tallied(self, columns: Columns) -> Tally:
         """Statistics of the sums without a range, of each row."""
-        kernel, laid = loaded("gathered").tallied, self._whole
+        kernel, laid = loaded("gather_and_sum").tallied, self._whole
         parts, wide = self._parts(columns)
         start = np.broadcast_to(self.given.bias, (len(self.given.left), wide))
         made = [Tally.empty(len(start), self.accumulator) for _ in parts]
@@ -134,7 +134,7 @@ class Rows:
     def _parts(self, columns: Columns) -> tuple[list[slice], int]:
         """Columns of each block, and how many are taken at a time: a multiple of every tile."""
         rows, depth = self.given.left.shape
-        tile = loaded("dense").COLUMNS_16
+        tile = loaded("sequential_sums").COLUMNS_16
         most = min(_WIDE // max(depth, 1), _SUMS // rows, columns.count + tile - 1)
         wide = max(most // tile, 1) * tile
         each = max(_WORK // max(rows * depth * wide, 1), 1) * wide

@@ -14,7 +14,7 @@ from llvmlite import binding, ir
 from numba import njit, types
 from numba.np.arrayobj import make_array
 
-from tracer.interpreter.kernels.arguments import emitted
+from tracer.interpreter.kernels.task_arguments import emitted
 
 _LINE = 8
 _OPEN, _TASK, _ARGUMENTS, _COUNT = range(4)

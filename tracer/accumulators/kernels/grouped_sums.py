@@ -13,10 +13,18 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from tracer.accumulators.kernels.columns import SOURCES
-from tracer.accumulators.kernels.lanes import FEWER, ROWS, clipped, counted, held, summed, widened
+from tracer.accumulators.kernels.llvm_sums import (
+    FEWER,
+    ROWS,
+    clipped,
+    counted,
+    held,
+    summed,
+    widened,
+)
+from tracer.accumulators.kernels.llvm_vectors import VECTORS, Lanes
+from tracer.accumulators.kernels.tile_io import SOURCES
 from tracer.accumulators.kernels.tiles import OUT, START, begin, end
-from tracer.accumulators.kernels.vectors import VECTORS, Lanes
 
 _INT = types.intp
 _FLAT = types.Array(types.int32, 1, "C")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, types
 
-from tracer.interpreter.kernels.arguments import TASK, floats
+from tracer.interpreter.kernels.task_arguments import TASK, floats
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE = range(4)
 

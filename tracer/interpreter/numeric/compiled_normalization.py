@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracer.interpreter.compiled import loaded
-from tracer.interpreter.numeric import memory, tasks
+from tracer.interpreter.kernel_loading import loaded
+from tracer.interpreter.numeric import buffer_pool, task_team
 from tracer.interpreter.values import Array
 
 _WORTHWHILE = 1 << 13
@@ -21,10 +21,10 @@ def suits(x: Array) -> bool:
 
 def softmax(x: Array) -> Array:
     """Float32 exp(`x`) by its sum along the last axis."""
-    out = memory.empty(x.shape, np.float32)
+    out = buffer_pool.empty(x.shape, np.float32)
     size = x.shape[-1]
     each = max(_BLOCK // size, 1)
-    tasks.share(loaded("rows").softmax, -(-(x.size // size) // each),
+    task_team.share(loaded("normalization").softmax, -(-(x.size // size) // each),
                 (np.ascontiguousarray(x), out), (size, each))  # fmt: skip
     return out
 
@@ -34,11 +34,11 @@ def normalize(x: Array, scale: Array, shift: Array, epsilon: float) -> tuple[Arr
 
     Returns them scaled and shifted, and the mean and the inverse deviation of each row.
     """
-    out = memory.empty(x.shape, np.float32)
+    out = buffer_pool.empty(x.shape, np.float32)
     rows = x.size // scale.size
     means, inverses = (np.empty(rows, np.float32) for _ in range(2))
     each = max(_BLOCK // scale.size, 1)
     arrays = (x, scale, shift, np.array([epsilon], np.float32))
-    tasks.share(loaded("rows").normalize, -(-rows // each),
+    task_team.share(loaded("normalization").normalize, -(-rows // each),
                 (*map(np.ascontiguousarray, arrays), out, means, inverses), (each,))  # fmt: skip
     return out, means, inverses

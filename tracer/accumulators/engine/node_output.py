@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tracer.accumulators.engine.sum_runner import KEPT
+from tracer.accumulators.engine.sum_runner import UNCHANGED
 from tracer.accumulators.kernels import loaded
-from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.values import Array
 
 Restore = Callable[[Array], Array]
@@ -40,7 +40,7 @@ def replaced(output: Array, sums: Array, restore: Restore) -> Array:
     """The output, with those elements that the accumulator changed made of its sums."""
     if isinstance(restore, Steps) and output.dtype == restore.dtype == np.float32:
         return _compiled(output, sums, restore)
-    changed = sums != KEPT
+    changed = sums != UNCHANGED
     if not changed.any():
         return output
     return np.where(changed, restore(np.where(changed, sums, 0)), output)
@@ -54,16 +54,16 @@ def per_channel(values: Array, rank: int) -> Array:
 
 def _compiled(output: Array, sums: Array, restore: Steps) -> Array:
     """The same in one pass, image by image."""
-    kernel, plain = loaded("restore").replace, np.ascontiguousarray(output)
+    kernel, plain = loaded("dequantize").replace, np.ascontiguousarray(output)
     step = _each(restore.step, output.shape[1])
     rest = None if restore.rest is None else _each(restore.rest, output.shape[1])
-    out = memory.empty(output.shape, np.float32)
+    out = buffer_pool.empty(output.shape, np.float32)
     pixels = out[0, 0].size if out.size else 1
     images = parallel.pieces(len(output), max(parallel.BLOCK * len(output) // (out.size + 1), 1))
 
     def block(index: int) -> None:
         some = images[index]
-        kernel(sums[some].reshape(-1), plain[some].reshape(-1), KEPT, step,
+        kernel(sums[some].reshape(-1), plain[some].reshape(-1), UNCHANGED, step,
                np.zeros(0) if rest is None else rest, pixels, out[some].reshape(-1))  # fmt: skip
 
     parallel.run_blocks(len(images), block)

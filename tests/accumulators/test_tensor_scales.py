@@ -1,4 +1,4 @@
-"""Units against the values themselves: what has a unit is whole multiples of it, in its range."""
+"""The scales of tensors against their values: whole multiples of the scale, in range."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from tracer.accumulators.engine.units import Units
+from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
 
@@ -62,7 +62,7 @@ def model(body: str) -> onnx.ModelProto:
 @pytest.mark.parametrize("body", CARRIED)
 def test_a_unit_goes_where_elements_go(body):
     loaded = loading.from_proto(model(body))
-    unit = Units(loaded).of("y", loaded.nodes[-1].scope)
+    unit = TensorScales(loaded).of("y", loaded.nodes[-1].scope)
     x = np.random.default_rng(0).normal(0, 4, (2, 4, 6, 6)).astype(np.float32)
     y = Interpreter(loaded).run(None, {"x": x})[0]
     assert unit is not None
@@ -77,12 +77,12 @@ def test_a_unit_goes_where_elements_go(body):
 @pytest.mark.parametrize("body", LOST)
 def test_a_unit_is_not_made_up(body):
     loaded = loading.from_proto(model(body))
-    assert Units(loaded).of("y", loaded.nodes[-1].scope) is None
+    assert TensorScales(loaded).of("y", loaded.nodes[-1].scope) is None
 
 
 def test_what_is_stored_is_constant():
     loaded = loading.from_proto(model(CARRIED[-1]))
-    units, scope = Units(loaded), loaded.nodes[-1].scope
+    units, scope = TensorScales(loaded), loaded.nodes[-1].scope
     assert units.constant("y", scope) and units.constant("w", scope)
     assert not units.constant("d", scope)
     integers = units.stored_integers("w", scope)

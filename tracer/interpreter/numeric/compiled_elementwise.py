@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracer.interpreter.compiled import loaded
-from tracer.interpreter.numeric import memory, tasks
+from tracer.interpreter.kernel_loading import loaded
+from tracer.interpreter.numeric import buffer_pool, task_team
 from tracer.interpreter.values import Array
 
 _WORTHWHILE = 1 << 13
@@ -24,19 +24,19 @@ def suits(x: Array) -> bool:
 
 def affine(x: Array, scale: Array, shift: Array) -> Array:
     """Float32 `x` (N, C, ...) times the scale of its channel, plus its shift."""
-    out = memory.empty(x.shape, np.float32)
+    out = buffer_pool.empty(x.shape, np.float32)
     planes = x.shape[0] * x.shape[1]
     size = x.size // planes
     each = max(_BLOCK // size, 1)
-    tasks.share(loaded("planes").affine, -(-planes // each),
+    task_team.share(loaded("elementwise").affine, -(-planes // each),
                 (np.ascontiguousarray(x), scale, shift, out), (planes, each, size))  # fmt: skip
     return out
 
 
 def relu(x: Array) -> Array:
     """Float32 `x` where it is above 0, else 0."""
-    out = memory.empty(x.shape, np.float32)
-    tasks.share(loaded("planes").relu, -(-x.size // _BLOCK),
+    out = buffer_pool.empty(x.shape, np.float32)
+    task_team.share(loaded("elementwise").relu, -(-x.size // _BLOCK),
                 (np.ascontiguousarray(x), out), (_BLOCK,))  # fmt: skip
     return out
 
@@ -53,11 +53,11 @@ def pairs(a: Array, b: Array) -> bool:
 
 def binary(name: str, a: Array, b: Array) -> Array:
     """The operator Add, Sub, Mul or Div on a pair of float32 tensors."""
-    kernels = loaded("planes")
-    out = memory.empty(a.shape, np.float32)
+    kernels = loaded("elementwise")
+    out = buffer_pool.empty(a.shape, np.float32)
     each = _BLOCK if b.size > _BLOCK else _BLOCK // b.size * b.size
     operation = getattr(kernels, _OPERATIONS[name])
-    tasks.share(kernels.binary, -(-a.size // each), (a, np.ascontiguousarray(b), out),
+    task_team.share(kernels.binary, -(-a.size // each), (a, np.ascontiguousarray(b), out),
                 (operation, each))  # fmt: skip
     return out
 
@@ -69,8 +69,8 @@ def ratio(
 
     `top` and `bottom` are the six coefficients of P and Q, highest power first.
     """
-    out = memory.empty(x.shape, np.float32)
+    out = buffer_pool.empty(x.shape, np.float32)
     coefficients = np.array([*top, *bottom, far, most], np.float32)
-    tasks.share(loaded("planes").ratio, -(-x.size // _BLOCK),
+    task_team.share(loaded("elementwise").ratio, -(-x.size // _BLOCK),
                 (np.ascontiguousarray(x), coefficients, out), (_BLOCK,))  # fmt: skip
     return out

@@ -14,7 +14,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from tracer.accumulators.kernels.vectors import COLUMNS_16, COLUMNS_32, REGISTER, VECTORS
+from tracer.accumulators.kernels.llvm_vectors import COLUMNS_16, COLUMNS_32, REGISTER, VECTORS
 
 SOURCES = (types.int8, types.uint8, types.int16, types.int32, types.int64)
 """Types of operands."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, types
 
-from tracer.interpreter.kernels.arguments import TASK, floats, integers
+from tracer.interpreter.kernels.task_arguments import TASK, floats, integers
 
 _INT = types.intp
 _READ = types.Array(types.float32, 1, "C", readonly=True)

@@ -18,8 +18,8 @@ import onnx
 
 from tracer.graph.model import Model, Node, Scope
 from tracer.interpreter import values
-from tracer.interpreter.numeric import quantizing
-from tracer.interpreter.numeric.axes import place
+from tracer.interpreter.numeric import compiled_quantization
+from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.numeric.elementwise import apply
 from tracer.interpreter.ops.quantization import aligned
 from tracer.interpreter.values import Array
@@ -31,7 +31,7 @@ _MOST_PRECISE = 22
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class TensorScale:
     """A tensor is an integer tensor, of values from `low` to `high`, times `scale`.
 
     `scale`, float32, is one number, or one for each slice of `axis`; `precision` are the
@@ -57,13 +57,13 @@ class Unit:
         """Whether `axis` is the one that the scale varies along."""
         if self.rank is None:
             return axis == self.axis
-        return place(axis, self.rank) == place(self.axis, self.rank)
+        return nonnegative_axis(axis, self.rank) == nonnegative_axis(self.axis, self.rank)
 
     def integers(self, tensor: Array) -> Array:
         """The integers of a float tensor, int16 where they fit, else int32."""
         small = self.low >= -(1 << 15) and self.high < 1 << 15
         if small and tensor.dtype == np.float32 and self.scale.size == 1:
-            return quantizing.quantize(tensor, self.scale, None, np.dtype(np.int16))
+            return compiled_quantization.quantize(tensor, self.scale, None, np.dtype(np.int16))
 
         def compute(x: Array, scale: Array, out: Array) -> None:
             out[...] = np.rint(x / scale)
@@ -72,7 +72,7 @@ class Unit:
         return apply(compute, tensor, aligned(self.scale, tensor, self.axis, 0), dtype=wanted)
 
 
-class Units:
+class TensorScales:
     """The units of the tensors of one model, found by walking back to where they were made."""
 
     def __init__(self, model: Model) -> None:
@@ -86,7 +86,7 @@ class Units:
             for tensor in scope.graph.initializer
         }
 
-    def of(self, name: str, scope: Scope) -> Unit | None:
+    def of(self, name: str, scope: Scope) -> TensorScale | None:
         """The unit of a tensor, if it has one that the graph tells."""
         maker = self._maker(name, scope)
         rule = _RULES.get(maker.op_type) if maker is not None and not maker.domain else None
@@ -136,7 +136,7 @@ class Units:
             return None
         return next((a.t for a in maker.proto.attribute if a.name == "value"), None)
 
-    def dequantized(self, node: Node) -> Unit | None:
+    def dequantized(self, node: Node) -> TensorScale | None:
         """The unit that DequantizeLinear gives its output, where scale and type are stored."""
         scale = self.value(node.inputs[1], node.scope)
         limits = self._limits(node)
@@ -149,7 +149,7 @@ class Units:
         alike = zero is None or zero.min() == zero.max()
         one = (0 if zero is None else int(zero.flat[0])) if alike else None
         precision = _precision(scale.dtype)
-        return Unit(scale.astype(np.float32), _axis(node), *limits, precision, rank, one)
+        return TensorScale(scale.astype(np.float32), _axis(node), *limits, precision, rank, one)
 
     def _limits(self, node: Node) -> tuple[int, int] | None:
         """The least and the greatest integer after the zero point is taken off."""
@@ -223,10 +223,10 @@ def _axis(node: Node) -> int:
     return next((a.i for a in node.proto.attribute if a.name == "axis"), 1)
 
 
-_Rule = Callable[[Units, Node], "Unit | None"]
+_Rule = Callable[[TensorScales, Node], "TensorScale | None"]
 
 
-def _same(units: Units, node: Node) -> Unit | None:
+def _same(units: TensorScales, node: Node) -> TensorScale | None:
     """Elements are moved or left out, or 0 is put between them: one scale stays one scale."""
     unit = units.of(node.inputs[0], node.scope)
     if unit is None or unit.scale.size > 1:
@@ -234,34 +234,34 @@ def _same(units: Units, node: Node) -> Unit | None:
     return replace(unit, low=min(unit.low, 0), high=max(unit.high, 0))
 
 
-def _positive(units: Units, node: Node) -> Unit | None:
+def _positive(units: TensorScales, node: Node) -> TensorScale | None:
     unit = units.of(node.inputs[0], node.scope)
     return None if unit is None else replace(unit, low=max(unit.low, 0), high=max(unit.high, 0))
 
 
-def _identity(units: Units, node: Node) -> Unit | None:
+def _identity(units: TensorScales, node: Node) -> TensorScale | None:
     return units.of(node.inputs[0], node.scope)
 
 
-def _transposed(units: Units, node: Node) -> Unit | None:
+def _transposed(units: TensorScales, node: Node) -> TensorScale | None:
     unit = units.of(node.inputs[0], node.scope)
     order = next((list(a.ints) for a in node.proto.attribute if a.name == "perm"), None)
     if unit is None or unit.scale.size == 1:
         return unit
     if order is None:
         return None
-    axis = order.index(place(unit.axis, len(order)))
+    axis = order.index(nonnegative_axis(unit.axis, len(order)))
     return replace(unit, axis=axis, rank=len(order))
 
 
-def _padded(units: Units, node: Node) -> Unit | None:
+def _padded(units: TensorScales, node: Node) -> TensorScale | None:
     """Padding with zeros, or with elements."""
     given = units.value(node.inputs[2], node.scope) if len(node.inputs) > 2 else np.zeros(1)
     filled = given is not None and not np.any(given)
     return _same(units, node) if filled and "pads" not in _attributes(node) else None
 
 
-def _joined(units: Units, node: Node) -> Unit | None:
+def _joined(units: TensorScales, node: Node) -> TensorScale | None:
     """One unit if all inputs have the same scale."""
     found = [units.of(name, node.scope) for name in node.inputs]
     known = [unit for unit in found if unit is not None and unit.scale.size == 1]
@@ -275,7 +275,7 @@ def _attributes(node: Node) -> set[str]:
 
 
 _RULES: dict[str, _Rule] = {
-    "DequantizeLinear": Units.dequantized,
+    "DequantizeLinear": TensorScales.dequantized,
     "Identity": _identity,
     "Relu": _positive,
     "Transpose": _transposed,

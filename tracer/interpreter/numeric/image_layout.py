@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter.compiled import loaded
-from tracer.interpreter.numeric import memory, tasks
+from tracer.interpreter.kernel_loading import loaded
+from tracer.interpreter.numeric import buffer_pool, task_team
 from tracer.interpreter.numeric.windows import Window
 from tracer.interpreter.values import Array
 
@@ -73,7 +73,7 @@ def source(x: Array, window: Window, placed: Layout, fill: float = 0) -> Array:
     planes = x.shape[0] * x.shape[1]
     total = planes * placed.size
     limits.allow((total,), np.float32)
-    out = memory.empty((total + loaded("gemm").STRETCH,), np.float32)
+    out = buffer_pool.empty((total + loaded("gemm").STRETCH,), np.float32)
     out[total:] = 0
     flat = np.ascontiguousarray(x).reshape(-1)
     axes = zip(x.shape[2:], placed.cells, window.strides, window.before, strict=True)
@@ -84,6 +84,6 @@ def source(x: Array, window: Window, placed: Layout, fill: float = 0) -> Array:
         phases = np.concatenate([np.zeros_like(phases), phases], axis=1)
     each = max(_BLOCK // placed.size, 1)
     filling = np.array([fill], np.float32)
-    tasks.share(loaded("arrange").arrange, -(-planes // each),
+    task_team.share(loaded("image_layout").arrange, -(-planes // each),
                 (flat, out, geometry, phases, filling), (planes, each))  # fmt: skip
     return out

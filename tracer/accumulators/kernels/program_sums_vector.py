@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from tracer.accumulators.kernels.lanes import FEWER, careful, extremes
-from tracer.accumulators.kernels.staged import EXACT
+from tracer.accumulators.kernels.llvm_sums import FEWER, careful, extremes
+from tracer.accumulators.kernels.program_sums import EXACT
 
 _INT = types.intp
 _FLAT = types.Array(types.int32, 1, "C")

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from tracer.accumulators.kernels.columns import SOURCES
-from tracer.accumulators.kernels.lanes import (
+from tracer.accumulators.kernels.llvm_sums import (
     FEWER,
     GROUP,
     ROWS,
@@ -24,8 +23,9 @@ from tracer.accumulators.kernels.lanes import (
     hopeful,
     plain,
 )
+from tracer.accumulators.kernels.llvm_vectors import COLUMNS_16, COLUMNS_32
+from tracer.accumulators.kernels.tile_io import SOURCES
 from tracer.accumulators.kernels.tiles import OUT, START, begin, end
-from tracer.accumulators.kernels.vectors import COLUMNS_16, COLUMNS_32
 
 __all__ = ["COLUMNS_16", "COLUMNS_32", "GROUP", "ROWS"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from tracer.accumulators.kernels.staged import SATURATE, WRAP, ZERO
+from tracer.accumulators.kernels.program_sums import SATURATE, WRAP, ZERO
 
 _MATRIX = types.Array(types.int64, 2, "C", readonly=True)
 _START = types.Array(types.int64, 2, "A", readonly=True)

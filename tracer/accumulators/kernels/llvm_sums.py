@@ -23,7 +23,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tracer.accumulators.kernels.vectors import INDEX, REGISTER, Lanes
+from tracer.accumulators.kernels.llvm_vectors import INDEX, REGISTER, Lanes
 
 ROWS = 6
 """Rows of a tile that is summed hopefully: its sums leave room for factors in 16 registers."""

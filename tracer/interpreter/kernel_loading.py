@@ -35,7 +35,7 @@ def loaded(name: str, package: str = _KERNELS) -> ModuleType:
     what = f"loading the compiled kernels '{name}' (the first time they are compiled)"
     if announce is not None:
         announce(0, 1, what)
-    kept = importlib.import_module(f"{_KERNELS}.kept")  # numba is heavy
+    kept = importlib.import_module(f"{_KERNELS}.cache_folder")  # numba is heavy
     with _LOADING, kept.by_all_sources(package):
         kernels = importlib.import_module(f"{package}.{name}")
     if announce is not None:
