@@ -1,23 +1,17 @@
-"""Framework models to ONNX, with the same metadata whatever the framework.
-
-The public names load when they are first used: the command line imports this package at start.
-"""
+"""Framework models to ONNX, with the same metadata for every framework; see `tracer.api.export`."""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import Any
 
-if TYPE_CHECKING:
-    from exporters.exporting import export
-    from exporters.records import ExportOptions
-
-__all__ = ["ExportOptions", "export"]
-
-_MODULES = {"export": "exporters.exporting", "ExportOptions": "exporters.records"}
+_MOVED = {"export": "tracer.api.export", "ExportOptions": "exporters.records"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
-    raise AttributeError(f"module 'exporters' has no attribute '{name}'")
+    if name not in _MOVED:
+        raise AttributeError(f"module 'exporters' has no attribute '{name}'")
+    moved = f"exporters.{name} moved to {_MOVED[name]}.{name}"
+    warnings.warn(moved, DeprecationWarning, stacklevel=2)
+    return getattr(importlib.import_module(_MOVED[name]), name)

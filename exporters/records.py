@@ -57,6 +57,23 @@ def draw(inputs: Sequence[InputSpec], seed: int | Sequence[int]) -> list[NDArray
     return [spec.draw(rng) for spec in inputs]
 
 
+def input_specs(shapes: Any, dtypes: str | Sequence[str]) -> tuple[InputSpec, ...]:
+    """Returns a record for each input, of one shape or a sequence of shapes; () for None.
+
+    Raises UsageError if the number of types is neither one nor the number of shapes.
+    """
+    if shapes is None:
+        return ()
+    if all(isinstance(size, int) for size in shapes):
+        shapes = [shapes]
+    names = [dtypes] * len(shapes) if isinstance(dtypes, str) else list(dtypes)
+    if len(names) != len(shapes):
+        raise UsageError(
+            f"{len(names)} element types for {len(shapes)} inputs", "Give one, or one for each."
+        )
+    return tuple(InputSpec(tuple(s), n) for s, n in zip(shapes, names, strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
     """How to export; None leaves the choice to the exporter.

@@ -163,10 +163,10 @@ def test_an_error_in_a_body_is_located_once_at_the_inner_node():
 @pytest.mark.parametrize(
     ("feeds", "message"),
     [
-        ({}, r"input 'x' is not given"),
+        ({}, r"input 'x' is missing"),
         ({"x": np.zeros((2, 2), np.float32), "w": np.zeros(1)}, r"no input 'w'.*Its inputs: x"),
-        ({"x": np.zeros((2, 2))}, r"is float32\[2,2\], but float64\[2,2\] is given"),
-        ({"x": np.zeros((2, 3), np.float32)}, r"is float32\[2,2\], but float32\[2,3\] is given"),
+        ({"x": np.zeros((2, 2))}, r"is float32\[2,2\], but float64\[2,2\] was fed"),
+        ({"x": np.zeros((2, 3), np.float32)}, r"is float32\[2,2\], but float32\[2,3\] was fed"),
     ],
 )
 def test_feeds_that_do_not_fit_are_told(feeds, message):

@@ -25,7 +25,8 @@ from tracer.graph.model import Model, Node
 from tracer.interpreter import values
 from tracer.interpreter.binding import Body, Kernel
 from tracer.interpreter.kernel_loading import Announce, announced
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 _INSTEAD: ContextVar[Mapping[str, SumRunner] | None] = ContextVar("meters", default=None)
 

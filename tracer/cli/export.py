@@ -72,11 +72,9 @@ def command(
           --input-shape 1,3,32,32
       tracer export program.pt2 -o program.onnx
     """
-    from exporters import ExportOptions, export
-    from exporters.source import load_source
-    from exporters.writing import check_target
+    from exporters.records import ExportOptions
+    from tracer.api.export import export
 
-    check_target(output, force)
     options = ExportOptions(
         framework=framework,
         opset=opset,
@@ -88,10 +86,12 @@ def command(
         force=force,
     )
     with redirect_stdout(sys.stderr):  # what the user's own code prints is no data of ours
-        model = load_source(source, dict(args), weights=weights, framework=framework, trust=trust)
         exported = export(
-            model,
+            source,
             output,
+            args=dict(args),
+            weights=weights,
+            trust=trust,
             options=options,
             **input_arguments(shapes, dtypes),
         )

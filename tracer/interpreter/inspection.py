@@ -57,11 +57,11 @@ def inspect(
     `others` are tensors of the main graph by name, from another runtime on the same feeds.
     Raises what `Interpreter.run` raises.
     """
-    interpreter.observed().run(None, feeds)
+    interpreter.with_observers().run(None, feeds)
     comparer = _Comparer(others or {}, tolerance or Tolerance())
     recorder = Recorder()
     # A recorder stops its clock before others look, as the last to begin and the first to end.
-    made = interpreter.observed(recorder, comparer).run(None, feeds)
+    made = interpreter.with_observers(recorder, comparer).run(None, feeds)
     rows = tuple(Row(record, comparer.found.get(key)) for key, record in recorder.records.items())
     names = [value.name for value in interpreter.get_outputs()]
     outputs = tuple(

@@ -17,8 +17,8 @@ from tracer.interpreter import functions, values
 from tracer.interpreter.binding import Context, Kernel, bind
 from tracer.interpreter.fallback import reference_kernel
 from tracer.interpreter.registry import Registry, standard
-from tracer.interpreter.values import Array, Value
-from tracer.support.types import type_text
+from tracer.interpreter.values import Value
+from tracer.support.types import Array, type_text
 
 
 @dataclass(frozen=True, slots=True)

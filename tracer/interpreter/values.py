@@ -17,8 +17,8 @@ import onnx
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.graph import tensor_type
+from tracer.support.types import Array
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Value: TypeAlias = Any
 """An Array, a list, a dict or None."""
 

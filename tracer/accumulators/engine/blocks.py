@@ -16,7 +16,7 @@ from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.spec.orders.sorted import Sorted
 from tracer.accumulators.statistics.sums import Clipped, Excursions
 from tracer.interpreter.numeric import buffer_pool, parallel
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _ORACLE = 1 << 20
 """Products that are written out at a time, where no kernel knows the order."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracer.accumulators.engine.node_operands import Integers
 from tracer.interpreter.numeric.windows import Window, padded
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _AXES = 2
 """Spatial axes that the kernels know: lines and places."""

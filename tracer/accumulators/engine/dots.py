@@ -7,7 +7,7 @@ from tracer.accumulators.engine.matrices import checked
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.sums import Clipped, Excursions
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 def observe(

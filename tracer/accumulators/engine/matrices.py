@@ -9,7 +9,7 @@ import numpy as np
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _KINDS = tuple(map(np.dtype, ("int8", "uint8", "int16", "int32", "int64")))
 

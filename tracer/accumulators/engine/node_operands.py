@@ -12,7 +12,8 @@ from tracer.accumulators.engine.tensor_scales import TensorScale, TensorScales, 
 from tracer.accumulators.spec.fixed_point import FixedPoint, Formats
 from tracer.errors import InputError, ModelError
 from tracer.graph.model import Node
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 _RTOL = 1e-5
 """How far a bias's float32 scale may be from the product of two."""

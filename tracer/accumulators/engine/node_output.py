@@ -11,7 +11,7 @@ import numpy as np
 from tracer.accumulators.engine.sum_runner import UNCHANGED
 from tracer.accumulators.kernels import loaded
 from tracer.interpreter.numeric import buffer_pool, parallel
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 Restore = Callable[[Array], Array]
 """What makes the output of sums, int64 in its shape."""

@@ -22,7 +22,7 @@ from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics import bins
 from tracer.accumulators.statistics.tally import EXTREMES, Tally
 from tracer.interpreter.numeric import parallel
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _WIDE = 1 << 16
 """Numbers of the columns that are written out at a time: with their panel 256 KiB."""

@@ -13,7 +13,7 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.sums import Clipped
 from tracer.interpreter.numeric import parallel, products
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _MANY = 128
 """One in so many sums of rows: from there all of them are emulated."""

@@ -13,7 +13,7 @@ from tracer.accumulators.engine.sum_runner import UNCHANGED, SumRunner, exact_su
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.sums import Clipped
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @dataclass(frozen=True, slots=True)

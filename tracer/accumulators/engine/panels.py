@@ -12,7 +12,7 @@ from tracer.accumulators.engine.matrices import Operands
 from tracer.accumulators.engine.programs import Program
 from tracer.accumulators.kernels import loaded
 from tracer.interpreter.numeric import buffer_pool, parallel
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 INT16 = 1 << 15
 """Magnitudes below it fit int16."""

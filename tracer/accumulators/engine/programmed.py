@@ -11,7 +11,7 @@ from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator, signed_range
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import parallel
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _TILE, _NARROWEST = 256, 16
 """Columns that the steps of a program take at a time."""

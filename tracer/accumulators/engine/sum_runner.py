@@ -17,7 +17,7 @@ from tracer.accumulators.statistics.sums import in_rows
 from tracer.accumulators.statistics.tally import Tally
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.products import Product, integers
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 UNCHANGED = np.iinfo(np.int64).min
 """Stands where the accumulator has changed nothing: the node's own output is kept there."""

@@ -22,7 +22,7 @@ from tracer.interpreter.numeric import compiled_quantization
 from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.numeric.elementwise import apply
 from tracer.interpreter.ops.quantization import aligned
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _SPARE = 2
 """Bits of a float's precision that an integer leaves free if it is to survive a scale."""

@@ -14,7 +14,7 @@ import numpy as np
 from tracer.accumulators.engine.node_operands import Integers
 from tracer.accumulators.engine.sum_runner import UNCHANGED
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 Exact = Callable[[Integers, Integers], Array]
 """The sums of two operands, int64, that nothing limits."""

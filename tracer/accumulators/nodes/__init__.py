@@ -15,7 +15,8 @@ from typing import Any
 
 from tracer.accumulators.engine.node_operands import NodeOperands
 from tracer.accumulators.engine.sum_runner import SumRunner
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 
 @dataclass(frozen=True, slots=True)

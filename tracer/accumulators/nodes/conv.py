@@ -18,7 +18,8 @@ from tracer.interpreter.numeric.convolution import check, convolve
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.ops.integer import centred, requantized
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 
 @lowering("Conv")

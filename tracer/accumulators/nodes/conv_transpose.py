@@ -16,7 +16,8 @@ from tracer.accumulators.nodes import Summing, Sums, lowering
 from tracer.accumulators.nodes.conv import summed
 from tracer.interpreter.numeric.windows import Window
 from tracer.interpreter.ops.conv_transpose import geometry
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 
 @lowering("ConvTranspose")

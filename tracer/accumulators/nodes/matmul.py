@@ -20,7 +20,8 @@ from tracer.interpreter.numeric.products import Product, integers
 from tracer.interpreter.ops.contrib import DOMAIN, columns, gemm_output
 from tracer.interpreter.ops.integer import matmul_factor, requantized
 from tracer.interpreter.ops.matmul import per_row
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 _BLOCK = 1 << 18
 """Elements of the left operand that are turned and multiplied at a time."""

@@ -12,7 +12,8 @@ from tracer.accumulators.nodes import Summing, Sums, lowering
 from tracer.accumulators.nodes.reduction import added, pooled, pooled_globally
 from tracer.interpreter.ops.contrib import DOMAIN
 from tracer.interpreter.ops.integer import requantized
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 
 @lowering("QLinearAveragePool", domain=DOMAIN)

@@ -17,7 +17,8 @@ from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.numeric.windows import padded, patches, window
 from tracer.interpreter.ops.pooling import counts
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 _BLOCK = 1 << 18
 """Numbers that are summed at a time."""

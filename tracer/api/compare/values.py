@@ -110,7 +110,7 @@ def _of_onnxruntime(side: OnOnnxruntime, feeds: dict[str, Any], settings: Settin
 
 def _of_interpreter(side: OnInterpreter, feeds: dict[str, Any], settings: Settings) -> Values:
     keeper = _Keeper()
-    interpreter = Interpreter(side.model, threads=settings.threads or None).observed(keeper)
+    interpreter = Interpreter(side.model, threads=settings.threads or None).with_observers(keeper)
     made = interpreter.run(None, feeds)
     names = [value.name for value in side.model.graph.output]
     outputs = dict(zip(names, made, strict=True))

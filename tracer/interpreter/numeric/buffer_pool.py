@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _SMALLEST = 1 << 16
 """Bytes below which the allocator is fast by itself."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracer.interpreter.kernel_loading import loaded
 from tracer.interpreter.numeric import buffer_pool, task_team
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _WORTHWHILE = 1 << 13
 """Elements from which the kernels are used: below, a call costs as much as numpy's."""

@@ -13,7 +13,7 @@ from tracer.interpreter.kernel_loading import loaded
 from tracer.interpreter.numeric import buffer_pool, parallel, task_team
 from tracer.interpreter.numeric.image_layout import layout, source
 from tracer.interpreter.numeric.windows import Window
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _WORTHWHILE = 1 << 17
 """Multiplications from which the kernels are used: below, a call costs more than it saves."""

@@ -10,7 +10,7 @@ import numpy as np
 from tracer import limits
 from tracer.interpreter.kernel_loading import loaded
 from tracer.interpreter.numeric import buffer_pool, parallel
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _WORTHWHILE = 1 << 14
 """Elements from which the kernels are used: below, numpy is as fast."""

@@ -16,7 +16,7 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.products import Product, blas, split
 from tracer.interpreter.numeric.windows import Window, padded, patches
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _TILE = 1 << 18
 """Elements of a tile's columns: a megabyte of float32, the size of a second-level cache."""

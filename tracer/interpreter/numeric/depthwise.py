@@ -7,7 +7,7 @@ import numpy as np
 from tracer import limits
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.windows import Window, padded, patches
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _TILE = 1 << 15
 """Output elements of a block: with its input and a product it stays in the second-level cache."""

@@ -10,7 +10,7 @@ import numpy as np
 from tracer import limits
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.axes import nonnegative_axis
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 Compute = Callable[..., Any]
 """Called with blocks of the inputs and `out=`, the block of the result; a ufunc is one."""

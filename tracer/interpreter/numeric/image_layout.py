@@ -11,7 +11,7 @@ from tracer import limits
 from tracer.interpreter.kernel_loading import loaded
 from tracer.interpreter.numeric import buffer_pool, task_team
 from tracer.interpreter.numeric.windows import Window
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _BLOCK = 1 << 15
 """Elements of a block: some 10 us."""

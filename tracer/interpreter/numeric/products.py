@@ -9,7 +9,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.interpreter.numeric import buffer_pool, compiled_products, parallel
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 Product = Callable[[Array, Array, Array], Any]
 """Writes the matrix product of (M, K) and (K, P) into (M, P); the way in for other arithmetic."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from tracer.interpreter.kernel_loading import loaded
 from tracer.interpreter.numeric import parallel
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _TYPES = (np.dtype(np.float32), np.dtype(np.int64))
 

@@ -10,7 +10,7 @@ from tracer.interpreter.numeric import compiled_elementwise
 from tracer.interpreter.numeric.elementwise import apply, apply_float
 from tracer.interpreter.ops.math import erf_into
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _Consumed = Sequence[int] | None
 

@@ -10,7 +10,7 @@ import numpy as np
 from tracer.interpreter.numeric import compiled_elementwise
 from tracer.interpreter.numeric.elementwise import Compute, aligned, apply
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 def divide(a: Array, b: Array, out: Array) -> None:

@@ -11,7 +11,7 @@ from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @operator("Constant")

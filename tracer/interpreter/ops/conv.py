@@ -12,7 +12,7 @@ from tracer.interpreter.numeric.convolution import check, convolve
 from tracer.interpreter.numeric.depthwise import depthwise
 from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @operator("Conv")

@@ -10,7 +10,7 @@ from tracer import limits
 from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.ops.scatter import wrapped
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @operator("Gather")

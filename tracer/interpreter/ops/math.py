@@ -9,7 +9,7 @@ import numpy as np
 from tracer.interpreter.numeric import compiled_elementwise
 from tracer.interpreter.numeric.elementwise import Compute, apply, apply_float
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _SINCE_1 = {
     "Abs": np.absolute,

@@ -12,7 +12,7 @@ from tracer.interpreter.numeric import compiled_elementwise, compiled_normalizat
 from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.numeric.elementwise import apply
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _Ints = Sequence[int] | None
 

@@ -18,7 +18,7 @@ from tracer.interpreter.numeric import (
 )
 from tracer.interpreter.numeric.windows import Window, padded, patches, window
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _TILE = 1 << 15
 """Output elements of a block: with its input it stays in the second-level cache."""

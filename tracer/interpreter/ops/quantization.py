@@ -14,7 +14,7 @@ from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.numeric.elementwise import apply
 from tracer.interpreter.ops.cast import converted
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @operator("QuantizeLinear", since=10)

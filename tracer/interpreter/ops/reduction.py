@@ -10,7 +10,7 @@ import numpy as np
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 Axes = tuple[int, ...] | None
 Fold = Callable[[Array, Axes], Array]

@@ -12,7 +12,7 @@ from tracer.errors import ModelError
 from tracer.interpreter.binding import Context
 from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _Ints = Sequence[int] | None
 

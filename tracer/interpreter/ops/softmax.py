@@ -8,7 +8,7 @@ import numpy as np
 
 from tracer.interpreter.numeric import buffer_pool, compiled_normalization, parallel
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @operator("Softmax", since=13)
