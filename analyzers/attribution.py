@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from analyzers.dependence import UNCHANGING, constants, needs
 from tracer.graph.model import Model, Node
+from tracer.graph.quantized import returns_integers
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel
 
@@ -31,9 +32,6 @@ _MOVERS = frozenset(
     {"Cast", "MemcpyFromHost", "MemcpyToHost", "ReorderInput", "ReorderOutput", "Transpose"}
 )
 """Operators that a runtime inserts to change layout, type or place of what others compute."""
-
-_INTEGER = ("QLinear", "QGemm", "NhwcMaxPool")
-"""Beginnings of operators that make quantised results of quantised inputs."""
 
 _ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Sigmoid", "Tanh", "Clip", "HardSigmoid"})
 
@@ -237,7 +235,7 @@ def _extended(graph: _Graph, kernel: Kernel, node: Node) -> Iterator[Node]:
 def _quantized(graph: _Graph, kernel: Kernel, node: Node) -> Iterator[Node]:
     """`node`, then the quantiser behind it where an integer kernel makes what that makes."""
     yield node
-    if kernel.op_type.startswith(_INTEGER) and not node.op_type.startswith(_INTEGER):
+    if returns_integers(kernel.op_type) and not returns_integers(node.op_type):
         activation = _only_reader(graph, node, _ACTIVATIONS)
         quantizer = _only_reader(graph, activation or node, frozenset({"QuantizeLinear"}))
         if quantizer is not None:

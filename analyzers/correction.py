@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
@@ -43,8 +42,6 @@ _HALVINGS = 60
 _MOST_DOUBLINGS = 60
 _FAR = -8.0
 """Standard deviations below 0 from where the tail is computed by its series."""
-
-_NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +149,11 @@ def tick_error(samples: FloatArray, calls: FloatArray, tick: float) -> FloatArra
 
 def _mean_above_zero(x: FloatArray, sigma: FloatArray) -> FloatArray:
     """Mean of normal distributions around `x`, cut off below 0."""
+    from scipy.special import ndtr  # 0.35 s
+
     z = _standardized(x, sigma)
     density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-    near = z + density / _chance_below(np.maximum(z, _FAR))
+    near = z + density / ndtr(np.maximum(z, _FAR))
     inverse = 1 / np.minimum(z, _FAR)
     far = -inverse + 2 * inverse**3  # Mills' ratio, two terms
     found: FloatArray = np.where(z > -_FAR, x, np.where(z < _FAR, far, near) * sigma)
@@ -163,20 +162,14 @@ def _mean_above_zero(x: FloatArray, sigma: FloatArray) -> FloatArray:
 
 def _quantile_above_zero(x: FloatArray, sigma: FloatArray, p: float) -> FloatArray:
     """Quantile of the same distributions; NaN where sigma is."""
-    chance = _chance_below(np.maximum(_standardized(x, sigma), -30.0))
-    tail = np.array([_NORMAL.inv_cdf((1 - p) * c) for c in chance])
-    found: FloatArray = np.maximum(x - sigma * tail, 0.0)
-    return found
+    from scipy.special import ndtr, ndtri
+
+    above_zero = ndtr(np.maximum(_standardized(x, sigma), -30.0))
+    quantile: FloatArray = np.maximum(x - sigma * ndtri((1 - p) * above_zero), 0.0)
+    return quantile
 
 
 def _standardized(x: FloatArray, sigma: FloatArray) -> FloatArray:
     safe = np.where(sigma > 0, sigma, 1.0)
     farthest = 1e6  # no two normal distributions differ beyond; a square of it is still a number
     return np.where(sigma > 0, np.clip(x / safe, -farthest, farthest), np.copysign(1e3, x))
-
-
-def _chance_below(z: FloatArray) -> FloatArray:
-    """Standard normal distribution function."""
-    root = math.sqrt(2)
-    flat = [0.5 * math.erfc(-value / root) for value in np.ravel(z)]
-    return np.array(flat).reshape(np.shape(z))

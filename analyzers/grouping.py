@@ -9,26 +9,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.kernels import by_kernel
+from analyzers.options import GROUPINGS, refuse_depth
 from analyzers.roofline import averaged
 from analyzers.timing import RUNTIME
 from tracer.errors import UsageError
+from tracer.records.columns import EXTREMES, SUMMED
 from tracer.records.trace import Run
-
-SUMMED = (
-    "calls", "time_us", "time_us_raw", "time_share", "macs", "adds", "muls", "flops", "params",
-    "param_bytes", "bytes_read", "bytes_written",
-    "outputs", "overflow_outputs", "transient_outputs", "persistent_outputs", "saturation_events",
-    "outputs_changed",
-)  # fmt: skip
-"""Columns that add up over nodes; a sum of missing values alone is missing."""
-
-EXTREMES = {
-    "acc_min": "min", "acc_max": "max", "final_min": "min", "final_max": "max",
-    "output_bytes": "max", "peak_bytes": "max", "arena_bytes": "max",
-    "bits_observed": "max", "bits_guaranteed": "max", "bits_datatype": "max",
-    "max_abs_error": "max",
-}  # fmt: skip
-"""Columns of which the worst of all nodes counts."""
 
 ROOT, OF_RUNTIME = "(root)", f"({RUNTIME})"
 UNKNOWN = {"module": "(no module)", "source": "(no source)"}
@@ -38,9 +24,8 @@ KERNEL = "kernel"
 NAMES = {
     "node": "node", "op": "op_type", "module": "module", "source": "source", KERNEL: "op_type",
 }  # fmt: skip
-"""The groupings there are, and the column that names the rows of each."""
+"""The column that names the rows of each grouping of `analyzers.options.GROUPINGS`."""
 
-GROUPINGS = tuple(NAMES)
 _SEPARATOR = "; "
 
 
@@ -61,12 +46,6 @@ def grouped(
     if by in UNKNOWN:
         return by_origin(nodes, by, depth)
     return by_op(nodes) if by == "op" else by_node(nodes)
-
-
-def refuse_depth(by: str, depth: int | None) -> None:
-    """Raise UsageError where a depth is given for what is no module."""
-    if depth is not None and by != "module":
-        raise UsageError("a depth counts levels of modules", "Give --by module with --depth.")
 
 
 def by_node(nodes: pd.DataFrame) -> pd.DataFrame:

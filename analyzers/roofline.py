@@ -15,20 +15,17 @@ import numpy as np
 import pandas as pd
 
 from analyzers.timing import RUNTIME
+from tracer.graph.quantized import computes_in_integers
+from tracer.records.columns import BY_NAME, COLUMNS
 from tracer.records.environment import Peaks
 from tracer.records.trace import Kernel, Run
 from tracer.support.types import FloatArray
 
-RATES = ("gflops_per_s", "gbytes_per_s", "roof_fraction")
-COLUMNS = (*RATES, "bound")
+RATES = tuple(name for name in COLUMNS if BY_NAME[name].fold == "time_mean")
+ROOF_COLUMNS = (*RATES, "bound")
 COMPUTE, MEMORY = "compute", "memory"
 INT8 = "int8"
 
-_INTEGER_KERNELS = frozenset(
-    {"ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QGemm",
-     "QAttention", "DynamicQuantizeLSTM"}
-)  # fmt: skip
-_INTEGER_PREFIX = "QLinear"
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -66,7 +63,7 @@ def rows(times: pd.DataFrame, run: Run, groups: Sequence[tuple[str, ...]]) -> tu
 
 def arithmetic(kernel: Kernel) -> str:
     """The type a kernel computes in: `int8`, or its first floating-point type."""
-    if kernel.op_type in _INTEGER_KERNELS or kernel.op_type.startswith(_INTEGER_PREFIX):
+    if computes_in_integers(kernel.op_type):
         return INT8
     return next((t.dtype for t in kernel.input_types if t.dtype in _FLOATS), _FLOATS[0])
 
@@ -81,7 +78,7 @@ def roofline(
     moved: Mapping[tuple[str, ...], int | None],
     peaks: Peaks | None,
 ) -> pd.DataFrame:
-    """`COLUMNS` by the key of the rows: flop/s and bytes/s in units of 10⁹, and the roof.
+    """`ROOF_COLUMNS` by the key of the rows: flop/s and bytes/s in units of 10⁹, and the roof.
 
     `flops` are per run by node, `moved` the bytes per run of each row's nodes. What is not known
     is missing: a rate where the time is 0, the roof without `peaks`, for a type that was not
@@ -95,7 +92,7 @@ def roofline(
     table["gflops_per_s"] = work / time / 1e3
     table["gbytes_per_s"] = size / time / 1e3
     if peaks is None:
-        return table.reindex(columns=list(COLUMNS))
+        return table.reindex(columns=list(ROOF_COLUMNS))
     known = _rates(peaks)
     peak = _floats([known.get(row.arithmetic) for row in timed])
     computing = np.where(work == 0, 0.0, 1e6 * work / peak)
@@ -124,7 +121,7 @@ def _floats(values: Sequence[float | None]) -> FloatArray:
 
 
 def averaged(rows: pd.DataFrame, key: str) -> pd.DataFrame:
-    """`COLUMNS` of rows folded by `key`: means over the time, and the bound of most of it.
+    """`ROOF_COLUMNS` of rows folded by `key`: means over the time, and the bound of most of it.
 
     A mean is over the rows of which the figure is known.
     """

@@ -1,16 +1,15 @@
-"""How fast narrow accumulators are: their speed over that of numpy's float32 product.
+"""Speed of narrow accumulators ÷ the speed of numpy's float32 product.
 
     python -m benchmarks.accumulators [--threads 1 2] [--runs 15]
 
-1 is as fast as BLAS, which rounds where we count. Ratios of medians in one process; the two take
-turns, so that a busy machine slows both alike.
+1 is as fast as BLAS, which only rounds. Prints ratios of medians in one process. Runs of the two
+alternate, so that a busy machine slows both alike.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,8 @@ from threadpoolctl import threadpool_limits
 from tracer.accumulators.engine import dots
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
-from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.support.timing import elapsed_us
 
 SHAPES = ((192, 576, 128), (64, 576, 4096))
 WINDOW = 9
@@ -58,7 +58,7 @@ CASES = (
 
 
 def main() -> None:
-    """Print a table for every shape and number of threads."""
+    """Prints a table for each shape and number of threads."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--runs", type=int, default=15)
@@ -76,19 +76,19 @@ def _report(case: Case, shape: tuple[int, int, int], threads: int, runs: int) ->
     left = random.integers(*case.ranges[0], (rows, depth)).astype(np.int8)
     right = random.integers(*case.ranges[1], (depth, columns)).astype(np.uint8)
     floats = left.astype(np.float32), right.astype(np.float32)
-    made: Any = None
+    result: Any = None
 
     def ours() -> None:
-        nonlocal made
+        nonlocal result
         accumulator = Accumulator(case.bits, order=named(case.order))
         terms = Terms(depth // WINDOW, WINDOW)
-        made = getattr(dots, case.function)(left, right, None, terms, accumulator)
+        result = getattr(dots, case.function)(left, right, None, terms, accumulator)
 
     def blas() -> None:
         np.matmul(*floats)
 
     mine, theirs = _medians(runs, ours, blas, threads)
-    events = f"{(made.events > 0).mean():6.1%}" if case.function != "observe" else ""
+    events = f"{(result.events > 0).mean():6.1%}" if case.function != "observe" else ""
     target = f">= {case.target}" if case.target else ""
     print(f"  {case.name:<52}{theirs / mine:6.2f}  {target:<8}{events}", flush=True)
 
@@ -96,21 +96,15 @@ def _report(case: Case, shape: tuple[int, int, int], threads: int, runs: int) ->
 def _medians(
     runs: int, ours: Callable[[], None], blas: Callable[[], None], threads: int
 ) -> tuple[float, float]:
-    """Median seconds of each; one run of each in turn, after two that do not count."""
+    """Returns the median time of each, in µs; runs alternate, after two warm-up runs."""
     mine, theirs = [], []
-    with memory.pooled([]):
+    with buffer_pool.pooled([]):
         for _ in range(runs + 2):
             with parallel.threads(threads):
-                mine.append(_seconds(ours))
+                mine.append(elapsed_us(ours))
             with threadpool_limits(threads, "blas"):
-                theirs.append(_seconds(blas))
+                theirs.append(elapsed_us(blas))
     return statistics.median(mine[2:]), statistics.median(theirs[2:])
-
-
-def _seconds(work: Callable[[], None]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from experiments._page import Page
 from experiments.networks.resnet20 import ONNX
 from tracer.api.compare import compare, values
 from tracer.api.compare.targets import Settings, parse
-from tracer.records.tolerance import Tolerance
 from tracer.records.trace import Trace
+from tracer.support.tolerance import Tolerance
 
 NETWORKS = "experiments/networks/resnet20.py"
 CHAINER, TORCH = f"{NETWORKS}:in_chainer", f"{NETWORKS}:in_torch"

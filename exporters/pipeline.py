@@ -1,4 +1,4 @@
-"""The steps every export takes, whatever the framework: convert, finish, check, compare."""
+"""The steps of an export: check target, convert, validate, compare with the framework, write."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import onnx
 
 from exporters import runtime
 from exporters.records import BATCH, Conversion, Exported, Exporter, ExportOptions, InputSpec, draw
+from exporters.registry import exporter_of
 from exporters.verify import verify
-from exporters.writing import check_size
+from exporters.writing import check_size, check_target, write
 from tracer.errors import ModelError, UsageError
 from tracer.support.optional import not_installed
 
@@ -18,14 +19,28 @@ _COMPARED = 2**16
 """Number of the draw to compare on, of which no tracing has seen a value."""
 
 
-def converted(
+def export(
+    model: object,
+    path: str | Path,
+    inputs: Sequence[InputSpec] = (),
+    options: ExportOptions = ExportOptions(),  # noqa: B008 - frozen, so one for all is right
+) -> Exported:
+    """Writes a live model to `path`; see `tracer.api.export` for arguments and errors."""
+    path = Path(path)
+    check_target(path, options.force)
+    proto, exported = convert(exporter_of(model, options.framework), model, inputs, options, path)
+    write(proto, path)
+    return exported
+
+
+def convert(
     exporter: Exporter,
     model: object,
     inputs: Sequence[InputSpec],
     options: ExportOptions,
     path: Path,
 ) -> tuple[onnx.ModelProto, Exported]:
-    """The finished model and its record; it has passed onnx's checker and the comparison."""
+    """Returns the finished model and its record; onnx has checked it and its values match."""
     _check_request(inputs, options)
     try:
         conversion = exporter.convert(model, inputs, options)

@@ -57,21 +57,37 @@ def draw(inputs: Sequence[InputSpec], seed: int | Sequence[int]) -> list[NDArray
     return [spec.draw(rng) for spec in inputs]
 
 
+def input_specs(shapes: Any, dtypes: str | Sequence[str]) -> tuple[InputSpec, ...]:
+    """Returns a record for each input, of one shape or a sequence of shapes; () for None.
+
+    Raises UsageError if the number of types is neither one nor the number of shapes.
+    """
+    if shapes is None:
+        return ()
+    if all(isinstance(size, int) for size in shapes):
+        shapes = [shapes]
+    names = [dtypes] * len(shapes) if isinstance(dtypes, str) else list(dtypes)
+    if len(names) != len(shapes):
+        raise UsageError(
+            f"{len(names)} element types for {len(shapes)} inputs", "Give one, or one for each."
+        )
+    return tuple(InputSpec(tuple(s), n) for s, n in zip(shapes, names, strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
     """How to export; None leaves the choice to the exporter.
 
-    `opset` of None is the framework's own. A tensor fits where no element is off by more than
-    `atol + rtol · max|expected|`: relative to the tensor's range, because rounding of a long sum
-    is, whatever the size of the one element. `atol` is small, as the outputs of a deep network
-    that was never trained are.
+    `opset` of None is the framework's own. An element may differ from the framework's by
+    `atol + rtol · |expected|`. `atol` of None is 1e-8 plus `rtol` of the tensor's largest
+    magnitude, because rounding of a long sum scales with the tensor and not with the element.
     """
 
     framework: str | None = None
     opset: int | None = None
     dynamic_batch: bool = True
     keep_batchnorm: bool = False
-    atol: float = 1e-8
+    atol: float | None = None
     rtol: float = 1e-4
     seed: int = 0
     force: bool = False

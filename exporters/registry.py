@@ -1,20 +1,12 @@
-"""The frameworks there are: every package of this folder that has an `exporter` module."""
+"""The exporter of a framework, and of a model."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import pkgutil
 
-import exporters
+from exporters.frameworks import frameworks
 from exporters.records import Exporter
 from tracer.errors import UsageError
-
-
-def frameworks() -> list[str]:
-    """Names of the frameworks, installed or not."""
-    packages = (m.name for m in pkgutil.iter_modules(exporters.__path__) if m.ispkg)
-    return sorted(p for p in packages if importlib.util.find_spec(f"exporters.{p}.exporter"))
 
 
 def exporters_known() -> list[Exporter]:

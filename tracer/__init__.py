@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tracer.accumulators.spec.accumulator import Accumulator
     from tracer.accumulators.spec.policy import Policy
+    from tracer.api.compare import compare, sweep
     from tracer.api.count import count
+    from tracer.api.export import export
     from tracer.api.framework import profile_framework
     from tracer.api.fusions import fusions
     from tracer.api.interpret import interpret
@@ -26,20 +28,26 @@ __all__ = [
     "Accumulator",
     "Interpreter",
     "Policy",
+    "compare",
     "count",
+    "export",
     "fusions",
     "interpret",
     "load",
     "profile",
     "profile_framework",
     "quantize",
+    "sweep",
     "what_if",
 ]
 
 _HOMES = {
     "profile": "tracer.api.profile",
     "profile_framework": "tracer.api.framework",
+    "compare": "tracer.api.compare",
+    "sweep": "tracer.api.compare",
     "count": "tracer.api.count",
+    "export": "tracer.api.export",
     "fusions": "tracer.api.fusions",
     "interpret": "tracer.api.interpret",
     "quantize": "tracer.api.quantize",

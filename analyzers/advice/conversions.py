@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from analyzers.advice._evidence import Advice, Evidence, keys, named
+from tracer.graph.quantized import CONVERSIONS
 
-_CONVERSIONS = ("Cast", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+_CONVERSIONS = CONVERSIONS | {"Cast"}
 _SHARE = 0.05
 
 

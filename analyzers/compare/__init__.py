@@ -12,7 +12,7 @@ from analyzers.compare.alignment import Layer, align
 from analyzers.compare.numbers import Numbers
 from analyzers.compare.rows import rows_of
 from analyzers.compare.sides import Side
-from analyzers.grouping import refuse_depth
+from analyzers.options import refuse_depth
 from tracer.errors import InputError, UsageError
 
 MODEL = "model"

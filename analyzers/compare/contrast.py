@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.compare import student
+from analyzers.statistics import t_p_value, t_quantile
 from tracer.support.types import FloatArray
 
 LEVEL = 0.01
@@ -85,8 +85,8 @@ def contrast(first: Sample, second: Sample) -> Contrast:
     difference, variance = second.mean - first.mean, aa - 2 * ab + bb
     if variance <= 0:  # a clock of whole µs did not move: nobody knows how sure that is
         return Contrast(ratio, math.nan, math.nan, math.nan)
-    low, high = _fieller(first.mean, second.mean, (aa, ab, bb), student.critical(LEVEL, dof))
-    return Contrast(ratio, low, high, student.two_sided(difference / math.sqrt(variance), dof))
+    low, high = _fieller(first.mean, second.mean, (aa, ab, bb), t_quantile(LEVEL, dof))
+    return Contrast(ratio, low, high, t_p_value(difference / math.sqrt(variance), dof))
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -11,7 +11,7 @@ import pandas as pd
 from analyzers.compare.alignment import align
 from analyzers.compare.rows import rows_of
 from tracer.interpreter.recording import statistics
-from tracer.records.tolerance import Tolerance, compare
+from tracer.support.tolerance import Tolerance, compare
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzers.compare import contrast, student
+from analyzers.compare import contrast
 from analyzers.compare.contrast import Sample
 from analyzers.compare.rounds import corrected, in_rounds, joined, told
-from analyzers.statistics import outliers
+from analyzers.statistics import outliers, t_quantile
 from tracer.errors import InputError
 from tracer.records.trace import Run, Trace
 from tracer.support.types import FloatArray
@@ -81,7 +81,7 @@ def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:
     told = (nodes["time_us_ci95_high"] - nodes["time_us"]).to_numpy(np.float64, na_value=np.nan)
     half = times["random_us"].to_numpy(np.float64)
     certain = batches > 1
-    t = student.critical(_TABLE_LEVEL, batches - 1) if certain else np.nan
+    t = t_quantile(_TABLE_LEVEL, batches - 1) if certain else np.nan
     return Side(
         label=label,
         trace=trace,

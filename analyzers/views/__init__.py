@@ -7,25 +7,13 @@ has two parts, as in `roofline.png`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from analyzers.options import ViewOptions
 from analyzers.views import _formats
 from tracer.errors import UsageError
 from tracer.records.trace import Trace
 
-
-@dataclass(frozen=True, slots=True)
-class ViewOptions:
-    """What to show: the grouping, how many rows (None for all), and the chart's threshold in µs.
-
-    `depth` is how many levels of modules are kept apart, None for all.
-    """
-
-    by: str = "node"
-    top: int | None = None
-    threshold: float | None = None
-    depth: int | None = None
-
+__all__ = ["ViewOptions", "formats", "renderer"]
 
 Render = Callable[["Trace", ViewOptions], bytes]
 

@@ -11,6 +11,7 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
+from analyzers.options import DEFAULT_TOP
 from analyzers.views import _columns
 from analyzers.views._columns import Column
 from analyzers.views._format import cell, printable
@@ -44,10 +45,6 @@ class Page:
     tables: tuple[Table, ...]
     notes: tuple[str, ...]
     foot: str
-
-
-DEFAULT_TOP = 20
-"""Rows that a terminal shows of a long table."""
 
 
 def printed(page: Page, top: int | None, console: Console) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analyzers.grouping import grouped, refuse_depth
-from analyzers.views import ViewOptions
+from analyzers.grouping import grouped
+from analyzers.options import ViewOptions, refuse_depth
 from tracer.records.trace import Run, Trace
 
 

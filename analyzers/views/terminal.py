@@ -8,10 +8,10 @@ from rich.text import Text
 
 from analyzers.advice import advise
 from analyzers.grouping import NAMES, remark
+from analyzers.options import DEFAULT_TOP
 from analyzers.views import ViewOptions, _headline, _overflow
 from analyzers.views._columns import Column, Row, count, field, name, named_by, table
 from analyzers.views._format import bar, micros, percent, printable, roof, si
-from analyzers.views._page import DEFAULT_TOP
 from analyzers.views._tables import Section, folded, largest_first, sections
 from tracer.records.trace import Trace
 

@@ -19,7 +19,7 @@ import numpy as np
 from exporters.chainer import compat
 from exporters.chainer.cases import CASES, UNREACHABLE, Case
 from exporters.chainer.exporter import exporter
-from exporters.pipeline import converted
+from exporters.pipeline import convert
 from exporters.records import ExportOptions, InputSpec
 from tracer.errors import TracerError
 
@@ -77,7 +77,7 @@ def measure(case: Case, opset: int | None = None) -> Outcome:
     """Export the case at a fixed batch and compare; a failure is an outcome, not an error."""
     options = ExportOptions(opset=opset, dynamic_batch=False)
     try:
-        proto, _ = converted(exporter, model(case), _inputs(case), options, Path())
+        proto, _ = convert(exporter, model(case), _inputs(case), options, Path())
     except TracerError as error:
         return Outcome(case, failure=error.what)
     # onnx_chainer names a node after the function it was made of: MatMul_0, MatMul_0_tmp_1

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import onnx
 
-import exporters
-from exporters.records import Exported
+from exporters.records import Exported, ExportOptions
 from models.training.learner import Learner
 from models.training.settings import Settings
+from tracer.api import export as api
 from tracer.support.files import write_atomically
 
 AGREEMENT = 1e-4  # how far the export may be from the framework, in parts of the outputs' range
@@ -25,15 +25,15 @@ def export(learner: Learner, settings: Settings, labels: tuple[str, ...], path: 
 
     Batch normalisation stays a node of its own, so that the nodes are the framework's layers; in
     Chainer it always does.
-    Raises what `exporters.export` does.
+    Raises the errors of `tracer.export`.
     """
-    options = exporters.ExportOptions(
+    options = ExportOptions(
         framework=settings.framework,
         keep_batchnorm=settings.framework == "torch",
         rtol=AGREEMENT,
     )
     with tempfile.TemporaryDirectory() as folder:  # nobody should see it without its labels
-        exported = exporters.export(
+        exported = api.export(
             learner.model,
             Path(folder) / path.name,
             input_shape=(1, *settings.input_shape),

@@ -39,7 +39,7 @@ class Session:
             yield row
 
     def finish(self) -> tuple[Path, Exported]:
-        """Write weights and model. Raises what `exporters.export` does."""
+        """Write weights and model. Raises the errors of `tracer.export`."""
         weights = self.folder.finish(self.learner)
         labels = self.dataset.labels
         return weights, product.export(self.learner, self.settings, labels, self.folder.model)

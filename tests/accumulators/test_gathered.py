@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
-from tracer.accumulators.engine import oracle, restoring
-from tracer.accumulators.engine.columns import Images, of_rows
-from tracer.accumulators.engine.operands import Integers
-from tracer.accumulators.engine.overflow_counter import Counter, Counts
-from tracer.accumulators.engine.sum_runner import KEPT, Meter, Reduction
+from tracer.accumulators.engine import node_output, oracle
+from tracer.accumulators.engine.column_source import Images, of_rows
+from tracer.accumulators.engine.node_operands import Integers
+from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
+from tracer.accumulators.engine.sum_runner import UNCHANGED, Reduction, SumRunner
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
@@ -20,10 +20,10 @@ from tracer.accumulators.spec.policy_text import read
 from tracer.accumulators.statistics.tally import Tally
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.numeric import parallel, quantizing
+from tracer.interpreter.numeric import compiled_quantization, parallel
 from tracer.interpreter.numeric.windows import window
 
-MODELS = Path(__file__).parents[3] / "models"
+MODELS = Path(__file__).parents[2] / "models"
 
 
 def patches(x, slid, fill):
@@ -77,11 +77,11 @@ def expected(case):
     counts = Counts(
         outside, outside - lasting, lasting, clipped.events.sum(), np.count_nonzero(changed)
     )
-    return counts, np.where(changed, clipped.values, KEPT)
+    return counts, np.where(changed, clipped.values, UNCHANGED)
 
 
 def metered(kind, accumulator, rows, terms, bias):
-    meter = kind(accumulator, keeping=True)
+    meter = kind(accumulator, mark_unchanged=True)
     meter.begin(Reduction(len(rows), terms, (-100, 155), (-128, 127), rows, bias))
     return meter
 
@@ -96,7 +96,7 @@ def test_windows_are_summed_as_by_the_oracle(convolution, accumulator, fill, thr
         slice(0, x.shape[1]), len(w)
     )
     case = (rows, patches(x, slid, fill).astype(np.int64), bias, terms, accumulator)
-    counter = metered(Counter, accumulator, rows, terms, bias)
+    counter = metered(OverflowCounter, accumulator, rows, terms, bias)
     out = np.full((len(x), len(w), *slid.out), 77, np.int64)
     with parallel.threads(threads):
         done = counter.gathered(rows, columns, bias, terms, slice(0, len(w)), out)
@@ -117,11 +117,11 @@ def test_wide_sums_are_tallied_as_those_of_the_oracle(convolution, threads):
     rows, accumulator = w.reshape(len(w), -1), Accumulator(40)
     terms = Terms(x.shape[1], int(np.prod(slid.kernel)))
     columns = Images.of(Integers(x, -100, 155), slid).columns(slice(0, x.shape[1]), len(w))
-    meter = metered(Meter, accumulator, rows, terms, bias)
+    meter = metered(SumRunner, accumulator, rows, terms, bias)
     out = np.empty((len(x), len(w), *slid.out), np.int64)
     with parallel.threads(threads):
         assert meter.gathered(rows, columns, bias, terms, slice(0, len(w)), out)
-    assert (out == KEPT).all()
+    assert (out == UNCHANGED).all()
     wide = patches(x, slid, 0).astype(np.int64)
     seen = oracle.observe(rows, wide, bias, terms, accumulator)
     tally = Tally.empty(len(w), accumulator)
@@ -137,7 +137,7 @@ def test_rows_are_summed_as_by_the_oracle(count, width, depth, accumulator, data
     weights = random.integers(-128, 128, (width, depth)).astype(np.int16)
     bias = random.integers(-3000, 3000, width)
     terms, out = Terms(depth), np.empty((count, width), np.int64)
-    counter = metered(Counter, accumulator, weights, terms, bias)
+    counter = metered(OverflowCounter, accumulator, weights, terms, bias)
     columns = of_rows(Integers(a, -100, 155), a, width)
     if counter.gathered(weights, columns, bias, terms, slice(0, width), out):
         counts, values = expected((weights, a.T.astype(np.int64), bias, terms, accumulator))
@@ -155,7 +155,7 @@ def test_a_network_is_that_of_the_passes_of_numpy(monkeypatch, model, bits):
     def run():
         narrowing = Narrowing(loaded, read(f"*={bits}"))
         outputs = Interpreter(loaded, around=narrowing.kernel).run(None, {loaded.inputs[0].name: x})
-        counters = narrowing.fresh({}, Counter)
+        counters = narrowing.fresh({}, OverflowCounter)
         with narrowing.measured(counters):
             again = Interpreter(loaded, around=narrowing.kernel).run(
                 None, {loaded.inputs[0].name: x}
@@ -165,22 +165,22 @@ def test_a_network_is_that_of_the_passes_of_numpy(monkeypatch, model, bits):
 
     compiled, counts = run()
     assert any(found.overflow_outputs for found in counts.values())
-    monkeypatch.setattr(Meter, "gathered", lambda *_: False)
-    monkeypatch.setattr(quantizing, "suits", lambda *_: False)
-    monkeypatch.setattr(restoring, "_compiled", by_numpy)
+    monkeypatch.setattr(SumRunner, "gathered", lambda *_: False)
+    monkeypatch.setattr(compiled_quantization, "suits", lambda *_: False)
+    monkeypatch.setattr(node_output, "_compiled", by_numpy)
     plain, expected = run()
     np.testing.assert_array_equal(compiled, plain)
     assert counts == expected
 
 
 def by_numpy(output, sums, restore):
-    return np.where(sums == KEPT, output, restore(np.where(sums == KEPT, 0, sums)))
+    return np.where(sums == UNCHANGED, output, restore(np.where(sums == UNCHANGED, 0, sums)))
 
 
 def test_a_bias_that_changes_is_not_taken_for_the_one_before():
     """A meter keeps rows ready; what it keeps must be what it is given."""
     a, weights = np.ones((4, 3), np.int16), np.ones((2, 3), np.int16)
-    counter = metered(Counter, Accumulator(6), weights, Terms(3), np.zeros(2, np.int64))
+    counter = metered(OverflowCounter, Accumulator(6), weights, Terms(3), np.zeros(2, np.int64))
     columns, out = of_rows(Integers(a, 0, 1), a, 2), np.empty((4, 2), np.int64)
     for bias in ([0, 0], [40, 0], [0, 40]):
         shift = np.array(bias)

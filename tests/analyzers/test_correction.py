@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from analyzers.correction import Sum, correct, tick_error
-
-stats = pytest.importorskip("scipy.stats")
 
 times = st.lists(st.floats(0.1, 500), min_size=2, max_size=40)
 factors = st.floats(0.5, 4)

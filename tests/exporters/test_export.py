@@ -3,9 +3,11 @@ import sys
 import numpy as np
 import pytest
 
-from exporters import ExportOptions, export, pipeline, registry
-from exporters.records import _DTYPES, Conversion, InputSpec, draw
+import exporters
+from exporters import frameworks, pipeline, registry
+from exporters.records import _DTYPES, Conversion, ExportOptions, InputSpec, draw
 from exporters.writing import write
+from tracer.api.export import export
 from tracer.errors import InputError, LimitError, ThresholdError, UsageError
 from tracer.graph import loading
 
@@ -126,8 +128,27 @@ def test_an_input_that_the_model_does_not_read_stays_an_input(target):
     assert [value.name for value in loading.load(target).inputs] == ["x", "unused"]
 
 
+def test_a_model_may_be_named_and_takes_arguments_then(target, tmp_path):
+    file = tmp_path / "net.py"
+    file.write_text("import torch\ndef net(size):\n    return torch.nn.Linear(size, 2)\n")
+    export(f"{file}:net", target, args={"size": 5}, input_shape=(1, 5))
+    assert loading.load(target).nodes[0].op_type == "Gemm"
+
+
+def test_a_live_model_takes_no_arguments(target):
+    with pytest.raises(UsageError, match="args and weights apply to a model that is named"):
+        export(Untouchable(), target, args={"size": 5}, input_shape=(1, 5))
+
+
+def test_the_former_names_still_work_and_warn():
+    with pytest.warns(DeprecationWarning, match=r"exporters\.export moved to tracer\.api\.export"):
+        assert exporters.export is export
+    with pytest.warns(DeprecationWarning, match=r"exporters\.records\.ExportOptions"):
+        assert exporters.ExportOptions is ExportOptions
+
+
 def test_every_framework_has_an_exporter_of_its_name():
-    assert registry.frameworks() == ["chainer", "torch"]
+    assert frameworks.frameworks() == ["chainer", "torch"]
     assert [exporter.name for exporter in registry.exporters_known()] == ["chainer", "torch"]
 
 
@@ -165,4 +186,4 @@ class Baking:
 def test_a_value_of_the_traced_input_does_not_pass_for_a_function_of_it(target):
     options = ExportOptions(dynamic_batch=False)
     with pytest.raises(ThresholdError, match="differs from baking"):
-        pipeline.converted(Baking(), None, [InputSpec((2, 4))], options, target)
+        pipeline.convert(Baking(), None, [InputSpec((2, 4))], options, target)

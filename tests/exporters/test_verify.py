@@ -8,8 +8,9 @@ from hypothesis.extra import numpy as hnp
 
 from exporters.metadata import describe
 from exporters.records import Conversion, ExportOptions, InputSpec
-from exporters.verify import difference, max_abs_error, verify
+from exporters.verify import difference, verify
 from tracer.errors import ModelError, ThresholdError
+from tracer.support.tolerance import max_abs_difference
 
 OPTIONS = ExportOptions()
 CHAIN = """
@@ -72,7 +73,7 @@ ARRAYS = hnp.arrays(np.float32, hnp.array_shapes(max_dims=3, max_side=4), elemen
 @given(ARRAYS)
 def test_nan_and_infinity_equal_themselves(array):
     assert difference(array, array.copy(), OPTIONS) == ""
-    assert max_abs_error(array, array.copy()) == 0
+    assert max_abs_difference(array, array.copy()) == 0
 
 
 @given(ARRAYS)
@@ -82,8 +83,16 @@ def test_nan_and_infinity_in_other_places_differ(array):
 
 
 @given(st.floats(1e-3, 1e6), st.floats(0, 3))
-def test_the_tolerance_is_relative_to_the_largest_value(scale, factor):
-    wanted = np.array([0, scale], np.float64)
-    allowed = OPTIONS.atol + OPTIONS.rtol * scale
-    found = wanted + np.array([factor * allowed, 0])
-    assert bool(difference(found, wanted, OPTIONS)) == (float(found[0]) > allowed)
+def test_the_default_absolute_tolerance_scales_with_the_largest_value(scale, factor):
+    expected = np.array([0, scale], np.float64)
+    allowed = 1e-8 + OPTIONS.rtol * scale
+    actual = expected + np.array([factor * allowed, 0])
+    assert bool(difference(actual, expected, OPTIONS)) == (float(actual[0]) > allowed)
+
+
+@given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.floats(0, 1), st.floats(0, 1e6))
+def test_tolerances_are_those_of_numpy(ours, theirs, rtol, atol):
+    ours, theirs = np.array([ours]), np.array([theirs])
+    close = np.abs(ours - theirs) <= atol + max(rtol, 8 * 2.0**-52) * np.abs(theirs)
+    fault = difference(ours, theirs, ExportOptions(rtol=rtol, atol=atol))
+    assert bool(fault) == (not close.all())

@@ -9,7 +9,7 @@ from onnx import helper
 
 from tracer.graph.model import Node, Scope
 from tracer.interpreter.recording import Recorder, statistics
-from tracer.records.tolerance import Tolerance, compare
+from tracer.support.tolerance import Tolerance, compare
 
 EXACT = Tolerance(0, 0)
 
@@ -38,6 +38,7 @@ def test_nan_and_infinity_equal_themselves_alone():
     assert compare(odd, odd, EXACT).fault == ""
     assert compare(odd, f32(math.nan, math.inf, math.inf), EXACT).max_abs == math.inf
     assert compare(f32(math.nan), f32(1), Tolerance(1, 1)).fault.startswith("1 of 1")
+    assert compare(f32(1), f32(math.inf), Tolerance(1, 1)).fault.startswith("1 of 1")
 
 
 def test_types_and_kinds_must_be_the_same():

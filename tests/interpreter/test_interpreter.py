@@ -11,9 +11,9 @@ from benchmarks import _networks as networks
 from tests import graphs
 from tests.interpreter.models import normal, onnxruntime, parsed, single
 from tracer.errors import InputError, ModelError, UsageError
-from tracer.interpreter import values
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.registry import Operator, Registry
+from tracer.support.types import type_text
 
 CAPTURE = """
 <ir_version: 9, opset_import: ["" : 18]>
@@ -52,10 +52,10 @@ class Recorder:
         self.replace = replace or {}
 
     def before(self, node, inputs):
-        self.seen.append(("before", node.key, [values.type_text(v) for v in inputs]))
+        self.seen.append(("before", node.key, [type_text(v) for v in inputs]))
 
     def after(self, node, inputs, outputs):
-        self.seen.append(("after", node.key, [values.type_text(v) for v in outputs]))
+        self.seen.append(("after", node.key, [type_text(v) for v in outputs]))
         return self.replace.get(node.key)
 
 
@@ -163,10 +163,10 @@ def test_an_error_in_a_body_is_located_once_at_the_inner_node():
 @pytest.mark.parametrize(
     ("feeds", "message"),
     [
-        ({}, r"input 'x' is not given"),
+        ({}, r"input 'x' is missing"),
         ({"x": np.zeros((2, 2), np.float32), "w": np.zeros(1)}, r"no input 'w'.*Its inputs: x"),
-        ({"x": np.zeros((2, 2))}, r"is float32\[2,2\], but float64\[2,2\] is given"),
-        ({"x": np.zeros((2, 3), np.float32)}, r"is float32\[2,2\], but float32\[2,3\] is given"),
+        ({"x": np.zeros((2, 2))}, r"is float32\[2,2\], but float64\[2,2\] was fed"),
+        ({"x": np.zeros((2, 3), np.float32)}, r"is float32\[2,2\], but float32\[2,3\] was fed"),
     ],
 )
 def test_feeds_that_do_not_fit_are_told(feeds, message):

@@ -9,7 +9,7 @@ from tracer.graph.loading import open_model
 from tracer.inputs.request import feeds_for
 from tracer.interpreter.inspection import inspect
 from tracer.interpreter.interpreter import Interpreter
-from tracer.records.tolerance import Tolerance
+from tracer.support.tolerance import Tolerance
 
 FILES = sorted((Path(__file__).parents[2] / "models").rglob("*.onnx"))
 # Sums in another order, rounded to integers, may differ by one: see tests/models/test_quantized.py

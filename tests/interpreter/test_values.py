@@ -67,9 +67,9 @@ def test_external_data_are_read_from_the_models_folder(tmp_path):
 
 
 def test_the_compiled_kernels_are_announced(monkeypatch):
-    from tracer.interpreter import compiled
+    from tracer.interpreter import kernel_loading
 
-    compiled.loaded.cache_clear()
+    kernel_loading.loaded.cache_clear()
     told = []
     x = np.ones((64, 256), np.float32)
     model = single("MatMul", {"a": x, "b": np.ones((256, 64), np.float32)})
@@ -77,7 +77,7 @@ def test_the_compiled_kernels_are_announced(monkeypatch):
         None, {"a": x, "b": np.ones((256, 64), np.float32)}
     )
     assert [news[:2] for news in told] == [(0, 1), (1, 1)] * 2
-    assert [news[2].split("'")[1] for news in told[::2]] == ["gemm", "team"]
+    assert [news[2].split("'")[1] for news in told[::2]] == ["gemm", "task_team"]
     assert all("compiled" in news[2] for news in told)
 
 

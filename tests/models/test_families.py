@@ -11,9 +11,10 @@ import onnx
 import onnxruntime
 import pytest
 
-import exporters
+from exporters.records import ExportOptions
 from models import families
 from models.recipe import Recipe
+from tracer.api.export import export
 from tracer.errors import ModelError, UsageError
 from tracer.graph import loading
 
@@ -48,7 +49,7 @@ def test_onnxruntime_computes_what_the_framework_computes(
 ):
     model = families.build(family, framework, SMALL[family])
     path = tmp_path / "model.onnx"
-    exporters.export(model, path, input_shape=(1, *shape_of(family)))
+    export(model, path, input_shape=(1, *shape_of(family)))
     onnx.checker.check_model(str(path), full_check=True)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     for batch in (1, 3):
@@ -63,8 +64,8 @@ def test_onnxruntime_computes_what_the_framework_computes(
 def test_variants_of_the_small_resnet_can_be_exported(framework, variant, tmp_path):
     model = families.build("resnet_cifar", framework, {"depth": 8, **variant})
     path = tmp_path / "model.onnx"
-    options = exporters.ExportOptions(keep_batchnorm=framework == "torch")
-    exporters.export(model, path, input_shape=(1, 3, 32, 32), options=options)
+    options = ExportOptions(keep_batchnorm=framework == "torch")
+    export(model, path, input_shape=(1, 3, 32, 32), options=options)
     nodes = Counter(node.op_type for node in loading.load(path).nodes)
     blocks = variant.get("depth", 8) // 6 * 3
     assert nodes["Add"] == (3 if variant.get("residual") == "always" else 2)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracer.accumulators.engine.operands import Site, UnfitError
-from tracer.accumulators.engine.restoring import replaced
-from tracer.accumulators.engine.sum_runner import Meter
-from tracer.accumulators.engine.units import Units
+from tracer.accumulators.engine.node_operands import NodeOperands, UnfitError
+from tracer.accumulators.engine.node_output import replaced
+from tracer.accumulators.engine.sum_runner import SumRunner
+from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.nodes import Summing, lowerings
 from tracer.accumulators.spec.accumulator import Accumulator
@@ -24,10 +24,11 @@ from tracer.errors import ModelError
 from tracer.graph.model import Model, Node
 from tracer.interpreter import values
 from tracer.interpreter.binding import Body, Kernel
-from tracer.interpreter.compiled import Announce, announced
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.kernel_loading import Announce, announced
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
-_INSTEAD: ContextVar[Mapping[str, Meter] | None] = ContextVar("meters", default=None)
+_INSTEAD: ContextVar[Mapping[str, SumRunner] | None] = ContextVar("meters", default=None)
 
 _NAMED = 6
 """Nodes that a note names; it counts the others."""
@@ -62,10 +63,10 @@ class Narrowing:
     def __init__(self, model: Model, policy: Policy) -> None:
         self._model = model
         self._summings: dict[str, Summing] = {}
-        self._meters: dict[str, Meter] = {}
+        self._meters: dict[str, SumRunner] = {}
         self._why_not: dict[str, str] = {}
         rules = policy.assign(model.nodes)
-        units = Units(model)
+        units = TensorScales(model)
         for node in model.nodes:
             if node.key in rules:
                 self._prepare(node, rules[node.key], units)
@@ -80,31 +81,33 @@ class Narrowing:
         return tuple(f"not narrowed: {_listed(named)}: {why}" for why, named in nodes.items())
 
     @property
-    def meters(self) -> Mapping[str, Meter]:
+    def meters(self) -> Mapping[str, SumRunner]:
         """What measures each narrow node now, by its key, in the order of the model."""
         return self._meters
 
     def load(self, progress: Announce | None) -> None:
         """Load, or compile, the kernels now, and not within the first run."""
         with announced(progress):
-            for name in ("dense", "staged", "tally"):
+            for name in ("sequential_sums", "program_sums", "sum_statistics"):
                 loaded(name)
             if any(meter.accumulator.order != Sequential() for meter in self._meters.values()):
-                for name in ("registers", "groups"):
+                for name in ("program_sums_vector", "grouped_sums"):
                     loaded(name)
 
-    def fresh(self, bits: Mapping[str, int], kind: type[Meter] = Meter) -> dict[str, Meter]:
+    def fresh(
+        self, bits: Mapping[str, int], kind: type[SumRunner] = SumRunner
+    ) -> dict[str, SumRunner]:
         """Meters that have seen nothing, with other widths for the nodes that `bits` names."""
         return {
             key: kind(
                 replace(meter.accumulator, bits=bits.get(key, meter.accumulator.bits)),
-                meter.keeping,
+                meter.mark_unchanged,
             )
             for key, meter in self._meters.items()
         }
 
     @contextmanager
-    def measured(self, meters: Mapping[str, Meter]) -> Iterator[None]:
+    def measured(self, meters: Mapping[str, SumRunner]) -> Iterator[None]:
         """Let runs that this thread begins be measured by `meters`, and not by those of all."""
         token = _INSTEAD.set(meters)
         try:
@@ -113,7 +116,7 @@ class Narrowing:
             _INSTEAD.reset(token)
 
     def accumulations(
-        self, meters: Mapping[str, Meter] | None = None
+        self, meters: Mapping[str, SumRunner] | None = None
     ) -> Mapping[str, Accumulation]:
         """What `meters` have seen, the usual ones unless given, by node key.
 
@@ -135,25 +138,25 @@ class Narrowing:
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
             meter = (_INSTEAD.get() or self._meters)[node.key]
             sums = summing(inputs, meter)
-            if not meter.keeping:
+            if not meter.mark_unchanged:
                 return (sums.restore(sums.integers),)
             first, *others = plain(inputs, bodies)
             return (replaced(first, sums.integers, sums.restore), *others)
 
         return kernel
 
-    def _prepare(self, node: Node, rule: Rule, units: Units) -> None:
+    def _prepare(self, node: Node, rule: Rule, units: TensorScales) -> None:
         lowering = lowerings().get((node.domain, node.op_type))
         if lowering is None:
             return
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         try:
-            summing = lowering(Site(node, attributes, units, rule.format))
+            summing = lowering(NodeOperands(node, attributes, units, rule.format))
         except UnfitError as reason:
             self._why_not[node.key] = str(reason)
         else:
             self._summings[node.key] = summing
-            self._meters[node.key] = Meter(rule.accumulator, rule.format is None)
+            self._meters[node.key] = SumRunner(rule.accumulator, rule.format is None)
 
     def _check(self, rules: Mapping[str, Rule]) -> None:
         """Every entry of the policy narrows a node at least."""
@@ -177,7 +180,7 @@ class Narrowing:
         )
 
 
-def _accumulation(node: Node, meter: Meter) -> Accumulation:
+def _accumulation(node: Node, meter: SumRunner) -> Accumulation:
     assert meter.tally is not None
     accumulator = meter.accumulator
     bounds = [reduction.bounds(accumulator) for reduction in meter.reductions]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzers.grouping import GROUPINGS, refuse_depth
-from analyzers.views import ViewOptions
+from analyzers.options import GROUPINGS, ViewOptions, refuse_depth
 from tracer.cli._options import DEPTH, PathName
 from tracer.errors import UsageError
 from tracer.support.files import check_writable, write_atomically
@@ -88,7 +87,7 @@ class Accumulating:
         """
         from tracer.api.interpret import interpret
         from tracer.cli import _progress, _values
-        from tracer.executors.reference import Options
+        from tracer.executors.reference.executor import ReferenceSettings
         from tracer.graph.loading import open_model
 
         shown, place = self._targets(outputs, as_json, force)
@@ -100,7 +99,7 @@ class Accumulating:
             trace = interpret(
                 model,
                 accumulator=self.policy,
-                options=Options(threads=threads),
+                options=ReferenceSettings(threads=threads),
                 progress=report,
                 receive=lambda feedset, made: [to(feedset, made) for to in receivers],
                 **asked,

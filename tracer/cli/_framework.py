@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from exporters.registry import frameworks
+from exporters.frameworks import frameworks
 from tracer.cli import _options
 from tracer.errors import UsageError
-from tracer.executors.eager.options import DEVICES, LOSSES, OPTIMIZERS
+from tracer.executors.eager.settings import DEVICES, LOSSES, OPTIMIZERS
 
 if TYPE_CHECKING:
     from tracer.records.trace import Trace

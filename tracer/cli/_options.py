@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from analyzers.cost.conventions import CONVENTIONS
-from analyzers.grouping import GROUPINGS
+from analyzers.options import ADDITION_CONVENTIONS, GROUPINGS, ViewOptions, refuse_depth
 from tracer.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -170,7 +169,7 @@ def convention(command: Command) -> Command:
     """`--convention`: how additions are counted."""
     return click.option(
         "--convention",
-        type=click.Choice(tuple(CONVENTIONS)),
+        type=click.Choice(ADDITION_CONVENTIONS),
         default="plain",
         show_default=True,
         help="How the additions of a convolution are counted (see docs/counting.md).",
@@ -236,8 +235,6 @@ def viewing(command: Callable[..., None]) -> Callable[..., None]:
         force: bool,
         **own: Any,
     ) -> None:
-        from analyzers.grouping import refuse_depth
-        from analyzers.views import ViewOptions
         from tracer.cli import _output
 
         refuse_depth(by, depth)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analyzers.options import refuse_depth
 from tracer.cli import _options
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from analyzers.compare.views import Result
     from tracer.api.compare.targets import Settings
     from tracer.cli._output import Target
-    from tracer.records.tolerance import Tolerance
+    from tracer.support.tolerance import Tolerance
 
 
 @click.command()
@@ -102,10 +103,9 @@ def command(
       tracer compare net.onnx --batch 1,16,64 -o batches.svg
     """
     from analyzers.compare.views import formats
-    from analyzers.grouping import refuse_depth
     from tracer.api.compare.targets import Settings
     from tracer.cli import _output
-    from tracer.records.tolerance import Tolerance
+    from tracer.support.tolerance import Tolerance
 
     refuse_depth(by, depth)
     targets = _output.targets(outputs, as_json, as_csv, force, formats())

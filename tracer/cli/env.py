@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracer.cli import _output
-from tracer.executors.onnxruntime.options import MOST_THREADS
+from tracer.executors.onnxruntime.settings import MOST_THREADS
 
 if TYPE_CHECKING:
     from tracer.records.environment import Environment, Peaks

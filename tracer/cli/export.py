@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from exporters.registry import frameworks
+from exporters.frameworks import frameworks
 from tracer.cli import _options
 
 
@@ -47,16 +47,15 @@ from tracer.cli import _options
 @click.option(
     "--atol",
     type=click.FloatRange(min=0),
-    default=1e-8,
-    show_default=True,
-    help="Allowed difference, as a number.",
+    default=None,
+    help="Absolute tolerance of every element  [default: rtol of the tensor's largest value]",
 )
 @click.option(
     "--rtol",
     type=click.FloatRange(min=0),
     default=1e-4,
     show_default=True,
-    help="Allowed difference, as a share of the largest value.",
+    help="Relative tolerance of every element.",
 )
 @click.option(
     "--seed",
@@ -78,7 +77,7 @@ def command(
     opset: int | None,
     static_batch: bool,
     keep_batchnorm: bool,
-    atol: float,
+    atol: float | None,
     rtol: float,
     seed: int,
     trust: bool,
@@ -98,11 +97,9 @@ def command(
           --input-shape 1,3,32,32
       tracer export program.pt2 -o program.onnx
     """
-    from exporters import ExportOptions, export
-    from exporters.source import load_source
-    from exporters.writing import check_target
+    from exporters.records import ExportOptions
+    from tracer.api.export import export
 
-    check_target(output, force)
     options = ExportOptions(
         framework=framework,
         opset=opset,
@@ -114,10 +111,12 @@ def command(
         force=force,
     )
     with redirect_stdout(sys.stderr):  # what the user's own code prints is no data of ours
-        model = load_source(source, dict(args), weights=weights, framework=framework, trust=trust)
         exported = export(
-            model,
+            source,
             output,
+            args=dict(args),
+            weights=weights,
+            trust=trust,
             input_shape=[_options.shape(text) for text in shapes] or None,
             input_dtype=dtypes[0] if len(dtypes) == 1 else (dtypes or "float32"),
             options=options,

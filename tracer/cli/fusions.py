@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tracer.cli import _options
-from tracer.executors.onnxruntime.options import OPTIMIZATIONS
+from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
 
 
 @click.command()

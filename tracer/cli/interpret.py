@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracer.inputs.feedset import FeedSet
     from tracer.interpreter.inspection import Inspection
     from tracer.limits import Limits
-    from tracer.records.tolerance import Tolerance
+    from tracer.support.tolerance import Tolerance
 
 
 @click.command()
@@ -88,7 +88,7 @@ def command(
       tracer interpret int8.onnx --accumulator 24 --data digits --certificate safe.json
     """
     from tracer.cli import _values
-    from tracer.records.tolerance import Tolerance
+    from tracer.support.tolerance import Tolerance
 
     given = _data.feeds(inputs, data, limit, data_dir)
     feeds = {"batch": batch, "dims": dict(dims), "feeds": given, "seed": seed}

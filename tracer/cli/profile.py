@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracer.cli import _framework, _options
-from tracer.executors.onnxruntime.options import OPTIMIZATIONS, is_cpu
+from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, is_cpu
 
 if TYPE_CHECKING:
     from tracer.cli._framework import Framework

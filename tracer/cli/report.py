@@ -28,10 +28,9 @@ def command(
       tracer report run.trace -o layers.svg --threshold 20
     """
     from tracer.cli import _output
-    from tracer.storage import trace_file
-    from tracer.whatif import journal
+    from tracer.storage import trace_file, whatif_file
 
-    if journal.holds_what_if(trace):
-        _output.show_what_if(journal.load(trace), output.targets, output.options.top)
+    if whatif_file.holds_what_if(trace):
+        _output.show_what_if(whatif_file.load(trace), output.targets, output.options.top)
     else:
         output.emit(trace_file.load(trace))

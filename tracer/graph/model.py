@@ -16,6 +16,9 @@ import onnx
 
 from tracer.graph import provenance
 
+IR_WITH_UNLISTED_WEIGHTS = 4
+"""The first IR version in which an initializer need not be listed as a graph input too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,13 +11,14 @@ from onnx import TensorProto, helper, numpy_helper
 from threadpoolctl import threadpool_limits
 
 from tracer.executors.onnxruntime import sessions
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
 from tracer.host.watch import Watch
 from tracer.records.environment import Peak
+from tracer.support.timing import times_us
 
 _SMALLEST, _LARGEST = 1024, 8192
-_LONG_ENOUGH_S = 0.01
+_LONG_ENOUGH_US = 10_000
 """A product that takes less leaves many cores too little each."""
 
 
@@ -36,7 +36,7 @@ def by_numpy(watch: Watch) -> Peak:
 def by_onnxruntime(operator: str, watch: Watch) -> Peak:
     """Products by `MatMul` of float32 or `MatMulInteger` of uint8 and int8, in operations/s."""
     types = (np.uint8, np.int8) if operator == "MatMulInteger" else (np.float32, np.float32)
-    options = Options(threads=watch.threads)
+    options = OrtSettings(threads=watch.threads)
 
     def product(size: int) -> Callable[[], object]:
         session = _session(operator, size, np.ones((size, size), types[1]), options)
@@ -50,20 +50,13 @@ def _peak(product: Callable[[int], Callable[[], object]], watch: Watch, by: str)
     """The rate of the smallest product that keeps all threads busy for a while."""
     size = _SMALLEST
     run = product(size)
-    while size < _LARGEST and _seconds(run) < _LONG_ENOUGH_S:
+    while size < _LARGEST and times_us(run, 1, warmup=1)[0] < _LONG_ENOUGH_US:
         size *= 2
         run = product(size)
     return Peak(2.0 * size**3 / watch.best(run), f"{by}, {size} x {size}")
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    run()
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-def _session(operator: str, size: int, weights: np.ndarray[Any, Any], options: Options) -> Any:
+def _session(operator: str, size: int, weights: np.ndarray[Any, Any], options: OrtSettings) -> Any:
     float32 = (TensorProto.FLOAT, TensorProto.FLOAT)
     integer = (TensorProto.UINT8, TensorProto.INT32)
     fed, made = integer if operator == "MatMulInteger" else float32

@@ -16,6 +16,7 @@ from tracer.interpreter.binding import Body
 from tracer.interpreter.observers import Observer
 from tracer.interpreter.plan import Plan, Step, describe
 from tracer.interpreter.values import Value
+from tracer.support.types import type_text
 
 
 class Frame:
@@ -143,7 +144,7 @@ class Execution:
     def _failure(self, step: Step, inputs: Sequence[Value], error: Exception) -> TracerError:
         where = describe(self._model, step.node, step.opset)
         named = zip(step.node.inputs, inputs, strict=True)
-        types = ", ".join(f"{n}: {values.type_text(v)}" for n, v in named if n)
+        types = ", ".join(f"{n}: {type_text(v)}" for n, v in named if n)
         where = f"{where} with {types or 'no inputs'}"
         if isinstance(error, TracerError):
             return type(error)(f"{where}: {error.what}", error.hint)

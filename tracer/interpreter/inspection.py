@@ -9,8 +9,9 @@ from typing import Any
 from tracer.graph.model import Node
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import NodeRecord, Recorder, Statistics, statistics
-from tracer.interpreter.values import Value, type_text
-from tracer.records.tolerance import Difference, Tolerance, compare, worst
+from tracer.interpreter.values import Value
+from tracer.support.tolerance import Difference, Tolerance, compare, worst
+from tracer.support.types import type_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,11 @@ def inspect(
     `others` are tensors of the main graph by name, from another runtime on the same feeds.
     Raises what `Interpreter.run` raises.
     """
-    interpreter.observed().run(None, feeds)
+    interpreter.with_observers().run(None, feeds)
     comparer = _Comparer(others or {}, tolerance or Tolerance())
     recorder = Recorder()
     # A recorder stops its clock before others look, as the last to begin and the first to end.
-    made = interpreter.observed(recorder, comparer).run(None, feeds)
+    made = interpreter.with_observers(recorder, comparer).run(None, feeds)
     rows = tuple(Row(record, comparer.found.get(key)) for key, record in recorder.records.items())
     names = [value.name for value in interpreter.get_outputs()]
     outputs = tuple(

@@ -1,9 +1,9 @@
-"""The reference interpreter: any ONNX graph, node by node, in numpy."""
+"""Runs any ONNX graph node by node in numpy: the reference interpreter."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,25 +13,49 @@ import onnx
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading, tensor_type
 from tracer.graph.model import Model, Node
-from tracer.interpreter import values
-from tracer.interpreter.compiled import announced
 from tracer.interpreter.execution import Execution
-from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.kernel_loading import announced
+from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.observers import Observer
 from tracer.interpreter.plan import Around, Planner
 from tracer.interpreter.registry import Operator, Registry
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
 from tracer.limits import Limits, enforced
+from tracer.support.progress import Progress
+from tracer.support.types import Array, dtype_text
 
 
 class Interpreter:
-    """Executes a model with numpy semantics; the same inputs give the same bits.
+    """Runs a model with numpy semantics; the same inputs give the same bits.
 
-    `operators` are the caller's own and win over all others; `around` may put another kernel in
-    the place of any node's (see `tracer.accumulators`); `observers` see every node;
-    `limits` bound each run; `threads` of None is as many as BLAS is set to use; `progress` is
-    told when compiled kernels are loaded. Prepares every node once: raises ModelError for an
-    operator that nothing implements, and for attributes or weights that are broken.
+    Constructing an interpreter prepares every node once. Running it calls, for each node in order:
+
+        __init__                      one kernel per node:
+          Planner.plan                  the caller's operators, the model's functions, `ops/`,
+                                        onnx.reference, the operator's function body
+            around(node, kernel)        replaces any kernel, as `tracer.accumulators` does
+        run(output_names, feeds)
+          Execution.graph             one graph: the main graph, a body or a function
+            observer.before(node, inputs)
+            kernel(inputs, bodies)      a body calls Execution.graph again
+            observer.after(node, inputs, outputs)
+
+    To watch a run, give it an `Observer`. This one prints the largest output of every node:
+
+        class Largest:
+            def before(self, node, inputs):
+                pass
+
+            def after(self, node, inputs, outputs):
+                print(node.key, outputs[0].max())
+
+        Interpreter("model.onnx", observers=[Largest()]).run(None, {"x": x})
+
+    `after` may return other outputs, which then replace the node's own.
+
+    To add an operator, write three files: a function in `tracer/interpreter/ops/`, a rule in
+    `analyzers/cost/rules/`, and a test. `operators=[Operator(...)]` adds an operator to one
+    interpreter only; such operators take precedence over all others.
     """
 
     def __init__(
@@ -43,37 +67,42 @@ class Interpreter:
         observers: Iterable[Observer] = (),
         limits: Limits | None = None,
         threads: int | None = None,
-        progress: Callable[[int, int, str], None] | None = None,
+        progress: Progress | None = None,
     ) -> None:
+        """Raises ModelError for an operator without implementation and for broken weights.
+
+        `limits` bound each run. `threads` defaults to the thread count of BLAS. `progress` is
+        called while compiled kernels are loaded.
+        """
         self.model = _model(model)
         self.limits = limits or Limits()
         self.peak_bytes: int | None = None
         self._threads = threads
-        self._memory: list[memory.Pool] = []
+        self._memory: list[buffer_pool.Pool] = []
         self._progress = progress
         self._observers = tuple(observers)
         folder = self.model.path.parent if self.model.path is not None else None
         with enforced(self.limits):
             self._plan = Planner(self.model, Registry(operators), folder, around).plan()
 
-    def observed(self, *observers: Observer) -> Interpreter:
-        """The same prepared model, with these observers in place of its own."""
+    def with_observers(self, *observers: Observer) -> Interpreter:
+        """Returns the same prepared model with other observers."""
         other = copy.copy(self)
         other._observers = observers
         return other
 
-    def on(self, threads: int) -> Interpreter:
-        """The same prepared model, run on so many threads."""
+    def with_threads(self, threads: int) -> Interpreter:
+        """Returns the same prepared model, run on another number of threads."""
         other = copy.copy(self)
         other._threads = threads
         return other
 
     def get_inputs(self) -> tuple[onnx.ValueInfoProto, ...]:
-        """The inputs to feed, as the model declares them."""
+        """Returns the inputs to feed, as the model declares them."""
         return self.model.inputs
 
     def get_outputs(self) -> tuple[onnx.ValueInfoProto, ...]:
-        """The outputs, as the model declares them."""
+        """Returns the outputs, as the model declares them."""
         return tuple(self.model.graph.output)
 
     @property
@@ -82,37 +111,37 @@ class Interpreter:
         return tuple(step.node for step in self._plan.steps)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Value]) -> list[Value]:
-        """Outputs by name (None: all of them, in order) for `feeds` by input name.
+        """Returns the named outputs (None: all, in order) for `feeds` by input name.
 
-        Afterwards `peak_bytes` tells the most bytes that inputs, outputs and intermediate values
-        took at a time. Raises InputError for feeds that do not fit the model, ModelError for a
-        node that cannot be computed, LimitError for a run beyond its limits.
+        Afterwards `peak_bytes` holds the most bytes that inputs, outputs and intermediate tensors
+        occupied at one time. Raises InputError for feeds that do not fit the model, ModelError
+        for a node that cannot be computed, LimitError for a run beyond its limits.
         """
-        wanted = self._wanted(output_names)
-        given = self._feeds(feeds)
+        names = self._output_names(output_names)
+        inputs = self._inputs(feeds)
         with self._running() as execution:
-            outputs = execution.graph(self._plan, given, None)
-        made = dict(zip(self._plan.outputs, outputs, strict=True))
-        return [_own(made[name]) for name in wanted]
+            outputs = execution.graph(self._plan, inputs, None)
+        by_name = dict(zip(self._plan.outputs, outputs, strict=True))
+        return [_writeable(by_name[name]) for name in names]
 
     def begin(self, feeds: Mapping[str, Value]) -> dict[str, Value]:
-        """The values alive before the first step; raises as `run` does."""
-        return dict(zip(self._plan.inputs, self._feeds(feeds), strict=True))
+        """Returns the values alive before the first step. Raises the errors of `run`."""
+        return dict(zip(self._plan.inputs, self._inputs(feeds), strict=True))
 
     def advance(
         self, alive: Mapping[str, Value], start: int, stop: int | None = None
     ) -> dict[str, Value]:
-        """The values alive before step `stop` (None: after the last), from those before `start`.
+        """Runs the steps from `start` up to `stop` (None: the last); returns the values alive then.
 
-        Outputs of the graph stay alive. What is returned may be kept, and used again to go on
-        from there; it must not be written into.
+        `alive` holds the values alive before `start`. Outputs of the graph stay alive. The result
+        may be used for several continuations; its arrays must not be modified.
         """
         last = len(self._plan.steps) if stop is None else stop
         with self._running() as execution:
             return execution.part(self._plan, alive, start, last)
 
     def outputs(self, alive: Mapping[str, Value]) -> list[Value]:
-        """The outputs of the graph among the values alive after the last step."""
+        """Returns the graph's outputs from the values alive after the last step."""
         return [
             alive[name] if name in alive else self._plan.weights[name]
             for name in self._plan.outputs
@@ -124,12 +153,12 @@ class Interpreter:
             enforced(self.limits) as budget,
             parallel.threads(self._threads),
             announced(self._progress),
-            memory.pooled(self._memory),
+            buffer_pool.pooled(self._memory),
         ):
             yield Execution(self.model, self._observers, budget)
         self.peak_bytes = budget.peak
 
-    def _wanted(self, names: Sequence[str] | None) -> Sequence[str]:
+    def _output_names(self, names: Sequence[str] | None) -> Sequence[str]:
         unknown = sorted(set(names or ()) - set(self._plan.outputs))
         if unknown:
             raise UsageError(
@@ -138,7 +167,7 @@ class Interpreter:
             )
         return self._plan.outputs if names is None else names
 
-    def _feeds(self, feeds: Mapping[str, Value]) -> list[Value]:
+    def _inputs(self, feeds: Mapping[str, Value]) -> list[Value]:
         declared = {value.name: value for value in self.model.inputs}
         unknown = sorted(set(feeds) - set(declared))
         if unknown:
@@ -148,20 +177,20 @@ class Interpreter:
             )
         missing = [n for n, v in declared.items() if n not in feeds and not _optional(v)]
         if missing:
-            raise InputError(f"{self.model.name}: input '{missing[0]}' is not given")
-        return [self._fed(value, feeds.get(name)) for name, value in declared.items()]
+            raise InputError(f"{self.model.name}: input '{missing[0]}' is missing")
+        return [self._input(value, feeds.get(name)) for name, value in declared.items()]
 
-    def _fed(self, declared: onnx.ValueInfoProto, value: Value) -> Value:
+    def _input(self, declared: onnx.ValueInfoProto, value: Value) -> Value:
         type_ = tensor_type.from_type_proto(declared.type)
         if type_ is None:
             return value
-        array = _array(value)
-        wanted = f"input '{declared.name}' of {self.model.name} is {type_}"
-        given = tensor_type.TensorType(values.dtype_text(array), array.shape)
-        if given.dtype != type_.dtype:
-            raise InputError(f"{wanted}, but {given} is given")
-        if type_.shape is not None and not _fits(array.shape, type_.shape):
-            raise InputError(f"{wanted}, but {given} is given")
+        array = _read_only(value)
+        fed = tensor_type.TensorType(dtype_text(array), array.shape)
+        fits = type_.shape is None or _fits(array.shape, type_.shape)
+        if fed.dtype != type_.dtype or not fits:
+            raise InputError(
+                f"input '{declared.name}' of {self.model.name} is {type_}, but {fed} was fed"
+            )
         return array
 
 
@@ -177,8 +206,8 @@ def _optional(value: onnx.ValueInfoProto) -> bool:
     return bool(value.type.WhichOneof("value") == "optional_type")
 
 
-def _array(value: Value) -> Array:
-    """A read-only view, so that no operator can write into what the caller owns."""
+def _read_only(value: Value) -> Array:
+    """Returns a read-only view, so that no operator can modify the caller's array."""
     array = np.asarray(value)
     if array.dtype.kind in "US":
         array = array.astype(object)
@@ -187,8 +216,8 @@ def _array(value: Value) -> Array:
     return array
 
 
-def _own(value: Value) -> Value:
-    """An output the caller may write into: not a view of a weight, a feed or itself."""
+def _writeable(value: Value) -> Value:
+    """Copies an output that is a view of a weight or of a feed."""
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         return value.copy()
     return value
@@ -196,5 +225,5 @@ def _own(value: Value) -> Value:
 
 def _fits(shape: tuple[int, ...], declared: tuple[tensor_type.Dim, ...]) -> bool:
     return len(shape) == len(declared) and all(
-        given == dim or not isinstance(dim, int) for given, dim in zip(shape, declared, strict=True)
+        size == dim or not isinstance(dim, int) for size, dim in zip(shape, declared, strict=True)
     )

@@ -17,7 +17,8 @@ from tracer.interpreter import functions, values
 from tracer.interpreter.binding import Context, Kernel, bind
 from tracer.interpreter.fallback import reference_kernel
 from tracer.interpreter.registry import Registry, standard
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array, type_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ class Planner:
         made: dict[tuple[str, ...], Plan] = {}
 
         def expand(inputs: Sequence[Value]) -> Plan:
-            types = tuple(values.type_text(value) for value in inputs)
+            types = tuple(type_text(value) for value in inputs)
             if types not in made:
                 body = function or functions.standard_function(node, self._model.opsets, inputs)
                 inner = Planner(functions.instantiate(body, node, opset), self._front, None)

@@ -10,7 +10,8 @@ import numpy as np
 
 from tracer.graph.model import Node
 from tracer.graph.tensor_type import TensorType
-from tracer.interpreter.values import Array, Value, dtype_text, type_text
+from tracer.interpreter.values import Value
+from tracer.support.types import Array, dtype_text, type_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ import onnx
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.graph import tensor_type
+from tracer.support.types import Array
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Value: TypeAlias = Any
 """An Array, a list, a dict or None."""
 
@@ -97,20 +97,6 @@ def nbytes(value: Value) -> int:
     if isinstance(value, list):
         return sum(nbytes(member) for member in value)
     return 0
-
-
-def dtype_text(array: Array) -> str:
-    """Name of the element type as `tracer.tensor` spells it."""
-    return "string" if array.dtype == object else array.dtype.name
-
-
-def type_text(value: Value) -> str:
-    """`float32[1,3]`, `sequence of 2`, `nothing`: the type of a value for messages."""
-    if isinstance(value, np.ndarray):
-        return f"{dtype_text(value)}[{','.join(map(str, value.shape))}]"
-    if isinstance(value, list):
-        return f"sequence of {len(value)}"
-    return "nothing" if value is None else type(value).__name__
 
 
 def type_proto(value: Value) -> onnx.TypeProto:

@@ -10,10 +10,10 @@ import numpy as np
 from tracer.graph.model import Model
 from tracer.inputs.datasets import Batch, Dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.values import Array
 from tracer.metrics import Metric
 from tracer.metrics.fitting import fitting
 from tracer.support.progress import Progress
+from tracer.support.types import Array
 
 
 @dataclass(frozen=True, slots=True)

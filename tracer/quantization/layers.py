@@ -12,10 +12,11 @@ import onnx
 from tracer.graph import loading
 from tracer.graph.model import Node
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
 from tracer.quantization.calibration import Batches
 from tracer.quantization.twins import Twin, measured, twins
 from tracer.support.progress import Progress
+from tracer.support.types import Array
 
 
 @dataclass(frozen=True, slots=True)

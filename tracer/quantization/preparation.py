@@ -9,11 +9,11 @@ import onnx
 
 from tracer.errors import LimitError, ModelError
 from tracer.executors.onnxruntime import node_names, sessions
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model, canonical_domain, node_protos
+from tracer.graph.quantized import quantized_node
 from tracer.quantization import metadata
 
-_QUANTIZED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 _PROTOBUF_LIMIT = 2**31 - 1
 
 
@@ -29,7 +29,7 @@ def prepare(model: Model) -> onnx.ModelProto:
     _refuse_quantized(model)
     with tempfile.TemporaryDirectory(prefix="tracer-quantize-") as folder:
         path = Path(folder) / "prepared.onnx"
-        options = Options(optimization="basic")
+        options = OrtSettings(optimization="basic")
         sessions.Factory(model, node_names.serialize(model), options).open(optimized=path)
         proto = onnx.load(path)
     if proto.ByteSize() > _PROTOBUF_LIMIT:
@@ -53,13 +53,12 @@ def keep_imports(proto: onnx.ModelProto, model: Model) -> None:
 
 
 def _refuse_quantized(model: Model) -> None:
-    for node in model.nodes:
-        quantized = "Integer" in node.op_type or node.op_type.startswith("QLinear")
-        if node.op_type in _QUANTIZED or quantized:
-            raise ModelError(
-                f"{model.name}: it is quantised already: node '{node.key}' is a {node.op_type}",
-                "Give the float model it was made of.",
-            )
+    node = quantized_node(model)
+    if node is not None:
+        raise ModelError(
+            f"{model.name}: it is quantised already: node '{node.key}' is a {node.op_type}",
+            "Give the float model it was made of.",
+        )
 
 
 def _rename(proto: onnx.ModelProto, model: Model) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 
 from tracer.errors import ModelError
-from tracer.interpreter.values import Array, from_tensor
+from tracer.interpreter.values import from_tensor
+from tracer.support.types import Array
 
 
 class Rewriting:

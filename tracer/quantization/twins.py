@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx
 
 from tracer.interpreter.ops.quantization import dequantize_linear
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _DEQUANTIZED, _QUANTIZED, _BEFORE = (
     "_DequantizeLinear_Output",

@@ -14,10 +14,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-
+from tracer.support.tolerance import Tolerance, rms_difference
+from tracer.support.types import Array
 
 SAME_SHAPE, LAYOUT, ANY_ORDER = 0, 1, 2
 """How a tensor has to be read to equal another one: the lower, the stronger the evidence."""
@@ -101,7 +100,7 @@ def reading(made: Known, original: Known, rounded: bool = False) -> int | None:
     same_size = made.array.size == original.array.size
     if same_size and not rounded and not _close(made.extremes, original.extremes, made, original):
         return None
-    near = _alike if rounded else _close
+    near = _same_before_rounding if rounded else _close
     for layout, values in _layouts(made.array, original.array.shape):
         if near(values, original.array, made, original):
             return layout
@@ -113,18 +112,15 @@ def reading(made: Known, original: Known, rounded: bool = False) -> int | None:
 
 
 def _close(ours: Any, theirs: Any, made: Known, original: Known) -> bool:
-    """|ours - theirs| <= tolerance * (|theirs| + typical) everywhere; NaN equals NaN."""
-    tolerance = _tolerance(made.array.dtype, original.array.dtype)
-    a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
-    with np.errstate(invalid="ignore"):
-        near = np.abs(a - b) <= tolerance * (np.abs(b) + original.typical)
-    return bool((near | (a == b) | (np.isnan(a) & np.isnan(b))).all())
+    """|ours - theirs| <= share * (|theirs| + typical) everywhere; NaN equals NaN."""
+    share = _tolerance(made.array.dtype, original.array.dtype)
+    tolerance = Tolerance(share, share * original.typical)
+    return not tolerance.exceeded(np.asarray(ours), np.asarray(theirs)).any()
 
 
-def _alike(ours: Array, theirs: Array, made: Known, original: Known) -> bool:
+def _same_before_rounding(ours: Array, theirs: Array, made: Known, original: Known) -> bool:
     """Whether the root mean square of the difference is a small part of the spread."""
-    difference = ours.astype(np.float64) - theirs.astype(np.float64)
-    return bool(np.sqrt(np.mean(difference**2)) <= _ROUNDED * original.spread)
+    return rms_difference(ours, theirs) <= _ROUNDED * original.spread
 
 
 def _tolerance(one: np.dtype[Any], other: np.dtype[Any]) -> float:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tracer.inputs.datasets import Batch, Dataset
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 from tracer.whatif.spill import Spill
 
 ROOM = 8 << 30

@@ -14,17 +14,19 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from tracer.accumulators.engine.overflow_counter import Counter, Counts
-from tracer.accumulators.engine.sum_runner import Meter
+from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
+from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.narrowed_model import Accumulation, Narrowing
 from tracer.accumulators.spec.accumulator import NARROWEST
 from tracer.accumulators.spec.policy import Policy
 from tracer.graph.model import Model, Node
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import parallel
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
 from tracer.limits import Limits
+from tracer.records.whatif import Evaluation, NodeOverflows
 from tracer.support.progress import Progress
+from tracer.support.types import Array
 from tracer.whatif.checkpoints import Checkpoints
 from tracer.whatif.concurrent import in_order
 from tracer.whatif.spill import Spill
@@ -43,27 +45,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 Scoring = Callable[[Sequence[Value], B, Sequence[Value]], Array]
 """Scores (n,) of the samples of a batch: of its outputs, given those of wide accumulators."""
-
-
-@dataclass(frozen=True, slots=True)
-class Overflows:
-    """How often the sums of a node overflowed, over all the data."""
-
-    outputs: int
-    overflow_outputs: int
-    transient_outputs: int
-    persistent_outputs: int
-    saturation_events: int
-    outputs_changed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """The mean score over all samples at these widths, and the overflows of each narrow node."""
-
-    bits: Mapping[str, int]
-    score: float
-    overflows: Mapping[str, Overflows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +109,7 @@ class Evaluator(Generic[B]):
         scores = list(self._scores)
         kept = np.full(over.shape, True)
         steps = np.array([self._steps[key] for key in self.nodes])
-        meters = self._narrowing.fresh(widths, Counter)
+        meters = self._narrowing.fresh(widths, OverflowCounter)
 
         def again(item: tuple[int, B]) -> tuple[int, B, int, list[Value]]:
             number, batch = item
@@ -150,7 +131,7 @@ class Evaluator(Generic[B]):
             allowed = parallel.allowed()
             first = list(islice(items, allowed))
             workers = max(len(first), 1)
-            self._interpreter = self._interpreter.on(allowed // workers)
+            self._interpreter = self._interpreter.with_threads(allowed // workers)
             yield from in_order(work, chain(first, items), workers)
 
     def _outputs_from(self, number: int, batch: B, step: int) -> tuple[int, list[Value]]:
@@ -159,7 +140,7 @@ class Evaluator(Generic[B]):
         start, alive = kept or (0, self._interpreter.begin(batch.inputs))
         return start, self._interpreter.outputs(self._interpreter.advance(alive, start))
 
-    def _overflows(self, meters: Mapping[str, Meter], kept: Array) -> dict[str, Overflows]:
+    def _overflows(self, meters: Mapping[str, SumRunner], kept: Array) -> dict[str, NodeOverflows]:
         """Sums that were not made again are those that were made wide: `kept` (batches, nodes).
 
         None of them overflows. Products brought into a width of their own may have been changed.
@@ -177,9 +158,9 @@ class Evaluator(Generic[B]):
         totals = self._narrowing.fresh(wide)
         needed, altered = [], []
 
-        def whole(item: tuple[int, B]) -> tuple[B, dict[str, Meter], list[Value]]:
+        def whole(item: tuple[int, B]) -> tuple[B, dict[str, SumRunner], list[Value]]:
             number, batch = item
-            meters = {key: total.again() for key, total in totals.items()}
+            meters = {key: total.fresh_copy() for key, total in totals.items()}
             with self._narrowing.measured(meters):
                 return batch, meters, self._stepwise(number, batch)
 
@@ -216,11 +197,11 @@ def _steps(main: Sequence[Node], model: Model, keys: Iterable[str]) -> dict[str,
     return {key: places[outermost(nodes[key]).key] for key in keys}
 
 
-def _needed(meter: Meter) -> int:
+def _needed(meter: SumRunner) -> int:
     return NARROWEST if meter.tally is None else int(meter.tally.bits_observed.max())
 
 
-def _add(total: Meter, part: Meter) -> None:
+def _add(total: SumRunner, part: SumRunner) -> None:
     """Take in what was seen of another batch, whose sizes may differ."""
     if part.tally is None:
         return
@@ -234,15 +215,15 @@ def _add(total: Meter, part: Meter) -> None:
     total.reductions += new
 
 
-def _altered(meter: Meter) -> tuple[int, int]:
+def _altered(meter: SumRunner) -> tuple[int, int]:
     """Steps that left a range, and outputs that were changed, in accumulators that hold all."""
     if meter.tally is None:
         return 0, 0
     return int(meter.tally.saturation_events.sum()), int(meter.tally.outputs_changed.sum())
 
 
-def _overflow_of(meter: Meter, outputs: int, events: int, changed: int) -> Overflows:
+def _overflow_of(meter: SumRunner, outputs: int, events: int, changed: int) -> NodeOverflows:
     """The counts of a node, with what was kept of the wide run."""
-    assert isinstance(meter, Counter)
+    assert isinstance(meter, OverflowCounter)
     part = meter.counts + Counts(saturation_events=int(events), outputs_changed=int(changed))
-    return Overflows(outputs=outputs, **asdict(part))
+    return NodeOverflows(outputs=outputs, **asdict(part))

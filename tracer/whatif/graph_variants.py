@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tracer.graph import loading
 from tracer.graph.model import Model
+from tracer.graph.quantized import quantized_node
 from tracer.inputs.datasets import Dataset, open_dataset
 from tracer.quantization.calibration import Samples
 from tracer.quantization.options import Options as Quantizing
@@ -44,19 +45,10 @@ def graphs(
     Raises what quantising raises, and UsageError or ModelError where bits cannot be narrowed.
     """
     given, notes = model, tuple[str, ...]()
-    if options.fixed is None and not is_quantised(model):
+    if options.fixed is None and quantized_node(model) is None:
         given, notes = _quantised(model, dataset, folder, progress)
     found = tuple(_narrowed(given, *bits) for bits in options.operands())
     return Graphs(found, notes)
-
-
-def is_quantised(model: Model) -> bool:
-    """Whether any node computes with integers that floats were made into."""
-    return any(
-        "Quantize" in node.op_type or "Integer" in node.op_type or node.op_type.startswith("QL")
-        or node.op_type in ("QGemm", "QAttention")
-        for node in model.nodes
-    )  # fmt: skip
 
 
 def _quantised(

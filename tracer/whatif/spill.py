@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @dataclass(frozen=True, slots=True)

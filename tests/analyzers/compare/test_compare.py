@@ -15,7 +15,7 @@ from analyzers.compare.totals import table as totals_of
 from tests.analyzers.compare.tables import nodes, shaken, side
 from tests.graphs import residual
 from tracer.errors import InputError, UsageError
-from tracer.records.tolerance import Tolerance
+from tracer.support.tolerance import Tolerance
 
 ROWS = [
     {"op_type": "Conv", "module": "a", "macs": 1000, "flops": 2000, "params": 30},

@@ -2,9 +2,10 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from exporters import ExportOptions, export
 from exporters.chainer.compat import chainer_ready
+from exporters.records import ExportOptions
 from tests.exporters.chainer.test_exporter import chain
+from tracer.api.export import export
 from tracer.errors import ModelError
 from tracer.graph import loading
 

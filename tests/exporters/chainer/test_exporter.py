@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporters import ExportOptions, export
 from exporters.chainer.compat import chainer_ready
+from exporters.records import ExportOptions
+from tracer.api.export import export
 from tracer.errors import ModelError, ThresholdError, UsageError
 from tracer.graph import loading
 

@@ -3,8 +3,9 @@ import zipfile
 
 import pytest
 
-from exporters import ExportOptions, export
+from exporters.records import ExportOptions
 from exporters.source import load_source
+from tracer.api.export import export
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import loading
 

@@ -7,10 +7,10 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from exporters import ExportOptions, export
-from exporters.records import InputSpec, draw
+from exporters.records import ExportOptions, InputSpec, draw
 from exporters.torch.exporter import exporter
 from exporters.verify import verify
+from tracer.api.export import export
 from tracer.errors import ModelError, ThresholdError
 from tracer.graph import loading
 
@@ -289,7 +289,7 @@ def test_a_spoilt_weight_is_traced_to_the_module_it_belongs_to():
 
 NOISY = """
 import sys, torch
-from exporters import export
+from tracer.api.export import export
 from tests.exporters.torch.test_exporter import Raises, Residual
 export(Residual(), sys.argv[1], input_shape=(1, 3, 8, 8))
 try:

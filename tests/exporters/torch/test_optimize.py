@@ -2,7 +2,8 @@ from collections import Counter
 
 import pytest
 
-from exporters import ExportOptions, export
+from exporters.records import ExportOptions
+from tracer.api.export import export
 from tracer.graph import loading
 
 torch = pytest.importorskip("torch")

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import numpy as np
 import onnx
 import pytest
@@ -219,12 +220,33 @@ def test_short_helps_are_whole_and_examples_stand_in_the_options():
         assert example in shown
 
 
+HEAVY = {
+    "chainer", "msgspec", "numba", "numpy", "onnx", "onnxruntime", "pandas", "rich", "scipy",
+    "torch",
+}  # fmt: skip
+
+
 def test_help_imports_nothing_heavy():
-    code = "import sys, tracer.cli; tracer.cli.main(['--help']); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "Commands:" in done.stdout
-    heavy = {"numpy", "onnx", "onnxruntime", "pandas", "rich", "torch", "numba", "msgspec"}
-    assert not heavy & set(done.stdout.split())
+    commands = sorted(tracer.cli.tracer.list_commands(click.Context(tracer.cli.tracer)))
+    code = (
+        "import sys, tracer.cli\n"
+        "for words in ['--help'], *([name, '--help'] for name in sys.argv[1:]):\n"
+        "    assert tracer.cli.main(words) == 0\n"
+        "print('modules:', *sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *commands], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.count("Usage: ") == len(commands) + 1
+    assert not HEAVY & set(done.stdout.rpartition("modules:")[2].split())
+
+
+def test_the_light_lists_of_choices_are_those_of_the_library():
+    from analyzers import grouping, options
+    from analyzers.cost.conventions import CONVENTIONS
+
+    assert tuple(CONVENTIONS) == options.ADDITION_CONVENTIONS
+    assert tuple(grouping.NAMES) == options.GROUPINGS
 
 
 def test_modules_of_a_saved_trace_are_shown_at_any_depth(capfd, tmp_path):

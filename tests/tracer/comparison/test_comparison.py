@@ -16,8 +16,8 @@ from tracer.api.compare import rounds, targets
 from tracer.api.compare.targets import Settings
 from tracer.errors import InputError, ThresholdError, UsageError
 from tracer.graph.loading import open_model
-from tracer.records.tolerance import Tolerance
 from tracer.storage import trace_file
+from tracer.support.tolerance import Tolerance
 
 QUICK = Settings(threads=1, warmup=0)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tracer.errors import UsageError
 from tracer.executors.eager import rounds
 from tracer.executors.eager.calls import Calls, Kind, Span
-from tracer.executors.eager.options import Options
 from tracer.executors.eager.profile import Cost, Measured, profile_of
+from tracer.executors.eager.settings import EagerSettings
 
 NAMES = st.sampled_from(["a::x", "a::y", "z"])
 LEAF = st.tuples(st.sampled_from(["operator", "module"]), NAMES, st.just([]))
@@ -101,7 +101,7 @@ def test_no_more_is_taken_than_recording_cost_in_all():
 def test_every_run_asked_for_is_made_with_undisturbed_ones_on_both_sides(runs, most):
     order = []
     walls, recorded = rounds.alternate(
-        Options(runs=runs),
+        EagerSettings(runs=runs),
         lambda: order.append("W") or 1.0,
         lambda count: order.append("P") or [1.0] * count,
         lambda: most,
@@ -136,4 +136,4 @@ def test_without_a_number_runs_go_on_for_a_second():
 )  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(UsageError):
-        Options(**wrong)
+        EagerSettings(**wrong)

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracer.executors.onnxruntime import chunk_plan
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 
 runs = st.integers(1, 100_000)
 per_run = st.integers(1, 3_000_000)
@@ -13,7 +13,8 @@ def test_a_chunk_never_makes_more_events_than_the_profiler_holds_unless_one_run_
     wanted, events, warmup, done
 ):
     warm, count = chunk_plan.plan(
-        chunk_plan.Done(done, done / 1e3, events), Options(runs=wanted + done, warmup=warmup)
+        chunk_plan.Done(done, done / 1e3, events),
+        OrtSettings(runs=wanted + done, warmup=warmup),
     )
     assert 1 <= count <= wanted
     assert warm <= min(warmup, 5)
@@ -22,7 +23,7 @@ def test_a_chunk_never_makes_more_events_than_the_profiler_holds_unless_one_run_
 
 @given(runs, per_run)
 def test_every_run_is_made_and_no_more(wanted, events):
-    options, done = Options(runs=wanted), 0
+    options, done = OrtSettings(runs=wanted), 0
     while chunk_plan.missing(chunk_plan.Done(done, 0.0, events), options):
         done += chunk_plan.plan(chunk_plan.Done(done, 0.0, events), options)[1]
     assert done == wanted
@@ -30,11 +31,11 @@ def test_every_run_is_made_and_no_more(wanted, events):
 
 def test_a_session_is_not_opened_for_a_few_runs_of_a_large_model():
     large = chunk_plan.Done(runs=10, seconds=1.0, events=5_000)
-    assert chunk_plan.plan(large, Options(runs=1000))[1] >= 20
+    assert chunk_plan.plan(large, OrtSettings(runs=1000))[1] >= 20
 
 
 def test_time_asked_for_is_made_up_by_runs():
-    assert chunk_plan.missing(chunk_plan.Done(10, 0.1, 5), Options(min_time=1.0)) == 91
-    assert chunk_plan.missing(chunk_plan.Done(10, 1.0, 5), Options(min_time=1.0)) == 0
-    assert chunk_plan.missing(chunk_plan.Done(10, 0.1, 5), Options()) == 91
-    assert chunk_plan.missing(chunk_plan.Done(10, 0.1, 5), Options(runs=10)) == 0
+    assert chunk_plan.missing(chunk_plan.Done(10, 0.1, 5), OrtSettings(min_time=1.0)) == 91
+    assert chunk_plan.missing(chunk_plan.Done(10, 1.0, 5), OrtSettings(min_time=1.0)) == 0
+    assert chunk_plan.missing(chunk_plan.Done(10, 0.1, 5), OrtSettings()) == 91
+    assert chunk_plan.missing(chunk_plan.Done(10, 0.1, 5), OrtSettings(runs=10)) == 0

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from models import families
 from tests.interpreter.models import onnxruntime, quick
 from tests.tracer.quantization.test_static import batches, net
-from tracer.accumulators.engine.units import Units
+from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy_text import read
 from tracer.errors import ModelError, UsageError
@@ -120,7 +120,7 @@ def test_widths_of_sums_know_the_bits():
         bits[activations] = narrowing.accumulations()["c"].guaranteed
     assert bits[8] - bits[6] == bits[6] - bits[4] == 2
     model = loading.from_proto(narrow(proto, None, 4))
-    unit = Units(model).of("x_DequantizeLinear_Output", model.scopes[0])
+    unit = TensorScales(model).of("x_DequantizeLinear_Output", model.scopes[0])
     assert unit is not None
     assert unit.high - unit.low == 15
 

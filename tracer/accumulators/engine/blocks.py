@@ -15,8 +15,8 @@ from tracer.accumulators.spec.accumulator import Accumulator, signed_range
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.spec.orders.sorted import Sorted
 from tracer.accumulators.statistics.sums import Clipped, Excursions
-from tracer.interpreter.numeric import memory, parallel
-from tracer.interpreter.values import Array
+from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.support.types import Array
 
 _ORACLE = 1 << 20
 """Products that are written out at a time, where no kernel knows the order."""
@@ -30,7 +30,7 @@ _WIDE = (panels.INT16, 1 << 31)
 def observed(given: Operands, terms: Terms, accumulator: Accumulator) -> Excursions:
     """Sums without a range and their extremes; the bias as the accumulator has it."""
     start, end = _ends(given, accumulator)
-    final, low, high = (memory.empty(given.shape, np.int64) for _ in range(3))
+    final, low, high = (buffer_pool.empty(given.shape, np.int64) for _ in range(3))
     if not final.size:
         return Excursions(final, low, high)
     plan = None if accumulator.order.reorders else program(accumulator.order, terms)
@@ -53,7 +53,7 @@ def observed(given: Operands, terms: Terms, accumulator: Accumulator) -> Excursi
 
 def emulated(given: Operands, terms: Terms, accumulator: Accumulator) -> Clipped:
     """Sums brought back at every step, and how often that happened."""
-    values, events = (memory.empty(given.shape, np.int64) for _ in range(2))
+    values, events = (buffer_pool.empty(given.shape, np.int64) for _ in range(2))
     if not values.size:
         return Clipped(values, events)
     plan = None if accumulator.order.reorders else program(accumulator.order, terms)
@@ -142,7 +142,7 @@ def _dense_clip(
     start: Array,
     outs: tuple[Array, Array],
 ) -> None:
-    kernels = loaded("dense")
+    kernels = loaded("sequential_sums")
     laid = panels.dense(given, plan, bits)
     low, high = np.clip(accumulator.range, *signed_range(bits)).tolist()
     full = bits == 16 and (low, high) == signed_range(16)
@@ -165,7 +165,7 @@ def margins(given: Operands, low: int, high: int) -> Array:
 
     A sum between two looks is no further from one of them than half of the terms between.
     """
-    kernels = loaded("dense")
+    kernels = loaded("sequential_sums")
     largest = np.maximum(given.terms_of(kernels.ROWS), 1)
     room = (high - low) // (4 * largest)  # looks after so many terms cost an eighth of the range
     looks = np.array(_LOOKS)[np.searchsorted(_LOOKS[1:], room, side="right")]
@@ -179,7 +179,7 @@ def margins(given: Operands, low: int, high: int) -> Array:
 def _dense_extremes(
     given: Operands, plan: Program, start: Array, outs: tuple[Array, Array, Array]
 ) -> None:
-    kernels = loaded("dense")
+    kernels = loaded("sequential_sums")
     fits = max(*given.factors, given.bound) < _WIDE[0]
     laid = panels.dense(given, plan, 16 if fits else 32)
     width, flat = given.shape[1], [out.reshape(-1) for out in outs]

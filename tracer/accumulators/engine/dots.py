@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tracer.accumulators.engine import blocks, survivors
+from tracer.accumulators.engine import blocks, overflow_candidates
 from tracer.accumulators.engine.matrices import checked
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.sums import Clipped, Excursions
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 def observe(
@@ -43,9 +43,9 @@ def measure(
     seen = blocks.observed(given, terms, accumulator)
     low, high = accumulator.range
     if not seen.final.size or (seen.low.min() >= low and seen.high.max() <= high):
-        return seen, survivors.kept(seen.final)
+        return seen, overflow_candidates.kept(seen.final)
     outside = (seen.low < low) | (seen.high > high)
-    return seen, survivors.emulated(given, terms, accumulator, seen.final, outside)
+    return seen, overflow_candidates.emulated(given, terms, accumulator, seen.final, outside)
 
 
 def clip(
@@ -60,8 +60,8 @@ def clip(
     given = checked(left, right, bias, terms)
     if blocks.hopes(given, terms, accumulator) or blocks.alters(given, accumulator, terms):
         return blocks.emulated(given, terms, accumulator)
-    final, outside = survivors.bounded(given, accumulator)
-    return survivors.emulated(given, terms, accumulator, final, outside)
+    final, outside = overflow_candidates.bounded(given, accumulator)
+    return overflow_candidates.emulated(given, terms, accumulator, final, outside)
 
 
 def settle(
@@ -77,6 +77,6 @@ def settle(
         return seen.final, clipped
     if blocks.hopes(given, terms, accumulator):
         clipped = blocks.emulated(given, terms, accumulator)
-        return survivors.exact(given) if clipped.events.any() else clipped.values, clipped
-    final, outside = survivors.bounded(given, accumulator)
-    return final, survivors.emulated(given, terms, accumulator, final, outside)
+        return overflow_candidates.exact(given) if clipped.events.any() else clipped.values, clipped
+    final, outside = overflow_candidates.bounded(given, accumulator)
+    return final, overflow_candidates.emulated(given, terms, accumulator, final, outside)

@@ -9,7 +9,7 @@ import numpy as np
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _KINDS = tuple(map(np.dtype, ("int8", "uint8", "int16", "int32", "int64")))
 
@@ -81,7 +81,7 @@ def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Oper
     offset = _magnitude(bias)
     ready = _ready(left), _ready(right)
     up, down, largest = (np.empty(rows, np.int64) for _ in range(3))
-    loaded("dense").sizes(ready[0], up, down, largest)
+    loaded("sequential_sums").sizes(ready[0], up, down, largest)
     if left.shape[1] * factors[0] * factors[1] + offset >= LIMIT:
         bound = _closer(left, right, wide)
         if bound >= LIMIT:

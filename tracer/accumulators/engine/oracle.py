@@ -10,7 +10,7 @@ import numpy as np
 from tracer.accumulators.spec.accumulator import Accumulator, signed_range
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.sums import Clipped, Excursions
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 def observe(

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracer.accumulators.engine import dots
-from tracer.accumulators.engine.columns import Columns
-from tracer.accumulators.engine.gathered import Rows
-from tracer.accumulators.engine.sum_runner import KEPT, Meter, exact_sums
+from tracer.accumulators.engine.column_source import Columns
+from tracer.accumulators.engine.node_pass import Rows
+from tracer.accumulators.engine.sum_runner import UNCHANGED, SumRunner, exact_sums
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.sums import Clipped
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ class Counts:
         return Counts(*(getattr(self, n) + getattr(other, n) for n in self.__slots__))
 
 
-class Counter(Meter):
+class OverflowCounter(SumRunner):
     """A meter that makes the same sums, and keeps `counts` in place of a tally.
 
     It looks at no sum that bounds show to stay within the range.
     """
 
-    def __init__(self, accumulator: Accumulator, keeping: bool) -> None:
-        super().__init__(accumulator, keeping)
+    def __init__(self, accumulator: Accumulator, mark_unchanged: bool) -> None:
+        super().__init__(accumulator, mark_unchanged)
         self.counts = Counts()
 
     def _sum(
@@ -48,7 +48,9 @@ class Counter(Meter):
         final, clipped = dots.settle(left, right, bias, terms, self.accumulator)
         exact = exact_sums(left, right, bias) if self._formatted else final
         changed = clipped.values != exact
-        out[...] = np.where(changed, clipped.values, KEPT) if self.keeping else clipped.values
+        out[...] = (
+            np.where(changed, clipped.values, UNCHANGED) if self.mark_unchanged else clipped.values
+        )
         self._count(clipped, (final < low) | (final > high), changed)
 
     def _sweep(self, rows: Rows, columns: Columns, channels: slice, out: Array) -> bool:
@@ -56,7 +58,7 @@ class Counter(Meter):
             return False
         there = out.reshape(-1)[channels.start * columns.apart[1] :]
         outside, lasting, events, changed = rows.counted(
-            columns, KEPT, self.keeping, there
+            columns, UNCHANGED, self.mark_unchanged, there
         ).tolist()
         self._add(Counts(outside, outside - lasting, lasting, events, changed))
         return True

@@ -11,8 +11,8 @@ import numpy as np
 from tracer.accumulators.engine.matrices import Operands
 from tracer.accumulators.engine.programs import Program
 from tracer.accumulators.kernels import loaded
-from tracer.interpreter.numeric import memory, parallel
-from tracer.interpreter.values import Array
+from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.support.types import Array
 
 INT16 = 1 << 15
 """Magnitudes below it fit int16."""
@@ -40,11 +40,11 @@ class Panels:
 
     def rows(self, some: slice) -> Array:
         """The factors of some rows and, where there are, of those up to a whole band, flat."""
-        return self.left[some.start : some.stop + loaded("dense").ROWS - 1].reshape(-1)
+        return self.left[some.start : some.stop + loaded("sequential_sums").ROWS - 1].reshape(-1)
 
     def panel(self, part: slice) -> Array:
         """Columns in tiles."""
-        kernels = loaded("columns")
+        kernels = loaded("tile_io")
         tiles = -(-(part.stop - part.start) // self.tile)
         made = np.empty(tiles * self.depth * self.tile, self.cell)
         pack = kernels.pack if self.pairs is self.left else kernels.pack_pairs
@@ -62,13 +62,13 @@ def plain(given: Operands, plan: Program, tile: int, lane: np.dtype[Any]) -> Pan
 
 def dense(given: Operands, plan: Program, bits: int) -> Panels:
     """For the kernels of `dense`, in lanes of so many bits; whole bands and groups of terms."""
-    kernels = loaded("dense")
+    kernels = loaded("sequential_sums")
     paired = bits == 32 and max(given.factors) < INT16
     tile = kernels.COLUMNS_16 if bits == 16 else kernels.COLUMNS_32
     depth = -(-len(plan.sequence) // kernels.GROUP) * kernels.GROUP
     rows = -(-len(given.left) // kernels.ROWS) * kernels.ROWS
-    left = memory.empty((rows, depth), np.int32)
-    pairs = memory.empty((rows, depth // 2), np.int32) if paired else left
+    left = buffer_pool.empty((rows, depth), np.int32)
+    pairs = buffer_pool.empty((rows, depth // 2), np.int32) if paired else left
     kind = kernels.NARROW if bits == 16 else kernels.PAIRED if paired else kernels.WIDE
     kernels.spread(given.left, plan.sequence, kind, left, pairs)
     lane, cell = np.dtype(f"int{bits}"), np.dtype(np.int16 if paired else f"int{bits}")
@@ -78,7 +78,7 @@ def dense(given: Operands, plan: Program, bits: int) -> Panels:
 def shared_out(given: Operands, panels: Panels, work: Callable[[slice, slice], None]) -> None:
     """Call `work` for blocks of rows and columns, which the shapes alone decide."""
     rows, columns = given.shape
-    band = loaded("dense").ROWS
+    band = loaded("sequential_sums").ROWS
     depth = max(panels.depth, 1)
     wide = min(_WORK // (depth * rows), _PANEL // depth)
     wide = max(wide // panels.tile, 1) * panels.tile

@@ -11,7 +11,7 @@ from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator, signed_range
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import parallel
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _TILE, _NARROWEST = 256, 16
 """Columns that the steps of a program take at a time."""
@@ -38,7 +38,7 @@ def by_program(
     narrow = given.bound < _INT32 if observed else _narrow(given, plan, accumulator)
     if narrow:  # a range beyond the lanes is never left
         rules[:, 1:3] = np.clip(rules[:, 1:3], *signed_range(32))
-    staged, registers = loaded("staged"), loaded("registers")
+    staged, registers = loaded("program_sums"), loaded("program_sums_vector")
     start = np.broadcast_to(start, given.shape)
     if narrow and _dense(given, plan, accumulator, observed):
         if plan.bits == (None, None):
@@ -63,8 +63,8 @@ def _by_groups(
     outs: tuple[Array, Array, Array], observed: bool,
 ) -> None:  # fmt: skip
     """Orders of two stages in one range: groups, and their sum."""
-    kernels, laid = loaded("groups"), panels.dense(given, even, 32)
-    lengths, band = even.steps[even.steps > 0], loaded("dense").ROWS
+    kernels, laid = loaded("grouped_sums"), panels.dense(given, even, 32)
+    lengths, band = even.steps[even.steps > 0], loaded("sequential_sums").ROWS
     ends = limits.astype(np.int32)
     safe = np.empty((-(-len(given.left) // band), len(lengths)), np.bool_)
     if not observed:
@@ -116,7 +116,7 @@ def balanced(
     left = given.left.astype(np.int64)
     exact = given.bias if accumulator.bias == "first" else np.zeros_like(given.bias)
     exact, start = (np.broadcast_to(begun, given.shape) for begun in (exact, start))
-    kernels = loaded("balanced")
+    kernels = loaded("sorted_sums")
     wide = max(_COPIED // max(given.depth * len(left), 1), 1)
     parts = parallel.pieces(given.shape[1], wide)
 
@@ -148,7 +148,7 @@ def _narrow(given: Operands, plan: Program, accumulator: Accumulator) -> bool:
 
 def _rules(plan: Program, accumulator: Accumulator, brought: bool, limited: bool) -> Array:
     """What each register does beyond its range, and last what is done to products."""
-    kernels = loaded("staged")
+    kernels = loaded("program_sums")
     rule = {"wrap": kernels.WRAP, "zero": kernels.ZERO}.get(accumulator.overflow, kernels.SATURATE)
     rows = [
         (kernels.SATURATE, *signed_range(bits), 0)

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from tracer.accumulators.spec.orders import Order, Stage, Terms
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @dataclass(frozen=True, slots=True)

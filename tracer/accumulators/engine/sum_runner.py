@@ -7,9 +7,9 @@ from threading import Lock
 
 import numpy as np
 
-from tracer.accumulators.engine import dots, gathered
-from tracer.accumulators.engine.columns import Columns
-from tracer.accumulators.engine.gathered import Rows
+from tracer.accumulators.engine import dots, node_pass
+from tracer.accumulators.engine.column_source import Columns
+from tracer.accumulators.engine.node_pass import Rows
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.bounds import Bounds, datatype, guaranteed, guaranteed_of_ranges
@@ -17,9 +17,9 @@ from tracer.accumulators.statistics.sums import in_rows
 from tracer.accumulators.statistics.tally import Tally
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.products import Product, integers
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
-KEPT = np.iinfo(np.int64).min
+UNCHANGED = np.iinfo(np.int64).min
 """Stands where the accumulator has changed nothing: the node's own output is kept there."""
 
 
@@ -60,24 +60,24 @@ class Reduction:
         return datatype(self.terms, self.weights, self.inputs, None, accumulator)
 
 
-class Meter:
+class SumRunner:
     """Sums blocks of dot products, from several threads, and tallies them.
 
-    With `keeping` a sum that the accumulator did not change is written as KEPT.
+    With `mark_unchanged` a sum that the accumulator did not change is written as UNCHANGED.
     """
 
-    def __init__(self, accumulator: Accumulator, keeping: bool) -> None:
+    def __init__(self, accumulator: Accumulator, mark_unchanged: bool) -> None:
         self.accumulator = accumulator
-        self.keeping = keeping
+        self.mark_unchanged = mark_unchanged
         self.tally: Tally | None = None
         self.reductions: list[Reduction] = []
         self._ready: dict[int, Rows] = {}
         self._formatted = False
         self._lock = Lock()
 
-    def again(self) -> Meter:
+    def fresh_copy(self) -> SumRunner:
         """A meter that has seen nothing, of the same sums."""
-        other = type(self)(self.accumulator, self.keeping)
+        other = type(self)(self.accumulator, self.mark_unchanged)
         other._ready = self._ready
         return other
 
@@ -117,7 +117,7 @@ class Meter:
             return False
         known = self._ready.get(channels.start)
         if known is None or not known.are(left, columns.ends, bias):
-            known = gathered.rows(left, columns.ends, bias, terms, self.accumulator)
+            known = node_pass.rows(left, columns.ends, bias, terms, self.accumulator)
             if known is None:
                 return False
             self._ready[channels.start] = known
@@ -139,10 +139,10 @@ class Meter:
         if self.accumulator.overflow == "error" and clipped.events.any():
             raise self._overflow(seen.low, seen.high)
         changed = clipped.values is not exact
-        if not self.keeping:
+        if not self.mark_unchanged:
             out[...] = clipped.values
         else:
-            out[...] = KEPT
+            out[...] = UNCHANGED
             if changed:
                 np.copyto(out, clipped.values, where=clipped.values != exact)
         assert self.tally is not None
@@ -156,9 +156,9 @@ class Meter:
 
     def _sweep(self, rows: Rows, columns: Columns, channels: slice, out: Array) -> bool:
         """Only sums that cannot overflow: those that do are measured by how far they are off."""
-        if not self.keeping or self._formatted or not rows.safe:
+        if not self.mark_unchanged or self._formatted or not rows.safe:
             return False
-        out[:, channels] = KEPT
+        out[:, channels] = UNCHANGED
         self._take(channels, rows.tallied(columns))
         return True
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tracer.accumulators.engine.operands import Integers
-from tracer.accumulators.engine.sum_runner import KEPT
+from tracer.accumulators.engine.node_operands import Integers
+from tracer.accumulators.engine.sum_runner import UNCHANGED
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 Exact = Callable[[Integers, Integers], Array]
 """The sums of two operands, int64, that nothing limits."""
@@ -26,9 +26,9 @@ def stay_in(accumulator: Accumulator, x: Integers, w: Integers) -> bool:
 
 
 def taken_off(sums: Array, x: Integers, w: Integers, exact: Exact) -> Array:
-    """`sums` of the operands as stored, or KEPT, as those of operands without zero points."""
-    changed = sums != KEPT
+    """`sums` of the operands as stored, or UNCHANGED, as those of operands without zero points."""
+    changed = sums != UNCHANGED
     if not changed.any():
         return sums
     difference = exact(x, w) - exact(x.stored(), w.stored())
-    return np.where(changed, sums + difference, KEPT)
+    return np.where(changed, sums + difference, UNCHANGED)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from tracer.interpreter import compiled
+from tracer.interpreter import kernel_loading
 
 
 def loaded(name: str) -> ModuleType:
     """The kernels of the module `name` of this package."""
-    return compiled.loaded(name, __name__)
+    return kernel_loading.loaded(name, __name__)

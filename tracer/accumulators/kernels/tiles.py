@@ -6,8 +6,8 @@ from typing import Any
 
 from numba import njit, types
 
-from tracer.accumulators.kernels.columns import settle
-from tracer.accumulators.kernels.vectors import COLUMNS_16, COLUMNS_32
+from tracer.accumulators.kernels.llvm_vectors import COLUMNS_16, COLUMNS_32
+from tracer.accumulators.kernels.tile_io import settle
 
 START = types.Array(types.int64, 2, "A", readonly=True)
 OUT = types.Array(types.int64, 1, "C")

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tracer.accumulators.engine.operands import Site
-from tracer.accumulators.engine.sum_runner import Meter
-from tracer.interpreter.values import Array, Value
+from tracer.accumulators.engine.node_operands import NodeOperands
+from tracer.accumulators.engine.sum_runner import SumRunner
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,9 @@ class Sums:
     restore: Callable[[Array], Array]
 
 
-Summing = Callable[[Sequence[Value], Meter], Sums]
+Summing = Callable[[Sequence[Value], SumRunner], Sums]
 """Computes the sums of a node from its inputs, by the meter it is given."""
-Lowering = Callable[[Site], Summing]
+Lowering = Callable[[NodeOperands], Summing]
 
 _LOWERINGS: dict[tuple[str, str], Lowering] = {}
 

@@ -7,27 +7,28 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tracer.accumulators.engine import zero_points
-from tracer.accumulators.engine.columns import Images
-from tracer.accumulators.engine.operands import Integers, Site
-from tracer.accumulators.engine.restoring import Steps, per_channel
-from tracer.accumulators.engine.sum_runner import Meter, Reduction
+from tracer.accumulators.engine.column_source import Images
+from tracer.accumulators.engine.node_operands import Integers, NodeOperands
+from tracer.accumulators.engine.node_output import Steps, per_channel
+from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
 from tracer.accumulators.nodes import Summing, Sums, lowering
 from tracer.accumulators.spec.orders import Terms
-from tracer.interpreter.numeric import memory
+from tracer.interpreter.numeric import buffer_pool
 from tracer.interpreter.numeric.convolution import check, convolve
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.ops.integer import centred, requantized
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 
 @lowering("Conv")
-def conv(site: Site) -> Summing:
+def conv(site: NodeOperands) -> Summing:
     """Dequantised or fixed-point operands; the bias too if it is whole steps."""
     x, w = site.inputs(0), site.weights(1)
     step = x.steps(None) * w.steps(0)
 
-    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
         shift = site.shift(2, step, inputs)
         made = _summed(site, meter, x.integers(inputs[0]), w.integers(inputs[1]), shift.integers)
         return Sums(made, Steps(step, shift.rest, inputs[0].dtype))
@@ -36,10 +37,10 @@ def conv(site: Site) -> Summing:
 
 
 @lowering("ConvInteger")
-def conv_integer(site: Site) -> Summing:
+def conv_integer(site: NodeOperands) -> Summing:
     """8-bit operands, zero points taken off."""
 
-    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
         x, w, x_zero, w_zero = (*inputs, None, None)[:4]
         right = site.centred(0, x, centred(x, x_zero), x_zero)
         left = site.centred(1, w, centred(w, w_zero), w_zero)
@@ -49,10 +50,10 @@ def conv_integer(site: Site) -> Summing:
 
 
 @lowering("QLinearConv")
-def qlinear_conv(site: Site) -> Summing:
+def qlinear_conv(site: NodeOperands) -> Summing:
     """Quantised operands; the sums are quantised again."""
 
-    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
         x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (*inputs, None)[:9]
         right = site.centred(0, x, centred(x, x_zero), x_zero)
         left = site.centred(3, w, centred(w, w_zero), w_zero)
@@ -64,7 +65,7 @@ def qlinear_conv(site: Site) -> Summing:
 
 
 def summed(
-    meter: Meter, x: Integers, w: Integers, bias: Array | None, slid: Window, group: int
+    meter: SumRunner, x: Integers, w: Integers, bias: Array | None, slid: Window, group: int
 ) -> Array:
     """The sums, int64, of `x` (N, C, *size) and `w` (M, C / group, *kernel), plus `bias` (M)."""
     after = zero_points.stay_in(meter.accumulator, x, w)
@@ -77,7 +78,7 @@ def summed(
     ranges = (right.low, right.high), (left.low, left.high)
     meter.begin(Reduction(len(rows), terms, *ranges, stored, shift, padded))
 
-    out = memory.empty((len(right.values), len(rows), *slid.out), np.int64)
+    out = buffer_pool.empty((len(right.values), len(rows), *slid.out), np.int64)
     images = Images.of(right, slid)
     for part, taken in _groups(len(rows), right, group):
         added = None if shift is None else shift[part]
@@ -111,7 +112,9 @@ def _convolved(
     )
 
 
-def _summed(site: Site, meter: Meter, x: Integers, w: Integers, bias: Array | None) -> Array:
+def _summed(
+    site: NodeOperands, meter: SumRunner, x: Integers, w: Integers, bias: Array | None
+) -> Array:
     """As `summed`, with the windows that the node's attributes describe."""
     options = site.attributes
     group = options.get("group", 1)

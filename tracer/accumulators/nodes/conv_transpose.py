@@ -9,25 +9,26 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.accumulators.engine.operands import Site
-from tracer.accumulators.engine.restoring import Steps
-from tracer.accumulators.engine.sum_runner import Meter
+from tracer.accumulators.engine.node_operands import NodeOperands
+from tracer.accumulators.engine.node_output import Steps
+from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.nodes import Summing, Sums, lowering
 from tracer.accumulators.nodes.conv import summed
 from tracer.interpreter.numeric.windows import Window
 from tracer.interpreter.ops.conv_transpose import geometry
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 
 @lowering("ConvTranspose")
-def conv_transpose(site: Site) -> Summing:
+def conv_transpose(site: NodeOperands) -> Summing:
     """Terms are met by input channel, then kernel position; the zeros between add nothing."""
     x, w = site.inputs(0), site.weights(1)
     group = site.attributes.get("group", 1)
     axis = 1 if group == 1 else None  # with groups a scale would be shared by their channels
     step = x.steps(None) * w.steps(axis)
 
-    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
         shift = site.shift(2, step, inputs)
         weights, numbers = w.integers(inputs[1]), x.integers(inputs[0])
         spread, slid = _spread(numbers.values, inputs[1].shape[2:], site.attributes)

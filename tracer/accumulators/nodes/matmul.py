@@ -9,30 +9,31 @@ from dataclasses import replace
 import numpy as np
 
 from tracer.accumulators.engine import zero_points
-from tracer.accumulators.engine.columns import of_rows
-from tracer.accumulators.engine.operands import Integers, Shift, Site
-from tracer.accumulators.engine.sum_runner import Meter, Reduction
+from tracer.accumulators.engine.column_source import of_rows
+from tracer.accumulators.engine.node_operands import Integers, NodeOperands, Shift
+from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
 from tracer.accumulators.nodes import Summing, Sums, lowering
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.interpreter.ops.contrib import DOMAIN, columns, gemm_output
 from tracer.interpreter.ops.integer import matmul_factor, requantized
 from tracer.interpreter.ops.matmul import per_row
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 _BLOCK = 1 << 18
 """Elements of the left operand that are turned and multiplied at a time."""
 
 
 @lowering("MatMul")
-def matmul(site: Site) -> Summing:
+def matmul(site: NodeOperands) -> Summing:
     """Dequantised or fixed-point operands; weights are on the right, or both are activations."""
     a, b = site.inputs(0), site.weights(1)
     step = a.steps(None) * b.steps(-1)
 
-    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
         made = summed(meter, a.integers(inputs[0]), b.integers(inputs[1]), None)
         return Sums(made, lambda sums: (sums * step).astype(inputs[0].dtype))
 
@@ -40,7 +41,7 @@ def matmul(site: Site) -> Summing:
 
 
 @lowering("Gemm")
-def gemm(site: Site) -> Summing:
+def gemm(site: NodeOperands) -> Summing:
     """As MatMul; C is summed with the products if it is a bias of whole steps."""
     options = site.attributes
     a, b = site.inputs(0), site.weights(1)
@@ -48,7 +49,7 @@ def gemm(site: Site) -> Summing:
     turn_a, turn_b = options.get("transA", 0), options.get("transB", 0)
     step = a.steps(None) * b.steps(0 if turn_b else 1)
 
-    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
         left, right = a.integers(inputs[0]), b.integers(inputs[1])
         left = replace(left, values=left.values.T) if turn_a else left
         right = replace(right, values=right.values.T) if turn_b else right
@@ -65,10 +66,10 @@ def gemm(site: Site) -> Summing:
 
 
 @lowering("MatMulInteger")
-def matmul_integer(site: Site) -> Summing:
+def matmul_integer(site: NodeOperands) -> Summing:
     """8-bit operands, zero points taken off; they may be per row, column."""
 
-    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
         a, b, a_zero, b_zero = (*inputs, None, None)[:4]
         left = site.centred(0, a, _centred(a, None if a_zero is None else per_row(a_zero)), a_zero)
         right = site.centred(1, b, _centred(b, b_zero), b_zero)
@@ -79,10 +80,10 @@ def matmul_integer(site: Site) -> Summing:
 
 
 @lowering("QLinearMatMul")
-def qlinear_matmul(site: Site) -> Summing:
+def qlinear_matmul(site: NodeOperands) -> Summing:
     """Quantised operands; the sums are quantised again."""
 
-    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
         a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs
         left = site.centred(0, a, _centred(a, None if a_zero is None else per_row(a_zero)), a_zero)
         right = site.centred(3, b, _centred(b, b_zero), b_zero)
@@ -94,12 +95,12 @@ def qlinear_matmul(site: Site) -> Summing:
 
 
 @lowering("QGemm", domain=DOMAIN)
-def qgemm(site: Site) -> Summing:
+def qgemm(site: NodeOperands) -> Summing:
     """Quantised operands; C, of one number for each column, is summed with the products."""
     turn_a, turn_b = site.attributes.get("transA", 0), site.attributes.get("transB", 0)
     alpha = np.float32(site.attributes.get("alpha", 1.0))
 
-    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
         a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero = (*inputs, None, None, None)[:9]
         left = site.centred(0, a, _centred(a, a_zero), a_zero)
         right = site.centred(3, b, _centred(b, columns(b_zero, bool(turn_b))), b_zero)
@@ -116,7 +117,7 @@ def qgemm(site: Site) -> Summing:
     return compute
 
 
-def summed(meter: Meter, a: Integers, b: Integers, bias: Array | None) -> Array:
+def summed(meter: SumRunner, a: Integers, b: Integers, bias: Array | None) -> Array:
     """The sums, int64, of `a` (..., R, K) and `b` (..., K, N), which numpy broadcasts.
 
     Columns are the channels; `bias` is (N).
@@ -136,7 +137,7 @@ def summed(meter: Meter, a: Integers, b: Integers, bias: Array | None) -> Array:
     return zero_points.taken_off(made, a, b, lambda x, y: _product(x, y, integers))
 
 
-def _gathered(a: Integers, b: Integers, meter: Meter, bias: Array | None) -> Array | None:
+def _gathered(a: Integers, b: Integers, meter: SumRunner, bias: Array | None) -> Array | None:
     """The sums of all rows in one pass; None where that cannot be."""
     if b.values.ndim != 2 or a.values.ndim < 2:
         return None
@@ -145,7 +146,7 @@ def _gathered(a: Integers, b: Integers, meter: Meter, bias: Array | None) -> Arr
         return None
     rows = a.values.reshape(-1, depth)
     columns = of_rows(a, rows, width)
-    out = memory.empty((len(rows), width), np.int64)
+    out = buffer_pool.empty((len(rows), width), np.int64)
     weights, whole = np.ascontiguousarray(b.values.T), slice(0, width)
     if columns is None or not meter.gathered(weights, columns, bias, Terms(depth), whole, out):
         return None
@@ -197,7 +198,9 @@ def _times(a: Array, b: Array, product: Product) -> Array:
     return out
 
 
-def _shift(site: Site, step: Array, inputs: Sequence[Value], columns: int, whole: bool) -> Shift:
+def _shift(
+    site: NodeOperands, step: Array, inputs: Sequence[Value], columns: int, whole: bool
+) -> Shift:
     """C as a bias of the columns if it is one; else what is added to the output."""
     if not site.given(2):
         return Shift()

@@ -6,21 +6,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracer.accumulators.engine.operands import Integers, Site, UnfitError
-from tracer.accumulators.engine.sum_runner import Meter
+from tracer.accumulators.engine.node_operands import Integers, NodeOperands, UnfitError
+from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.nodes import Summing, Sums, lowering
 from tracer.accumulators.nodes.reduction import added, pooled, pooled_globally
 from tracer.interpreter.ops.contrib import DOMAIN
 from tracer.interpreter.ops.integer import requantized
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 
 @lowering("QLinearAveragePool", domain=DOMAIN)
-def qlinear_average_pool(site: Site) -> Summing:
+def qlinear_average_pool(site: NodeOperands) -> Summing:
     """The sum of each window, then its mean, quantised again."""
     _refuse_channels_last(site)
 
-    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
         x_scale, y_scale = inputs[1], inputs[3]
         made, divisor = pooled(meter, _centred(site, 0, inputs), site.attributes)
         factor = x_scale / y_scale / divisor
@@ -31,11 +32,11 @@ def qlinear_average_pool(site: Site) -> Summing:
 
 
 @lowering("QLinearGlobalAveragePool", domain=DOMAIN)
-def qlinear_global_average_pool(site: Site) -> Summing:
+def qlinear_global_average_pool(site: NodeOperands) -> Summing:
     """The sum of each channel, then its mean, quantised again."""
     _refuse_channels_last(site)
 
-    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
         x_scale, y_scale = inputs[1], inputs[3]
         made, divisor = pooled_globally(meter, _centred(site, 0, inputs))
         factor = x_scale / y_scale / divisor
@@ -46,14 +47,14 @@ def qlinear_global_average_pool(site: Site) -> Summing:
 
 
 @lowering("QLinearAdd", domain=DOMAIN)
-def qlinear_add(site: Site) -> Summing:
+def qlinear_add(site: NodeOperands) -> Summing:
     """Two tensors of the same scale, their sum quantised again."""
     scales = [site.units.value(site.node.inputs[i], site.node.scope) for i in (1, 4)]
     first, second = scales
     if first is None or second is None or not np.allclose(first, second, 1e-6, 0):
         raise UnfitError("its operands have different scales, so their sum has no unit")
 
-    def compute(inputs: Sequence[Value], meter: Meter) -> Sums:
+    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
         made = added(meter, _centred(site, 0, inputs), _centred(site, 3, inputs))
         factor, zero = inputs[1] / inputs[6], _zero(inputs, 7)
         return Sums(made, lambda sums: requantized(sums, factor, zero))
@@ -61,12 +62,12 @@ def qlinear_add(site: Site) -> Summing:
     return compute
 
 
-def _refuse_channels_last(site: Site) -> None:
+def _refuse_channels_last(site: NodeOperands) -> None:
     if site.attributes.get("channels_last", 0):
         raise UnfitError("its channels are the last axis, as only optimised graphs have it")
 
 
-def _centred(site: Site, index: int, inputs: Sequence[Value]) -> Integers:
+def _centred(site: NodeOperands, index: int, inputs: Sequence[Value]) -> Integers:
     """The tensor at `index`, which its scale and its zero point follow."""
     tensor, zero = inputs[index], inputs[index + 2]
     values = tensor.astype(np.int32)

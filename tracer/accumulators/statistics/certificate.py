@@ -17,7 +17,8 @@ from tracer.accumulators.spec import plain_values
 from tracer.accumulators.statistics.tally import Tally
 from tracer.errors import InputError, ThresholdError, UsageError
 from tracer.graph.model import Model
-from tracer.interpreter.values import Array, Value, dtype_text
+from tracer.interpreter.values import Value
+from tracer.support.types import Array, dtype_text
 
 
 @dataclass(frozen=True, slots=True)

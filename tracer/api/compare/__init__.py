@@ -23,8 +23,8 @@ from tracer.api.compare.targets import (
     refuse_idle,
 )
 from tracer.errors import ThresholdError, UsageError
-from tracer.records.tolerance import Tolerance
 from tracer.support.progress import Progress
+from tracer.support.tolerance import Tolerance
 
 
 def compare(

@@ -16,8 +16,8 @@ from tracer.api.framework import profile_framework
 from tracer.api.interpret import interpret
 from tracer.api.profile import profile
 from tracer.errors import InputError, UsageError
-from tracer.executors import reference
-from tracer.executors.onnxruntime.options import OPTIMIZATIONS
+from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
+from tracer.executors.reference.executor import ReferenceSettings
 from tracer.graph.loading import open_model
 from tracer.graph.model import Model
 from tracer.records.trace import Trace
@@ -136,7 +136,7 @@ class OnInterpreter:
             dims=settings.dims,
             feeds=_feeds(self.source, settings),
             seed=settings.seed,
-            options=reference.Options(
+            options=ReferenceSettings(
                 runs or _INTERPRETED_RUNS, min(settings.warmup, 1), settings.threads
             ),
             progress=progress,

@@ -23,7 +23,7 @@ from tracer.api.compare.targets import (
 )
 from tracer.errors import TracerError, UsageError
 from tracer.executors.onnxruntime import feeding, node_names, sessions
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.executors.onnxruntime.tensors import tensors
 from tracer.graph import loading, shape_inference
 from tracer.graph.model import Model, Node
@@ -31,8 +31,8 @@ from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import feeds_for
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
-from tracer.records.tolerance import Tolerance
 from tracer.support.optional import not_installed
+from tracer.support.tolerance import Tolerance
 
 
 def compared(
@@ -98,7 +98,7 @@ def _named(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
 def _of_onnxruntime(side: OnOnnxruntime, feeds: dict[str, Any], settings: Settings) -> Values:
     """Nodes without optimisation, which leaves each its tensor; outputs with that of the side."""
     model = side.model
-    options = Options(
+    options = OrtSettings(
         threads=settings.threads, optimization=side.optimization or settings.optimization
     )
     session = sessions.Factory(model, node_names.serialize(model), options).open()
@@ -110,7 +110,7 @@ def _of_onnxruntime(side: OnOnnxruntime, feeds: dict[str, Any], settings: Settin
 
 def _of_interpreter(side: OnInterpreter, feeds: dict[str, Any], settings: Settings) -> Values:
     keeper = _Keeper()
-    interpreter = Interpreter(side.model, threads=settings.threads or None).observed(keeper)
+    interpreter = Interpreter(side.model, threads=settings.threads or None).with_observers(keeper)
     made = interpreter.run(None, feeds)
     names = [value.name for value in side.model.graph.output]
     outputs = dict(zip(names, made, strict=True))

@@ -15,12 +15,12 @@ import numpy as np
 
 from tracer.errors import UsageError
 from tracer.executors.eager.calls import described
-from tracer.executors.eager.options import Options
+from tracer.executors.eager.settings import EagerSettings
 
 _RATE = 1e-3
 
 
-def loss_for(outputs: Any, options: Options) -> Callable[[Any], chainer.Variable] | None:
+def loss_for(outputs: Any, options: EagerSettings) -> Callable[[Any], chainer.Variable] | None:
     """The loss of `options` for a model that gave `outputs`; None where no gradient is asked for.
 
     `sum` adds all outputs that have a gradient. `cross-entropy` is that of the first output,
@@ -48,7 +48,7 @@ def loss_for(outputs: Any, options: Options) -> Callable[[Any], chainer.Variable
     return lambda found: entropy(_differentiable(found)[0], targets)
 
 
-def optimizer_for(model: chainer.Link, options: Options) -> Any:
+def optimizer_for(model: chainer.Link, options: EagerSettings) -> Any:
     """The optimiser of `options`, set up for `model`; None where none is asked for."""
     if options.optimizer is None:
         return None

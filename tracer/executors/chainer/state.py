@@ -14,11 +14,11 @@ import chainer
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from tracer.executors.eager.options import Options
+from tracer.executors.eager.settings import EagerSettings
 
 
 @contextmanager
-def preserved(model: chainer.Link, options: Options) -> Iterator[None]:
+def preserved(model: chainer.Link, options: EagerSettings) -> Iterator[None]:
     """In test mode without a graph, or in training mode with one; seeded; BLAS on `threads`.
 
     After it the gradients, the parameters, their update rules and the persistent values of

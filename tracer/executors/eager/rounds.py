@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tracer.executors.eager.options import Options
+from tracer.executors.eager.settings import EagerSettings
 from tracer.support.progress import Progress
 
 _LEAST_RUNS = 10
@@ -20,7 +20,7 @@ _FIRST_BLOCK = 20
 
 
 def alternate(
-    options: Options,
+    options: EagerSettings,
     plain: Callable[[], float],
     recorded: Callable[[int], Sequence[float]],
     most: Callable[[], int],
@@ -49,7 +49,7 @@ def alternate(
     return walls, done
 
 
-def missing(runs: int, seconds: float, options: Options) -> int:
+def missing(runs: int, seconds: float, options: EagerSettings) -> int:
     """Runs still to be made, by number and by time, when `runs` took `seconds`; 0 when enough."""
     least = options.runs if options.runs is not None else _LEAST_RUNS
     wanted = options.min_time

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from tracer.executors.onnxruntime import empty_run, profile_events, self_times, sessions
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
+from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
 
 _LENGTH = 60
@@ -56,7 +56,7 @@ def excess(threads: int, provider: str) -> tuple[list[tuple[int, int]], FloatArr
     meets all kinds alike, so each is measured by the round it is in, and medians over the rounds
     are kept.
     """
-    options = Options(threads=threads, optimization="none", provider=provider)
+    options = OrtSettings(threads=threads, optimization="none", provider=provider)
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
         chains = [_Chain.of(kind, options, Path(folder)) for kind in KINDS]
         walls = np.array([[c.wall() for c in chains] for _ in range(_WARMUP + _ROUNDS)])
@@ -76,7 +76,7 @@ class _Chain:
     profiled: Any
 
     @classmethod
-    def of(cls, kind: Kind, options: Options, folder: Path) -> _Chain:
+    def of(cls, kind: Kind, options: OrtSettings, folder: Path) -> _Chain:
         model = loading.from_proto(_proto(kind))
         feeds = {"x": np.ones(_shape(kind.rank), np.float32)}
         factory = sessions.Factory(model, model.proto.SerializeToString(), options)
@@ -90,7 +90,7 @@ class _Chain:
         """µs of one undisturbed run, less that of an empty one; then a profiled run."""
         for run in (self.plain, self.empty):
             run()  # what the chain before left in the caches is not this one's
-        between = _elapsed(self.plain) - _elapsed(self.empty)
+        between = elapsed_us(self.plain) - elapsed_us(self.empty)
         self.profiled.run(None, self.feeds)
         self.profiled.run(None, self.feeds)
         return between
@@ -103,12 +103,6 @@ class _Chain:
         path.unlink()
         sums: FloatArray = self_times.tabulate(recorded, len(labels.seen)).self_us.sum(axis=1)
         return sums[1::2]
-
-
-def _elapsed(run: Callable[[], object]) -> float:
-    start = time.perf_counter_ns()
-    run()
-    return (time.perf_counter_ns() - start) / 1e3
 
 
 def _shape(rank: int) -> Sequence[int]:

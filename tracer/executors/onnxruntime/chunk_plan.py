@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 
 MOST_EVENTS = 900_000
 """onnxruntime's profiler drops what is beyond 1,000,000 events without a word."""
@@ -36,7 +36,7 @@ class Done:
     events: int
 
 
-def missing(done: Done, options: Options) -> int:
+def missing(done: Done, options: OrtSettings) -> int:
     """Runs still to be made, by number and by time; 0 when there are enough."""
     least = options.runs if options.runs is not None else _LEAST_RUNS
     seconds = options.min_time
@@ -65,7 +65,7 @@ def parts(profiled: int) -> Sequence[int]:
     return [profiled * (i + 1) // places - profiled * i // places for i in range(places)]
 
 
-def plan(done: Done, options: Options) -> tuple[int, int]:
+def plan(done: Done, options: OrtSettings) -> tuple[int, int]:
     """Warm-ups before each part of the next session's runs, and these runs.
 
     The first one makes half the runs at most, and few of them: how many events a run makes is only

@@ -15,16 +15,14 @@ from onnx import numpy_helper
 
 from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import feeding, sessions
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.loading import from_proto
-from tracer.graph.model import Model
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model
 from tracer.inputs.feedset import Feeds
-
-_FIRST_IR_OF_UNLISTED_WEIGHTS = 4
 
 
 def runner(
-    model: Model, feeds: Feeds, results: list[Any], options: Options
+    model: Model, feeds: Feeds, results: list[Any], options: OrtSettings
 ) -> Callable[[], object] | None:
     """One empty inference as a function; None where onnxruntime makes no such session.
 
@@ -61,5 +59,5 @@ def _proto(model: Model, results: list[Any]) -> onnx.ModelProto:
     return onnx.helper.make_model(
         graph,
         opset_imports=model.proto.opset_import,
-        ir_version=max(model.proto.ir_version, _FIRST_IR_OF_UNLISTED_WEIGHTS),
+        ir_version=max(model.proto.ir_version, IR_WITH_UNLISTED_WEIGHTS),
     )

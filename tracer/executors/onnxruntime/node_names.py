@@ -12,10 +12,9 @@ from pathlib import Path
 
 import onnx
 
-from tracer.graph.model import Model, node_protos
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, node_protos
 
 _SAFE = re.compile(r"__tracer_(\d+)__")
-_FIRST_IR_WITHOUT_LISTED_WEIGHTS = 4
 
 
 def serialize(model: Model) -> bytes:
@@ -28,7 +27,7 @@ def serialize(model: Model) -> bytes:
     proto.CopyFrom(model.proto)
     for index, node in enumerate(node_protos(proto.graph)):
         node.name = f"__tracer_{index}__"
-    if proto.ir_version >= _FIRST_IR_WITHOUT_LISTED_WEIGHTS:
+    if proto.ir_version >= IR_WITH_UNLISTED_WEIGHTS:
         kept = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in model.inputs]
         del proto.graph.input[:]
         proto.graph.input.extend(kept)

@@ -11,7 +11,6 @@ for so many pass between two uses in the model.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,12 +20,13 @@ import numpy as np
 from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import feeding, kernel_models, node_names, sessions
 from tracer.executors.onnxruntime.kernel_models import Piece
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.loading import from_proto
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Kernel
-from tracer.support.progress import Progress, silent
+from tracer.support.progress import Progress
+from tracer.support.timing import times_us
 from tracer.support.types import FloatArray
 
 _SECONDS = 0.4
@@ -46,39 +46,42 @@ _MOST_BYTES = 1 << 30
 
 def shares(
     model: Model,
+    saved: Path,
     feedset: FeedSet,
     kernels: Sequence[Kernel],
-    options: Options,
-    progress: Progress | None = None,
+    options: OrtSettings,
+    report: Progress,
 ) -> FloatArray:
-    """Time of one call of each kernel ÷ that of a whole run; NaN for what cannot run alone.
+    """Returns the time of one call of each kernel of the graph `saved` ÷ the time of a whole run.
 
-    That is a kernel with a body, or inside one, or of element types that numpy does not have.
+    NaN stands for a kernel with a body or inside one, or of element types that numpy lacks.
     """
-    report = progress or (silent)
     factory = sessions.Factory(model, node_names.serialize(model), options)
     whole = feeding.runner(model, factory.open(), feedset.feeds)
     found = np.full(len(kernels), np.nan)
-    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        cut = kernel_models.cut(model, feedset.feeds, kernels, options, Path(folder))
-        for place, piece in enumerate(cut):
-            report(place, len(cut), "replaying")
-            if piece is not None:
-                found[place] = _share(piece, whole, kernel_models.total_bytes(model), options)
+    cut = kernel_models.cut(model, saved, feedset.feeds, kernels)
+    for place, piece in enumerate(cut):
+        report(place, len(cut), "replaying")
+        if piece is not None:
+            found[place] = _share(piece, whole, kernel_models.total_bytes(model), options)
     report(len(cut), len(cut), "replaying")
     return found
 
 
-def runner(piece: Piece, count: int, distinct: int, options: Options) -> Callable[[], object]:
+def runner(piece: Piece, count: int, distinct: int, options: OrtSettings) -> Callable[[], object]:
     """One run of so many copies as a function that returns the result of the last."""
     proto = piece.model(count, distinct)
-    unoptimized = Options(threads=options.threads, optimization="none", provider=options.provider)
+    unoptimized = OrtSettings(
+        threads=options.threads, optimization="none", provider=options.provider
+    )
     model = from_proto(proto)
     session = sessions.Factory(model, proto.SerializeToString(), unoptimized).open()
     return feeding.runner(model, session, dict(piece.feeds))
 
 
-def _share(piece: Piece, whole: Callable[[], object], model_bytes: int, options: Options) -> float:
+def _share(
+    piece: Piece, whole: Callable[[], object], model_bytes: int, options: OrtSettings
+) -> float:
     """Median over rounds; NaN where onnxruntime refuses the piece."""
     distinct = 1
     if piece.weight_bytes:
@@ -94,23 +97,17 @@ def _share(piece: Piece, whole: Callable[[], object], model_bytes: int, options:
     rounds: list[float] = []
     end = time.monotonic() + _SECONDS
     while len(rounds) < _LEAST_ROUNDS or time.monotonic() < end:
-        before, long, short, after = (_elapsed(run) for run in (whole, many, few, whole))
+        before, long, short, after = (_seconds(run) for run in (whole, many, few, whole))
         rounds.append((long - short) / more / (before + after) * 2)
     return float(np.median(rounds))
 
 
 def _more(few: Callable[[], object], whole: Callable[[], object]) -> int:
     """How many copies more the long graph has."""
-    copies = _elapsed(whole) / max(_elapsed(few) / _FEW, 1e-9)
+    copies = _seconds(whole) / max(_seconds(few) / _FEW, 1e-9)
     return max(_LEAST_MORE, min(_MOST_MORE, int(copies)))
 
 
-def _elapsed(run: Callable[[], object]) -> float:
-    """Seconds of the middle one of a few runs, after one that wakes threads and fills caches."""
-    run()
-    times = []
-    for _ in range(_RUNS):
-        start = time.perf_counter_ns()
-        run()
-        times.append(time.perf_counter_ns() - start)
-    return sorted(times)[_RUNS // 2] / 1e9
+def _seconds(run: Callable[[], object]) -> float:
+    """Median seconds of a few runs, after one that wakes threads and fills caches."""
+    return sorted(times_us(run, _RUNS, warmup=1))[_RUNS // 2] / 1e6

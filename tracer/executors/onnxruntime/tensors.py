@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 
 from tracer.executors.onnxruntime import node_names, sessions
-from tracer.executors.onnxruntime.options import Options
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds
 
@@ -25,7 +25,7 @@ def tensors(model: Model, feeds: Feeds, threads: int = 0) -> Mapping[str, Any]:
             if name and name not in shown:
                 proto.graph.output.append(onnx.ValueInfoProto(name=name))
                 shown.add(name)
-    options = Options(threads=threads, optimization="none")
+    options = OrtSettings(threads=threads, optimization="none")
     factory = sessions.Factory(model, proto.SerializeToString(), options)
     names = [value.name for value in proto.graph.output]
     session = factory.open()

@@ -7,13 +7,13 @@ the time of a run grows by just that cost for each.
 
 from __future__ import annotations
 
-import time
 from functools import cache
 
 import torch
 
 from tracer.executors.eager.profile import Cost
 from tracer.executors.torch.spans import Session
+from tracer.support.timing import times_us
 
 _LENGTH = 200
 _RUNS = 10
@@ -37,11 +37,10 @@ def measure() -> Cost:
 
 def _shortest(x: torch.Tensor) -> float:
     """Time, µs, of the shortest of a few chains."""
-    times = []
+
+    def chain() -> None:
+        for _ in range(_LENGTH):
+            torch.neg(x)
+
     with torch.no_grad():
-        for _ in range(_RUNS):
-            start = time.perf_counter_ns()
-            for _ in range(_LENGTH):
-                torch.neg(x)
-            times.append((time.perf_counter_ns() - start) / 1e3)
-    return min(times)
+        return min(times_us(chain, _RUNS))

@@ -10,13 +10,13 @@ import torch
 
 from tracer.errors import UsageError
 from tracer.executors.eager.calls import described
-from tracer.executors.eager.options import Options
+from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.torch.step import Loss
 
 _RATE = 1e-3
 
 
-def loss_for(outputs: Any, options: Options) -> Loss | None:
+def loss_for(outputs: Any, options: EagerSettings) -> Loss | None:
     """The loss of `options` for a model that gave `outputs`; None where no gradient is asked for.
 
     `sum` adds all outputs that have a gradient. `cross-entropy` is that of the first output,
@@ -43,7 +43,7 @@ def loss_for(outputs: Any, options: Options) -> Loss | None:
     return lambda found: torch.nn.functional.cross_entropy(_tensors(found)[0], targets)
 
 
-def optimizer_for(model: torch.nn.Module, options: Options) -> torch.optim.Optimizer | None:
+def optimizer_for(model: torch.nn.Module, options: EagerSettings) -> torch.optim.Optimizer | None:
     """The optimiser of `options`, on the parameters that require a gradient."""
     if options.optimizer is None:
         return None

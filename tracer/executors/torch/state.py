@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import torch
 
-from tracer.executors.eager.options import Options
+from tracer.executors.eager.settings import EagerSettings
 
 
 @contextmanager
-def preserved(model: torch.nn.Module, options: Options) -> Iterator[None]:
+def preserved(model: torch.nn.Module, options: EagerSettings) -> Iterator[None]:
     """In evaluation mode, or in training mode for a training step; on the device; seeded.
 
     After it the modes, gradients, buffers and parameters of `model` are what they were, and so

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 
 from tracer.executors.torch.spans import RUN, mark, phase
+from tracer.support.timing import elapsed_us
 
 Loss = Callable[[Any], "torch.Tensor"]
 
@@ -32,16 +32,17 @@ class Step:
         """Make one run and give its time, µs; on an accelerator until all its work is done."""
         self.clear()
         self._settle()
-        start = time.perf_counter_ns()
-        with mark(RUN):
-            self._run()
-            self._settle()
-        return (time.perf_counter_ns() - start) / 1e3
+        return elapsed_us(self._marked_run)
 
     def clear(self) -> None:
         """Drop the gradients that the step before left."""
         for parameter in self.parameters:
             parameter.grad = None
+
+    def _marked_run(self) -> None:
+        with mark(RUN):
+            self._run()
+            self._settle()
 
     def _run(self) -> None:
         if self.loss is None:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, types
 
-from tracer.interpreter.kernels.arguments import TASK, floats, integers
-from tracer.interpreter.kernels.micro import (
+from tracer.interpreter.kernels.register_tiles import (
     COLUMNS,
     LANES,
     ROWS,
@@ -27,6 +26,7 @@ from tracer.interpreter.kernels.micro import (
     pack_3,
     taps,
 )
+from tracer.interpreter.kernels.task_arguments import TASK, floats, integers
 
 DEPTH = 512
 """Terms of a panel: it stays in the second-level cache while all rows pass over it."""

@@ -13,10 +13,10 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.products import Product, blas, split
 from tracer.interpreter.numeric.windows import Window, padded, patches
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _TILE = 1 << 18
 """Elements of a tile's columns: a megabyte of float32, the size of a second-level cache."""
@@ -55,7 +55,7 @@ def convolve(
     maps = weights.shape[0]
     kind = x.dtype if dtype is None else np.dtype(dtype)
     limits.allow((len(x), maps, *window.out), kind)
-    out = memory.empty((len(x), maps, *window.out), kind)
+    out = buffer_pool.empty((len(x), maps, *window.out), kind)
     rows = weights.reshape(group, maps // group, -1)
     deep = max(rows.shape[1:]) if product else rows.shape[2]
     tiles = _tiles(len(x), deep, window, _WIDEST if product else _TILE)

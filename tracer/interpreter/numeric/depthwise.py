@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter.numeric import memory, parallel
+from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.windows import Window, padded, patches
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _TILE = 1 << 15
 """Output elements of a block: with its input and a product it stays in the second-level cache."""
@@ -18,7 +18,7 @@ def depthwise(x: Array, weights: Array, window: Window, group: int) -> Array:
     maps = len(weights)
     repeat = maps // group
     limits.allow((len(x), maps, *window.out), x.dtype)
-    out = memory.empty((len(x), maps, *window.out), x.dtype)
+    out = buffer_pool.empty((len(x), maps, *window.out), x.dtype)
     channels = parallel.pieces(group, max(_TILE // (window.pixels * repeat), 1))
     kernels = weights.reshape(group, repeat, -1)
     work = [(image, part) for image in range(len(x)) for part in channels]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter.numeric import memory, parallel
-from tracer.interpreter.numeric.axes import place
-from tracer.interpreter.values import Array
+from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.interpreter.numeric.axes import nonnegative_axis
+from tracer.support.types import Array
 
 Compute = Callable[..., Any]
 """Called with blocks of the inputs and `out=`, the block of the result; a ufunc is one."""
@@ -23,7 +23,7 @@ def apply(compute: Compute, *arrays: Array, dtype: Any = None) -> Array:
     shape = arrays[0].shape if len(arrays) == 1 else broadcast_shape(*arrays)
     kind = arrays[0].dtype if dtype is None else np.dtype(dtype)
     limits.allow(shape, kind)
-    out = memory.empty(shape, kind)
+    out = buffer_pool.empty(shape, kind)
     if out.size < 2 * parallel.BLOCK:
         compute(*arrays, out=out)
         return out
@@ -64,5 +64,5 @@ def aligned(a: Array, b: Array, broadcast: int, axis: int | None) -> Array:
     """`b` for the one-sided broadcasting before opset 7: its axes start at `axis` of `a`."""
     if not broadcast or axis is None:
         return b
-    start = place(axis, a.ndim)
+    start = nonnegative_axis(axis, a.ndim)
     return b.reshape(b.shape + (1,) * (a.ndim - start - b.ndim))

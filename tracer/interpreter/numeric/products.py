@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter.numeric import fast, memory, parallel
-from tracer.interpreter.values import Array
+from tracer.interpreter.numeric import buffer_pool, compiled_products, parallel
+from tracer.support.types import Array
 
 Product = Callable[[Array, Array, Array], Any]
 """Writes the matrix product of (M, K) and (K, P) into (M, P); the way in for other arithmetic."""
@@ -29,8 +29,8 @@ def blas(a: Array, b: Array, out: Array) -> None:
 def split(a: Array, b: Array, out: Array) -> None:
     """The product in blocks on threads: compiled kernels for large float32, else BLAS."""
     (rows, depth), columns = a.shape, b.shape[1]
-    if out.flags.c_contiguous and fast.suits(a.dtype, rows, depth, columns):
-        fast.matmul(a[None], b[None], out[None])
+    if out.flags.c_contiguous and compiled_products.suits(a.dtype, rows, depth, columns):
+        compiled_products.matmul(a[None], b[None], out[None])
         return
     if rows * depth * columns < _SPLIT:
         np.matmul(a, b, out=out)
@@ -60,15 +60,15 @@ def matmul(a: Array, b: Array) -> Array:
     limits.allow(shape, a.dtype)
     if b.ndim == 2:
         return _rows(a, b, shape)
-    out = memory.empty(shape, a.dtype)
+    out = buffer_pool.empty(shape, a.dtype)
     if out.size * a.shape[-1] < _SPLIT:
         return np.matmul(a, b, out=out)
     flat = out.reshape(-1, *shape[-2:])
     lefts = np.broadcast_to(a, (*batch, *a.shape[-2:])).reshape(-1, *a.shape[-2:])
     rights = np.broadcast_to(b, (*batch, *b.shape[-2:])).reshape(-1, *b.shape[-2:])
     rows, depth = a.shape[-2:]
-    if fast.suits(a.dtype, rows, depth, b.shape[-1]):
-        fast.matmul(lefts, rights, flat)
+    if compiled_products.suits(a.dtype, rows, depth, b.shape[-1]):
+        compiled_products.matmul(lefts, rights, flat)
         return out
     if len(flat) < 4:
         for left, right, target in zip(lefts, rights, flat, strict=True):
@@ -102,7 +102,7 @@ def carrier(a: Array, b: Array, depth: int) -> np.dtype[Any]:
 
 def _rows(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
     """A stack of matrices times one matrix is one product of all their rows."""
-    out = memory.empty(shape, a.dtype)
+    out = buffer_pool.empty(shape, a.dtype)
     split(a.reshape(-1, a.shape[-1]), b, out.reshape(-1, b.shape[-1]))
     return out
 

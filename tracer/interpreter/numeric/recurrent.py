@@ -9,7 +9,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 Activation = Callable[[Array], Array]
 State = tuple[Array, ...]

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracer.interpreter.numeric import planewise
+from tracer.interpreter.numeric import compiled_elementwise
 from tracer.interpreter.numeric.elementwise import apply, apply_float
 from tracer.interpreter.ops.math import erf_into
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _Consumed = Sequence[int] | None
 
@@ -18,8 +18,8 @@ _Consumed = Sequence[int] | None
 @operator("Relu")
 def relu(X: Array, *, consumed_inputs: _Consumed = None) -> Array:  # noqa: N803
     """max(x, 0)."""
-    if planewise.suits(X):
-        return planewise.relu(X)
+    if compiled_elementwise.suits(X):
+        return compiled_elementwise.relu(X)
     zero = np.zeros((), X.dtype)
     return apply(lambda x, out: np.maximum(x, zero, out=out), X)
 

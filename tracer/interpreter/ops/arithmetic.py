@@ -7,10 +7,10 @@ from functools import reduce
 
 import numpy as np
 
-from tracer.interpreter.numeric import planewise
+from tracer.interpreter.numeric import compiled_elementwise
 from tracer.interpreter.numeric.elementwise import Compute, aligned, apply
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 def divide(a: Array, b: Array, out: Array) -> None:
@@ -28,7 +28,11 @@ def binary(name: str, compute: Compute) -> Callable[[Array, Array], Array]:
 
     def function(A: Array, B: Array) -> Array:  # noqa: N803
         a, b = (B, A) if name in ("Add", "Mul") and A.size < B.size else (A, B)
-        return planewise.binary(name, a, b) if planewise.pairs(a, b) else apply(compute, A, B)
+        return (
+            compiled_elementwise.binary(name, a, b)
+            if compiled_elementwise.pairs(a, b)
+            else apply(compute, A, B)
+        )
 
     return function
 

@@ -10,7 +10,7 @@ from tracer.interpreter.binding import Body
 from tracer.interpreter.numeric import products
 from tracer.interpreter.ops.softmax import softmax
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @operator("Attention", since=23)

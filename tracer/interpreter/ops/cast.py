@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _SATURATING = {
     np.dtype(kind)

@@ -9,9 +9,9 @@ import onnx
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.axes import place
+from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @operator("Constant")
@@ -78,7 +78,7 @@ def one_hot(indices: Array, depth: Array, values: Array, *, axis: int = -1) -> A
     """`values[1]` where the index along the new `axis` is that of `indices`, else `values[0]`."""
     many = int(depth.reshape(-1)[0])
     shape = list(indices.shape)
-    at = place(axis, indices.ndim + 1)
+    at = nonnegative_axis(axis, indices.ndim + 1)
     shape.insert(at, many)
     limits.allow(shape, values.dtype)
     numbers = indices.astype(np.int64)

@@ -21,7 +21,7 @@ from tracer.interpreter.ops.pooling import average_pool, global_average_pool
 from tracer.interpreter.ops.quantization import dequantize_linear, quantize_linear
 from tracer.interpreter.ops.softmax import flattened, softmax
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 DOMAIN = "com.microsoft"
 _Ints = Sequence[int] | None

@@ -11,7 +11,8 @@ from tracer.errors import ModelError
 from tracer.interpreter import values
 from tracer.interpreter.binding import Body
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 
 @operator("If")

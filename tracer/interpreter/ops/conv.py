@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import fast
+from tracer.interpreter.numeric import compiled_products
 from tracer.interpreter.numeric.convolution import check, convolve
 from tracer.interpreter.numeric.depthwise import depthwise
 from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @operator("Conv")
@@ -45,10 +45,14 @@ def _convolved(x: Array, w: Array, bias: Array | None, slid: Window, group: int)
     each = w.shape[1] == 1 and group > 1
     compiled = x.ndim <= 4 and not (each and slid.pointwise)
     depth = int(np.prod(w.shape[1:]))
-    if compiled and fast.suits(
+    if compiled and compiled_products.suits(
         x.dtype, len(w) // (1 if each else group), depth, len(x) * slid.pixels
     ):
-        return fast.depthwise(x, w, slid, bias) if each else fast.convolve(x, w, slid, group, bias)
+        return (
+            compiled_products.depthwise(x, w, slid, bias)
+            if each
+            else compiled_products.convolve(x, w, slid, group, bias)
+        )
     made = (depthwise if each else convolve)(x, w, slid, group)
     if bias is not None:
         made += bias.reshape(-1, *[1] * (x.ndim - 2))

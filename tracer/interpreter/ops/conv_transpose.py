@@ -10,7 +10,7 @@ from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import parallel
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _Ints = Sequence[int] | None
 

@@ -9,7 +9,7 @@ import numpy as np
 from tracer.interpreter.binding import Context
 from tracer.interpreter.ops.random import seed_of
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @operator("Dropout", since=12)

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter.numeric.axes import place
+from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.ops.scatter import wrapped
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @operator("Gather")
 def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
     """Slices of the axis at `indices`, whose shape takes its place."""
-    at = place(axis, data.ndim)
+    at = nonnegative_axis(axis, data.ndim)
     limits.allow((*data.shape[:at], *indices.shape, *data.shape[at + 1 :]), data.dtype)
     return np.take(data, wrapped(indices, data.shape[at]), axis=at)
 

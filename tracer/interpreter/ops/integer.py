@@ -13,7 +13,7 @@ from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.ops.matmul import integer_matmul, per_row
 from tracer.interpreter.ops.quantization import rounded
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _Ints = Sequence[int] | None
 

@@ -8,7 +8,7 @@ from tracer import limits
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.products import Product
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @operator("MatMul")

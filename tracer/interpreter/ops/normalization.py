@@ -8,11 +8,11 @@ import numpy as np
 import onnx
 
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import planewise, rowwise
-from tracer.interpreter.numeric.axes import place
+from tracer.interpreter.numeric import compiled_elementwise, compiled_normalization
+from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.numeric.elementwise import apply
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _Ints = Sequence[int] | None
 
@@ -121,12 +121,16 @@ def layer_normalization(
     stash_type: int = 1,
 ) -> tuple[Array, ...]:
     """The axes from `axis` on by their mean and variance, which are outputs too."""
-    first = place(axis, X.ndim)
+    first = nonnegative_axis(axis, X.ndim)
     axes = tuple(range(first, X.ndim))
     wide = _stashed(X, stash_type)
-    if rowwise.suits(wide) and X.dtype == wide.dtype and Scale.shape == X.shape[first:]:
+    if (
+        compiled_normalization.suits(wide)
+        and X.dtype == wide.dtype
+        and Scale.shape == X.shape[first:]
+    ):
         shift = np.zeros_like(Scale) if B is None else np.broadcast_to(B, Scale.shape)
-        made, *statistics = rowwise.normalize(X, Scale, shift, epsilon)
+        made, *statistics = compiled_normalization.normalize(X, Scale, shift, epsilon)
         shape = X.shape[:first] + (1,) * len(axes)
         return made, *(each.reshape(shape) for each in statistics)
     mean = wide.mean(axes, keepdims=True)
@@ -150,7 +154,7 @@ def rms_normalization(
     stash_type: int = 1,
 ) -> Array:
     """The axes from `axis` on by their root mean square."""
-    axes = tuple(range(place(axis, X.ndim), X.ndim))
+    axes = tuple(range(nonnegative_axis(axis, X.ndim), X.ndim))
     wide = _stashed(X, stash_type)
     square = np.square(wide).mean(axes, keepdims=True)
     ready = wide / np.sqrt(square + np.array(epsilon, square.dtype))
@@ -208,8 +212,10 @@ def _by_channel(
         raise ModelError(f"parameters that are not one number for each of {channels} channels")
     factor = scale / np.sqrt(variance + np.array(epsilon, variance.dtype))
     shift = bias - mean * factor
-    if planewise.suits(x):
-        return planewise.affine(x, *(np.ascontiguousarray(v, np.float32) for v in (factor, shift)))
+    if compiled_elementwise.suits(x):
+        return compiled_elementwise.affine(
+            x, *(np.ascontiguousarray(v, np.float32) for v in (factor, shift))
+        )
     rank = x.ndim if x.ndim > 1 else 2
 
     def compute(x: Array, factor: Array, shift: Array, out: Array) -> None:

@@ -10,10 +10,15 @@ import numpy as np
 
 from tracer import limits
 from tracer.interpreter.binding import Context
-from tracer.interpreter.numeric import fast, memory, parallel, planewise
+from tracer.interpreter.numeric import (
+    buffer_pool,
+    compiled_elementwise,
+    compiled_products,
+    parallel,
+)
 from tracer.interpreter.numeric.windows import Window, padded, patches, window
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _TILE = 1 << 15
 """Output elements of a block: with its input it stays in the second-level cache."""
@@ -36,8 +41,8 @@ def max_pool(
     """The largest value of each window, and its flat index if that output is wanted."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     lowest = _lowest(X.dtype)
-    if X.ndim <= 4 and planewise.suits(X):
-        made = fast.max_pool(X, slid)
+    if X.ndim <= 4 and compiled_elementwise.suits(X):
+        made = compiled_products.max_pool(X, slid)
     else:
         made = _slide(X, slid, lowest, lambda total, plane: np.maximum(total, plane, out=total))
     if len(ctx.wanted) < 2 or not ctx.wanted[1]:
@@ -136,7 +141,7 @@ def max_unpool(
 def _slide(x: Array, slid: Window, fill: Any, fold: Callable[[Array, Array], object]) -> Array:
     """Fold the values at each kernel position into the first one's."""
     limits.allow((*x.shape[:2], *slid.out), x.dtype)
-    out = memory.empty((*x.shape[:2], *slid.out), x.dtype)
+    out = buffer_pool.empty((*x.shape[:2], *slid.out), x.dtype)
     channels = parallel.pieces(x.shape[1], max(_TILE // slid.pixels, 1))
     work = [(image, part) for image in range(len(x)) for part in channels]
 

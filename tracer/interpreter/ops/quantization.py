@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import quantizing
-from tracer.interpreter.numeric.axes import place
+from tracer.interpreter.numeric import compiled_quantization
+from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.numeric.elementwise import apply
 from tracer.interpreter.ops.cast import converted
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @operator("QuantizeLinear", since=10)
@@ -34,8 +34,8 @@ def quantize_linear(
     The scale is one number, one per slice of `axis`, or one per `block_size` slices.
     """
     dtype = _quantized_type(y_zero_point, output_dtype)
-    if not precision and quantizing.suits(x, y_scale, y_zero_point, dtype):
-        return quantizing.quantize(x, y_scale, y_zero_point, dtype)
+    if not precision and compiled_quantization.suits(x, y_scale, y_zero_point, dtype):
+        return compiled_quantization.quantize(x, y_scale, y_zero_point, dtype)
     scale = aligned(y_scale, x, axis, block_size)
     wide = np.dtype(np.float32) if x.dtype.kind in "iu" else x.dtype
     if precision:
@@ -60,8 +60,8 @@ def dequantize_linear(
 ) -> Array:
     """(x - zero point) * scale."""
     dtype = onnx.helper.tensor_dtype_to_np_dtype(output_dtype) if output_dtype else x_scale.dtype
-    if quantizing.suits(x, x_scale, x_zero_point, dtype):
-        return quantizing.dequantize(x, x_scale, x_zero_point)
+    if compiled_quantization.suits(x, x_scale, x_zero_point, dtype):
+        return compiled_quantization.dequantize(x, x_scale, x_zero_point)
     wide = np.float64 if x.dtype == np.int32 else np.float32  # float32 would round int32
     centred: Array = x.astype(wide)
     if x_zero_point is not None:
@@ -101,7 +101,7 @@ def aligned(parameter: Array, x: Array, axis: int, block_size: int) -> Array:
     if parameter.size == 1:
         return parameter.reshape(())
     if block_size:
-        at = place(axis, x.ndim)
+        at = nonnegative_axis(axis, x.ndim)
         repeated = np.repeat(parameter, block_size, axis=at)
         return repeated[(slice(None),) * at + (slice(x.shape[at]),)]
     if parameter.ndim != 1 or parameter.size != x.shape[axis]:

@@ -14,7 +14,7 @@ import onnx
 from tracer import limits
 from tracer.interpreter.binding import Context
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @operator("RandomNormal")

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracer.interpreter.numeric.recurrent import Activation, Cell, Settings, State, activations, run
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _Floats = Sequence[float] | None
 _Names = Sequence[str] | None

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.axes import place
+from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 Axes = tuple[int, ...] | None
 Fold = Callable[[Array, Axes], Array]
@@ -148,7 +148,9 @@ def top_k_1(X: Array, *, axis: int = -1, k: int) -> tuple[Array, Array]:  # noqa
 
 
 def _fold(fold: Fold, data: Array, axes: Sequence[int] | None, keepdims: int) -> Array:
-    places = tuple(range(data.ndim)) if not axes else tuple(place(a, data.ndim) for a in axes)
+    places = (
+        tuple(range(data.ndim)) if not axes else tuple(nonnegative_axis(a, data.ndim) for a in axes)
+    )
     made = np.asarray(fold(data, places))
     return made if keepdims else made.reshape([n for i, n in enumerate(made.shape)
                                                if i not in places])  # fmt: skip

@@ -10,9 +10,9 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.axes import place as axes_place
+from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _ASYMMETRIC = "asymmetric"
 
@@ -62,7 +62,7 @@ def resize(
         mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(antialias),
         bool(exclude_outside),
     )  # fmt: skip
-    places = list(range(X.ndim)) if axes is None else [axes_place(a, X.ndim) for a in axes]
+    places = list(range(X.ndim)) if axes is None else [nonnegative_axis(a, X.ndim) for a in axes]
     described = _axes(X, places, roi, scales, sizes, keep_aspect_ratio_policy)
     shape = list(X.shape)
     for place, axis in zip(places, described, strict=True):

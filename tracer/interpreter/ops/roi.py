@@ -8,7 +8,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @operator("MaxRoiPool")

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _FOLD: dict[str, Callable[..., Any]] = {
     "add": np.add,

@@ -6,7 +6,8 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 
 @operator("SequenceConstruct", since=11)

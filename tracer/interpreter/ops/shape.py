@@ -9,7 +9,8 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array, Value
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
 
 _Ints = Sequence[int] | None
 
@@ -146,7 +147,7 @@ def space_to_depth(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
 def trilu(input: Array, k: Array | None = None, *, upper: int = 1) -> Array:
     """The upper or lower triangle of matrices, from the diagonal `k`; the rest is 0."""
     diagonal = 0 if k is None else int(k.reshape(-1)[0])
-    rows, columns = np.indices(input.shape[-2:], sparse=True)
-    offset = columns - rows
+    rows, columns = input.shape[-2:]
+    offset = np.arange(columns) - np.arange(rows)[:, None]
     kept = offset >= diagonal if upper else offset <= diagonal
     return np.where(kept, input, np.zeros((), input.dtype))

@@ -10,9 +10,9 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.binding import Context
-from tracer.interpreter.numeric.axes import place
+from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 _Ints = Sequence[int] | None
 
@@ -89,7 +89,9 @@ def pad(
     mode: str = "constant",
 ) -> Array:
     """Axes made longer at both ends, or shorter where a number is negative."""
-    places = list(range(data.ndim)) if axes is None else [place(a, data.ndim) for a in axes]
+    places = (
+        list(range(data.ndim)) if axes is None else [nonnegative_axis(a, data.ndim) for a in axes]
+    )
     fill = np.zeros((), data.dtype) if constant_value is None else constant_value.reshape(-1)[0]
     widths = [(0, 0)] * data.ndim
     for number, axis in enumerate(places):

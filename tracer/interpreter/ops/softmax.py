@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tracer.interpreter.numeric import memory, parallel, rowwise
+from tracer.interpreter.numeric import buffer_pool, compiled_normalization, parallel
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 
 @operator("Softmax", since=13)
@@ -48,10 +48,10 @@ def _along(compute: Callable[[Array, Array], None], x: Array, axis: int) -> Arra
     dtype = x.dtype
     wide = x.astype(np.float32) if dtype.name == "bfloat16" else x
     rows = np.ascontiguousarray(np.moveaxis(wide, axis, -1)) if wide.ndim else wide.reshape(1)
-    if compute is _softmax and rowwise.suits(rows):
-        return np.moveaxis(rowwise.softmax(rows), -1, axis).astype(dtype, copy=False)
+    if compute is _softmax and compiled_normalization.suits(rows):
+        return np.moveaxis(compiled_normalization.softmax(rows), -1, axis).astype(dtype, copy=False)
     flat = rows.reshape(-1, rows.shape[-1])
-    out = memory.empty(flat.shape, flat.dtype)
+    out = buffer_pool.empty(flat.shape, flat.dtype)
     parts = parallel.pieces(len(flat), max(parallel.BLOCK // max(flat.shape[1], 1), 1))
 
     def block(index: int) -> None:

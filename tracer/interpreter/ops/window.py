@@ -9,7 +9,7 @@ import onnx
 
 from tracer import limits
 from tracer.interpreter.registry import operator
-from tracer.interpreter.values import Array
+from tracer.support.types import Array
 
 # F. J. Harris, "On the use of windows for harmonic analysis", Proc. IEEE 66 (1978): factors of
 # cos(k * phase), k = 0, 1, ...; ONNX's Hamming has the exact 25/46, not the rounded 0.54.

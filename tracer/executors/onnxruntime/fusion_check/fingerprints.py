@@ -47,7 +47,7 @@ def evidence(
         before = seen[-1].readings if seen else None
         comparer = _Comparer({**feeds, **run(feeds)}, before, rounded)
         comparer.compare(feeds)
-        interpreter.observed(comparer).run(None, feeds)
+        interpreter.with_observers(comparer).run(None, feeds)
         comparer.made.clear()
         seen.append(comparer)
     return Evidence(

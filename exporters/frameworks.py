@@ -1,0 +1,14 @@
+"""Names of the frameworks: the packages of this folder that have an `exporter` module."""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+
+import exporters
+
+
+def frameworks() -> list[str]:
+    """Names of the frameworks, installed or not; imports neither frameworks nor exporters."""
+    packages = (m.name for m in pkgutil.iter_modules(exporters.__path__) if m.ispkg)
+    return sorted(p for p in packages if importlib.util.find_spec(f"exporters.{p}.exporter"))

@@ -1,0 +1,132 @@
+"""What-ifs that are interrupted, resumed, or pointed at the trace of something else."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from analyzers.whatif.views import json as as_json
+from tests.tracer.whatif import networks
+from tracer.api.whatif import what_if
+from tracer.errors import InputError
+from tracer.storage import trace_file, whatif_file
+from tracer.whatif import evaluation
+from tracer.whatif.options import Options
+
+OPTIONS = Options(batch=4, budget=10)
+WIDTHS = "8:20"
+
+KILLED = """
+import os, signal, sys
+from tracer.api.whatif import what_if
+from tracer.whatif.options import Options
+
+def killing(done, total, what):
+    if what == "evaluating" and done == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+what_if(sys.argv[1], "8:20", sys.argv[2], Options(batch=4, budget=10), trace=sys.argv[3],
+        progress=killing)
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    return networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz")
+
+
+def evaluations(path):
+    with sqlite3.connect(path) as database:
+        return database.execute("SELECT COUNT(*) FROM evaluations").fetchone()[0]
+
+
+def told(result):
+    return as_json.render(result)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    made = []
+    real = evaluation.Evaluator.evaluate
+
+    def evaluate(self, bits):
+        made.append(dict(bits))
+        return real(self, bits)
+
+    monkeypatch.setattr(evaluation.Evaluator, "evaluate", evaluate)
+    return made
+
+
+def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(files, tmp_path, counted):
+    path = tmp_path / "w.trace"
+    arguments = [str(each) for each in (*files, path)]
+    ended = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False)
+    assert ended.returncode == -9
+    done = evaluations(path)
+    assert done == 5  # the sixth pass was the fifth evaluation; the first is the wide one
+    with pytest.raises(InputError, match="was interrupted"):
+        whatif_file.load(path)
+    resumed = what_if(files[0], WIDTHS, files[1], OPTIONS, trace=path)
+    again = len(counted)
+    whole = what_if(files[0], WIDTHS, files[1], OPTIONS)
+    assert len(counted) - again == again + done
+    assert told(resumed) == told(whole) == told(whatif_file.load(path))
+
+
+def test_a_finished_run_makes_nothing_again_and_the_question_may_change(files, tmp_path, counted):
+    path = tmp_path / "w.trace"
+    first = what_if(files[0], WIDTHS, files[1], OPTIONS, trace=path)
+    made = len(counted)
+    assert made == evaluations(path) == len(first.variants[0].answer.evaluations)
+    assert told(what_if(files[0], WIDTHS, files[1], OPTIONS, trace=path)) == told(first)
+    assert len(counted) == made
+    options = replace(OPTIONS, search=False)
+    wider = what_if(files[0], "8:22", files[1], options, trace=path)
+    assert {bits["c1"] if "c1" in bits else next(iter(bits.values()))
+            for bits in counted[made:]} <= {21, 22}  # fmt: skip
+    assert [row.bits for row in wider.variants[0].answer.rows] == list(range(8, 23))
+
+
+@pytest.mark.parametrize("what", ["model", "data", "metric", "batch"])
+def test_a_trace_of_something_else_is_kept(files, tmp_path, what):
+    path = tmp_path / "w.trace"
+    options = replace(OPTIONS, search=False)
+    what_if(files[0], "12", files[1], options, trace=path)
+    before = path.read_bytes()
+    model, data = files
+    if what == "model":
+        model = networks.model(tmp_path / "m.onnx", seed=4)
+    if what == "data":
+        data = networks.data(tmp_path / "d.npz", seed=8)
+    if what == "metric":
+        options = replace(options, metric="agreement")
+    if what == "batch":
+        options = replace(options, batch=3)
+    with pytest.raises(InputError, match=f"holds evaluations of something else: {what} "):
+        what_if(model, "12", data, options, trace=path)
+    assert path.read_bytes() == before
+    anew = what_if(model, "12", data, options, trace=path, force=True)
+    assert evaluations(path) == len(anew.variants[0].answer.evaluations)
+
+
+def test_other_files_are_told(files, tmp_path):
+    path = tmp_path / "w.trace"
+    path.write_text("nothing")
+    with pytest.raises(InputError, match="holds no what-if"):
+        what_if(files[0], "12", files[1], OPTIONS, trace=path)
+    assert path.read_text() == "nothing"
+    with pytest.raises(InputError):
+        whatif_file.load(path)
+    with pytest.raises(InputError, match="no such trace"):
+        whatif_file.load(tmp_path / "none.trace")
+    whole = tmp_path / "v.trace"
+    what_if(files[0], "12", files[1], replace(OPTIONS, search=False), trace=whole)
+    with pytest.raises(InputError, match="holds a what-if"):
+        trace_file.load(whole)
+    whole.write_bytes(whole.read_bytes()[:9000])
+    with pytest.raises(InputError):
+        whatif_file.load(whole)

@@ -1,0 +1,138 @@
+"""Run a link in Chainer and time every call of a function, forward and backward.
+
+A hook on functions and one on links record what each run does; see `hooks`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import chainer
+
+from tracer.errors import UsageError
+from tracer.executors.chainer import calibration, hooks, objective
+from tracer.executors.chainer.hooks import Functions, Links, Recorder, Types
+from tracer.executors.chainer.state import preserved
+from tracer.executors.eager import rounds
+from tracer.executors.eager.calls import BACKWARD_PHASE, Calls
+from tracer.executors.eager.failure import failing_clearly
+from tracer.executors.eager.profile import Measured, profile_of
+from tracer.executors.eager.settings import EagerSettings
+from tracer.executors.protocol import FrameworkExecutor, Profiled
+from tracer.support.progress import Progress, silent
+
+_BLOCK = 100
+"""Recorded runs between undisturbed ones, at the most."""
+
+
+Mark = Callable[[str], AbstractContextManager[object]]
+
+
+def _unmarked(name: str) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """`model` on `arrays`; with `loss` a training step, which `optimizer` ends if there is one."""
+
+    model: chainer.Link
+    arrays: Sequence[Any]
+    loss: Callable[[Any], chainer.Variable] | None
+    optimizer: Any
+
+    def timed(self, phase: Mark = _unmarked, operator: Mark = _unmarked) -> float:
+        """Make one run, which marks its phases, and give its time, µs."""
+        self.model.cleargrads()
+        start = time.perf_counter_ns()
+        outputs = self.model(*self.arrays)
+        if self.loss is not None:
+            with phase("loss"):
+                loss = self.loss(outputs)
+            with phase(BACKWARD_PHASE):
+                loss.backward()
+            if self.optimizer is not None:
+                with phase("optimizer"), operator(f"{type(self.optimizer).__name__}.update"):
+                    self.optimizer.update()
+        return (time.perf_counter_ns() - start) / 1e3
+
+
+@dataclass
+class _Recording:
+    """What the hooks recorded so far."""
+
+    step: _Step
+    recorder: Recorder
+    calls: Calls = field(default_factory=lambda: Calls("chainer"))
+
+    def observe(self) -> None:
+        """A run that tells the types of what functions read."""
+        with Types(self.recorder), Links(self.recorder):
+            self.step.timed(self.recorder.phase, self.recorder.operator)
+        self.calls.observe(self.recorder.take())
+
+    def runs(self, count: int) -> list[float]:
+        """Record so many runs, each from nothing; the time of each, µs."""
+        times = []
+        with Functions(self.recorder), Links(self.recorder):
+            for _ in range(count):
+                times.append(self.step.timed(self.recorder.phase, self.recorder.operator))
+                self.calls.add(self.recorder.take())
+        return times
+
+
+class _Chainer:
+    settings = EagerSettings
+    compiled = None
+
+    def profile(
+        self,
+        model: chainer.Link,
+        arrays: Sequence[Any],
+        settings: EagerSettings,
+        progress: Progress = silent,
+    ) -> Profiled:
+        """Profiles `model` on `arrays` (numpy, the batch first); restores the model afterwards.
+
+        Raises InputError where the model does not run on the arrays, UsageError for a loss that
+        does not suit its outputs or a device other than the CPU, LimitError out of memory.
+        """
+        if settings.device != "cpu":
+            raise UsageError(
+                f"Chainer cannot use {settings.device} here",
+                "It needs a CuPy as old as itself, which no Python that tracer runs on can "
+                "install. Use --device cpu.",
+            )
+        with preserved(model, settings):
+            with failing_clearly(model, arrays):
+                outputs = model(*(array.copy() for array in arrays))
+            loss = objective.loss_for(outputs, settings)
+            if loss is not None:
+                with failing_clearly(model, arrays):
+                    loss(outputs).backward()
+            del outputs
+            step = _Step(model, arrays, loss, objective.optimizer_for(model, settings))
+            for _ in range(settings.warmup):
+                step.timed()
+            recording = _Recording(step, hooks.recorder_of(model))
+            recording.observe()
+            walls, recorded = rounds.alternate(
+                settings, step.timed, recording.runs, lambda: _BLOCK, progress
+            )
+        measured = Measured("chainer", "cpu", arrays, walls, recorded, calibration.measure())
+        return profile_of(recording.calls, measured)
+
+    def parameters(self, model: chainer.Link) -> Iterator[tuple[str, int, bytes]]:
+        """Yields name, number of elements and content of each parameter that has a shape, once."""
+        seen: set[int] = set()
+        for name, parameter in sorted(model.namedparams(include_uninit=False)):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield name, parameter.size, parameter.array.tobytes()
+
+
+executor: FrameworkExecutor[chainer.Link, Sequence[Any], EagerSettings] = _Chainer()

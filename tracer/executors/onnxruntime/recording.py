@@ -1,0 +1,203 @@
+"""Run a model under onnxruntime's profiler, in turn with runs that nothing disturbs.
+
+The profiler drops events beyond a million without a word, so runs are made in chunks, each in a
+session of its own whose profile is read, checked and deleted before the next begins.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracer.errors import LimitError
+from tracer.executors.onnxruntime import (
+    calibration,
+    chunk_plan,
+    feeding,
+    kernel_nodes,
+    node_names,
+    profile_events,
+    self_times,
+    sessions,
+)
+from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.graph.model import Model
+from tracer.inputs.feedset import FeedSet
+from tracer.records.trace import Kernel, Run
+from tracer.support.progress import Progress, silent
+from tracer.support.timing import elapsed_us
+
+EXECUTOR = "onnxruntime"
+_CPU = "CPUExecutionProvider"
+_TICK_US = 1.0
+"""The profiler cuts every duration to whole µs."""
+
+_SPINNING_S = 0.05
+"""Threads of onnxruntime's pools were seen to spin for 30 ms and more after a run."""
+
+_Inference = Callable[[], object]
+
+
+def record_once(
+    model: Model, feedset: FeedSet, settings: OrtSettings, saved: Path
+) -> tuple[Kernel, ...]:
+    """Returns the kernels of one run in the order they ran; saves the graph at `saved`.
+
+    A dimension that differs between the calls of a kernel is None.
+    """
+    factory = sessions.Factory(model, node_names.serialize(model), settings)
+    recording = Recording(factory, feedset, saved)
+    recording.labels.every_shape = True
+    recording.add_profiled(0, 1)
+    return recording.kernels()[0]
+
+
+@dataclass
+class Recording:
+    """The runs so far of one model on one set of feeds; the first session saves its graph."""
+
+    factory: sessions.Factory
+    feedset: FeedSet
+    saved: Path
+    report: Progress = silent
+    plain: _Inference | None = None
+    empty: _Inference | None = None
+    total: int = 0
+    wall_us: list[float] = field(default_factory=list)
+    empty_us: list[float] = field(default_factory=list)
+    tables: list[self_times.RunTable] = field(default_factory=list)
+    labels: profile_events.Labels = field(default_factory=profile_events.Labels)
+    nodes: kernel_nodes.SavedNodes | None = None
+    events_per_run: int = 0
+
+    @property
+    def state(self) -> chunk_plan.Done:
+        """What the plan of the next chunk depends on."""
+        return chunk_plan.Done(
+            runs=sum(len(table.dur) for table in self.tables),
+            seconds=float(sum(table.dur.sum() for table in self.tables)) / 1e6,
+            events=self.events_per_run or len(self.factory.model.nodes) + 2,
+        )
+
+    def add_profiled(self, warmup: int, count: int) -> None:
+        """A session of `count` runs, read and checked.
+
+        Undisturbed runs are made before, after and in between, so that drift meets both alike.
+        The `warmup` runs after each turn of these are dropped whole.
+        """
+        session = self._open()
+        run = feeding.runner(self.factory.model, session, self.feedset.feeds)
+        done = self.state.runs
+        plain_runs = chunk_plan.undisturbed(count)[1]
+        kept: list[bool] = []
+        self._let_threads_sleep()
+        self._add_plain(plain_runs, warmup)
+        for part in chunk_plan.parts(count):
+            self._let_threads_sleep()
+            for index in range(warmup + part):
+                run()
+                kept.append(index >= warmup)
+                self.report(done + sum(kept), self.total, "profiling")
+            self._let_threads_sleep()
+            self._add_plain(plain_runs, warmup)
+        path = Path(session.end_profiling())
+        recorded = profile_events.read(path, self.labels)
+        path.unlink()
+        table = self_times.tabulate(recorded, len(self.labels.seen))
+        if len(table.dur) < len(kept):
+            if len(kept) > 1:  # a run makes more events than it did before: fewer at once
+                self.add_profiled(0, max(1, len(table.dur) // 2))
+                return
+            raise LimitError(
+                f"{self.factory.model.name}: one inference makes more than the 1,000,000 events "
+                "that onnxruntime's profiler holds",
+                "Profile fewer loop iterations.",
+            )
+        self.events_per_run = max(1, len(recorded) // len(table.dur))
+        self.tables.append(
+            self_times.RunTable(table.dur[kept], table.self_us[kept], table.calls[kept])
+        )
+
+    def _let_threads_sleep(self) -> None:
+        """Wait until threads of the session that ran no longer spin: they slow the other's runs."""
+        if self.plain is not None and self.factory.settings.threads != 1:
+            time.sleep(_SPINNING_S)
+
+    def _add_plain(self, count: int, warmup: int) -> None:
+        """Time whole runs without the profiler, and after each one an empty run.
+
+        So the empty one finds in the caches what a run leaves there, as the next run does. The
+        `warmup` runs before, in which threads wake up, are not counted.
+        """
+        if self.plain is None:
+            return
+        for _ in range(warmup):
+            self.plain()
+        for _ in range(count):
+            self.wall_us.append(elapsed_us(self.plain))
+            if self.empty is not None:
+                self.empty_us.append(elapsed_us(self.empty))
+
+    def _open(self) -> Any:
+        """A profiled session; the first one also tells what graph it runs."""
+        prefix = self.saved.with_name("profile")
+        if self.nodes is not None:
+            return self.factory.open(profile=prefix)
+        session = self.factory.open(profile=prefix, optimized=self.saved)
+        self.nodes = kernel_nodes.SavedNodes.read(self.saved)
+        self.labels.repeated = self.nodes.repeated
+        return session
+
+    def kernels(self) -> tuple[tuple[Kernel, ...], list[int]]:
+        """Returns the kernels in the order in which they first ran, and the label of each."""
+        assert self.nodes is not None
+        calls = self._joined([table.calls for table in self.tables]).mean(axis=0)
+        labels = self.labels.seen
+        kernels = kernel_nodes.kernels(self.factory.model, self.nodes, labels, calls.tolist())
+        order = sorted(range(len(labels)), key=lambda i: labels[i].first_us)
+        return tuple(kernels[i] for i in order), order
+
+    def finish(self, bias: calibration.Bias) -> Run:
+        """Put the chunks together, the kernels in the order in which they first ran."""
+        kernels, order = self.kernels()
+        samples = self._joined([table.self_us for table in self.tables])[:, order]
+        return Run(
+            executor=EXECUTOR,
+            batch=self.feedset.batch,
+            inputs={name: _described(value) for name, value in self.feedset.feeds.items()},
+            wall_us=np.array(self.wall_us),
+            instrumented_us=np.concatenate([t.dur for t in self.tables]).astype(np.float64),
+            samples=samples.astype(np.float32),
+            bias_us=np.array([bias.of(kernel) for kernel in kernels]),
+            kernels=kernels,
+            notes=(*self.feedset.notes, *_launch_notes(kernels)),
+            bias_error_us=np.full(len(kernels), bias.error),
+            tick_us=_TICK_US,
+            empty_us=np.array(self.empty_us) if self.empty_us else None,
+        )
+
+    def _joined(self, tables: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+        """Chunks one after the other; kernels that one did not meet ran 0 times in it."""
+        width = len(self.labels.seen)
+        return np.concatenate([np.pad(t, ((0, 0), (0, width - t.shape[1]))) for t in tables])
+
+
+def _launch_notes(kernels: Sequence[Kernel]) -> tuple[str, ...]:
+    """Kernels of an accelerator return before they are done; the wait shows up elsewhere."""
+    providers = sorted({k.provider for k in kernels} - {_CPU, ""})
+    return tuple(
+        f"{provider} runs asynchronously: the times of its kernels are those of their launch"
+        for provider in providers
+    )
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, list):
+        return f"sequence of {len(value)}"
+    dtype = "string" if value.dtype.kind in "OUST" else value.dtype.name
+    return f"{dtype}[{','.join(map(str, value.shape))}]"

@@ -1,0 +1,123 @@
+"""Element-wise arithmetic on flat float32 tensors, in one pass.
+
+Loops run from 0 over slices: numba lets an index count from the end unless it sees that it cannot
+be negative, and LLVM does not vectorise that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import cfunc, njit, types
+
+from tracer.interpreter.kernels.task_arguments import TASK, floats
+
+ADD, SUBTRACT, MULTIPLY, DIVIDE = range(4)
+
+_READ = types.Array(types.float32, 1, "C", readonly=True)
+_WRITE = types.Array(types.float32, 1, "C")
+
+
+@cfunc(TASK, cache=True, error_model="numpy")
+def affine(words: Any, block: int) -> None:
+    """Some planes by the scale and shift of their channel, channels in turn.
+
+    Arguments: x, scale, shift, out; planes of all and of a block, elements of a plane.
+    """
+    x, scale, shift, out = floats(words, 0), floats(words, 2), floats(words, 4), floats(words, 6)
+    planes, each, size = words[8], words[9], words[10]
+    for plane in range(block * each, min((block + 1) * each, planes)):
+        factor, term = scale[plane % scale.size], shift[plane % scale.size]
+        source = x[plane * size : (plane + 1) * size]
+        target = out[plane * size : (plane + 1) * size]
+        for i in range(size):
+            target[i] = source[i] * factor + term
+
+
+@cfunc(TASK, cache=True)
+def relu(words: Any, block: int) -> None:
+    """Some elements, 0 where negative; NaN stays. Arguments: x, out; elements of a block."""
+    x, out, each = floats(words, 0), floats(words, 2), words[4]
+    source = x[block * each : (block + 1) * each]
+    target = out[block * each : (block + 1) * each]
+    for i in range(source.size):
+        value = source[i]
+        target[i] = np.float32(0) if value < 0 else value
+
+
+@njit(types.void(types.intp, _READ, _READ, _WRITE), nogil=True, cache=True, error_model="numpy")
+def _both(operation: int, a: Any, b: Any, out: Any) -> None:
+    if operation == ADD:
+        for i in range(out.size):
+            out[i] = a[i] + b[i]
+    elif operation == SUBTRACT:
+        for i in range(out.size):
+            out[i] = a[i] - b[i]
+    elif operation == MULTIPLY:
+        for i in range(out.size):
+            out[i] = a[i] * b[i]
+    else:
+        for i in range(out.size):
+            out[i] = a[i] / b[i]
+
+
+@njit(
+    types.void(types.intp, _READ, types.float32, _WRITE),
+    nogil=True,
+    cache=True,
+    error_model="numpy",
+)
+def _each(operation: int, a: Any, b: Any, out: Any) -> None:
+    if operation == ADD:
+        for i in range(out.size):
+            out[i] = a[i] + b
+    elif operation == SUBTRACT:
+        for i in range(out.size):
+            out[i] = a[i] - b
+    elif operation == MULTIPLY:
+        for i in range(out.size):
+            out[i] = a[i] * b
+    else:
+        for i in range(out.size):
+            out[i] = a[i] / b
+
+
+@cfunc(TASK, cache=True, error_model="numpy")
+def binary(words: Any, block: int) -> None:
+    """Some elements of `a` and `b`, which begins again where it ends.
+
+    Arguments: a, b, out; operation, elements of a block. Of a `b` that is shorter than `a` a
+    block has whole repetitions.
+    """
+    operation, each = words[6], words[7]
+    a = floats(words, 0)[block * each : (block + 1) * each]
+    b, out = floats(words, 2), floats(words, 4)[block * each : (block + 1) * each]
+    if b.size == 1:
+        _each(operation, a, b[0], out)
+    elif b.size > each:
+        _both(operation, a, b[block * each : (block + 1) * each], out)
+    else:
+        for place in range(0, a.size, b.size):
+            _both(operation, a[place : place + b.size], b, out[place : place + b.size])
+
+
+@cfunc(TASK, cache=True, error_model="numpy")
+def ratio(words: Any, block: int) -> None:
+    """Some elements by x P(x^2) / Q(x^2), x kept in a range and the result too.
+
+    Arguments: x, coefficients, out; elements of a block. The coefficients are those of P and of
+    Q, six each, highest power first, then the bounds of |x| and of the result. NaN stays.
+    """
+    each = words[6]
+    x = floats(words, 0)[block * each : (block + 1) * each]
+    c, out = floats(words, 2), floats(words, 4)[block * each : (block + 1) * each]
+    p0, p1, p2, p3, p4, p5 = c[0], c[1], c[2], c[3], c[4], c[5]
+    q0, q1, q2, q3, q4, q5 = c[6], c[7], c[8], c[9], c[10], c[11]
+    far, most = c[12], c[13]
+    for i in range(x.size):
+        near = min(max(x[i], -far), far)
+        s = near * near
+        top = ((((p0 * s + p1) * s + p2) * s + p3) * s + p4) * s + p5
+        bottom = ((((q0 * s + q1) * s + q2) * s + q3) * s + q4) * s + q5
+        out[i] = min(max(near * (top / bottom), -most), most)

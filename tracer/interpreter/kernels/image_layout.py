@@ -1,0 +1,69 @@
+"""Images laid out for windows: padded, and taken apart by strides; see `layout`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import cfunc, njit, types
+
+from tracer.interpreter.kernels.task_arguments import TASK, floats, integers
+
+_INT = types.intp
+_READ = types.Array(types.float32, 1, "C", readonly=True)
+_WRITE = types.Array(types.float32, 1, "C")
+
+
+@njit(types.void(_READ, _INT, _WRITE, _INT, _INT, _INT), nogil=True, cache=True)
+def _line(images: Any, place: int, out: Any, target: int, count: int, step: int) -> None:
+    """Copy every `step`-th element; indices are unsigned, see `planes`."""
+    here, there = np.uintp(place), np.uintp(target)
+    if step == 1:
+        for i in range(np.uintp(count)):
+            out[there + i] = images[here + i]
+    elif step == 2:  # a step that is known is vectorised
+        for i in range(np.uintp(count)):
+            out[there + i] = images[here + i * np.uintp(2)]
+    else:
+        wide = np.uintp(step)
+        for i in range(np.uintp(count)):
+            out[there + i] = images[here + i * wide]
+
+
+@njit(types.void(_WRITE, _INT, _INT, types.float32), nogil=True, cache=True)
+def _fill(out: Any, target: int, count: int, value: Any) -> None:
+    there = np.uintp(target)
+    for i in range(np.uintp(count)):
+        out[there + i] = value
+
+
+@cfunc(TASK, cache=True, error_model="numpy")
+def arrange(words: Any, block: int) -> None:
+    """Lay out some planes of flat images, padded and apart by phases.
+
+    Arguments: images, `out` flat (plane, phase, line, place), geometry, phases, what padding is
+    filled with (one element); planes of all and of a block. Geometry has for lines, then for
+    places in a line: size, cells, stride, padding before; phases have the phase of lines and of
+    places.
+    """
+    images, out = floats(words, 0), floats(words, 2)
+    geometry, phases = integers(words, 4), integers(words, 6).reshape(-1, 2)
+    fill, planes, each = floats(words, 8)[0], words[10], words[11]
+    height, lines, down, above = geometry[0], geometry[1], geometry[2], geometry[3]
+    width, cells, across, left = geometry[4], geometry[5], geometry[6], geometry[7]
+    target = block * each * len(phases) * lines * cells
+    for plane in range(block * each, min((block + 1) * each, planes)):
+        for phase in range(len(phases)):
+            skip = phases[phase, 1] - left
+            first = min(max((-skip + across - 1) // across, 0), cells)
+            stop = max(min((width - skip + across - 1) // across, cells), first)
+            for line in range(lines):
+                row = line * down + phases[phase, 0] - above
+                if row < 0 or row >= height:
+                    _fill(out, target, cells, fill)
+                else:
+                    origin = (plane * height + row) * width + skip + first * across
+                    _fill(out, target, first, fill)
+                    _line(images, origin, out, target + first, stop - first, across)
+                    _fill(out, target + stop, cells - stop, fill)
+                target += cells

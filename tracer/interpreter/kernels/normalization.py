@@ -1,0 +1,106 @@
+"""Float32 rows by statistics of each: softmax and normalisation.
+
+Sums are taken in float64 and in any fixed order (`reassoc`), which lets LLVM vectorise them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import cfunc, njit, types
+
+from tracer.interpreter.kernels.task_arguments import TASK, floats
+
+_LANES = 16
+_READ = types.Array(types.float32, 1, "C", readonly=True)
+_WRITE = types.Array(types.float32, 1, "C")
+
+
+@njit(types.float32(types.float32), cache=True)
+def _exp(x: Any) -> Any:
+    """The exponential of a float32, not above 0: 2^n e^r, after Cephes' expf (S. Moshier)."""
+    near = max(x, np.float32(-104))  # 0 from there on; NaN stays
+    n = np.floor(near * np.float32(1.44269504088896341) + np.float32(0.5))
+    r = near - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
+    p = np.float32(1.9875691500e-4) * r + np.float32(1.3981999507e-3)
+    p = p * r + np.float32(8.3334519073e-3)
+    p = p * r + np.float32(4.1665795894e-2)
+    p = p * r + np.float32(1.6666665459e-1)
+    p = p * r + np.float32(5.0000001201e-1)
+    power = np.int32(n)  # in two steps, as 2^n may be too small for a normal number
+    half = power >> np.int32(1)
+    first = np.int32((half + np.int32(127)) << np.int32(23)).view(np.float32)
+    second = np.int32((power - half + np.int32(127)) << np.int32(23)).view(np.float32)
+    return (p * r * r + r + np.float32(1)) * first * second
+
+
+@njit(types.float32(_READ, _WRITE), cache=True)
+def _largest(x: Any, lanes: Any) -> Any:
+    """The largest of `x`; one that is NaN may be passed over."""
+    lanes[:] = x[0]
+    whole = x.size // _LANES * _LANES
+    for i in range(0, whole, _LANES):
+        part = x[i : i + _LANES]
+        for lane in range(_LANES):
+            lanes[lane] = part[lane] if part[lane] > lanes[lane] else lanes[lane]
+    top = x[0]
+    for lane in range(_LANES):
+        top = max(top, lanes[lane])
+    for i in range(whole, x.size):
+        top = max(top, x[i])
+    return top
+
+
+@njit(types.float64(_READ), cache=True, fastmath={"reassoc"})
+def _sum(x: Any) -> Any:
+    total = 0.0
+    for i in range(x.size):
+        total += np.float64(x[i])
+    return total
+
+
+@njit(types.float64(_READ, types.float32), cache=True, fastmath={"reassoc"})
+def _squares(x: Any, mean: Any) -> Any:
+    """The sum of squared differences from the mean."""
+    total = 0.0
+    for i in range(x.size):
+        apart = np.float64(x[i] - mean)
+        total += apart * apart
+    return total
+
+
+@cfunc(TASK, cache=True, error_model="numpy")
+def softmax(words: Any, block: int) -> None:
+    """Some rows: exp(x) by its sum. Arguments: x, out; elements of a row, rows of a block."""
+    x, out = floats(words, 0), floats(words, 2)
+    size, each = words[4], words[5]
+    lanes = np.empty(_LANES, np.float32)
+    for row in range(block * each, min((block + 1) * each, x.size // size)):
+        source, target = x[row * size : (row + 1) * size], out[row * size : (row + 1) * size]
+        top = _largest(source, lanes)
+        for i in range(size):
+            target[i] = _exp(source[i] - top)
+        total = np.float32(_sum(target))
+        for i in range(size):
+            target[i] /= total
+
+
+@cfunc(TASK, cache=True, error_model="numpy")
+def normalize(words: Any, block: int) -> None:
+    """Some rows, less their mean, by their deviation, scaled and shifted element by element.
+
+    Arguments: x, scale, shift, epsilon (one element), out, mean and inverse deviation of each
+    row; rows of a block.
+    """
+    x, scale, shift, epsilon = (floats(words, 0), floats(words, 2), floats(words, 4),
+                                floats(words, 6)[0])  # fmt: skip
+    out, means, inverses, each = floats(words, 8), floats(words, 10), floats(words, 12), words[14]
+    size = scale.size
+    for row in range(block * each, min((block + 1) * each, means.size)):
+        source, target = x[row * size : (row + 1) * size], out[row * size : (row + 1) * size]
+        mean = np.float32(_sum(source) / size)
+        inverse = np.float32(1 / np.sqrt(_squares(source, mean) / size + epsilon))
+        for i in range(size):
+            target[i] = (source[i] - mean) * inverse * scale[i] + shift[i]
+        means[row], inverses[row] = mean, inverse

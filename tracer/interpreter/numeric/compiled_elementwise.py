@@ -1,0 +1,76 @@
+"""Element-wise arithmetic on float32 tensors by compiled kernels, in one pass over each channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracer.interpreter.kernel_loading import loaded
+from tracer.interpreter.numeric import buffer_pool, task_team
+from tracer.support.types import Array
+
+_WORTHWHILE = 1 << 13
+"""Elements from which the kernels are used: below, a call costs as much as numpy's."""
+_BLOCK = 1 << 15
+"""Elements of a block: some 10 us, and within the second-level cache."""
+_OPERATIONS = {"Add": "ADD", "Sub": "SUBTRACT", "Mul": "MULTIPLY", "Div": "DIVIDE"}
+
+
+def suits(x: Array) -> bool:
+    """Whether element-wise arithmetic on the planes of `x` is worth the kernels."""
+    return x.dtype == np.float32 and x.ndim > 1 and x.size >= _WORTHWHILE
+
+
+def affine(x: Array, scale: Array, shift: Array) -> Array:
+    """Float32 `x` (N, C, ...) times the scale of its channel, plus its shift."""
+    out = buffer_pool.empty(x.shape, np.float32)
+    planes = x.shape[0] * x.shape[1]
+    size = x.size // planes
+    each = max(_BLOCK // size, 1)
+    task_team.share(loaded("elementwise").affine, -(-planes // each),
+                (np.ascontiguousarray(x), scale, shift, out), (planes, each, size))  # fmt: skip
+    return out
+
+
+def relu(x: Array) -> Array:
+    """Float32 `x` where it is above 0, else 0."""
+    out = buffer_pool.empty(x.shape, np.float32)
+    task_team.share(loaded("elementwise").relu, -(-x.size // _BLOCK),
+                (np.ascontiguousarray(x), out), (_BLOCK,))  # fmt: skip
+    return out
+
+
+def pairs(a: Array, b: Array) -> bool:
+    """Whether arithmetic on `a`, and `b` repeated for the axes it lacks, is worth the kernels."""
+    if not suits(a) or b.dtype != a.dtype or not a.flags.c_contiguous:
+        return False
+    if b.shape == a.shape:
+        return b.flags.c_contiguous
+    repeated = b.ndim <= a.ndim and b.size <= _BLOCK
+    return repeated and (b.size == 1 or b.shape == a.shape[a.ndim - b.ndim :])
+
+
+def binary(name: str, a: Array, b: Array) -> Array:
+    """The operator Add, Sub, Mul or Div on a pair of float32 tensors."""
+    kernels = loaded("elementwise")
+    out = buffer_pool.empty(a.shape, np.float32)
+    each = _BLOCK if b.size > _BLOCK else _BLOCK // b.size * b.size
+    operation = getattr(kernels, _OPERATIONS[name])
+    task_team.share(kernels.binary, -(-a.size // each), (a, np.ascontiguousarray(b), out),
+                (operation, each))  # fmt: skip
+    return out
+
+
+def ratio(
+    x: Array, top: Sequence[float], bottom: Sequence[float], far: float, most: float
+) -> Array:
+    """x P(x^2) / Q(x^2) of float32 `x` kept in [-far, far], itself kept in [-most, most].
+
+    `top` and `bottom` are the six coefficients of P and Q, highest power first.
+    """
+    out = buffer_pool.empty(x.shape, np.float32)
+    coefficients = np.array([*top, *bottom, far, most], np.float32)
+    task_team.share(loaded("elementwise").ratio, -(-x.size // _BLOCK),
+                (np.ascontiguousarray(x), coefficients, out), (_BLOCK,))  # fmt: skip
+    return out

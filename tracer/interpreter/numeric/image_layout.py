@@ -1,0 +1,89 @@
+"""How images are laid out so that neighbouring outputs read neighbouring elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from tracer import limits
+from tracer.interpreter.kernel_loading import loaded
+from tracer.interpreter.numeric import buffer_pool, task_team
+from tracer.interpreter.numeric.windows import Window
+from tracer.support.types import Array
+
+_BLOCK = 1 << 15
+"""Elements of a block: some 10 us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the elements that windows read are laid out, flat: channel, phase, line, place.
+
+    The padded image is taken apart by strides: the elements that a kernel position reads for
+    neighbouring outputs are then neighbours themselves. `phases` are those that any position
+    reads, `cells` the sizes of each. `places` has where each position reads
+    for the first output, within a channel of `size` elements.
+    """
+
+    phases: tuple[tuple[int, ...], ...]
+    cells: tuple[int, ...]
+    places: tuple[int, ...]
+    size: int
+    count: int
+    grid: int
+    width: int
+
+    def offsets(self, channels: int) -> Array:
+        """Where each channel and kernel position reads for the first output."""
+        starts = np.arange(channels, dtype=np.int64)[:, None] * self.size
+        return (starts + np.array(self.places, np.int64)).reshape(-1)
+
+
+@lru_cache(maxsize=1024)
+def layout(window: Window) -> Layout:
+    """The layout that the windows ask for; one or two axes. Remembered, for the next run."""
+    strides, spread = window.strides, window.dilations
+    reach = [(n - 1) * s + e for n, s, e in zip(window.out, strides, window.extent, strict=True)]
+    cells = tuple(-(-n // s) for n, s in zip(reach, strides, strict=True))
+    steps = [int(np.prod(cells[i + 1 :])) for i in range(len(cells))]
+    moved = [
+        [divmod(p * d, s) for p, d, s in zip(position, spread, strides, strict=True)]
+        for position in np.ndindex(*window.kernel)
+    ]
+    phases = sorted({tuple(part for _, part in where) for where in moved})
+    plane = int(np.prod(cells))
+    places = tuple(
+        phases.index(tuple(part for _, part in where)) * plane
+        + sum(whole * step for (whole, _), step in zip(where, steps, strict=True))
+        for where in moved
+    )
+    count = sum((n - 1) * step for n, step in zip(window.out, steps, strict=True)) + 1
+    grid, width = cells[-1], window.out[-1]
+    if grid == width:  # nothing lies between the lines
+        grid = width = window.pixels
+    return Layout(tuple(phases), cells, places, len(phases) * plane, count, grid, width)
+
+
+def source(x: Array, window: Window, placed: Layout, fill: float = 0) -> Array:
+    """The images in the layout, padding filled; who reads on finds a free stretch at the end."""
+    if window.pointwise:
+        return np.ascontiguousarray(x).reshape(-1)
+    planes = x.shape[0] * x.shape[1]
+    total = planes * placed.size
+    limits.allow((total,), np.float32)
+    out = buffer_pool.empty((total + loaded("gemm").STRETCH,), np.float32)
+    out[total:] = 0
+    flat = np.ascontiguousarray(x).reshape(-1)
+    axes = zip(x.shape[2:], placed.cells, window.strides, window.before, strict=True)
+    geometry = np.array(list(axes), np.int64)
+    phases = np.array(placed.phases, np.int64)
+    if len(geometry) == 1:  # one axis is an image of one line
+        geometry = np.concatenate([[[1, 1, 1, 0]], geometry])
+        phases = np.concatenate([np.zeros_like(phases), phases], axis=1)
+    each = max(_BLOCK // placed.size, 1)
+    filling = np.array([fill], np.float32)
+    task_team.share(loaded("image_layout").arrange, -(-planes // each),
+                (flat, out, geometry, phases, filling), (planes, each))  # fmt: skip
+    return out

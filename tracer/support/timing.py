@@ -1,0 +1,20 @@
+"""Wall time of a call and of a loop of calls, in µs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+def elapsed_us(call: Callable[[], object]) -> float:
+    """Returns the wall time of one call, in µs."""
+    start = time.perf_counter_ns()
+    call()
+    return (time.perf_counter_ns() - start) / 1e3
+
+
+def times_us(call: Callable[[], object], count: int, warmup: int = 0) -> list[float]:
+    """Returns the wall time of each of `count` calls, in µs, after `warmup` untimed calls."""
+    for _ in range(warmup):
+        call()
+    return [elapsed_us(call) for _ in range(count)]
