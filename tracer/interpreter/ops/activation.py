@@ -16,7 +16,7 @@ _Consumed = Sequence[int] | None
 
 
 @operator("Relu")
-def relu(X: Array, *, consumed_inputs: _Consumed = None) -> Array:  # noqa: N803
+def relu(X: Array, *, consumed_inputs: _Consumed = None) -> Array:
     """max(x, 0)."""
     if compiled_elementwise.suits(X):
         return compiled_elementwise.relu(X)
@@ -25,7 +25,7 @@ def relu(X: Array, *, consumed_inputs: _Consumed = None) -> Array:  # noqa: N803
 
 
 @operator("LeakyRelu")
-def leaky_relu(X: Array, *, alpha: float = 0.01, consumed_inputs: _Consumed = None) -> Array:  # noqa: N803
+def leaky_relu(X: Array, *, alpha: float = 0.01, consumed_inputs: _Consumed = None) -> Array:
     """X, times alpha where negative."""
 
     def compute(x: Array, out: Array) -> None:
@@ -36,13 +36,13 @@ def leaky_relu(X: Array, *, alpha: float = 0.01, consumed_inputs: _Consumed = No
 
 
 @operator("PRelu")
-def prelu_1(X: Array, slope: Array, *, consumed_inputs: _Consumed = None) -> Array:  # noqa: N803
+def prelu_1(X: Array, slope: Array, *, consumed_inputs: _Consumed = None) -> Array:
     """Before opset 7 the slope is one number, or one per channel."""
     return prelu(X, slope.reshape(-1, *[1] * (X.ndim - 2)) if slope.size > 1 else slope)
 
 
 @operator("PRelu", since=7)
-def prelu(X: Array, slope: Array) -> Array:  # noqa: N803
+def prelu(X: Array, slope: Array) -> Array:
     """X, times the slope where negative."""
 
     def compute(x: Array, slope: Array, out: Array) -> None:
@@ -53,20 +53,20 @@ def prelu(X: Array, slope: Array) -> Array:  # noqa: N803
 
 
 @operator("ThresholdedRelu", since=10)
-def thresholded_relu(X: Array, *, alpha: float = 1.0) -> Array:  # noqa: N803
+def thresholded_relu(X: Array, *, alpha: float = 1.0) -> Array:
     """X where it is above alpha, else 0."""
     return apply_float(lambda x, out: np.multiply(x, x > alpha, out=out), X)
 
 
 @operator("Elu")
-def elu(X: Array, *, alpha: float = 1.0, consumed_inputs: _Consumed = None) -> Array:  # noqa: N803
+def elu(X: Array, *, alpha: float = 1.0, consumed_inputs: _Consumed = None) -> Array:
     """X, alpha (exp(x) - 1) where negative."""
     return _exponential(X, 1.0, alpha, 1.0)
 
 
 @operator("Selu", since=6)
 def selu(
-    X: Array,  # noqa: N803
+    X: Array,
     *,
     alpha: float = 1.6732631921768188,
     gamma: float = 1.0507010221481323,
@@ -78,35 +78,27 @@ def selu(
 
 @operator("Selu", since=1)
 def selu_1(
-    X: Array,  # noqa: N803
-    *,
-    alpha: float = 1.6732,
-    gamma: float = 1.0507,
-    consumed_inputs: _Consumed = None,
+    X: Array, *, alpha: float = 1.6732, gamma: float = 1.0507, consumed_inputs: _Consumed = None
 ) -> Array:
     """The first Selu had shorter constants."""
     return _exponential(X, gamma, gamma * alpha, 1.0)
 
 
 @operator("Celu", since=12)
-def celu(X: Array, *, alpha: float = 1.0) -> Array:  # noqa: N803
+def celu(X: Array, *, alpha: float = 1.0) -> Array:
     """max(0, x) + min(0, alpha (exp(x / alpha) - 1))."""
     return _exponential(X, 1.0, alpha, alpha)
 
 
 @operator("Sigmoid")
-def sigmoid(X: Array, *, consumed_inputs: _Consumed = None) -> Array:  # noqa: N803
+def sigmoid(X: Array, *, consumed_inputs: _Consumed = None) -> Array:
     """1 / (1 + exp(-x))."""
     return apply_float(sigmoid_into, X)
 
 
 @operator("HardSigmoid")
 def hard_sigmoid(
-    X: Array,  # noqa: N803
-    *,
-    alpha: float = 0.2,
-    beta: float = 0.5,
-    consumed_inputs: _Consumed = None,
+    X: Array, *, alpha: float = 0.2, beta: float = 0.5, consumed_inputs: _Consumed = None
 ) -> Array:
     """Alpha x + beta, kept in [0, 1]."""
 
@@ -119,7 +111,7 @@ def hard_sigmoid(
 
 
 @operator("HardSwish", since=14)
-def hard_swish(X: Array) -> Array:  # noqa: N803
+def hard_swish(X: Array) -> Array:
     """X times its hard sigmoid of slope 1/6."""
 
     def compute(x: Array, out: Array) -> None:
@@ -132,7 +124,7 @@ def hard_swish(X: Array) -> Array:  # noqa: N803
 
 
 @operator("Swish", since=24)
-def swish(X: Array, *, alpha: float = 1.0) -> Array:  # noqa: N803
+def swish(X: Array, *, alpha: float = 1.0) -> Array:
     """X times the sigmoid of alpha x."""
 
     def compute(x: Array, out: Array) -> None:
@@ -143,7 +135,7 @@ def swish(X: Array, *, alpha: float = 1.0) -> Array:  # noqa: N803
 
 
 @operator("Mish", since=18)
-def mish(X: Array) -> Array:  # noqa: N803
+def mish(X: Array) -> Array:
     """X tanh(softplus(x))."""
 
     def compute(x: Array, out: Array) -> None:
@@ -155,7 +147,7 @@ def mish(X: Array) -> Array:  # noqa: N803
 
 
 @operator("Softplus")
-def softplus(X: Array) -> Array:  # noqa: N803
+def softplus(X: Array) -> Array:
     """log(1 + exp(x)), without overflow."""
     return apply_float(lambda x, out: np.logaddexp(x, 0, out=out), X)
 
@@ -173,7 +165,7 @@ def softsign(input: Array) -> Array:
 
 
 @operator("Gelu", since=20)
-def gelu(X: Array, *, approximate: str = "none") -> Array:  # noqa: N803
+def gelu(X: Array, *, approximate: str = "none") -> Array:
     """X times the normal distribution function, or its approximation by tanh."""
 
     def exact(x: Array, out: Array) -> None:

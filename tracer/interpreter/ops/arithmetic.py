@@ -26,7 +26,7 @@ def divide(a: Array, b: Array, out: Array) -> None:
 def binary(name: str, compute: Compute) -> Callable[[Array, Array], Array]:
     """An operator with numpy's broadcasting, which ONNX has since opset 7."""
 
-    def function(A: Array, B: Array) -> Array:  # noqa: N803
+    def function(A: Array, B: Array) -> Array:
         a, b = (B, A) if name in ("Add", "Mul") and A.size < B.size else (A, B)
         return (
             compiled_elementwise.binary(name, a, b)
@@ -41,8 +41,8 @@ def legacy_binary(compute: Compute) -> Callable[..., Array]:
     """The operator as it was before opset 7."""
 
     def function(
-        A: Array,  # noqa: N803
-        B: Array,  # noqa: N803
+        A: Array,
+        B: Array,
         *,
         axis: int | None = None,
         broadcast: int = 0,
@@ -84,7 +84,7 @@ def mean(*data_0: Array, consumed_inputs: Sequence[int] | None = None) -> Array:
 
 
 @operator("Pow", since=7)
-def power(X: Array, Y: Array) -> Array:  # noqa: N803
+def power(X: Array, Y: Array) -> Array:
     """`X` to the power of `Y`, in the type of `X`."""
     if X.dtype == Y.dtype and X.dtype.kind != "i":
         return apply(np.power, X, Y)
@@ -95,12 +95,12 @@ def power(X: Array, Y: Array) -> Array:  # noqa: N803
 
 
 @operator("Pow", since=1)
-def power_1(X: Array, Y: Array, *, axis: int | None = None, broadcast: int = 0) -> Array:  # noqa: N803
+def power_1(X: Array, Y: Array, *, axis: int | None = None, broadcast: int = 0) -> Array:
     """The first Pow broadcasts one-sidedly."""
     return power(X, aligned(X, Y, broadcast, axis))
 
 
 @operator("Mod", since=10)
-def mod(A: Array, B: Array, *, fmod: int = 0) -> Array:  # noqa: N803
+def mod(A: Array, B: Array, *, fmod: int = 0) -> Array:
     """The remainder: with the divisor's sign, with the dividend's if `fmod` is set."""
     return apply(np.fmod if fmod else np.mod, A, B)

@@ -15,9 +15,9 @@ from tracer.support.types import Array
 
 @operator("Attention", since=23)
 def attention(
-    Q: Array,  # noqa: N803
-    K: Array,  # noqa: N803
-    V: Array,  # noqa: N803
+    Q: Array,
+    K: Array,
+    V: Array,
     attn_mask: Array | None = None,
     past_key: Array | None = None,
     past_value: Array | None = None,
@@ -36,8 +36,8 @@ def attention(
     """Y, the present key and value, and the scores at the stage the output mode names."""
     flat = Q.ndim == 3
     if flat:
-        Q = _heads(Q, q_num_heads)  # noqa: N806
-        K, V = _heads(K, kv_num_heads), _heads(V, kv_num_heads)  # noqa: N806
+        Q = _heads(Q, q_num_heads)
+        K, V = _heads(K, kv_num_heads), _heads(V, kv_num_heads)
     key = K if past_key is None else np.concatenate([past_key, K], axis=2)
     value = V if past_value is None else np.concatenate([past_value, V], axis=2)
     queries, keys = Q.shape[2], key.shape[2]
@@ -63,9 +63,9 @@ def attention(
 
 @operator("FlexAttention", since=1, domain="ai.onnx.preview")
 def flex_attention(
-    Q: Array,  # noqa: N803
-    K: Array,  # noqa: N803
-    V: Array,  # noqa: N803
+    Q: Array,
+    K: Array,
+    V: Array,
     *,
     prob_mod: Body | None = None,
     scale: float | None = None,

@@ -32,19 +32,19 @@ operator("DequantizeLinear", domain=DOMAIN)(dequantize_linear)
 
 @operator("QGemm", domain=DOMAIN)
 def qgemm(
-    A: Array,  # noqa: N803
+    A: Array,
     a_scale: Array,
     a_zero_point: Array,
-    B: Array,  # noqa: N803
+    B: Array,
     b_scale: Array,
     b_zero_point: Array,
-    C: Array | None = None,  # noqa: N803
+    C: Array | None = None,
     y_scale: Array | None = None,
     y_zero_point: Array | None = None,
     *,
     alpha: float = 1.0,
-    transA: int = 0,  # noqa: N803
-    transB: int = 0,  # noqa: N803
+    transA: int = 0,
+    transB: int = 0,
 ) -> Array:
     """Alpha A B + C, C int32 in the scale of the product; float32 where there is no y_scale."""
     left = A.astype(np.int32) - a_zero_point.astype(np.int32)
@@ -78,14 +78,14 @@ def _of_elements(compute: Compute) -> Callable[..., Array]:
     """An operator of two tensors, element by element."""
 
     def function(
-        A: Array,  # noqa: N803
-        A_scale: Array,  # noqa: N803
-        A_zero_point: Array | None,  # noqa: N803
-        B: Array,  # noqa: N803
-        B_scale: Array,  # noqa: N803
-        B_zero_point: Array | None,  # noqa: N803
-        C_scale: Array,  # noqa: N803
-        C_zero_point: Array | None = None,  # noqa: N803
+        A: Array,
+        A_scale: Array,
+        A_zero_point: Array | None,
+        B: Array,
+        B_scale: Array,
+        B_zero_point: Array | None,
+        C_scale: Array,
+        C_zero_point: Array | None = None,
     ) -> Array:
         made = compute(_real(A, A_scale, A_zero_point), _real(B, B_scale, B_zero_point))
         return _quantized(made, C_scale, C_zero_point, A)
@@ -100,10 +100,10 @@ operator("QLinearMul", domain=DOMAIN)(_of_elements(np.multiply))
 @operator("QLinearWhere", domain=DOMAIN)
 def qlinear_where(
     condition: Array,
-    X: Array,  # noqa: N803
+    X: Array,
     x_scale: Array,
     x_zero_point: Array,
-    Y: Array,  # noqa: N803
+    Y: Array,
     y_scale: Array,
     y_zero_point: Array,
     z_scale: Array,
@@ -115,12 +115,7 @@ def qlinear_where(
 
 
 @operator("QLinearConcat", domain=DOMAIN)
-def qlinear_concat(
-    Y_scale: Array,  # noqa: N803
-    Y_zero_point: Array,  # noqa: N803
-    *inputs: Array,
-    axis: int,
-) -> Array:
+def qlinear_concat(Y_scale: Array, Y_zero_point: Array, *inputs: Array, axis: int) -> Array:
     """Tensors one after the other along the axis; each is given with its scale and zero point."""
     if len(inputs) % 3:
         raise ModelError(f"{len(inputs)} inputs are not tensors with a scale and a zero point each")
@@ -131,7 +126,7 @@ def qlinear_concat(
 
 @operator("QLinearAveragePool", domain=DOMAIN)
 def qlinear_average_pool(
-    X: Array,  # noqa: N803
+    X: Array,
     x_scale: Array,
     x_zero_point: Array | None,
     y_scale: Array,
@@ -159,7 +154,7 @@ def qlinear_average_pool(
 
 @operator("QLinearGlobalAveragePool", domain=DOMAIN)
 def qlinear_global_average_pool(
-    X: Array,  # noqa: N803
+    X: Array,
     x_scale: Array,
     x_zero_point: Array | None,
     y_scale: Array,
@@ -192,11 +187,11 @@ def qlinear_reduce_mean(
 
 @operator("QLinearLeakyRelu", domain=DOMAIN)
 def qlinear_leaky_relu(
-    X: Array,  # noqa: N803
-    X_scale: Array,  # noqa: N803
-    X_zero_point: Array | None,  # noqa: N803
-    Y_scale: Array,  # noqa: N803
-    Y_zero_point: Array | None = None,  # noqa: N803
+    X: Array,
+    X_scale: Array,
+    X_zero_point: Array | None,
+    Y_scale: Array,
+    Y_zero_point: Array | None = None,
     *,
     alpha: float = 0.01,
 ) -> Array:
@@ -207,11 +202,11 @@ def qlinear_leaky_relu(
 
 @operator("QLinearSigmoid", domain=DOMAIN)
 def qlinear_sigmoid(
-    X: Array,  # noqa: N803
-    X_scale: Array,  # noqa: N803
-    X_zero_point: Array | None,  # noqa: N803
-    Y_scale: Array,  # noqa: N803
-    Y_zero_point: Array | None = None,  # noqa: N803
+    X: Array,
+    X_scale: Array,
+    X_zero_point: Array | None,
+    Y_scale: Array,
+    Y_zero_point: Array | None = None,
 ) -> Array:
     """1 / (1 + exp(-X))."""
     return _quantized(sigmoid(_real(X, X_scale, X_zero_point)), Y_scale, Y_zero_point, X)
@@ -219,8 +214,8 @@ def qlinear_sigmoid(
 
 @operator("QLinearSoftmax", domain=DOMAIN)
 def qlinear_softmax(
-    X: Array,  # noqa: N803
-    X_scale: Array,  # noqa: N803
+    X: Array,
+    X_scale: Array,
     x_zero_point: Array | None,
     y_scale: Array,
     y_zero_point: Array,

@@ -23,10 +23,7 @@ def if_(cond: Array, *, then_branch: Body, else_branch: Body) -> tuple[Value, ..
 
 @operator("Loop")
 def loop(
-    M: Array | None = None,  # noqa: N803
-    cond: Array | None = None,
-    *carried: Value,
-    body: Body,
+    M: Array | None = None, cond: Array | None = None, *carried: Value, body: Body
 ) -> tuple[Value, ...]:
     """Run the body until its condition is false or `M` trips are done."""
     most = None if M is None else int(M.item())

@@ -17,9 +17,9 @@ from tracer.support.types import Array
 
 @operator("Conv")
 def conv(
-    X: Array,  # noqa: N803
-    W: Array,  # noqa: N803
-    B: Array | None = None,  # noqa: N803
+    X: Array,
+    W: Array,
+    B: Array | None = None,
     *,
     auto_pad: str = "NOTSET",
     dilations: Sequence[int] | None = None,
@@ -34,7 +34,7 @@ def conv(
         raise ModelError(f"a bias of shape {list(B.shape)} for {len(W)} maps")
     dtype = X.dtype
     if dtype.name in ("float16", "bfloat16"):
-        X, W = X.astype(np.float32), W.astype(np.float32)  # noqa: N806
+        X, W = X.astype(np.float32), W.astype(np.float32)
     slid = window(X.shape[2:], W.shape[2:], strides, pads, dilations, auto_pad)
     shift = None if B is None else B.astype(X.dtype, copy=False)
     return _convolved(X, W, shift, slid, group).astype(dtype, copy=False)

@@ -17,9 +17,9 @@ _Ints = Sequence[int] | None
 
 @operator("ConvTranspose")
 def conv_transpose(
-    X: Array,  # noqa: N803
-    W: Array,  # noqa: N803
-    B: Array | None = None,  # noqa: N803
+    X: Array,
+    W: Array,
+    B: Array | None = None,
     *,
     auto_pad: str = "NOTSET",
     dilations: _Ints = None,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracer.interpreter.binding import Context
+from tracer.interpreter.binding import NodeContext
 from tracer.interpreter.ops.random import seed_of
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
@@ -19,7 +19,7 @@ def dropout(
     training_mode: Array | None = None,
     *,
     seed: int | None = None,
-    ctx: Context,
+    ctx: NodeContext,
 ) -> tuple[Array, Array]:
     """The input itself; in training some of it set to 0, the rest scaled up."""
     share = 0.5 if ratio is None else float(ratio.reshape(-1)[0])

@@ -43,13 +43,13 @@ def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
 
 
 @operator("NonZero", since=9)
-def non_zero(X: Array) -> Array:  # noqa: N803
+def non_zero(X: Array) -> Array:
     """Indices of the elements that are not zero, one column each."""
     return np.array(np.nonzero(np.atleast_1d(X)), np.int64).reshape(max(X.ndim, 1), -1)
 
 
 @operator("Unique", since=11)
-def unique(X: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:  # noqa: N803
+def unique(X: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
     """The distinct values, where each is first, what each element is of them, how often."""
     values, first, inverse, counts = np.unique(
         X, return_index=True, return_inverse=True, return_counts=True, axis=axis

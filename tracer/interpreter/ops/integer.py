@@ -48,7 +48,7 @@ def qlinear_conv(
     w_zero_point: Array,
     y_scale: Array,
     y_zero_point: Array,
-    B: Array | None = None,  # noqa: N803
+    B: Array | None = None,
     *,
     auto_pad: str = "NOTSET",
     dilations: _Ints = None,

@@ -15,7 +15,7 @@ from tracer.support.types import Array
 def comparison(compute: Compute) -> Callable[[Array, Array], Array]:
     """An operator with a boolean result."""
 
-    def function(A: Array, B: Array) -> Array:  # noqa: N803
+    def function(A: Array, B: Array) -> Array:
         return apply(compute, A, B, dtype=np.bool_)
 
     return function
@@ -24,7 +24,7 @@ def comparison(compute: Compute) -> Callable[[Array, Array], Array]:
 def legacy_comparison(compute: Compute) -> Callable[..., Array]:
     """The operator as it was before opset 7."""
 
-    def function(A: Array, B: Array, *, axis: int | None = None, broadcast: int = 0) -> Array:  # noqa: N803
+    def function(A: Array, B: Array, *, axis: int | None = None, broadcast: int = 0) -> Array:
         return apply(compute, A, aligned(A, B, broadcast, axis), dtype=np.bool_)
 
     return function
@@ -46,37 +46,37 @@ operator("GreaterOrEqual", since=12)(comparison(np.greater_equal))
 
 
 @operator("Not")
-def not_(X: Array) -> Array:  # noqa: N803
+def not_(X: Array) -> Array:
     """The opposite."""
     return apply(np.logical_not, X)
 
 
 @operator("BitwiseAnd", since=18)
-def bitwise_and(A: Array, B: Array) -> Array:  # noqa: N803
+def bitwise_and(A: Array, B: Array) -> Array:
     """Bits set in both."""
     return apply(np.bitwise_and, A, B)
 
 
 @operator("BitwiseOr", since=18)
-def bitwise_or(A: Array, B: Array) -> Array:  # noqa: N803
+def bitwise_or(A: Array, B: Array) -> Array:
     """Bits set in either."""
     return apply(np.bitwise_or, A, B)
 
 
 @operator("BitwiseXor", since=18)
-def bitwise_xor(A: Array, B: Array) -> Array:  # noqa: N803
+def bitwise_xor(A: Array, B: Array) -> Array:
     """Bits set in one alone."""
     return apply(np.bitwise_xor, A, B)
 
 
 @operator("BitwiseNot", since=18)
-def bitwise_not(X: Array) -> Array:  # noqa: N803
+def bitwise_not(X: Array) -> Array:
     """All bits flipped."""
     return apply(np.invert, X)
 
 
 @operator("BitShift", since=11)
-def bit_shift(X: Array, Y: Array, *, direction: str) -> Array:  # noqa: N803
+def bit_shift(X: Array, Y: Array, *, direction: str) -> Array:
     """`X` shifted by `Y` bits."""
     shifts = {"LEFT": np.left_shift, "RIGHT": np.right_shift}
     if direction not in shifts:
@@ -85,7 +85,7 @@ def bit_shift(X: Array, Y: Array, *, direction: str) -> Array:  # noqa: N803
 
 
 @operator("Where", since=9)
-def where(condition: Array, X: Array, Y: Array) -> Array:  # noqa: N803
+def where(condition: Array, X: Array, Y: Array) -> Array:
     """`X` where the condition holds, else `Y`."""
 
     def choose(condition: Array, x: Array, y: Array, out: Array) -> None:
@@ -96,13 +96,13 @@ def where(condition: Array, X: Array, Y: Array) -> Array:  # noqa: N803
 
 
 @operator("IsNaN", since=9)
-def is_nan(X: Array) -> Array:  # noqa: N803
+def is_nan(X: Array) -> Array:
     """Where there is no number."""
     return apply(np.isnan, X, dtype=np.bool_)
 
 
 @operator("IsInf", since=10)
-def is_inf(X: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:  # noqa: N803
+def is_inf(X: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
     """Where a number is infinite, in the directions asked for."""
     if X.dtype.name.endswith(("fn", "fnuz")):  # these float8 have no infinity
         return np.zeros(X.shape, np.bool_)

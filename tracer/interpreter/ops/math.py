@@ -42,7 +42,7 @@ _LATER = {
 def unary(compute: Compute) -> Callable[..., Array]:
     """An operator of one input; `consumed_inputs` was a hint that opset 6 dropped."""
 
-    def function(X: Array, *, consumed_inputs: Sequence[int] | None = None) -> Array:  # noqa: N803
+    def function(X: Array, *, consumed_inputs: Sequence[int] | None = None) -> Array:
         return apply(compute, X)
 
     return function

@@ -12,21 +12,21 @@ from tracer.support.types import Array
 
 
 @operator("MatMul")
-def matmul(A: Array, B: Array) -> Array:  # noqa: N803
+def matmul(A: Array, B: Array) -> Array:
     """The matrix product with numpy's broadcasting."""
     return products.matmul(A, B)
 
 
 @operator("Gemm", since=7)
 def gemm(
-    A: Array,  # noqa: N803
-    B: Array,  # noqa: N803
-    C: Array | None = None,  # noqa: N803
+    A: Array,
+    B: Array,
+    C: Array | None = None,
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
-    transA: int = 0,  # noqa: N803
-    transB: int = 0,  # noqa: N803
+    transA: int = 0,
+    transB: int = 0,
 ) -> Array:
     """Alpha A B + beta C, with A and B transposed on demand."""
     made = products.matmul(A.T if transA else A, B.T if transB else B)
@@ -40,22 +40,22 @@ def gemm(
 
 @operator("Gemm")
 def gemm_1(
-    A: Array,  # noqa: N803
-    B: Array,  # noqa: N803
-    C: Array,  # noqa: N803
+    A: Array,
+    B: Array,
+    C: Array,
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
     broadcast: int = 0,
-    transA: int = 0,  # noqa: N803
-    transB: int = 0,  # noqa: N803
+    transA: int = 0,
+    transB: int = 0,
 ) -> Array:
     """Gemm when broadcasting C had to be asked for."""
     return gemm(A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
 
 
 @operator("Einsum", since=12)
-def einsum(*Inputs: Array, equation: str) -> Array:  # noqa: N803
+def einsum(*Inputs: Array, equation: str) -> Array:
     """The sum of products that the equation describes."""
     narrow = Inputs[0].dtype.name in ("float16", "bfloat16")
     inputs = [v.astype(np.float32) for v in Inputs] if narrow else list(Inputs)
@@ -66,10 +66,7 @@ def einsum(*Inputs: Array, equation: str) -> Array:  # noqa: N803
 
 @operator("MatMulInteger", since=10)
 def matmul_integer(
-    A: Array,  # noqa: N803
-    B: Array,  # noqa: N803
-    a_zero_point: Array | None = None,
-    b_zero_point: Array | None = None,
+    A: Array, B: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None
 ) -> Array:
     """The int32 product of 8-bit matrices, zero points taken off; they may be per row, column."""
     left = A.astype(np.int32)

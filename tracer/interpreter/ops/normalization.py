@@ -19,9 +19,9 @@ _Ints = Sequence[int] | None
 
 @operator("BatchNormalization", since=14)
 def batch_normalization(
-    X: Array,  # noqa: N803
+    X: Array,
     scale: Array,
-    B: Array,  # noqa: N803
+    B: Array,
     input_mean: Array,
     input_var: Array,
     *,
@@ -43,9 +43,9 @@ def batch_normalization(
 
 @operator("BatchNormalization")
 def batch_normalization_1(
-    X: Array,  # noqa: N803
+    X: Array,
     scale: Array,
-    B: Array,  # noqa: N803
+    B: Array,
     mean: Array,
     var: Array,
     *,
@@ -64,12 +64,7 @@ def batch_normalization_1(
 
 @operator("InstanceNormalization")
 def instance_normalization(
-    input: Array,
-    scale: Array,
-    B: Array,  # noqa: N803
-    *,
-    consumed_inputs: _Ints = None,
-    epsilon: float = 1e-5,
+    input: Array, scale: Array, B: Array, *, consumed_inputs: _Ints = None, epsilon: float = 1e-5
 ) -> Array:
     """Each channel of each image by its own mean and variance."""
     axes = tuple(range(2, input.ndim))
@@ -79,7 +74,7 @@ def instance_normalization(
 
 @operator("GroupNormalization", since=21)
 def group_normalization(
-    X: Array,  # noqa: N803
+    X: Array,
     scale: Array,
     bias: Array,
     *,
@@ -96,12 +91,7 @@ def group_normalization(
 
 @operator("GroupNormalization", since=18)
 def group_normalization_18(
-    X: Array,  # noqa: N803
-    scale: Array,
-    bias: Array,
-    *,
-    epsilon: float = 1e-5,
-    num_groups: int,
+    X: Array, scale: Array, bias: Array, *, epsilon: float = 1e-5, num_groups: int
 ) -> Array:
     """The first one scaled by group, not by channel."""
     each = X.shape[1] // num_groups
@@ -112,9 +102,9 @@ def group_normalization_18(
 
 @operator("LayerNormalization", since=17)
 def layer_normalization(
-    X: Array,  # noqa: N803
-    Scale: Array,  # noqa: N803
-    B: Array | None = None,  # noqa: N803
+    X: Array,
+    Scale: Array,
+    B: Array | None = None,
     *,
     axis: int = -1,
     epsilon: float = 1e-5,
@@ -146,12 +136,7 @@ def layer_normalization(
 
 @operator("RMSNormalization", since=23)
 def rms_normalization(
-    X: Array,  # noqa: N803
-    scale: Array,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
+    X: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Array:
     """The axes from `axis` on by their root mean square."""
     axes = tuple(range(nonnegative_axis(axis, X.ndim), X.ndim))
@@ -162,7 +147,7 @@ def rms_normalization(
 
 
 @operator("MeanVarianceNormalization", since=9)
-def mean_variance_normalization(X: Array, *, axes: Sequence[int] = (0, 2, 3)) -> Array:  # noqa: N803
+def mean_variance_normalization(X: Array, *, axes: Sequence[int] = (0, 2, 3)) -> Array:
     """(X - mean) / (standard deviation + 1e-9) over the axes."""
     places = tuple(axes)
     mean = X.mean(places, keepdims=True)
@@ -186,12 +171,7 @@ def lp_normalization(input: Array, *, axis: int = -1, p: int = 2) -> Array:
 
 @operator("LRN")
 def lrn(
-    X: Array,  # noqa: N803
-    *,
-    alpha: float = 1e-4,
-    beta: float = 0.75,
-    bias: float = 1.0,
-    size: int,
+    X: Array, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int
 ) -> Array:
     """Values by a power of the squares of `size` neighbouring channels."""
     channels = X.shape[1]

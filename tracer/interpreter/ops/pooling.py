@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter.binding import Context
+from tracer.interpreter.binding import NodeContext
 from tracer.interpreter.numeric import (
     buffer_pool,
     compiled_elementwise,
@@ -27,7 +27,7 @@ _Ints = Sequence[int] | None
 
 @operator("MaxPool")
 def max_pool(
-    X: Array,  # noqa: N803
+    X: Array,
     *,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
@@ -36,7 +36,7 @@ def max_pool(
     pads: _Ints = None,
     storage_order: int = 0,
     strides: _Ints = None,
-    ctx: Context,
+    ctx: NodeContext,
 ) -> tuple[Array, ...]:
     """The largest value of each window, and its flat index if that output is wanted."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
@@ -45,14 +45,14 @@ def max_pool(
         made = compiled_products.max_pool(X, slid)
     else:
         made = _slide(X, slid, lowest, lambda total, plane: np.maximum(total, plane, out=total))
-    if len(ctx.wanted) < 2 or not ctx.wanted[1]:
+    if len(ctx.outputs_named) < 2 or not ctx.outputs_named[1]:
         return (made,)
     return made, _indices(X, slid, lowest, storage_order)
 
 
 @operator("AveragePool")
 def average_pool(
-    X: Array,  # noqa: N803
+    X: Array,
     *,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
@@ -71,7 +71,7 @@ def average_pool(
 
 @operator("LpPool")
 def lp_pool(
-    X: Array,  # noqa: N803
+    X: Array,
     *,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
@@ -89,19 +89,19 @@ def lp_pool(
 
 
 @operator("GlobalAveragePool")
-def global_average_pool(X: Array) -> Array:  # noqa: N803
+def global_average_pool(X: Array) -> Array:
     """The mean of each channel."""
     return X.mean(axis=_spatial(X), keepdims=True)
 
 
 @operator("GlobalMaxPool")
-def global_max_pool(X: Array) -> Array:  # noqa: N803
+def global_max_pool(X: Array) -> Array:
     """The largest value of each channel."""
     return X.max(axis=_spatial(X), keepdims=True)
 
 
 @operator("GlobalLpPool")
-def global_lp_pool(X: Array, *, p: float = 2) -> Array:  # noqa: N803
+def global_lp_pool(X: Array, *, p: float = 2) -> Array:
     """The p-norm of each channel."""
     powers = np.absolute(X) ** np.array(p, X.dtype)
     return powers.sum(axis=_spatial(X), keepdims=True) ** np.array(1 / p, X.dtype)
@@ -109,8 +109,8 @@ def global_lp_pool(X: Array, *, p: float = 2) -> Array:  # noqa: N803
 
 @operator("MaxUnpool", since=9)
 def max_unpool(
-    X: Array,  # noqa: N803
-    I: Array,  # noqa: E741, N803
+    X: Array,
+    I: Array,  # noqa: E741
     output_shape: Array | None = None,
     *,
     kernel_shape: Sequence[int],

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from tracer import limits
-from tracer.interpreter.binding import Context
+from tracer.interpreter.binding import NodeContext
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
@@ -25,7 +25,7 @@ def random_normal(
     mean: float = 0.0,
     scale: float = 1.0,
     seed: float | None = None,
-    ctx: Context,
+    ctx: NodeContext,
 ) -> Array:
     """Normal values of the given mean and standard deviation."""
     return _normal(shape, _dtype(dtype), mean, scale, generator(seed, ctx))
@@ -39,7 +39,7 @@ def random_normal_like(
     mean: float = 0.0,
     scale: float = 1.0,
     seed: float | None = None,
-    ctx: Context,
+    ctx: NodeContext,
 ) -> Array:
     """Normal values in the shape of `input`, and in its type if none is given."""
     kind = input.dtype if dtype is None else _dtype(dtype)
@@ -54,7 +54,7 @@ def random_uniform(
     low: float = 0.0,
     high: float = 1.0,
     seed: float | None = None,
-    ctx: Context,
+    ctx: NodeContext,
 ) -> Array:
     """Uniform values in [low, high)."""
     return _uniform(shape, _dtype(dtype), low, high, generator(seed, ctx))
@@ -68,7 +68,7 @@ def random_uniform_like(
     low: float = 0.0,
     high: float = 1.0,
     seed: float | None = None,
-    ctx: Context,
+    ctx: NodeContext,
 ) -> Array:
     """Uniform values in the shape of `input`, and in its type if none is given."""
     kind = input.dtype if dtype is None else _dtype(dtype)
@@ -77,7 +77,7 @@ def random_uniform_like(
 
 @operator("Bernoulli", since=15)
 def bernoulli(
-    input: Array, *, dtype: int | None = None, seed: float | None = None, ctx: Context
+    input: Array, *, dtype: int | None = None, seed: float | None = None, ctx: NodeContext
 ) -> Array:
     """1 with the probability that `input` holds, else 0."""
     kind = input.dtype if dtype is None else _dtype(dtype)
@@ -86,7 +86,12 @@ def bernoulli(
 
 @operator("Multinomial", since=7)
 def multinomial(
-    input: Array, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None, ctx: Context
+    input: Array,
+    *,
+    dtype: int = 6,
+    sample_size: int = 1,
+    seed: float | None = None,
+    ctx: NodeContext,
 ) -> Array:
     """`sample_size` classes for each row of unnormalised log probabilities."""
     logits = input.astype(np.float64)
@@ -95,13 +100,13 @@ def multinomial(
     return np.argmax(logits[:, None, :] + noise, axis=-1).astype(_dtype(dtype))
 
 
-def generator(seed: float | None, ctx: Context) -> np.random.Generator:
+def generator(seed: float | None, ctx: NodeContext) -> np.random.Generator:
     """The node's own generator, afresh in every run."""
     bits = seed_of(ctx) if seed is None else int(np.float32(seed).view(np.uint32))
     return np.random.default_rng(bits)
 
 
-def seed_of(ctx: Context) -> int:
+def seed_of(ctx: NodeContext) -> int:
     """A 32-bit seed of the node's own, from its key."""
     return zlib.crc32(ctx.node.key.encode())
 

@@ -16,10 +16,10 @@ _Names = Sequence[str] | None
 
 @operator("RNN")
 def rnn(
-    X: Array,  # noqa: N803
-    W: Array,  # noqa: N803
-    R: Array,  # noqa: N803
-    B: Array | None = None,  # noqa: N803
+    X: Array,
+    W: Array,
+    R: Array,
+    B: Array | None = None,
     sequence_lens: Array | None = None,
     initial_h: Array | None = None,
     *,
@@ -44,10 +44,10 @@ def rnn(
 
 @operator("GRU")
 def gru(
-    X: Array,  # noqa: N803
-    W: Array,  # noqa: N803
-    R: Array,  # noqa: N803
-    B: Array | None = None,  # noqa: N803
+    X: Array,
+    W: Array,
+    R: Array,
+    B: Array | None = None,
     sequence_lens: Array | None = None,
     initial_h: Array | None = None,
     *,
@@ -73,14 +73,14 @@ def gru(
 
 @operator("LSTM")
 def lstm(
-    X: Array,  # noqa: N803
-    W: Array,  # noqa: N803
-    R: Array,  # noqa: N803
-    B: Array | None = None,  # noqa: N803
+    X: Array,
+    W: Array,
+    R: Array,
+    B: Array | None = None,
     sequence_lens: Array | None = None,
     initial_h: Array | None = None,
     initial_c: Array | None = None,
-    P: Array | None = None,  # noqa: N803
+    P: Array | None = None,
     *,
     activation_alpha: _Floats = None,
     activation_beta: _Floats = None,

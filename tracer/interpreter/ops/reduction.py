@@ -68,11 +68,7 @@ def reduction(fold: Fold) -> Callable[..., Array]:
     """The operator with its axes as an input; without any it reduces all, or none on demand."""
 
     def function(
-        data: Array,
-        axes: Array | None = None,
-        *,
-        keepdims: int = 1,
-        noop_with_empty_axes: int = 0,
+        data: Array, axes: Array | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> Array:
         if (axes is None or not axes.size) and noop_with_empty_axes:
             return fold(data[None], (0,))[0]  # what folding does to single elements still holds
@@ -121,12 +117,7 @@ def cum_prod(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> 
 
 @operator("TopK", since=10)
 def top_k(
-    X: Array,  # noqa: N803
-    K: Array,  # noqa: N803
-    *,
-    axis: int = -1,
-    largest: int = 1,
-    sorted: int = 1,
+    X: Array, K: Array, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Array, Array]:
     """The `K` largest or smallest values along the axis and their indices, lower ones first."""
     count = int(K.reshape(-1)[0])
@@ -142,7 +133,7 @@ def top_k(
 
 
 @operator("TopK")
-def top_k_1(X: Array, *, axis: int = -1, k: int) -> tuple[Array, Array]:  # noqa: N803
+def top_k_1(X: Array, *, axis: int = -1, k: int) -> tuple[Array, Array]:
     """The first TopK has its number as an attribute."""
     return top_k(X, np.array([k]), axis=axis)
 

@@ -42,7 +42,7 @@ class Method:
 
 @operator("Resize", since=11)
 def resize(
-    X: Array,  # noqa: N803
+    X: Array,
     roi: Array | None = None,
     scales: Array | None = None,
     sizes: Array | None = None,
@@ -87,7 +87,7 @@ def resize(
 
 @operator("Resize", since=10)
 @operator("Upsample", since=9)
-def resize_10(X: Array, scales: Array, *, mode: str = "nearest") -> Array:  # noqa: N803
+def resize_10(X: Array, scales: Array, *, mode: str = "nearest") -> Array:
     """The first Resize and the last Upsample know scales and two modes."""
     return resize(
         X,
@@ -100,18 +100,14 @@ def resize_10(X: Array, scales: Array, *, mode: str = "nearest") -> Array:  # no
 
 
 @operator("Upsample", since=7)
-def upsample_7(X: Array, *, mode: str = "nearest", scales: Sequence[float]) -> Array:  # noqa: N803
+def upsample_7(X: Array, *, mode: str = "nearest", scales: Sequence[float]) -> Array:
     """Upsample with its scales as an attribute."""
     return resize_10(X, np.array(scales, np.float32), mode=mode)
 
 
 @operator("Upsample")
 def upsample_1(
-    X: Array,  # noqa: N803
-    *,
-    height_scale: float,
-    mode: str = "nearest",
-    width_scale: float,
+    X: Array, *, height_scale: float, mode: str = "nearest", width_scale: float
 ) -> Array:
     """The first Upsample is for images."""
     return upsample_7(X, mode=mode, scales=[1, 1, height_scale, width_scale])

@@ -13,11 +13,7 @@ from tracer.support.types import Array
 
 @operator("MaxRoiPool")
 def max_roi_pool(
-    X: Array,  # noqa: N803
-    rois: Array,
-    *,
-    pooled_shape: Sequence[int],
-    spatial_scale: float = 1.0,
+    X: Array, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
 ) -> Array:
     """Regions (image, x1, y1, x2, y2) cut into bins; a bin outside the image is 0.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.binding import Context
+from tracer.interpreter.binding import NodeContext
 from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
@@ -19,11 +19,7 @@ _Ints = Sequence[int] | None
 
 @operator("Slice", since=10)
 def slice_(
-    data: Array,
-    starts: Array,
-    ends: Array,
-    axes: Array | None = None,
-    steps: Array | None = None,
+    data: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None
 ) -> Array:
     """A view from `starts` to `ends` by `steps`; out of range means as far as there is."""
     places = range(len(starts)) if axes is None else axes.tolist()
@@ -57,26 +53,28 @@ def concat_1(*inputs: Array, axis: int = 1) -> Array:
 @operator("Split", since=13)
 def split(
     input: Array, split: Array | None = None, *, axis: int = 0, num_outputs: int | None = None,
-    ctx: Context,
+    ctx: NodeContext
 ) -> tuple[Array, ...]:  # fmt: skip
     """Views of the sizes in `split`, else of as equal sizes as there are outputs."""
-    count = num_outputs or len(ctx.wanted)
+    count = num_outputs or len(ctx.outputs_named)
     return _parts(input, None if split is None else split.tolist(), axis, count)
 
 
 @operator("Split", since=2)
-def split_2(input: Array, *, axis: int = 0, split: _Ints = None, ctx: Context) -> tuple[Array, ...]:
+def split_2(
+    input: Array, *, axis: int = 0, split: _Ints = None, ctx: NodeContext
+) -> tuple[Array, ...]:
     """Split with its sizes as an attribute."""
-    return _parts(input, split, axis, len(ctx.wanted))
+    return _parts(input, split, axis, len(ctx.outputs_named))
 
 
 @operator("Split")
 def split_1(
-    input: Array, split: Array | _Ints = None, *, axis: int = 0, ctx: Context
+    input: Array, split: Array | _Ints = None, *, axis: int = 0, ctx: NodeContext
 ) -> tuple[Array, ...]:
     """The first Split has its sizes as an attribute or an input of the same name."""
     sizes = None if split is None else [int(n) for n in split]
-    return _parts(input, sizes, axis, len(ctx.wanted))
+    return _parts(input, sizes, axis, len(ctx.outputs_named))
 
 
 @operator("Pad", since=11)
