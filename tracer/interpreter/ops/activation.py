@@ -1,4 +1,4 @@
-"""Activations: functions of one tensor with parameters."""
+"""Activation functions: Relu, Elu, Sigmoid, Gelu, Clip and their relatives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def relu(X: Array, *, consumed_inputs: _Consumed = None) -> Array:
 
 @operator("LeakyRelu")
 def leaky_relu(X: Array, *, alpha: float = 0.01, consumed_inputs: _Consumed = None) -> Array:
-    """X, times alpha where negative."""
+    """x, or alpha x where x is negative."""
 
     def compute(x: Array, out: Array) -> None:
         np.multiply(x, alpha, out=out)
@@ -37,13 +37,13 @@ def leaky_relu(X: Array, *, alpha: float = 0.01, consumed_inputs: _Consumed = No
 
 @operator("PRelu")
 def prelu_1(X: Array, slope: Array, *, consumed_inputs: _Consumed = None) -> Array:
-    """Before opset 7 the slope is one number, or one per channel."""
+    """PRelu before opset 7: one slope, or one per channel."""
     return prelu(X, slope.reshape(-1, *[1] * (X.ndim - 2)) if slope.size > 1 else slope)
 
 
 @operator("PRelu", since=7)
 def prelu(X: Array, slope: Array) -> Array:
-    """X, times the slope where negative."""
+    """x, or slope x where x is negative."""
 
     def compute(x: Array, slope: Array, out: Array) -> None:
         np.multiply(x, slope, out=out)
@@ -54,13 +54,13 @@ def prelu(X: Array, slope: Array) -> Array:
 
 @operator("ThresholdedRelu", since=10)
 def thresholded_relu(X: Array, *, alpha: float = 1.0) -> Array:
-    """X where it is above alpha, else 0."""
+    """x where x > alpha, else 0."""
     return apply_float(lambda x, out: np.multiply(x, x > alpha, out=out), X)
 
 
 @operator("Elu")
 def elu(X: Array, *, alpha: float = 1.0, consumed_inputs: _Consumed = None) -> Array:
-    """X, alpha (exp(x) - 1) where negative."""
+    """x, or alpha (exp(x) - 1) where x is negative."""
     return _exponential(X, 1.0, alpha, 1.0)
 
 
@@ -72,7 +72,7 @@ def selu(
     gamma: float = 1.0507010221481323,
     consumed_inputs: _Consumed = None,
 ) -> Array:
-    """Gamma times the Elu of alpha."""
+    """gamma x, or gamma alpha (exp(x) - 1) where x is negative."""
     return _exponential(X, gamma, gamma * alpha, 1.0)
 
 
@@ -80,7 +80,7 @@ def selu(
 def selu_1(
     X: Array, *, alpha: float = 1.6732, gamma: float = 1.0507, consumed_inputs: _Consumed = None
 ) -> Array:
-    """The first Selu had shorter constants."""
+    """Selu before opset 6, with shorter constants."""
     return _exponential(X, gamma, gamma * alpha, 1.0)
 
 
@@ -100,7 +100,7 @@ def sigmoid(X: Array, *, consumed_inputs: _Consumed = None) -> Array:
 def hard_sigmoid(
     X: Array, *, alpha: float = 0.2, beta: float = 0.5, consumed_inputs: _Consumed = None
 ) -> Array:
-    """Alpha x + beta, kept in [0, 1]."""
+    """alpha x + beta, clipped to [0, 1]."""
 
     def compute(x: Array, out: Array) -> None:
         np.multiply(x, alpha, out=out)
@@ -112,7 +112,7 @@ def hard_sigmoid(
 
 @operator("HardSwish", since=14)
 def hard_swish(X: Array) -> Array:
-    """X times its hard sigmoid of slope 1/6."""
+    """x times clip(x / 6 + 1/2, 0, 1)."""
 
     def compute(x: Array, out: Array) -> None:
         np.multiply(x, 1 / 6, out=out)
@@ -125,7 +125,7 @@ def hard_swish(X: Array) -> Array:
 
 @operator("Swish", since=24)
 def swish(X: Array, *, alpha: float = 1.0) -> Array:
-    """X times the sigmoid of alpha x."""
+    """x sigmoid(alpha x)."""
 
     def compute(x: Array, out: Array) -> None:
         sigmoid_into(x * alpha, out)
@@ -136,7 +136,7 @@ def swish(X: Array, *, alpha: float = 1.0) -> Array:
 
 @operator("Mish", since=18)
 def mish(X: Array) -> Array:
-    """X tanh(softplus(x))."""
+    """x tanh(softplus(x))."""
 
     def compute(x: Array, out: Array) -> None:
         np.logaddexp(x, 0, out=out)
@@ -154,7 +154,7 @@ def softplus(X: Array) -> Array:
 
 @operator("Softsign")
 def softsign(input: Array) -> Array:
-    """X / (1 + |x|)."""
+    """x / (1 + |x|)."""
 
     def compute(x: Array, out: Array) -> None:
         np.absolute(x, out=out)
@@ -166,7 +166,7 @@ def softsign(input: Array) -> Array:
 
 @operator("Gelu", since=20)
 def gelu(X: Array, *, approximate: str = "none") -> Array:
-    """X times the normal distribution function, or its approximation by tanh."""
+    """x times the normal distribution function, or its tanh approximation."""
 
     def exact(x: Array, out: Array) -> None:
         erf_into(x * x.dtype.type(np.sqrt(0.5)), out)
@@ -189,7 +189,7 @@ def gelu(X: Array, *, approximate: str = "none") -> Array:
 
 @operator("Shrink", since=9)
 def shrink(input: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
-    """0 within lambd of 0, else moved towards 0 by the bias."""
+    """0 where |x| <= lambd, else x moved towards 0 by the bias."""
     x = input.astype(np.float64)
     moved = np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
     return moved.astype(input.dtype)
@@ -197,9 +197,9 @@ def shrink(input: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
 
 @operator("Clip", since=11)
 def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Array:
-    """`input` kept between `min` and `max`; where they cross, `max` wins."""
-    made = input if min is None else apply(np.maximum, input, min)
-    return made if max is None else apply(np.minimum, made, max)
+    """Clips `input` to [min, max]; where min > max, the result is max."""
+    raised = input if min is None else apply(np.maximum, input, min)
+    return raised if max is None else apply(np.minimum, raised, max)
 
 
 @operator("Clip")
@@ -210,13 +210,13 @@ def clip_1(
     max: float | None = None,
     consumed_inputs: _Consumed = None,
 ) -> Array:
-    """Clip with its bounds as attributes."""
+    """Clip before opset 11: bounds are attributes."""
     low, high = (None if v is None else np.array(v, input.dtype) for v in (min, max))
     return clip(input, low, high)
 
 
 def sigmoid_into(x: Array, out: Array) -> None:
-    """The sigmoid written to `out`; exp overflows to infinity, whose reciprocal is 0."""
+    """Writes the sigmoid to `out`; exp may overflow to infinity, whose reciprocal is 0."""
     np.negative(x, out=out)
     np.exp(out, out=out)
     out += 1
@@ -224,7 +224,7 @@ def sigmoid_into(x: Array, out: Array) -> None:
 
 
 def _exponential(x: Array, positive: float, negative: float, scale: float) -> Array:
-    """Positive x, or negative (exp(x / scale) - 1)."""
+    """positive * x where x > 0, else negative * (exp(x / scale) - 1)."""
 
     def compute(x: Array, out: Array) -> None:
         np.minimum(x, 0, out=out)

@@ -1,4 +1,4 @@
-"""Comparisons, boolean and bitwise operators, and the choice between two tensors."""
+"""Comparisons, boolean and bitwise operators, Where, IsNaN, IsInf."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracer.support.types import Array
 
 
 def comparison(compute: Compute) -> Callable[[Array, Array], Array]:
-    """An operator with a boolean result."""
+    """Returns an operator with a boolean result and numpy's broadcasting."""
 
     def function(A: Array, B: Array) -> Array:
         return apply(compute, A, B, dtype=np.bool_)
@@ -22,7 +22,7 @@ def comparison(compute: Compute) -> Callable[[Array, Array], Array]:
 
 
 def legacy_comparison(compute: Compute) -> Callable[..., Array]:
-    """The operator as it was before opset 7."""
+    """Returns the operator as before opset 7, with one-sided broadcasting."""
 
     def function(A: Array, B: Array, *, axis: int | None = None, broadcast: int = 0) -> Array:
         return apply(compute, A, aligned(A, B, broadcast, axis), dtype=np.bool_)
@@ -47,7 +47,7 @@ operator("GreaterOrEqual", since=12)(comparison(np.greater_equal))
 
 @operator("Not")
 def not_(X: Array) -> Array:
-    """The opposite."""
+    """The negation."""
     return apply(np.logical_not, X)
 
 
@@ -65,7 +65,7 @@ def bitwise_or(A: Array, B: Array) -> Array:
 
 @operator("BitwiseXor", since=18)
 def bitwise_xor(A: Array, B: Array) -> Array:
-    """Bits set in one alone."""
+    """Bits set in exactly one."""
     return apply(np.bitwise_xor, A, B)
 
 
@@ -77,7 +77,7 @@ def bitwise_not(X: Array) -> Array:
 
 @operator("BitShift", since=11)
 def bit_shift(X: Array, Y: Array, *, direction: str) -> Array:
-    """`X` shifted by `Y` bits."""
+    """X shifted by Y bits."""
     shifts = {"LEFT": np.left_shift, "RIGHT": np.right_shift}
     if direction not in shifts:
         raise ModelError(f"direction '{direction}' is neither LEFT nor RIGHT")
@@ -86,7 +86,7 @@ def bit_shift(X: Array, Y: Array, *, direction: str) -> Array:
 
 @operator("Where", since=9)
 def where(condition: Array, X: Array, Y: Array) -> Array:
-    """`X` where the condition holds, else `Y`."""
+    """X where the condition holds, else Y."""
 
     def choose(condition: Array, x: Array, y: Array, out: Array) -> None:
         np.copyto(out, y)
@@ -97,16 +97,16 @@ def where(condition: Array, X: Array, Y: Array) -> Array:
 
 @operator("IsNaN", since=9)
 def is_nan(X: Array) -> Array:
-    """Where there is no number."""
+    """Whether each element is NaN."""
     return apply(np.isnan, X, dtype=np.bool_)
 
 
 @operator("IsInf", since=10)
 def is_inf(X: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
-    """Where a number is infinite, in the directions asked for."""
+    """Whether each element is infinite, of the signs to detect."""
     if X.dtype.name.endswith(("fn", "fnuz")):  # these float8 have no infinity
         return np.zeros(X.shape, np.bool_)
-    found = np.isinf(X)
+    infinite = np.isinf(X)
     if not detect_negative:
-        found = found & (X > 0)
-    return found & (X < 0) if not detect_positive else found
+        infinite = infinite & (X > 0)
+    return infinite & (X < 0) if not detect_positive else infinite

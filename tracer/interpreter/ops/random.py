@@ -1,6 +1,6 @@
-"""Random tensors: numpy's PCG64, seeded by the attribute or else by the node's key.
+"""Random tensors from numpy's PCG64, seeded by the attribute or else by the node's key.
 
-ONNX leaves the generator open; a run of ours gives the same bits every time.
+ONNX does not specify the generator; here every run gives the same bits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def random_normal(
     seed: float | None = None,
     ctx: NodeContext,
 ) -> Array:
-    """Normal values of the given mean and standard deviation."""
+    """Normal values of mean `mean` and standard deviation `scale`."""
     return _normal(shape, _dtype(dtype), mean, scale, generator(seed, ctx))
 
 
@@ -41,7 +41,7 @@ def random_normal_like(
     seed: float | None = None,
     ctx: NodeContext,
 ) -> Array:
-    """Normal values in the shape of `input`, and in its type if none is given."""
+    """Normal values in the shape of `input`; `dtype` defaults to its type."""
     kind = input.dtype if dtype is None else _dtype(dtype)
     return _normal(input.shape, kind, mean, scale, generator(seed, ctx))
 
@@ -70,7 +70,7 @@ def random_uniform_like(
     seed: float | None = None,
     ctx: NodeContext,
 ) -> Array:
-    """Uniform values in the shape of `input`, and in its type if none is given."""
+    """Uniform values in [low, high) in the shape of `input`; `dtype` defaults to its type."""
     kind = input.dtype if dtype is None else _dtype(dtype)
     return _uniform(input.shape, kind, low, high, generator(seed, ctx))
 
@@ -79,7 +79,7 @@ def random_uniform_like(
 def bernoulli(
     input: Array, *, dtype: int | None = None, seed: float | None = None, ctx: NodeContext
 ) -> Array:
-    """1 with the probability that `input` holds, else 0."""
+    """1 with the probability in `input`, else 0."""
     kind = input.dtype if dtype is None else _dtype(dtype)
     return (generator(seed, ctx).random(input.shape) < input.astype(np.float64)).astype(kind)
 
@@ -101,13 +101,13 @@ def multinomial(
 
 
 def generator(seed: float | None, ctx: NodeContext) -> np.random.Generator:
-    """The node's own generator, afresh in every run."""
+    """Returns a new generator, the same in every run."""
     bits = seed_of(ctx) if seed is None else int(np.float32(seed).view(np.uint32))
     return np.random.default_rng(bits)
 
 
 def seed_of(ctx: NodeContext) -> int:
-    """A 32-bit seed of the node's own, from its key."""
+    """Returns a 32-bit seed derived from the node's key."""
     return zlib.crc32(ctx.node.key.encode())
 
 
