@@ -14,8 +14,9 @@ from tracer.accumulators.spec.policy import Policy
 from tracer.graph.model import Model
 from tracer.inputs.datasets import Batch, Dataset
 from tracer.metrics import METRICS
+from tracer.records.whatif import Answer
 from tracer.whatif.evaluation import Evaluator
-from tracer.whatif.sweep import Answer, Question, ask
+from tracer.whatif.sweep import Question, ask
 
 ACCUMULATOR = Accumulator(32, order=named("channelwise"), bias="last", convention="magnitude")
 """The original's: each channel's window first, then the channels; B bits hold -2^B to 2^B - 1."""

@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracer.whatif.result import Variant, WhatIf
-from tracer.whatif.search import Choice
+from tracer.records.whatif import Variant, WhatIf, WidthChoice
 
 USUAL = 32
 """Bits that energies are compared with: what integers are summed in where nobody asks."""
@@ -94,7 +93,7 @@ def saved(energy: float, against: float) -> float | None:
     return 1 - energy / against if against else None
 
 
-def _energy(one: Variant, choice: Choice | None, place: int) -> float | None:
+def _energy(one: Variant, choice: WidthChoice | None, place: int) -> float | None:
     return None if choice is None else one.energies[choice.widths[place]][place]
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from analyzers.views._format import percent, plural, si
 from analyzers.whatif import USUAL, saved
-from tracer.whatif.result import Judgement, Variant, WhatIf
-from tracer.whatif.search import Choice
+from tracer.records.whatif import Judgement, Variant, WhatIf, WidthChoice
 
 _WIDEST = 64
 _LISTED = 8
@@ -51,7 +50,7 @@ def budget(judgement: Judgement) -> str:
 
 def energy(result: WhatIf, value: float) -> str:
     """With its unit."""
-    return f"{si(value)} {result.priced.unit}".strip()
+    return f"{si(value)} {result.energy.unit}".strip()
 
 
 def _pinned(one: Variant) -> str:
@@ -103,7 +102,7 @@ def _at_best(result: WhatIf, one: Variant) -> str:
     return f"; the pinned nodes alone leave {score(result.judgement, made.score)}"
 
 
-def _each(result: WhatIf, one: Variant, found: Choice) -> str:
+def _each(result: WhatIf, one: Variant, found: WidthChoice) -> str:
     uniform = one.answer.uniform
     assert uniform is not None
     if found.energy >= uniform.energy:
@@ -117,7 +116,7 @@ def _each(result: WhatIf, one: Variant, found: Choice) -> str:
     )
 
 
-def _why(one: Variant, found: Choice) -> str:
+def _why(one: Variant, found: WidthChoice) -> str:
     """Why no width of B can be less: the search ends where no node can lose a bit and save."""
     if not any(sum(each) for each in one.energies.values()):
         return "no energy is known of any node"
@@ -131,7 +130,7 @@ def _why(one: Variant, found: Choice) -> str:
     )
 
 
-def _widths(one: Variant, found: Choice) -> str:
+def _widths(one: Variant, found: WidthChoice) -> str:
     """`16 to 21 bits`, or each of a few."""
     widths = one.swept(found)
     if len(widths) > _LISTED:

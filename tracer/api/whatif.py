@@ -14,11 +14,11 @@ from tracer.inputs.datasets import open_dataset
 from tracer.limits import Limits
 from tracer.records import environment
 from tracer.records.trace import ModelInfo
+from tracer.records.whatif import EnergyBasis, Judgement, WhatIf
+from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.progress import Progress
 from tracer.whatif import cache_key, graph_variants, scoring, widths
-from tracer.whatif.journal import Journal
 from tracer.whatif.options import Options
-from tracer.whatif.result import Judgement, Priced, WhatIf
 from tracer.whatif.task import Explored, Task, explore
 
 
@@ -63,7 +63,7 @@ def what_if(
             environment=environment.observe(),
             settings={**about, **_settings(task)},
             judgement=_judgement(task),
-            priced=_priced(task, made),
+            energy=_energy(task, made),
             variants=made.variants,
             notes=notes,
         )
@@ -72,8 +72,8 @@ def what_if(
     return result
 
 
-def _opened(stack: ExitStack, path: Path, about: dict[str, str], force: bool) -> Journal:
-    journal = Journal(path, about, force)
+def _opened(stack: ExitStack, path: Path, about: dict[str, str], force: bool) -> WhatIfFile:
+    journal = WhatIfFile(path, about, force)
     stack.callback(journal.close)
     return journal
 
@@ -89,6 +89,6 @@ def _judgement(task: Task) -> Judgement:
     return Judgement(metric.name, metric.unit, metric.higher_is_better, float(task.options.budget))
 
 
-def _priced(task: Task, made: Explored) -> Priced:
+def _energy(task: Task, made: Explored) -> EnergyBasis:
     energy = task.energy
-    return Priced(energy.name, energy.unit, energy.source, made.convention)
+    return EnergyBasis(energy.name, energy.unit, energy.source, made.convention)

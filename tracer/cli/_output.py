@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from analyzers.views import ViewOptions
     from tracer.records.trace import Trace
-    from tracer.whatif.result import WhatIf
+    from tracer.records.whatif import WhatIf
 
 STDOUT = "-"
 _NEEDS = {"parquet": ("pyarrow", "parquet"), "png": ("matplotlib", "plots")}

@@ -5,22 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+import cloup
 
 from tracer.cli import _options
+from tracer.cli._types import PathName
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
 
 
-@click.command()
-@click.argument("trace", type=_options.PathName())
-@_options.viewing
-def command(
-    trace: Path,
-    output: Output,
-) -> None:
-    """Render TRACE, a .trace file that another command saved.
+@cloup.command()
+@cloup.argument("trace", type=PathName())
+@_options.VIEW
+def command(trace: Path, output: Output) -> None:
+    """Show a saved trace again, in any format.
+
+    TRACE is a .trace file that another command wrote.
 
     \b
     Examples:
@@ -28,10 +28,9 @@ def command(
       tracer report run.trace -o layers.svg --threshold 20
     """
     from tracer.cli import _output
-    from tracer.storage import trace_file
-    from tracer.whatif import journal
+    from tracer.storage import trace_file, whatif_file
 
-    if journal.holds_what_if(trace):
-        _output.show_what_if(journal.load(trace), output.targets, output.options.top)
+    if whatif_file.holds_what_if(trace):
+        _output.show_what_if(whatif_file.load(trace), output.targets, output.options.top)
     else:
         output.emit(trace_file.load(trace))

@@ -1,4 +1,4 @@
-"""Partial sums as a text and the bytes of an archive, as traces keep them."""
+"""Converts partial sums to the JSON and .npz bytes that a .trace file holds, and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHANNELS = "guaranteed_channels"
 
 
 def dumped(sums: PartialSums) -> tuple[str, bytes]:
-    """A record in JSON, and an .npz with the arrays."""
+    """JSON of the scalar fields, and an .npz of the arrays."""
     record = {
         "node": sums.node,
         "accumulator": plain_values.dumped(sums.tally.accumulator),
@@ -34,13 +34,13 @@ def dumped(sums: PartialSums) -> tuple[str, bytes]:
 
 
 def loaded(record: str, blob: bytes) -> PartialSums:
-    """What `dumped` was given. Raises ValueError and the like for what it did not make."""
-    said = msgspec.json.decode(record, type=dict[str, Any])
+    """The inverse of `dumped`. Raises ValueError, TypeError or KeyError for malformed data."""
+    values = msgspec.json.decode(record, type=dict[str, Any])
     with np.load(io.BytesIO(blob), allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     channels = arrays.pop(_CHANNELS, None)
     try:
-        tally = Tally.from_arrays(arrays, plain_values.loaded(said.pop("accumulator")))
-    except InputError as error:  # told by the reader of the file, with its name
+        tally = Tally.from_arrays(arrays, plain_values.loaded(values.pop("accumulator")))
+    except InputError as error:  # the reader of the file adds its name
         raise ValueError(error.what) from error
-    return PartialSums(tally=tally, guaranteed_channels=channels, **said)
+    return PartialSums(tally=tally, guaranteed_channels=channels, **values)

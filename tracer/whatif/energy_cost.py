@@ -13,7 +13,7 @@ from tracer.graph import shape_inference
 from tracer.graph.model import Model
 from tracer.inputs.datasets import Dataset
 from tracer.inputs.feedset import FeedSet
-from tracer.whatif.result import NodeWork
+from tracer.records.whatif import NodeWork
 
 PLAIN, CHANNELWISE = "plain", "channelwise"
 

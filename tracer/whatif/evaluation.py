@@ -24,6 +24,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import parallel
 from tracer.interpreter.values import Value
 from tracer.limits import Limits
+from tracer.records.whatif import Evaluation, NodeOverflows
 from tracer.support.progress import Progress
 from tracer.support.types import Array
 from tracer.whatif.checkpoints import Checkpoints
@@ -44,27 +45,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 Scoring = Callable[[Sequence[Value], B, Sequence[Value]], Array]
 """Scores (n,) of the samples of a batch: of its outputs, given those of wide accumulators."""
-
-
-@dataclass(frozen=True, slots=True)
-class Overflows:
-    """How often the sums of a node overflowed, over all the data."""
-
-    outputs: int
-    overflow_outputs: int
-    transient_outputs: int
-    persistent_outputs: int
-    saturation_events: int
-    outputs_changed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """The mean score over all samples at these widths, and the overflows of each narrow node."""
-
-    bits: Mapping[str, int]
-    score: float
-    overflows: Mapping[str, Overflows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +140,7 @@ class Evaluator(Generic[B]):
         start, alive = kept or (0, self._interpreter.begin(batch.inputs))
         return start, self._interpreter.outputs(self._interpreter.advance(alive, start))
 
-    def _overflows(self, meters: Mapping[str, SumRunner], kept: Array) -> dict[str, Overflows]:
+    def _overflows(self, meters: Mapping[str, SumRunner], kept: Array) -> dict[str, NodeOverflows]:
         """Sums that were not made again are those that were made wide: `kept` (batches, nodes).
 
         None of them overflows. Products brought into a width of their own may have been changed.
@@ -242,8 +222,8 @@ def _altered(meter: SumRunner) -> tuple[int, int]:
     return int(meter.tally.saturation_events.sum()), int(meter.tally.outputs_changed.sum())
 
 
-def _overflow_of(meter: SumRunner, outputs: int, events: int, changed: int) -> Overflows:
+def _overflow_of(meter: SumRunner, outputs: int, events: int, changed: int) -> NodeOverflows:
     """The counts of a node, with what was kept of the wide run."""
     assert isinstance(meter, OverflowCounter)
     part = meter.counts + Counts(saturation_events=int(events), outputs_changed=int(changed))
-    return Overflows(outputs=outputs, **asdict(part))
+    return NodeOverflows(outputs=outputs, **asdict(part))

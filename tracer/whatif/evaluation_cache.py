@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from tracer.whatif.evaluation import Evaluation
-
-Widths = tuple[int, ...]
-"""Bits of the narrow nodes, in the order of the model."""
-
+from tracer.records.whatif import Evaluation, Widths
+from tracer.storage.whatif_file import WhatIfFile
 
 Told = Callable[[str, int, int], None]
 """What evaluations are made for, how many of them were, and of how many; 0 if nobody knows."""
@@ -92,3 +89,19 @@ class Ledger:
     def __iter__(self) -> Iterator[tuple[Widths, Evaluation]]:
         """All of them, in the order they were made."""
         return iter(self._made.items())
+
+
+class Page:
+    """The part of a file that is one variant's: a `Store`."""
+
+    def __init__(self, journal: WhatIfFile, variant: str) -> None:
+        self._journal = journal
+        self._variant = variant
+
+    def find(self, bits: Mapping[str, int]) -> Evaluation | None:
+        """The evaluation at these widths, if it was made before."""
+        return self._journal.find(self._variant, bits)
+
+    def keep(self, evaluation: Evaluation) -> None:
+        """Put an evaluation on the disk."""
+        self._journal.store(self._variant, evaluation)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tracer.records.whatif import Widths
 from tracer.whatif.evaluation import Baseline
-from tracer.whatif.evaluation_cache import Ledger, Widths
+from tracer.whatif.evaluation_cache import Ledger
 
 
 @dataclass(frozen=True, slots=True)

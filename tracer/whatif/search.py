@@ -6,10 +6,10 @@ Evaluations are exact and in a fixed order, so a search gives the same answer in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tracer.accumulators.spec.accumulator import NARROWEST
-from tracer.whatif.evaluation_cache import Ledger, Widths
+from tracer.records.whatif import FrontPoint, WidthChoice, Widths
+from tracer.whatif.evaluation_cache import Ledger
 
 Energy = Callable[[Widths], float]
 """The energy of one sample at these widths."""
@@ -17,31 +17,9 @@ Allowed = Callable[[float], bool]
 """Whether a score is within the budget."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Widths of the nodes, what they cost and how they score.
-
-    `limiting` is the node that forbids one bit less, None where nothing does.
-    """
-
-    widths: Widths
-    energy: float
-    score: float
-    limiting: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """An evaluation as a point of energy against score."""
-
-    widths: Widths
-    energy: float
-    score: float
-
-
 def narrowest_uniform(
     ledger: Ledger, energy: Energy, allowed: Allowed, start: int, floor: int = NARROWEST
-) -> Choice | None:
+) -> WidthChoice | None:
     """The least width that is allowed, as are all from there to `start`; None if that is not.
 
     Widths below `floor` are not tried. The score need not fall with the width, but widths below
@@ -55,7 +33,7 @@ def narrowest_uniform(
         bits -= 1
     widths = ledger.widths(bits)
     limiting = None if bits == floor else _worst_alone(ledger, widths, floor)
-    return Choice(widths, energy(widths), ledger(widths).score, limiting)
+    return WidthChoice(widths, energy(widths), ledger(widths).score, limiting)
 
 
 def narrowest_each(
@@ -64,7 +42,7 @@ def narrowest_each(
     allowed: Allowed,
     starts: Sequence[Widths],
     floor: int = NARROWEST,
-) -> Choice:
+) -> WidthChoice:
     """Widths of each node that cost least energy, found from allowed `starts`.
 
     The cheapest of the `descents` from them is chosen, and of equals the one that scores best. It
@@ -72,7 +50,7 @@ def narrowest_each(
     """
     found = [descent(ledger, energy, allowed, start, floor)[-1] for start in starts]
     best = min(found, key=lambda widths: (energy(widths), -ledger(widths).score, widths))
-    return Choice(best, energy(best), ledger(best).score, _worst_alone(ledger, best, floor))
+    return WidthChoice(best, energy(best), ledger(best).score, _worst_alone(ledger, best, floor))
 
 
 def descent(
@@ -103,14 +81,16 @@ def furthest(ledger: Ledger, allowed: Allowed, path: Sequence[Widths]) -> Widths
     return path[reached]
 
 
-def pareto_front(ledger: Ledger, energy: Energy, better: Callable[[float], float]) -> list[Point]:
+def pareto_front(
+    ledger: Ledger, energy: Energy, better: Callable[[float], float]
+) -> list[FrontPoint]:
     """The evaluations that no other beats in both energy and score, by energy.
 
     `better` maps a score to a number that grows as it gets better.
     """
-    points = [Point(widths, energy(widths), made.score) for widths, made in ledger]
+    points = [FrontPoint(widths, energy(widths), made.score) for widths, made in ledger]
     points.sort(key=lambda point: (point.energy, -better(point.score), point.widths))
-    front: list[Point] = []
+    front: list[FrontPoint] = []
     for point in points:
         if not front or better(point.score) > better(front[-1].score):
             front.append(point)

@@ -9,13 +9,12 @@ from typing import Any, Protocol
 
 from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
 from tracer.records.trace import PartialSums
-from tracer.whatif.evaluation import Evaluation, Evaluator
-from tracer.whatif.evaluation_cache import Ledger, Store, Told, Widths
+from tracer.records.whatif import Answer, Screening, SweepRow, WidthChoice, Widths
+from tracer.whatif.evaluation import Evaluator
+from tracer.whatif.evaluation_cache import Ledger, Store, Told
 from tracer.whatif.safety import safe
 from tracer.whatif.search import (
-    Choice,
     Energy,
-    Point,
     descent,
     furthest,
     narrowest_each,
@@ -61,51 +60,6 @@ class Sample:
     samples: int
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One width for all nodes that are not pinned."""
-
-    bits: int
-    score: float
-    energy: float
-    evaluation: Evaluation
-
-
-@dataclass(frozen=True, slots=True)
-class Screening:
-    """How many evaluations were made of so many of the samples, before those of all."""
-
-    samples: int
-    evaluations: int
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of a question, for one kind of accumulator.
-
-    `sums` are the partial sums of the nodes in wide accumulators. `guaranteed` bits are safe for
-    any input, `observed` bits on this data, where `limiting` is the node that needs them. `uniform`
-    and `each` are the narrowest within the budget: one width for all nodes, None if no width is,
-    and a width for each. `evaluations` are all that were made, in their order. Of nodes that are
-    pinned to a width of their own, `widths` have that, and the answers are about the others.
-    `screening` is what a search for widths of each node did on some of the samples first.
-    """
-
-    accumulator: Accumulator
-    score: float
-    samples: int
-    sums: tuple[PartialSums, ...] = field(repr=False)
-    rows: tuple[Row, ...]
-    guaranteed: int
-    observed: int
-    limiting: str
-    uniform: Choice | None
-    each: Choice | None
-    front: tuple[Point, ...]
-    evaluations: tuple[Evaluation, ...] = field(repr=False)
-    screening: Screening | None = None
-
-
 def ask(
     evaluator: Evaluator[Any],
     accumulator: Accumulator,
@@ -146,10 +100,10 @@ def ask(
     )
 
 
-def _rows(ledger: Ledger, question: Question) -> tuple[Row, ...]:
+def _rows(ledger: Ledger, question: Question) -> tuple[SweepRow, ...]:
     ledger.begin(SWEEPING, len(question.widths))
     return tuple(
-        Row(bits, made.score, question.energy(ledger.widths(bits)), made)
+        SweepRow(bits, made.score, question.energy(ledger.widths(bits)), made)
         for bits in question.widths
         for made in [ledger.uniform(bits)]
     )
@@ -161,7 +115,7 @@ def _each(
     allowed: Callable[[float], bool],
     starts: Sequence[Widths],
     first: Sample | None,
-) -> Choice:
+) -> WidthChoice:
     """A width for each node, looked for on the sample first if there is one."""
     energy = question.energy
     if first is not None:

@@ -10,13 +10,13 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.inputs.datasets import Dataset
 from tracer.limits import Limits
 from tracer.metrics import Metric
+from tracer.records.whatif import Variant
+from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.progress import Progress, silent
 from tracer.whatif import energy_cost
 from tracer.whatif.batches import Batches
 from tracer.whatif.graph_variants import Graph
-from tracer.whatif.journal import Journal
 from tracer.whatif.options import Options
-from tracer.whatif.result import Variant
 from tracer.whatif.sweep import SWEEPING
 from tracer.whatif.variant import Bench, Watched
 from tracer.whatif.widths import Plan
@@ -40,7 +40,7 @@ class Task:
     @property
     def widths(self) -> tuple[int, ...]:
         """Those that the table has a row for."""
-        return self.plan.swept.given
+        return self.plan.swept.value
 
     def allowed(self, score: float, wide: float) -> bool:
         """Whether a score is within the budget of that of wide accumulators."""
@@ -86,7 +86,7 @@ def explore(
     task: Task,
     graphs: Sequence[Graph],
     kinds: Sequence[Accumulator],
-    journal: Journal | None,
+    journal: WhatIfFile | None,
     progress: Progress | None,
 ) -> Explored:
     """An answer for each graph, kind of accumulator and pins. Raises what `Bench` raises."""

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
 from tracer.accumulators.spec.policy_text import policy
 from tracer.errors import InputError, UsageError
+from tracer.records.whatif import Answer, Pins, Variant
+from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.progress import Progress, silent
 from tracer.whatif import cache_key, energy_cost, scoring
 from tracer.whatif.batches import Batches, Fed
 from tracer.whatif.evaluation import Evaluator
-from tracer.whatif.evaluation_cache import Ledger, Told
+from tracer.whatif.evaluation_cache import Ledger, Page, Told
 from tracer.whatif.graph_variants import Graph
-from tracer.whatif.journal import Journal, Page
-from tracer.whatif.result import Variant
-from tracer.whatif.sweep import Answer, Question, Sample, ask
-from tracer.whatif.widths import Pins
+from tracer.whatif.sweep import Question, Sample, ask
 
 if TYPE_CHECKING:
     from tracer.whatif.task import Task
@@ -55,7 +54,7 @@ class Bench:
         graph: Graph,
         kind: Accumulator,
         data: Watched,
-        journal: Journal | None,
+        journal: WhatIfFile | None,
         told: Told,
         progress: Progress | None,
     ) -> None:

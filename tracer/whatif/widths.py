@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from tracer.accumulators.spec import policy_text
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.policy import Entry, Policy, matched
+from tracer.accumulators.spec.policy import Entry, Policy, first_matches
 from tracer.errors import UsageError
 from tracer.graph.model import Node
+from tracer.records.whatif import Pins
 
 _RANGE = re.compile(r"([0-9]{1,4})(?::([0-9]{1,4})(?::([0-9]{1,4}))?)?")
 _HINT = (
     "Widths are a range such as 12:32 (or 12:32:2), or a list such as 12,14,16; "
     "for some nodes, 'conv1=18,*=12:32'."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Pins:
-    """Widths that some nodes have whatever the others are tried at; `text` as a user writes it."""
-
-    text: str = ""
-    bits: Mapping[str, int] = field(default_factory=dict)
-
-    def among(self, nodes: Sequence[str]) -> Pins:
-        """The same for those of `nodes` only."""
-        return Pins(self.text, {node: self.bits[node] for node in nodes if node in self.bits})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +30,13 @@ class Plan:
     @property
     def swept(self) -> Entry[tuple[int, ...]]:
         """The last entry with several widths, or the last one; to the others nodes are pinned."""
-        several = [entry for entry in self.entries if len(entry.given) > 1]
+        several = [entry for entry in self.entries if len(entry.value) > 1]
         return (several or self.entries)[-1]
 
     @property
     def ends(self) -> tuple[int, int]:
         """The narrowest and the widest width of all."""
-        every = [bits for entry in self.entries for bits in entry.given]
+        every = [bits for entry in self.entries for bits in entry.value]
         return min(every), max(every)
 
     def __str__(self) -> str:
@@ -58,7 +47,7 @@ class Plan:
         """Accumulators like `kind` for the nodes that the plan names, at their widest."""
         return Policy(
             tuple(
-                Entry(entry.pattern, replace(kind, bits=entry.given[-1]), entry.text)
+                Entry(entry.pattern, replace(kind, bits=entry.value[-1]), entry.text)
                 for entry in self.entries
             )
         )
@@ -68,9 +57,9 @@ class Plan:
 
         Raises UsageError for an entry that matches no node.
         """
-        found = {key: entry.pattern for key, entry in matched(self.entries, nodes).items()}
+        found = {key: entry.pattern for key, entry in first_matches(self.entries, nodes).items()}
         pinned = [entry for entry in self.entries if entry is not self.swept]
-        for each in itertools.product(*(entry.given for entry in pinned)):
+        for each in itertools.product(*(entry.value for entry in pinned)):
             chosen = {entry.pattern: bits for entry, bits in zip(pinned, each, strict=True)}
             yield Pins(
                 ",".join(f"{pattern}={bits}" for pattern, bits in chosen.items()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from analyzers.views import _formats
-from tracer.whatif.result import WhatIf
+from tracer.records.whatif import WhatIf
 
 Render = Callable[["WhatIf"], bytes]
 

@@ -11,13 +11,13 @@ from analyzers.views._format import percent, si
 from analyzers.views._overflow import number, width
 from analyzers.views._page import Page, Table, figure, name
 from analyzers.whatif import label, nodes, rows, words
-from tracer.whatif.result import Variant, WhatIf
+from tracer.records.whatif import Variant, WhatIf
 
 
 def page(result: WhatIf) -> Page:
     """Everything there is to say."""
     tables = tuple(table for one in result.variants for table in _tables(result, one))
-    priced = result.priced
+    priced = result.energy
     about = (
         f"energy per sample: {priced.model} ({priced.source}), additions counted "
         f"{priced.convention}"
@@ -33,7 +33,7 @@ def _tables(result: WhatIf, one: Variant) -> Iterator[Table]:
 
 
 def _columns(result: WhatIf) -> list[Column]:
-    judgement, unit = result.judgement, result.priced.unit
+    judgement, unit = result.judgement, result.energy.unit
     metric = f"{judgement.metric.rpartition(':')[2]} {judgement.unit}".strip()
     digits = ".2f" if judgement.unit == "%" else ".4g"
     return [
@@ -66,7 +66,7 @@ def _marked(one: Variant) -> pd.DataFrame:
 
 
 def _node_columns(result: WhatIf) -> list[Column]:
-    unit = result.priced.unit
+    unit = result.energy.unit
     return [
         name("node", "node", 0),
         name("module", "module", 8),

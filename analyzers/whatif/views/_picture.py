@@ -14,7 +14,7 @@ from analyzers.views._format import printable, si
 from analyzers.whatif import label, words
 from tracer.accumulators.statistics.bins import edges
 from tracer.records.trace import PartialSums
-from tracer.whatif.result import Variant, WhatIf
+from tracer.records.whatif import Variant, WhatIf
 
 Counts = npt.NDArray[np.int64]
 
@@ -84,7 +84,7 @@ def _by_width(axes: Axes, result: WhatIf, one: Variant) -> None:
     other = axes.twinx()
     other.plot(bits, [row.energy for row in answer.rows], color=_ENERGY, marker="s", markersize=2)
     other.set_ylim(bottom=0)
-    other.set_ylabel(f"energy [{result.priced.unit or 'units'}]", fontsize=8, color=_ENERGY)
+    other.set_ylabel(f"energy [{result.energy.unit or 'units'}]", fontsize=8, color=_ENERGY)
     other.yaxis.set_major_formatter(lambda value, _: si(value))
     other.tick_params(labelsize=7)
     other.spines["top"].set_visible(False)
@@ -120,7 +120,7 @@ def _front(axes: Axes, result: WhatIf, one: Variant) -> None:
             axes.plot(choice.energy, choice.score, marker="*", markersize=10, color=colour,
                       linestyle="none", label=name)  # fmt: skip
     axes.xaxis.set_major_formatter(lambda value, _: si(value))
-    axes.set_xlabel(f"energy of a sample [{result.priced.unit or 'units'}]", fontsize=8)
+    axes.set_xlabel(f"energy of a sample [{result.energy.unit or 'units'}]", fontsize=8)
     metric = result.judgement.metric.rpartition(":")[2]
     axes.set_ylabel(unformulated(f"{metric} {result.judgement.unit}".strip()), fontsize=8)
     axes.set_title(f"energy against score, within {words.budget(result.judgement)}: B and C",

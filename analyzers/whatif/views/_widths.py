@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from analyzers.whatif import axes, rows
-from tracer.whatif.result import WhatIf
+from tracer.records.whatif import WhatIf
 
 
 def table(result: WhatIf) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analyzers.views.csv import encoded
 from analyzers.whatif.views._widths import table
-from tracer.whatif.result import WhatIf
+from tracer.records.whatif import WhatIf
 
 
 def render(result: WhatIf) -> bytes:

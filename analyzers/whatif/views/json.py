@@ -8,7 +8,7 @@ import msgspec
 
 from analyzers.views.json import records
 from analyzers.whatif import axes, nodes, rows
-from tracer.whatif.result import Variant, WhatIf
+from tracer.records.whatif import Variant, WhatIf
 
 
 def render(result: WhatIf) -> bytes:
@@ -19,7 +19,7 @@ def render(result: WhatIf) -> bytes:
         "settings": result.settings,
         "notes": result.notes,
         "judgement": result.judgement,
-        "energy": result.priced,
+        "energy": result.energy,
         "variants": [_variant(one) for one in result.variants],
     }
     return msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n"

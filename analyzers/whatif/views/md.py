@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analyzers.views._page import markdown
 from analyzers.whatif.views._pages import page
-from tracer.whatif.result import WhatIf
+from tracer.records.whatif import WhatIf
 
 
 def render(result: WhatIf) -> bytes:

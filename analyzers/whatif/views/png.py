@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analyzers.whatif.views import _picture
-from tracer.whatif.result import WhatIf
+from tracer.records.whatif import WhatIf
 
 
 def render(result: WhatIf) -> bytes:

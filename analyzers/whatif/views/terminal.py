@@ -6,7 +6,7 @@ from rich.console import Console
 
 from analyzers.views._page import printed
 from analyzers.whatif.views._pages import page
-from tracer.whatif.result import WhatIf
+from tracer.records.whatif import WhatIf
 
 
 def render(result: WhatIf, top: int | None, console: Console) -> None:

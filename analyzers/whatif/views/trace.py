@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tracer.whatif import journal
-from tracer.whatif.result import WhatIf
+from tracer.records.whatif import WhatIf
+from tracer.storage import whatif_file
 
 
 def render(result: WhatIf) -> bytes:
     """The bytes of an SQLite file."""
-    return journal.dumps(result)
+    return whatif_file.dumps(result)

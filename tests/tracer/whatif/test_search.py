@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracer.whatif.evaluation import Evaluation
+from tracer.records.whatif import Evaluation
 from tracer.whatif.evaluation_cache import Ledger
 from tracer.whatif.search import narrowest_each, narrowest_uniform, pareto_front
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-import tracer.storage.trace_file
 from analyzers.whatif.views import json as as_json
 from tests.tracer.whatif import networks
 from tracer.api.whatif import what_if
 from tracer.errors import InputError
-from tracer.whatif import evaluation, journal
+from tracer.storage import trace_file, whatif_file
+from tracer.whatif import evaluation
 from tracer.whatif.options import Options
 
 OPTIONS = Options(batch=4, budget=10)
@@ -68,13 +68,13 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(files, tmp_path, c
     assert ended.returncode == -9
     done = evaluations(path)
     assert done == 5  # the sixth pass was the fifth evaluation; the first is the wide one
-    with pytest.raises(InputError, match="did not come to its end"):
-        journal.load(path)
+    with pytest.raises(InputError, match="was interrupted"):
+        whatif_file.load(path)
     resumed = what_if(files[0], WIDTHS, files[1], OPTIONS, trace=path)
     again = len(counted)
     whole = what_if(files[0], WIDTHS, files[1], OPTIONS)
     assert len(counted) - again == again + done
-    assert told(resumed) == told(whole) == told(journal.load(path))
+    assert told(resumed) == told(whole) == told(whatif_file.load(path))
 
 
 def test_a_finished_run_makes_nothing_again_and_the_question_may_change(files, tmp_path, counted):
@@ -106,7 +106,7 @@ def test_a_trace_of_something_else_is_kept(files, tmp_path, what):
         options = replace(options, metric="agreement")
     if what == "batch":
         options = replace(options, batch=3)
-    with pytest.raises(InputError, match=f"is of something else: {what} "):
+    with pytest.raises(InputError, match=f"holds evaluations of something else: {what} "):
         what_if(model, "12", data, options, trace=path)
     assert path.read_bytes() == before
     anew = what_if(model, "12", data, options, trace=path, force=True)
@@ -116,17 +116,17 @@ def test_a_trace_of_something_else_is_kept(files, tmp_path, what):
 def test_other_files_are_told(files, tmp_path):
     path = tmp_path / "w.trace"
     path.write_text("nothing")
-    with pytest.raises(InputError, match="is no what-if's"):
+    with pytest.raises(InputError, match="holds no what-if"):
         what_if(files[0], "12", files[1], OPTIONS, trace=path)
     assert path.read_text() == "nothing"
     with pytest.raises(InputError):
-        journal.load(path)
+        whatif_file.load(path)
     with pytest.raises(InputError, match="no such trace"):
-        journal.load(tmp_path / "none.trace")
+        whatif_file.load(tmp_path / "none.trace")
     whole = tmp_path / "v.trace"
     what_if(files[0], "12", files[1], replace(OPTIONS, search=False), trace=whole)
     with pytest.raises(InputError, match="holds a what-if"):
-        tracer.store.load(whole)
+        trace_file.load(whole)
     whole.write_bytes(whole.read_bytes()[:9000])
     with pytest.raises(InputError):
-        journal.load(whole)
+        whatif_file.load(whole)

@@ -1,0 +1,193 @@
+"""The result of a what-if: sweeps over accumulator widths, and the narrowest widths that suffice.
+
+`WhatIf` holds a `Variant` for each combination of graph, accumulator and pinned widths; a `Variant`
+holds the `Answer` of its sweep and its searches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.records.environment import Environment
+from tracer.records.trace import ModelInfo, PartialSums
+
+Widths: TypeAlias = tuple[int, ...]
+"""Bits of the narrow nodes, in the order of the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOverflows:
+    """Overflow counts of one node, summed over all samples."""
+
+    outputs: int
+    overflow_outputs: int
+    transient_outputs: int
+    persistent_outputs: int
+    saturation_events: int
+    outputs_changed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The mean score over all samples at widths `bits`, and the overflows of each narrow node."""
+
+    bits: Mapping[str, int]
+    score: float
+    overflows: Mapping[str, NodeOverflows]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRow:
+    """One row of a sweep: all nodes that are not pinned have `bits` bits."""
+
+    bits: int
+    score: float
+    energy: float
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class WidthChoice:
+    """Widths that a search chose, their energy per sample and their score.
+
+    `limiting` is the node that prevents one bit less; None where no node does.
+    """
+
+    widths: Widths
+    energy: float
+    score: float
+    limiting: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPoint:
+    """A point of the Pareto front of energy against score."""
+
+    widths: Widths
+    energy: float
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Screening:
+    """The size of the search for per-node widths on the first `samples` samples alone."""
+
+    samples: int
+    evaluations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """Fixed widths of some nodes, by node; `text` is how a user writes them."""
+
+    text: str = ""
+    bits: Mapping[str, int] = field(default_factory=dict)
+
+    def among(self, nodes: Sequence[str]) -> Pins:
+        """The pins of `nodes` alone."""
+        return Pins(self.text, {node: self.bits[node] for node in nodes if node in self.bits})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The sweep and the searches for one accumulator.
+
+    `score` is the score in wide accumulators and `sums` the partial sums of each node there.
+    `guaranteed` bits are safe for any input, `observed` bits on this data, where `limiting` is the
+    node that needs them. Within the accuracy budget, `uniform` is the narrowest width that all
+    nodes share (None if there is none) and `each` has a width for each node. `evaluations` are in
+    the order of the search. Pinned nodes keep their widths throughout.
+    """
+
+    accumulator: Accumulator
+    score: float
+    samples: int
+    sums: tuple[PartialSums, ...] = field(repr=False)
+    rows: tuple[SweepRow, ...]
+    guaranteed: int
+    observed: int
+    limiting: str
+    uniform: WidthChoice | None
+    each: WidthChoice | None
+    front: tuple[FrontPoint, ...]
+    evaluations: tuple[Evaluation, ...] = field(repr=False)
+    screening: Screening | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The metric, and the accuracy `budget`: how much the score may fall, in `unit`."""
+
+    metric: str
+    unit: str
+    higher_is_better: bool
+    budget: float
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyBasis:
+    """The energy model, the `unit` of all energies, and the convention for counting additions."""
+
+    model: str
+    unit: str
+    source: str
+    convention: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWork:
+    """Multiplications and additions of a narrow node for one sample, and bits of its operands."""
+
+    node: str
+    op_type: str
+    module: str | None
+    muls: float
+    adds: float
+    activation_bits: float
+    weight_bits: float
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The answer for one combination of graph, accumulator and pinned widths.
+
+    `weight_bits` and `activation_bits` are None where the model's own were kept. `energies` maps a
+    width to the energies of the nodes at that width, in the order of `work`.
+    """
+
+    weight_bits: int | None
+    activation_bits: int | None
+    pinned: Pins
+    answer: Answer
+    work: tuple[NodeWork, ...]
+    energies: Mapping[int, tuple[float, ...]] = field(repr=False)
+
+    def energy(self, bits: int) -> float:
+        """Energy per sample with `bits` bits in all nodes. Raises KeyError without energies."""
+        return sum(self.energies[bits])
+
+    def swept_energy(self, bits: int) -> float:
+        """Energy per sample with `bits` bits in all nodes that are not pinned."""
+        widths = [self.pinned.bits.get(work.node, bits) for work in self.work]
+        return sum(self.energies[width][index] for index, width in enumerate(widths))
+
+    def swept(self, choice: WidthChoice) -> Widths:
+        """The widths in `choice` of the nodes that are not pinned."""
+        pairs = zip(self.work, choice.widths, strict=True)
+        return tuple(bits for work, bits in pairs if work.node not in self.pinned.bits)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The result of a what-if: a variant for each combination that was tried."""
+
+    model: ModelInfo
+    environment: Environment
+    settings: Mapping[str, Any]
+    judgement: Judgement
+    energy: EnergyBasis
+    variants: tuple[Variant, ...]
+    notes: tuple[str, ...] = ()
