@@ -11,9 +11,17 @@ import threading
 from collections.abc import Iterator
 
 import click
+import cloup
 
 from tracer import __version__
 from tracer.errors import InputError, LimitError, TracerError
+
+SECTIONS = {
+    "Measure": ("profile", "compare", "report"),
+    "Understand": ("count", "fusions", "interpret", "env"),
+    "Transform": ("export", "quantize", "whatif"),
+}
+"""Commands in the order of `tracer --help`."""
 
 INTERNAL_ERROR = 70  # sysexits.h EX_SOFTWARE: our fault, not the user's
 _CLICKS = (click.ClickException, click.Abort)  # no traceback tells more of these
@@ -24,35 +32,54 @@ class Terminated(BaseException):
     """SIGTERM came: the command ends as on an interrupt, and takes its temporary files along."""
 
 
-class Commands(click.Group):
-    """Every public module of this package is a command: its `command` object."""
+class Commands(cloup.Group):
+    """A command is the `command` object of a public module of this package."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of the modules, which are the names of the commands."""
+        """Returns the names of the modules, which are the names of the commands."""
         names = (module.name for module in pkgutil.iter_modules(__path__))
         return sorted(name for name in names if not name.startswith("_"))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the one module that is asked for."""
+        """Imports the module of one command; None where there is no such module."""
         if cmd_name not in self.list_commands(ctx):
             return None
         command = importlib.import_module(f"tracer.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
 
+    def list_sections(
+        self, ctx: click.Context, include_default_section: bool = True
+    ) -> list[cloup.Section]:
+        """Returns the sections of the help; commands outside SECTIONS come last."""
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        sections = {
+            title: {name: commands.pop(name) for name in names} for title, names in SECTIONS.items()
+        }
+        return [
+            cloup.Section(title, {name: command for name, command in members.items() if command})
+            for title, members in {**sections, "Other": commands}.items()
+        ]
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+
+@cloup.group(
+    cls=Commands,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "formatter_settings": cloup.HelpFormatter.settings(col1_max_width=22),
+    },
+    epilog="Shell completion, exit codes and environment variables: docs/command-line.md.",
+)
 @click.version_option(__version__, package_name="tracer-onnx")
 @click.option("--debug", is_flag=True, help="Show Python tracebacks instead of one-line errors.")
 def tracer(debug: bool) -> None:
-    """Where does a network's time go, is that true, and how few bits would do?
-
-    Examples:
+    """Show where a model spends its time, and how few accumulator bits it needs.
 
     \b
+    Examples:
       tracer profile model.onnx
       tracer count model.onnx --by op
-      tracer COMMAND --help
+      tracer profile --help
     """
 
 
