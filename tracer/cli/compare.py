@@ -16,7 +16,7 @@ from tracer.executors.eager.settings import DEVICES
 if TYPE_CHECKING:
     from analyzers.compare import Comparison
     from analyzers.compare.views import Result
-    from tracer.api.compare.targets import Settings
+    from tracer.api.compare.sides import SideSettings
     from tracer.cli._output import Target
     from tracer.support.tolerance import Tolerance
 
@@ -139,13 +139,13 @@ def command(
       tracer compare net.onnx --batch 1,16,64 -o batches.svg
     """
     from analyzers.compare.views import formats
-    from tracer.api.compare.targets import Settings
+    from tracer.api.compare.sides import SideSettings
     from tracer.cli import _output
     from tracer.support.tolerance import Tolerance
 
     refuse_depth(by, depth)
     targets = _output.targets(outputs, as_json, as_csv, force, formats())
-    settings = Settings(
+    settings = SideSettings(
         batch=batches[0] if batches and len(batches) == 1 else None,
         dims=dict(dims),
         feeds=inputs,
@@ -169,7 +169,7 @@ def command(
 def _compared(
     sides: tuple[str, ...],
     rows: tuple[str, int | None],
-    settings: Settings,
+    settings: SideSettings,
     rounds: int | None,
     runs: int | None,
     tolerance: Tolerance | None,
@@ -193,7 +193,7 @@ def _compared(
 def _swept(
     sides: tuple[str, ...],
     batches: tuple[int, ...],
-    settings: Settings,
+    settings: SideSettings,
     repeats: tuple[int | None, int | None],
     fail_above: float | None,
     targets: tuple[Target, ...],
