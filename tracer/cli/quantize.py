@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tracer.cli import _options
-from tracer.quantization.options import FORMATS, METHODS, TYPES, Options
+from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 
 
 @click.command("quantize")
@@ -126,7 +126,7 @@ def command(
     from tracer.api import quantize
     from tracer.cli import _progress, _quantization
 
-    options = Options(
+    options = QuantizationOptions(
         format=format_,
         per_channel=per_channel,
         symmetric=symmetric,

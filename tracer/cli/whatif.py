@@ -48,13 +48,15 @@ if TYPE_CHECKING:
 @click.option("--fixed", default=None, metavar="FORMATS",
               help="Fixed-point numbers for the floats of a graph, instead of quantising it: "
                    "8:5/8:7.")  # fmt: skip
-@click.option("--budget", type=click.FloatRange(min=0), default=1.0, show_default=True,
+@click.option("--budget", "accuracy_budget", type=click.FloatRange(min=0), default=1.0,
+              show_default=True,
               help="What the metric may lose, in percentage points or its unit.")  # fmt: skip
 @click.option("--search/--no-search", default=True, show_default=True,
               help="Look for a width for each node as well.")  # fmt: skip
 @click.option("--energy", default="lab", show_default=True, metavar="MODEL",
               help="lab, horowitz45, qtools, or FILE.toml.")  # fmt: skip
-@click.option("--convention", "counting", type=click.Choice(("plain", "channelwise")), default=None,
+@click.option("--convention", "addition_convention",
+              type=click.Choice(("plain", "channelwise")), default=None,
               help="How additions are counted  [default: as the order makes them]")  # fmt: skip
 @click.option("--threads", type=click.IntRange(min=0), default=0,
               help="Threads  [default: those of BLAS]")  # fmt: skip
@@ -98,10 +100,10 @@ def command(
     """
     from tracer.api.whatif import what_if
     from tracer.cli import _output, _progress
-    from tracer.whatif.options import Options
+    from tracer.whatif.options import WhatIfOptions
 
-    options = Options(
-        convention="magnitude" if magnitude else "twos-complement",
+    options = WhatIfOptions(
+        range_convention="magnitude" if magnitude else "twos-complement",
         weight_bits=weight_bits or (None,),
         activation_bits=activation_bits or (None,),
         **asked,

@@ -20,9 +20,9 @@ from tracer.errors import ModelError, UsageError
 from tracer.graph import loading
 from tracer.inputs.datasets import open_dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.quantization.options import Options
+from tracer.quantization.bit_reduction import narrow
+from tracer.quantization.options import QuantizationOptions as Options
 from tracer.quantization.quantizer import quantize
-from tracer.quantization.widths import narrow
 
 RANDOM = np.random.default_rng(8)
 
