@@ -13,23 +13,8 @@ from analyzers.options import GROUPINGS, refuse_depth
 from analyzers.roofline import averaged
 from analyzers.timing import RUNTIME
 from tracer.errors import UsageError
+from tracer.records.columns import EXTREMES, SUMMED
 from tracer.records.trace import Run
-
-SUMMED = (
-    "calls", "time_us", "time_us_raw", "time_share", "macs", "adds", "muls", "flops", "params",
-    "param_bytes", "bytes_read", "bytes_written",
-    "outputs", "overflow_outputs", "transient_outputs", "persistent_outputs", "saturation_events",
-    "outputs_changed",
-)  # fmt: skip
-"""Columns that add up over nodes; a sum of missing values alone is missing."""
-
-EXTREMES = {
-    "acc_min": "min", "acc_max": "max", "final_min": "min", "final_max": "max",
-    "output_bytes": "max", "peak_bytes": "max", "arena_bytes": "max",
-    "bits_observed": "max", "bits_guaranteed": "max", "bits_datatype": "max",
-    "max_abs_error": "max",
-}  # fmt: skip
-"""Columns of which the worst of all nodes counts."""
 
 ROOT, OF_RUNTIME = "(root)", f"({RUNTIME})"
 UNKNOWN = {"module": "(no module)", "source": "(no source)"}

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from analyzers.table import typed
 from analyzers.timing import timing
-from tracer.executors.eager.profile import Profile
+from tracer.executors.protocol import Profiled
+from tracer.records.node_table import typed
 from tracer.records.trace import Run
 
 
-def operation_table(profile: Profile) -> pd.DataFrame:
-    """The columns of `tracer.trace.COLUMNS`, the rows in the order in which they first ran.
+def operation_table(profile: Profiled) -> pd.DataFrame:
+    """The node table, its rows in the order in which they first ran.
 
     A row's time is that of all its kernels, its `calls` those of the operator itself. `kernels`
     names the row and then what ran in it. Work is not counted: the columns of cost are missing.

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 import pandas as pd
 
 from tracer.accumulators.spec.accumulator import NARROWEST
+from tracer.records.columns import BY_NAME, SPECS
 from tracer.records.trace import PartialSums
 
-_EXTREMES = {"acc_min": "min", "acc_max": "max", "final_min": "min", "final_max": "max"}
+_EXTREMES = ("acc_min", "acc_max", "final_min", "final_max")
 _COUNTED = ("outputs", "overflow_outputs", "transient_outputs", "persistent_outputs")
 _EMULATED = ("saturation_events", "outputs_changed", "max_abs_error")
 
-COLUMNS = (
-    *_EXTREMES, "bits_observed", "bits_guaranteed", "bits_datatype", "bits", *_COUNTED, *_EMULATED,
-)  # fmt: skip
+COLUMNS = tuple(spec.name for spec in SPECS if spec.table == "overflow" and spec.kind == "stored")
 """The columns that this analyzer fills, whole numbers all."""
 
 
@@ -77,12 +76,8 @@ def _row(sums: PartialSums) -> dict[str, int | None]:
         "bits_guaranteed": sums.guaranteed,
         "bits_datatype": sums.datatype,
     }
-    joined = {
-        **_EXTREMES, "bits_observed": "max", **dict.fromkeys(_COUNTED, "sum"),
-        "saturation_events": "sum", "outputs_changed": "sum", "max_abs_error": "max",
-    }  # fmt: skip
-    for name, how in joined.items():
-        row[name] = _joined(by_channel[name], how)
+    for name in (*_EXTREMES, "bits_observed", *_COUNTED, *_EMULATED):
+        row[name] = _joined(by_channel[name], BY_NAME[name].fold)
     if sums.tally.missing.any():
         row.update(dict.fromkeys(_EMULATED))
     return row

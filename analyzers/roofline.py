@@ -16,12 +16,13 @@ import pandas as pd
 
 from analyzers.timing import RUNTIME
 from tracer.graph.quantized import computes_in_integers
+from tracer.records.columns import BY_NAME, COLUMNS
 from tracer.records.environment import Peaks
 from tracer.records.trace import Kernel, Run
 from tracer.support.types import FloatArray
 
-RATES = ("gflops_per_s", "gbytes_per_s", "roof_fraction")
-COLUMNS = (*RATES, "bound")
+RATES = tuple(name for name in COLUMNS if BY_NAME[name].fold == "time_mean")
+ROOF_COLUMNS = (*RATES, "bound")
 COMPUTE, MEMORY = "compute", "memory"
 INT8 = "int8"
 
@@ -77,7 +78,7 @@ def roofline(
     moved: Mapping[tuple[str, ...], int | None],
     peaks: Peaks | None,
 ) -> pd.DataFrame:
-    """`COLUMNS` by the key of the rows: flop/s and bytes/s in units of 10⁹, and the roof.
+    """`ROOF_COLUMNS` by the key of the rows: flop/s and bytes/s in units of 10⁹, and the roof.
 
     `flops` are per run by node, `moved` the bytes per run of each row's nodes. What is not known
     is missing: a rate where the time is 0, the roof without `peaks`, for a type that was not
@@ -91,7 +92,7 @@ def roofline(
     table["gflops_per_s"] = work / time / 1e3
     table["gbytes_per_s"] = size / time / 1e3
     if peaks is None:
-        return table.reindex(columns=list(COLUMNS))
+        return table.reindex(columns=list(ROOF_COLUMNS))
     known = _rates(peaks)
     peak = _floats([known.get(row.arithmetic) for row in timed])
     computing = np.where(work == 0, 0.0, 1e6 * work / peak)
@@ -120,7 +121,7 @@ def _floats(values: Sequence[float | None]) -> FloatArray:
 
 
 def averaged(rows: pd.DataFrame, key: str) -> pd.DataFrame:
-    """`COLUMNS` of rows folded by `key`: means over the time, and the bound of most of it.
+    """`ROOF_COLUMNS` of rows folded by `key`: means over the time, and the bound of most of it.
 
     A mean is over the rows of which the figure is known.
     """

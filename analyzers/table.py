@@ -6,17 +6,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from analyzers import overflow
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import Types
-from tracer.records.trace import COLUMNS, Run
-
-_TEXTS = (
-    "node", "op_type", "domain", "module", "source", "executor", "input_shapes", "output_shapes",
-    "kernels", "bound",
-)  # fmt: skip
-_INTEGERS = ("index", "batch", "macs", "adds", "muls", "flops", "params", "param_bytes")
-_BYTES = ("bytes_read", "bytes_written", "output_bytes", "peak_bytes", "arena_bytes")
+from tracer.records.node_table import typed
+from tracer.records.trace import Run
 
 
 def node_table(
@@ -27,7 +20,6 @@ def node_table(
     `parts` are the columns of the analyzers, indexed by node key. Columns nobody filled are
     missing values.
     """
-
     table = _identity(model, types)
     for part in parts:
         table = table.join(part, how="outer", sort=False)
@@ -39,14 +31,6 @@ def node_table(
         table["executor"], table["batch"] = run.executor, run.batch
         _describe_kernels(table, run, extra)
     return typed(table)
-
-
-def typed(table: pd.DataFrame) -> pd.DataFrame:
-    """The columns of the node table in their order, each with its type, whatever was filled."""
-    table = table.reindex(columns=list(COLUMNS)).reset_index(drop=True)
-    for column in (*_INTEGERS, *_BYTES, *overflow.COLUMNS):
-        table[column] = pd.to_numeric(table[column]).astype("Int64")
-    return table.astype(dict.fromkeys(_TEXTS, "string"))
 
 
 def _identity(model: Model, types: Types) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""How the benchmarks time whole commands: in turn, medians, and the ratio pair by pair."""
+"""Time whole commands: alternating runs, medians, and the median of the ratios of pairs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Usage:
 
 
 def measure(command: list[str]) -> Usage:
-    """Run a command to its end; it must succeed."""
+    """Runs a command to its end. Raises SystemExit if it fails."""
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert process.stderr is not None
@@ -32,16 +32,16 @@ def measure(command: list[str]) -> Usage:
 
 
 def in_turn(first: list[str], second: list[str], repeats: int) -> tuple[list[Usage], list[Usage]]:
-    """A B A B …, so that the machine's drift meets both."""
+    """Alternates the commands (A B A B …), so that drift of the machine affects both."""
     pairs = [(measure(first), measure(second)) for _ in range(repeats)]
     return [a for a, _ in pairs], [b for _, b in pairs]
 
 
 def median_ratio(first: list[Usage], second: list[Usage]) -> float:
-    """Median over the pairs of the ratio of their seconds."""
+    """Returns the median of first ÷ second in seconds over the pairs."""
     return statistics.median(a.seconds / b.seconds for a, b in zip(first, second, strict=True))
 
 
 def python(*args: str) -> list[str]:
-    """A command of this interpreter."""
+    """Returns a command that runs this Python."""
     return [sys.executable, *args]

@@ -1,4 +1,4 @@
-"""Networks for benchmarks, built with onnx alone: random weights, the shapes of the originals."""
+"""Networks for benchmarks, built with onnx alone: random weights, published shapes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Model = onnx.ModelProto
 
 
 class Builder:
-    """A graph that grows node by node; weights come from one seeded generator."""
+    """Builds a graph node by node; weights come from one seeded generator."""
 
     def __init__(self, name: str, shape: Sequence[int]) -> None:
         self.name = name
@@ -23,25 +23,25 @@ class Builder:
         self._random = np.random.default_rng(0)
 
     def add(self, op_type: str, *inputs: str, **attributes: object) -> str:
-        """Append a node and return the name of its output."""
+        """Appends a node and returns the name of its output."""
         name = f"{op_type}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op_type, inputs, [name], name=name, **attributes))
         return name
 
     def weight(self, *shape: int, scale: float | None = None) -> str:
-        """A normal weight; scaled so that activations keep their size unless `scale` is given."""
+        """Adds a normal weight of standard deviation `scale` [default: 1 / sqrt(fan-in)]."""
         fan_in = math.prod(shape[1:]) if len(shape) > 2 else shape[0]
         values = self._random.standard_normal(shape) * (scale or 1 / math.sqrt(fan_in))
         return self.constant(values.astype(np.float32))
 
     def constant(self, values: np.ndarray) -> str:
-        """A stored tensor."""
+        """Adds an initializer and returns its name."""
         name = f"weight_{len(self.weights)}"
         self.weights.append(onnx.numpy_helper.from_array(values, name))
         return name
 
     def model(self, output: str, *shape: int) -> Model:
-        """The checked model with its one input `x` and one output of this shape."""
+        """Returns the checked model with the input `x` and one output of this shape."""
         float32 = onnx.TensorProto.FLOAT
         graph = helper.make_graph(
             self.nodes,
@@ -56,7 +56,7 @@ class Builder:
 
 
 def resnet20(batch: int = 64) -> Model:
-    """ResNet-20 for CIFAR (He et al., 2016): 3 stages of 3 basic blocks, batch norms apart."""
+    """ResNet-20 for CIFAR (He et al., 2016): 3 stages of 3 basic blocks, unfolded batch norms."""
     net = Builder("resnet20", (batch, 3, 32, 32))
     x = _conv(net, "x", 3, 16)
     channels = 16
@@ -93,7 +93,7 @@ def resnet50(batch: int = 1) -> Model:
 
 
 def mobilenet(batch: int = 1) -> Model:
-    """MobileNet v1 (Howard et al., 2017): depthwise and pointwise convolutions in turn."""
+    """MobileNet v1 (Howard et al., 2017): alternating depthwise and pointwise convolutions."""
     net = Builder("mobilenet", (batch, 3, 224, 224))
     x = _conv(net, "x", 3, 32, stride=2)
     channels = 32
@@ -107,7 +107,7 @@ def mobilenet(batch: int = 1) -> Model:
 
 
 def encoder(batch: int = 1, length: int = 128, layers: int = 12, width: int = 768) -> Model:
-    """A transformer encoder (Vaswani et al., 2017) of the size of BERT base, on embeddings."""
+    """A transformer encoder (Vaswani et al., 2017) of the size of BERT base; input: embeddings."""
     net = Builder("encoder", (batch, length, width))
     x = "x"
     for _ in range(layers):
@@ -136,7 +136,7 @@ def _conv(
     group: int = 1,
     relu: bool = True,
 ) -> str:
-    """Convolution, batch normalisation, and the activation if there is one."""
+    """Adds a convolution, its batch normalisation, and a Relu if `relu`."""
     weight = net.weight(maps, channels // group, kernel, kernel)
     x = net.add("Conv", x, weight, pads=[kernel // 2] * 4, strides=[stride] * 2, group=group)
     ones, zeros = np.ones(maps, np.float32), np.zeros(maps, np.float32)

@@ -1,9 +1,9 @@
-"""How fast narrow accumulators are: their speed over that of numpy's float32 product.
+"""Speed of narrow accumulators ÷ the speed of numpy's float32 product.
 
     python -m benchmarks.accumulators [--threads 1 2] [--runs 15]
 
-1 is as fast as BLAS, which rounds where we count. Ratios of medians in one process; the two take
-turns, so that a busy machine slows both alike.
+1 is as fast as BLAS, which only rounds. Prints ratios of medians in one process. Runs of the two
+alternate, so that a busy machine slows both alike.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ CASES = (
 
 
 def main() -> None:
-    """Print a table for every shape and number of threads."""
+    """Prints a table for each shape and number of threads."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--runs", type=int, default=15)
@@ -76,19 +76,19 @@ def _report(case: Case, shape: tuple[int, int, int], threads: int, runs: int) ->
     left = random.integers(*case.ranges[0], (rows, depth)).astype(np.int8)
     right = random.integers(*case.ranges[1], (depth, columns)).astype(np.uint8)
     floats = left.astype(np.float32), right.astype(np.float32)
-    made: Any = None
+    result: Any = None
 
     def ours() -> None:
-        nonlocal made
+        nonlocal result
         accumulator = Accumulator(case.bits, order=named(case.order))
         terms = Terms(depth // WINDOW, WINDOW)
-        made = getattr(dots, case.function)(left, right, None, terms, accumulator)
+        result = getattr(dots, case.function)(left, right, None, terms, accumulator)
 
     def blas() -> None:
         np.matmul(*floats)
 
     mine, theirs = _medians(runs, ours, blas, threads)
-    events = f"{(made.events > 0).mean():6.1%}" if case.function != "observe" else ""
+    events = f"{(result.events > 0).mean():6.1%}" if case.function != "observe" else ""
     target = f">= {case.target}" if case.target else ""
     print(f"  {case.name:<52}{theirs / mine:6.2f}  {target:<8}{events}", flush=True)
 
@@ -96,7 +96,7 @@ def _report(case: Case, shape: tuple[int, int, int], threads: int, runs: int) ->
 def _medians(
     runs: int, ours: Callable[[], None], blas: Callable[[], None], threads: int
 ) -> tuple[float, float]:
-    """Median time of each, in µs; one run of each in turn, after two that do not count."""
+    """Returns the median time of each, in µs; runs alternate, after two warm-up runs."""
     mine, theirs = [], []
     with buffer_pool.pooled([]):
         for _ in range(runs + 2):

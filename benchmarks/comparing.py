@@ -1,4 +1,4 @@
-"""Does `tracer compare` cry wolf, and does it see one? LeNet with itself, and with a node more."""
+"""False alarms and detections of `tracer compare`: LeNet with itself, and with one more node."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import onnx
 
 from analyzers.compare import Comparison
 from tracer.api.compare import compare
-from tracer.api.compare.targets import Settings
+from tracer.api.compare.sides import SideSettings
 
 MODEL = Path("models/lenet/lenet.onnx")
 AFTER = 1
-"""The node whose result the extra one reads: the first Relu, the largest tensor there is."""
+"""Index of the node that the extra node reads: the first Relu, whose tensor is the largest."""
 
 
 def main() -> None:
@@ -32,19 +32,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         slower = Path(folder) / "slower.onnx"
         onnx.save(with_extra_node(onnx.load(MODEL)), slower)
-        report("a node more", comparisons(slower, args.slowdowns, args.rounds, args.runs))
+        report("one more node", comparisons(slower, args.slowdowns, args.rounds, args.runs))
 
 
 def comparisons(other: Path, count: int, rounds: int, runs: int) -> list[Comparison]:
-    """LeNet against `other`, again and again."""
+    """Compares LeNet with `other` so many times."""
     return [
-        compare([str(MODEL), str(other)], settings=Settings(threads=1), rounds=rounds, runs=runs)
+        compare(
+            [str(MODEL), str(other)], settings=SideSettings(threads=1), rounds=rounds, runs=runs
+        )
         for _ in range(count)
     ]
 
 
 def with_extra_node(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with an Erf of a whole feature map on the way, which nothing can fold away."""
+    """Returns the model with an Erf of a feature map inserted, which nothing can fold away."""
     before = model.graph.node[AFTER]
     name = before.output[0]
     before.output[0] = f"{name}_before"
@@ -54,18 +56,18 @@ def with_extra_node(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def report(what: str, found: Sequence[Comparison]) -> None:
-    """How many totals and how many tables of layers were called different."""
-    if not found:
+def report(label: str, results: Sequence[Comparison]) -> None:
+    """Prints how many totals and tables of layers had a significant difference."""
+    if not results:
         return
-    rows = [comparison.totals.iloc[1] for comparison in found]
+    rows = [comparison.totals.iloc[1] for comparison in results]
     slower = sum(bool(row["significant"]) for row in rows)
-    layers = sum(bool(comparison.layers["significant_b"].any()) for comparison in found)
+    layers = sum(bool(comparison.layers["significant_b"].any()) for comparison in results)
     failed = sum(bool(row["ratio_low"] > 1.05) for row in rows)
     ratios = sorted(float(row["ratio"]) for row in rows)
     widths = statistics.median(float(row["ratio_high"] - row["ratio_low"]) for row in rows)
     print(
-        f"{what}: total different in {slower} of {len(rows)}, any layer in {layers}, "
+        f"{label}: total different in {slower} of {len(rows)}, any layer in {layers}, "
         f"--fail-above 5% fails {failed}; ratio {statistics.median(ratios):.3f} "
         f"({ratios[0]:.3f} to {ratios[-1]:.3f}), interval {widths:.3f} wide"
     )

@@ -1,10 +1,10 @@
-"""How fast the interpreter is: its time over that of onnxruntime, and onnx's evaluator's over it.
+"""Time of the interpreter ÷ onnxruntime, and of onnx's evaluator ÷ the interpreter.
 
     python -m benchmarks.interpreter [--threads 2] [--runs 15] [network ...]
 
-Ratios of medians in one process; runs of the engines take turns, so that a busy machine slows all
-of them alike. onnxruntime runs the graph as it is (ORT_DISABLE_ALL), and does not spin between
-its runs, which would take the processor from the others.
+Prints ratios of medians in one process. Runs of the engines alternate, so that a busy machine slows
+all of them alike. onnxruntime runs the graph as it is (ORT_DISABLE_ALL). It does not spin between
+runs, which would take the processor from the other engines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tracer.support.timing import elapsed_us
 
 BATCH = {"resnet20": 64, "resnet50": 1, "mobilenet": 1, "encoder": 1}
 TARGETS = {
-    # network: at most so many times onnxruntime, at least so many times faster than onnx
+    # network: largest ratio to onnxruntime, smallest speed-up over onnx
     "resnet20": (1.5, 15.0),
     "resnet50": (1.5, None),
     "mobilenet": (None, 15.0),
@@ -34,7 +34,7 @@ TARGETS = {
 
 
 def main() -> int:
-    """Print one line per network."""
+    """Prints a line for each network."""
     arguments = _arguments()
     os.environ.setdefault("OMP_NUM_THREADS", str(arguments.threads))  # before numpy is loaded
     print(f"{'network':<12}{'batch':>6}{'ours / onnxruntime':>20}{'target':>9}"
@@ -46,14 +46,14 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("networks", nargs="*", choices=[[], *BATCH], help="all if none is given")
+    parser.add_argument("networks", nargs="*", choices=[[], *BATCH], help="[default: all]")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument(
         "--no-reference",
         dest="reference",
         action="store_false",
-        help="leave out onnx's own evaluator, which takes a minute",
+        help="leave out onnx's evaluator, which takes a minute",
     )
     return parser.parse_args()
 
@@ -84,7 +84,7 @@ def _report(name: str, threads: int, runs: int, reference: bool) -> None:
 
 
 def _medians(runs: int, *engines: Callable[[], object]) -> list[float]:
-    """Median seconds of each engine; one run of each in turn, after two that do not count."""
+    """Returns the median seconds of each engine; runs alternate, after two warm-up runs."""
     times: list[list[float]] = [[] for _ in engines]
     for number in range(runs + min(runs, 2)):
         for engine, taken in zip(engines, times, strict=True):

@@ -1,4 +1,4 @@
-"""How long `tracer --help` takes, beside an interpreter that does nothing."""
+"""Time of `tracer --help`, compared with a Python that does nothing."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Are the times of nodes true? Their sum against the undisturbed wall, and each against a replay.
+"""Accuracy of node times: their sum ÷ the undisturbed wall, and each node ÷ its replay.
 
-Every trial profiles a network. Its sums are held against two walls that the correction knows
-nothing of: every second undisturbed run of the profile, the correction being made from the others;
-and runs in a session of its own, before and after, as a user's program has it. Figures are medians
-over the trials. With --figure, a picture of what is reported, corrected and replayed for the rows
-with the most time.
+Each trial profiles a network. The sums are compared with two held-out walls. One is every second
+undisturbed run of the profile; the correction uses the other half. The other is runs in a separate
+session before and after, as in a user's program. Figures are medians over the trials. --figure
+draws reported, corrected and replayed times of the rows with the most time.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def _resnet() -> Model:
 
 
 def _mlp() -> Model:
-    """784-512-256-128-10, one image."""
+    """Returns a multilayer perceptron 784-512-256-128-10 for one image."""
     net = Builder("mlp", (1, 784))
     x = "x"
     for rows, columns in ((784, 512), (512, 256), (256, 128), (128, 10)):
@@ -53,7 +52,7 @@ def _mlp() -> Model:
 
 
 def _chain() -> Model:
-    """200 operators on 8 elements, which nothing can fuse."""
+    """Returns 200 operators on 8 elements that nothing can fuse."""
     net = Builder("chain", (8,))
     factor = net.constant(np.full(8, 1.0001, np.float32))
     x = "x"
@@ -76,12 +75,12 @@ NETWORKS: dict[str, Callable[[], Model]] = {
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Sums over nodes as reported, less the calibrated cost, and corrected; and what they miss.
+    """Sums over nodes: as reported, less the calibrated overhead, and corrected.
 
-    They are ÷ the mean of every second undisturbed run, which the correction did not see, and have
-    the time of an empty run added, all but `raw`; `apart` is the corrected sum ÷ the wall of a
-    session of its own. `agreement` are the ratios of replayed to corrected times, `within` how many
-    of the corrected times' intervals hold the replayed ones.
+    They are divided by the mean of the held-out undisturbed runs. All but `raw` have the time of an
+    empty run added. `apart` is the corrected sum ÷ the wall of a separate session. `agreement` is
+    replayed ÷ corrected times; `within` is the share of confidence intervals that contain the
+    replayed time.
     """
 
     raw: float
@@ -111,13 +110,13 @@ def main() -> None:
         for threads in args.threads:
             model = NETWORKS[name]()
             trials = [trial(model, threads, args) for _ in range(args.trials)]
-            report(name, threads, [found for found, _ in trials])
+            report(name, threads, [trial for trial, _ in trials])
             if args.figure is not None and (name, threads) == (args.networks[0], args.threads[0]):
                 draw(trials[-1][1], args.replay, args.figure)
 
 
 def trial(model: Model, threads: int, args: argparse.Namespace) -> tuple[Trial, Trace]:
-    """One profile, beside runs that it did not see."""
+    """Profiles once and compares with runs outside the profile."""
     before = apart(model, threads)
     trace = tracer.profile(
         model, threads=threads, min_time=args.seconds, runs=20, replay=args.replay, confirm=False
@@ -127,15 +126,15 @@ def trial(model: Model, threads: int, args: argparse.Namespace) -> tuple[Trial, 
     run, nodes = trace.runs[0], trace.nodes
     cost = sum(k.calls * bias for k, bias in zip(run.kernels, run.bias_us, strict=True))
     raw, corrected = nodes["time_us_raw"].sum(), nodes["time_us"].sum()
-    seen, unseen = (
+    used, held_out = (
         replace(run, wall_us=run.wall_us[half::2], empty_us=run.empty_us[half::2])
         for half in (0, 1)
     )
-    mean, idle = wall(unseen)["mean"], settled(unseen.empty_us)
-    halved = timing(seen, attribute(open_model(model), run.kernels))["time_us"].sum()
+    mean, idle = wall(held_out)["mean"], settled(held_out.empty_us)
+    halved = timing(used, attribute(open_model(model), run.kernels))["time_us"].sum()
     rows = replayed(nodes)
     held = rows["time_us_replayed"].between(rows["time_us_ci95_low"], rows["time_us_ci95_high"])
-    found = Trial(
+    result = Trial(
         raw=raw / mean,
         calibrated=(raw - cost + idle) / mean,
         corrected=(halved + idle) / mean,
@@ -144,13 +143,13 @@ def trial(model: Model, threads: int, args: argparse.Namespace) -> tuple[Trial, 
         agreement=tuple(rows["time_us_replayed"] / rows["time_us"]),
         within=float(held.mean()),
     )
-    return found, trace
+    return result, trace
 
 
 def apart(model: Model, threads: int) -> tuple[float, float]:
-    """Mean µs of an undisturbed and of an empty run, as a program of the user's own has them.
+    """Returns the mean µs of an undisturbed and of an empty run in a separate session.
 
-    Runs far above the rest are left out, as of a profile.
+    Outliers are left out, as in a profile.
     """
     loaded = loading.from_proto(model)
     feeds = inputs.make(loaded).feeds
@@ -168,25 +167,24 @@ def apart(model: Model, threads: int) -> tuple[float, float]:
 
 
 def settled(times: FloatArray) -> float:
-    """The mean of times without those far above the rest."""
+    """Returns the mean of times without outliers."""
     return float(times[~outliers(times)].mean())
 
 
 def replayed(nodes: pd.DataFrame) -> pd.DataFrame:
-    """The rows that were replayed, the longest first."""
-    known = nodes[nodes["time_us_replayed"].notna()]
-    return known.sort_values("time_us", ascending=False)
+    """Returns the replayed rows, the longest first."""
+    return nodes[nodes["time_us_replayed"].notna()].sort_values("time_us", ascending=False)
 
 
 def report(name: str, threads: int, trials: Sequence[Trial]) -> None:
-    """One line of the table."""
+    """Prints one line of the table."""
     raw, calibrated, corrected, own, rest = (
-        statistics.median(getattr(found, field) for found in trials)
+        statistics.median(getattr(trial, field) for trial in trials)
         for field in ("raw", "calibrated", "corrected", "apart", "rest")
     )
-    ratios = np.median([found.agreement for found in trials], axis=0)
+    ratios = np.median([trial.agreement for trial in trials], axis=0)
     close = int((np.abs(ratios - 1) <= _AGREEING).sum())
-    held = statistics.median(found.within for found in trials)
+    held = statistics.median(trial.within for trial in trials)
     print(
         f"{name:14} {threads:7} {raw:4.2f}  {calibrated:10.2f}  {corrected:9.3f}  {own:14.3f}  "
         f"{rest:4.0%}  {np.median(ratios):.2f}, {close} of {len(ratios)}, {held:.0%}"
@@ -194,7 +192,7 @@ def report(name: str, threads: int, trials: Sequence[Trial]) -> None:
 
 
 def draw(trace: Trace, top: int, path: Path) -> None:
-    """Bars of the rows with the most time: as reported, corrected with its interval, replayed."""
+    """Draws the rows with the most time: reported, corrected with its interval, replayed."""
     from matplotlib.figure import Figure
 
     rows = replayed(trace.nodes).head(top)
@@ -207,7 +205,7 @@ def draw(trace: Trace, top: int, path: Path) -> None:
     ]
     axes.bar(places - 0.27, rows["time_us_raw"], 0.27, color="#bbbbbb", label="as reported")
     axes.bar(places, rows["time_us"], 0.27, yerr=spread, color="#4477aa", label="corrected, 95 %")
-    axes.bar(places + 0.27, rows["time_us_replayed"], 0.27, color="#ee7733", label="run alone")
+    axes.bar(places + 0.27, rows["time_us_replayed"], 0.27, color="#ee7733", label="replayed")
     axes.set_xticks(places, list(rows["node"]), rotation=30, ha="right")
     axes.set_ylabel("µs a run")
     axes.legend(frameon=False)

@@ -1,11 +1,11 @@
-"""How long all widths of a network take: LeNet in 8 bits on digits of 3x32x32, 12 to 32 bits.
+"""Time and memory of a sweep over widths: 8-bit LeNet on digits of 3x32x32, 12 to 32 bits.
 
     python -m benchmarks.whatif [--images 10000] [--grown 50000] [--accumulator 12:32]
                                [--batch 64]
 
-Prints seconds for all widths, with score and overflows of each, beside the 270 s that one width
-took in the experiment this grew from. Then, for `--images` and `--grown` images at one width,
-seconds per image and peak memory, each in a process of its own: time is to be linear, memory flat.
+Prints the seconds, score and overflows of each width. One width took 270 s in the original
+experiment. Then prints time per image and peak memory at one width for `--images` and `--grown`
+images, each in its own process: time should be linear and memory flat.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tracer.whatif.width_plan import read as plan
 
 LENET = Path(__file__).parents[1] / "models" / "lenet" / "lenet.int8.onnx"
 ONE_WIDTH_ONCE = 270.0
-"""Seconds of one width over 10,000 images in the experiment."""
+"""Seconds of one width over 10,000 images in the original experiment."""
 _IMAGES_ONCE = 10_000
 
 _DIGITS = 360
@@ -34,7 +34,7 @@ _ONE = "18"
 
 
 def main() -> None:
-    """Print the table, or with --alone sweep once and print the figures as JSON."""
+    """Prints the table; with --alone only sweeps, for a process that is measured."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--grown", type=int, default=50_000)
@@ -51,15 +51,15 @@ def main() -> None:
 
 
 def _whole(images: int, widths: str, batch: int) -> None:
-    """All widths, in this process."""
-    found = _sweep(images, widths, batch)
-    for what, seconds in found.items():
-        print(f"{what:<28}{seconds:9.2f} s")
-    total = sum(found.values())
+    """Prints the time of each width, in this process."""
+    seconds_by_step = _sweep(images, widths, batch)
+    for step, seconds in seconds_by_step.items():
+        print(f"{step:<28}{seconds:9.2f} s")
+    total = sum(seconds_by_step.values())
     once = ONE_WIDTH_ONCE * images / _IMAGES_ONCE
-    ratio = once * (len(found) - 1) / total
-    print(f"{'all of it':<28}{total:9.2f} s; the experiment: {once:.0f} s for one width")
-    print(f"{'times faster':<28}{ratio:9.0f}", flush=True)
+    ratio = once * (len(seconds_by_step) - 1) / total
+    print(f"{'sum':<28}{total:9.2f} s; original experiment: {once:.0f} s for one width")
+    print(f"{'speed-up':<28}{ratio:9.0f}", flush=True)
 
 
 def _grown(images: int, batch: int) -> None:
@@ -78,20 +78,20 @@ def _line(images: int, idle: Usage, busy: Usage) -> str:
 
 
 def _sweep(images: int, accumulator: str, batch: int) -> dict[str, float]:
-    """Seconds of the wide pass and of each width."""
+    """Returns the seconds of the wide pass and of each width."""
     model = open_model(LENET)
     again = -(-images // _DIGITS)
     dataset = open_dataset(f"digits*{again}", model, limit=images)
     scoring = scorer(model, dataset, metrics.find("top1"))
     began = time.perf_counter()
     evaluator = Evaluator(model, read("*=32"), StoredBatches(dataset, batch), scoring)
-    found = {"wide, all overflows": time.perf_counter() - began}
-    for bits in plan(accumulator).swept.given:
+    seconds = {"wide, all overflows": time.perf_counter() - began}
+    for bits in plan(accumulator).swept.value:
         began = time.perf_counter()
-        made = evaluator.evaluate(dict.fromkeys(evaluator.nodes, bits))
-        over = sum(each.overflow_outputs for each in made.overflows.values())
-        found[f"{bits} bits {made.score:6.2f} % {over:>11,}"] = time.perf_counter() - began
-    return found
+        evaluation = evaluator.evaluate(dict.fromkeys(evaluator.nodes, bits))
+        over = sum(each.overflow_outputs for each in evaluation.overflows.values())
+        seconds[f"{bits} bits {evaluation.score:6.2f} % {over:>11,}"] = time.perf_counter() - began
+    return seconds
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A dynamic batch where onnx_chainer wrote a number.
+"""Make the batch of a traced Chainer model dynamic.
 
 Chainer works on numbers: `F.reshape(h, (h.shape[0], -1))` is traced as a reshape to (2, -1). The
-model is therefore traced at two batches. What differs between the two is what depends on the
-batch: a Reshape's target is repaired, anything else is refused by name.
+model is therefore traced at two batches. What differs depends on the batch: the target of a Reshape
+is repaired, any other node is refused by name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from exporters.chainer.trace import Trace
+from exporters.chainer.constants import ChainerTrace
 from exporters.records import BATCH
 from tracer.errors import ModelError
 from tracer.graph import provenance
@@ -22,10 +22,10 @@ from tracer.graph import provenance
 _REMEDY = "Give --static-batch, or have the model work on any batch."
 
 
-def make_dynamic(first: Trace, second: Trace, batches: tuple[int, int]) -> None:
-    """Make the batch of `first` dynamic, in place, by what differs from `second`.
+def make_dynamic(first: ChainerTrace, second: ChainerTrace, batches: tuple[int, int]) -> None:
+    """Makes the batch of `first` dynamic, in place; `second` is a trace at another batch.
 
-    They are traces of one model at two `batches`. Raises ModelError where the batch is baked in.
+    Raises ModelError if the batch is baked in.
     """
     proto, other = first.proto, second.proto
     _check_same_nodes(proto, other)
@@ -54,7 +54,7 @@ def _check_same_nodes(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
 
 
 def _name_batch(graph: onnx.GraphProto, other: onnx.GraphProto, batches: tuple[int, int]) -> None:
-    """Name the dimensions that are the batch, and leave open those that otherwise depend on it."""
+    """Names the dimensions that are the batch; clears others that depend on the batch."""
     for values, others in ((graph.input, other.input), (graph.output, other.output)):
         for value, twin in zip(values, others, strict=True):
             dims = value.type.tensor_type.shape.dim
@@ -70,10 +70,10 @@ def _free(
     node: onnx.NodeProto,
     weight: onnx.TensorProto,
     other: onnx.TensorProto,
-    first: Trace,
-    second: Trace,
+    first: ChainerTrace,
+    second: ChainerTrace,
 ) -> None:
-    """Write 0, "as in the input", or -1, "what is left", for the size that varies."""
+    """Writes 0 (the size of the input) or -1 (the remaining size) for the size that varies."""
     shapes = [trace.values[node.input[0]].shape for trace in (first, second)]
     targets = [
         _resolved(numpy_helper.to_array(proto), shape)
@@ -81,18 +81,18 @@ def _free(
     ]
     free = np.array(targets[0])
     for axis in np.flatnonzero(targets[0] != targets[1]):
-        kept = all(
+        unchanged = all(
             axis < len(shape) and target[axis] == shape[axis]
             for target, shape in zip(targets, shapes, strict=True)
         )
-        free[axis] = 0 if kept else -1
+        free[axis] = 0 if unchanged else -1
     if np.count_nonzero(free == -1) > 1:
         raise _baked(node)
     weight.CopyFrom(numpy_helper.from_array(free, weight.name))
 
 
 def _resolved(target: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """The target with the number that its -1 stands for, which the batch may yet need."""
+    """Replaces -1 in the target by its size, since the batch may need the -1."""
     rest = int(np.prod(target[target != -1]))
     return np.where(target == -1, math.prod(shape) // max(rest, 1), target)
 

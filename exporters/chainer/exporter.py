@@ -1,4 +1,4 @@
-"""Chainer to ONNX by the onnx_chainer inside it."""
+"""The exporter of Chainer models, by onnx_chainer, which is part of Chainer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import onnx
 from exporters.chainer import opset, trace
 from exporters.chainer.batch import make_dynamic
 from exporters.chainer.compat import chainer_ready
-from exporters.chainer.constants import check_constants
+from exporters.chainer.constants import ChainerTrace, check_constants
 from exporters.chainer.repair import repair
 from exporters.chainer.weights import load_weights
 from exporters.records import Conversion, ExportOptions, InputSpec, draw
@@ -82,28 +82,28 @@ def _failure(model: object, inputs: Sequence[InputSpec], error: Exception) -> Mo
 def _converted(
     model: Any, inputs: Sequence[InputSpec], options: ExportOptions, written: int
 ) -> onnx.ModelProto:
-    def traced(specs: Sequence[InputSpec], number: int) -> trace.Trace:
-        found = trace.trace(model, draw(specs, (options.seed, number)), written)
-        repair(found.proto)
-        return found
+    def trace_at(specs: Sequence[InputSpec], number: int) -> ChainerTrace:
+        traced = trace.trace(model, draw(specs, (options.seed, number)), written)
+        repair(traced.proto)
+        return traced
 
     batches = {spec.shape[0] for spec in inputs if spec.shape}
     if not options.dynamic_batch or not batches:
-        first = traced(inputs, 0)
-        check_constants(first, traced(inputs, 1))
+        first = trace_at(inputs, 0)
+        check_constants(first, trace_at(inputs, 1))
     elif len(batches) > 1:
         raise ModelError(
             f"the inputs have different batches: {sorted(batches)}", "Give --static-batch."
         )
     else:
-        # 1 is what a dimension also is for other reasons; neither trace uses it.
+        # Other dimensions may be 1 too, so neither trace uses a batch of 1.
         sizes = (max(2, *batches), max(2, *batches) + 1)
         small, large = ([s.with_batch(size) for s in inputs] for size in sizes)
-        first = traced(small, 0)
+        first = trace_at(small, 0)
         try:
-            make_dynamic(first, traced(large, 1), sizes)
-        except ModelError:  # is it the batch that differs, or the values?
-            check_constants(traced(small, 0), traced(small, 1))
+            make_dynamic(first, trace_at(large, 1), sizes)
+        except ModelError:  # values of the input may be the cause rather than the batch
+            check_constants(trace_at(small, 0), trace_at(small, 1))
             raise
     proto = first.proto
     if options.opset is None or options.opset == written:

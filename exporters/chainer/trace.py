@@ -1,11 +1,10 @@
-"""One traced forward pass through onnx_chainer, with what it does not keep: where nodes came from.
+"""Trace a Chainer model through onnx_chainer and write module and source line on every node.
 
-onnx_chainer is told of a converter for every function, each of which calls its own converter and
-then writes on the nodes it made which link and which line of the model they stand for. Functions
-that own parameters belong to the parameters' link; the others to the link that was running, which
-a LinkHook knows.
+onnx_chainer receives a converter for every function. Each calls onnx_chainer's own converter, then
+describes the resulting nodes. A function with parameters belongs to the link that owns them; any
+other function belongs to the running link, which a LinkHook tracks.
 
-This module imports Chainer, and is imported only by functions that are about to use it.
+This module imports Chainer.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import onnx
 from numpy.typing import NDArray
 
 from exporters.chainer import compat
-from exporters.chainer.constants import no_function, origins
+from exporters.chainer.constants import ChainerTrace, no_function, origins
 from exporters.chainer.corrections import correct
 from exporters.chainer.frames import Caller, caller
 from exporters.metadata import describe
@@ -34,7 +33,7 @@ OPSETS = range(7, 12)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function as it was called: what it read, and who called it where."""
+    """One call of a function: its input arrays, the running module and the user's source line."""
 
     function: Any
     reads: Sequence[NDArray[Any]]
@@ -42,23 +41,11 @@ class Call:
     source: str | None
 
 
-@dataclass(frozen=True)
-class Trace:
-    """What one pass gave: the model as onnx_chainer writes it, and values by tensor name.
+def trace(model: Any, arrays: Arrays, opset: int) -> ChainerTrace:
+    """Traces `model` on these inputs and converts it at `opset`, one of `OPSETS`.
 
-    `origins` are the tensors that no function made: who did.
-    """
-
-    proto: onnx.ModelProto
-    values: dict[str, NDArray[Any]] = field(repr=False)
-    origins: dict[str, Caller | None]
-
-
-def trace(model: Any, arrays: Arrays, opset: int) -> Trace:
-    """Export `model` at `opset`, one of `OPSETS`, on these inputs.
-
-    Raises ModelError for a function that has no converter, or has none for its arguments, and for
-    an output that no function made.
+    Raises ModelError for a function without a converter for its arguments, and for an output that
+    no function computed.
     """
     import onnx_chainer
     from onnx_chainer import mapping
@@ -66,11 +53,11 @@ def trace(model: Any, arrays: Arrays, opset: int) -> Trace:
     paths = {id(link): _dotted(name) for name, link in reversed(list(model.namedlinks()))}
     links = _Links(paths)
     functions = _Functions(links)
-    names = _seen(model, arrays) | set(mapping.converters)
-    with warnings.catch_warnings(), origins(chainer) as made, links, functions:
+    names = _called_functions(model, arrays) | set(mapping.converters)
+    with warnings.catch_warnings(), origins(chainer) as callers, links, functions:
         warnings.simplefilter("ignore")
-        root = _Root(model, made)
-        convert = _Converter(functions.calls, _owners(model), mapping.converters, made)
+        root = _Root(model, callers)
+        convert = _Converter(functions.calls, _owners(model), mapping.converters, callers)
         proto, _, named = onnx_chainer.export(
             root,
             [array.copy() for array in arrays],
@@ -80,48 +67,48 @@ def trace(model: Any, arrays: Arrays, opset: int) -> Trace:
             return_named_inout=True,
         )
     outputs = {name: variable.array for name, variable in named.items()}
-    _in_order(proto.graph, [name for o in root.outputs for name, v in named.items() if v is o])
-    return Trace(proto, convert.values | outputs, convert.origins)
+    _order_outputs(proto.graph, [name for o in root.outputs for name, v in named.items() if v is o])
+    return ChainerTrace(proto, convert.values | outputs, convert.origins)
 
 
 class _Root:
-    """The model as onnx_chainer sees it: its outputs are one list of functions' results."""
+    """The model as onnx_chainer sees it; it returns a flat list of results of functions."""
 
-    def __init__(self, model: Any, made: dict[int, Caller]) -> None:
-        self._model, self._made = model, made
+    def __init__(self, model: Any, callers: dict[int, Caller]) -> None:
+        self._model, self._callers = model, callers
         self.namedlinks, self.namedparams = model.namedlinks, model.namedparams
         self.outputs: list[Any] = []
 
     def __call__(self, *inputs: Any) -> list[Any]:
         outputs = _flat(self._model(*inputs))
         for index, output in enumerate(outputs):
-            given = any(output is value for value in (*inputs, *self._model.params()))
-            made_by_none = isinstance(output, chainer.Variable) and output.creator_node is None
-            if made_by_none and not given:
-                raise no_function(self._made.get(id(output)), f"it is output {index} of the model")
-            again = any(output is earlier for earlier in self.outputs)
-            # ONNX has no output that is an input, nor one tensor for two outputs
-            self.outputs.append(chainer.functions.identity(output) if given or again else output)
+            is_input = any(output is value for value in (*inputs, *self._model.params()))
+            uncomputed = isinstance(output, chainer.Variable) and output.creator_node is None
+            if uncomputed and not is_input:
+                origin = self._callers.get(id(output))
+                raise no_function(origin, f"it is output {index} of the model")
+            repeated = any(output is earlier for earlier in self.outputs)
+            # In ONNX an output is no input, and two outputs are two tensors.
+            copied = is_input or repeated
+            self.outputs.append(chainer.functions.identity(output) if copied else output)
         return self.outputs
 
 
 def _flat(outputs: Any) -> list[Any]:
-    """The outputs of a model that returns one, a list, a tuple or a dict."""
+    """Returns the outputs as a list, of a model that returns one, a list, a tuple or a dict."""
     if isinstance(outputs, dict):
         return list(outputs.values())
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
 
-def _in_order(graph: onnx.GraphProto, names: Sequence[str]) -> None:
-    """onnx_chainer writes the outputs in the order in which it comes to them."""
-    values = {value.name: value for value in graph.output}
-    ordered = [values[name] for name in names]
-    del graph.output[:]
-    graph.output.extend(ordered)
+def _order_outputs(graph: onnx.GraphProto, names: Sequence[str]) -> None:
+    """Sorts the outputs, which onnx_chainer writes in the order of its search."""
+    order = {name: index for index, name in enumerate(names)}
+    graph.output.sort(key=lambda value: order[value.name])
 
 
 def run(model: Any, arrays: Arrays) -> list[NDArray[Any]]:
-    """The model's outputs, in evaluation mode."""
+    """Returns the outputs in evaluation mode."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with chainer.using_config("train", False), chainer.no_backprop_mode():
@@ -129,8 +116,8 @@ def run(model: Any, arrays: Arrays) -> list[NDArray[Any]]:
     return [chainer.as_array(output) for output in _flat(outputs)]
 
 
-def _seen(model: Any, arrays: Arrays) -> set[str]:
-    """Names of the functions that a forward pass calls; it also gives lazy parameters a shape."""
+def _called_functions(model: Any, arrays: Arrays) -> set[str]:
+    """Returns the names of the functions of a forward pass, which also shapes lazy parameters."""
     functions = _Functions(_Links({}))
     with functions:
         run(model, arrays)
@@ -139,12 +126,12 @@ def _seen(model: Any, arrays: Arrays) -> set[str]:
 
 
 def _name(function: Any) -> str:
-    """By which onnx_chainer knows the function."""
+    """Returns the name of the function in onnx_chainer."""
     return str(getattr(function, "custom_function_node_name", type(function).__name__))
 
 
 class _Links(chainer.LinkHook):  # type: ignore[name-defined,misc]
-    """The dotted paths of the links that are running, innermost last."""
+    """Tracks the dotted paths of the running links, innermost last."""
 
     name = "tracer links"
 
@@ -162,7 +149,7 @@ class _Links(chainer.LinkHook):  # type: ignore[name-defined,misc]
 
 
 class _Functions(chainer.FunctionHook):  # type: ignore[name-defined,misc]
-    """The calls of a forward pass by the id of the function, which `Call` keeps alive."""
+    """Records the calls of a forward pass by the id of the function, which `Call` keeps alive."""
 
     name = "tracer functions"
 
@@ -179,12 +166,12 @@ class _Functions(chainer.FunctionHook):  # type: ignore[name-defined,misc]
 
 @dataclass(frozen=True)
 class _Converter:
-    """onnx_chainer's converters, each followed by a note on the nodes it made."""
+    """Calls onnx_chainer's converters and describes the nodes they return."""
 
     calls: dict[int, Call]
     owners: dict[int, str]
     converters: dict[str, Callable[[Any], Sequence[onnx.NodeProto]]]
-    made: dict[int, Caller]
+    callers: dict[int, Caller]
     values: dict[str, NDArray[Any]] = field(default_factory=dict)
     origins: dict[str, Caller | None] = field(default_factory=dict)
 
@@ -195,7 +182,7 @@ class _Converter:
         call = self.calls[id(params.func)]
         self.values.update(zip(params.input_names, call.reads, strict=False))
         implicit = params.context.implicit_inputs.items()
-        self.origins.update({name: self.made.get(id(variable)) for name, variable in implicit})
+        self.origins.update({name: self.callers.get(id(variable)) for name, variable in implicit})
         owner = self._owner(params.func)
         module = call.module if owner is None else owner
         where = f" in link '{module}'" if module else ""
@@ -216,14 +203,14 @@ class _Converter:
         return nodes
 
     def _owner(self, function: Any) -> str | None:
-        """Path of the link that owns the function's parameters, where it is one link."""
+        """Returns the path of the link that owns all of the function's parameters, else None."""
         variables = [node.get_variable_or_none() for node in function.inputs]
-        found = {self.owners[id(v)] for v in variables if id(v) in self.owners}
-        return found.pop() if len(found) == 1 else None
+        owners = {self.owners[id(v)] for v in variables if id(v) in self.owners}
+        return owners.pop() if len(owners) == 1 else None
 
 
 def _name_arrays(function: Any, context: Any) -> None:
-    """Make constants of arrays that a function holds: onnx_chainer takes them for inputs."""
+    """Names the arrays that a function holds as constants; onnx_chainer takes them for inputs."""
     for attribute in ("indices", "condition"):  # of Permutate and of Where
         array = getattr(function, attribute, None)
         if isinstance(array, chainer.get_array_types()) and id(array) not in context.name_list:
@@ -231,7 +218,7 @@ def _name_arrays(function: Any, context: Any) -> None:
 
 
 def _owners(model: Any) -> dict[int, str]:
-    """Path of the link that owns each parameter; the first of several that share one."""
+    """Returns the path of the link that owns each parameter, the first if several share it."""
     named = reversed(list(model.namedparams(include_uninit=False)))
     return {id(parameter): _dotted(name.rpartition("/")[0]) for name, parameter in named}
 
@@ -241,7 +228,7 @@ def _dotted(path: str) -> str:
 
 
 def _input_names(model: Any, count: int) -> list[str] | None:
-    """The names of the parameters of `forward`, or of `__call__`, where each input has one."""
+    """Returns the parameter names of `forward` or `__call__`; None if inputs outnumber them."""
     called = getattr(model, "forward", model.__call__)
     parameters = list(inspect.signature(called).parameters.values())
     plain = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]

@@ -20,10 +20,12 @@ from tests import nets
 from tests.graphs import BRANCHES, parse, quantised, residual
 from tracer import inputs
 from tracer.api.fusions import fusions
-from tracer.executors.onnxruntime import calibration, profiler
-from tracer.executors.onnxruntime.fusion_check import fingerprints
+from tracer.executors.onnxruntime import calibration
+from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, OrtSettings
 from tracer.graph import loading
+from tracer.limits import Limits
+from tracer.support.progress import silent
 
 SHIPPED = Path(__file__).parents[2] / "models"
 MODELS = {
@@ -48,13 +50,12 @@ def mapped(name, optimization):
 
 
 @cache
-def observed(name, optimization, folder):
+def observed(name, optimization):
     """Model, kernels and evidence, for what the map does not show."""
     model = loading.from_proto(MODELS[name]())
-    fed = [inputs.make(model, seed=seed).feeds for seed in (0, 1)]
-    options = OrtSettings(1, 0, None, 1, optimization)
-    kernels, saved = profiler.rewritten(model, inputs.FeedSet(fed[0], 1), options, folder)
-    return model, kernels, fingerprints.evidence(model, saved, fed, 1)
+    feed_sets = [inputs.make(model, seed=seed) for seed in (0, 1)]
+    graph = executor.optimize(model, feed_sets[0], OrtSettings(1, 0, None, 1, optimization))
+    return model, graph.kernels, graph.match_tensors(feed_sets, Limits(), silent)
 
 
 @pytest.mark.parametrize("optimization", OPTIMIZATIONS)
@@ -95,7 +96,8 @@ def test_all_the_time_of_kernels_is_in_rows_of_nodes_or_of_the_runtime(
 ):
     monkeypatch.setattr(calibration, "measure", lambda threads, provider: calibration.Bias(0, 0))
     model = loading.from_proto(MODELS[name]())
-    run = profiler.profile(model, inputs.make(model), OrtSettings(3, 1, None, 1, optimization))
+    settings = OrtSettings(3, 1, None, 1, optimization)
+    run = executor.profile(model, inputs.make(model), settings, silent).run
     table = timing(run, attribute(model, run.kernels))
     every = run.samples[~outliers(run.instrumented_us)].mean(axis=0).sum()
     assert table["time_us_raw"].sum() == pytest.approx(float(every))
@@ -104,8 +106,8 @@ def test_all_the_time_of_kernels_is_in_rows_of_nodes_or_of_the_runtime(
 
 
 @pytest.mark.parametrize("name", ["resnet20", "encoder", "mobilenet", "mlp"])
-def test_a_node_in_the_wrong_group_is_contradicted(name, tmp_path):
-    model, kernels, evidence = observed(name, "all", tmp_path)
+def test_a_node_in_the_wrong_group_is_contradicted(name):
+    model, kernels, evidence = observed(name, "all")
     groups = list(attribute(model, kernels, evidence))
     places = [place for place, group in enumerate(groups) if len(group) > 1]
     for place in places:
@@ -117,11 +119,9 @@ def test_a_node_in_the_wrong_group_is_contradicted(name, tmp_path):
         assert confirm(model, kernels, swapped, evidence)[one].word == CONTRADICTED
 
 
-def trap(tmp_path, named=True):
+def trap(named=True):
     """The kernel that bears the name of a Conv and holds the Add and the Relu after it too."""
-    model, kernels, evidence = observed(
-        "residual" if named else "residual_nameless", "all", tmp_path
-    )
+    model, kernels, evidence = observed("residual" if named else "residual_nameless", "all")
     place = next((p for p, k in enumerate(kernels) if k.name == "c2_nchwc"), None)
     if place is None:
         pytest.skip("this CPU has no blocked layout")
@@ -148,8 +148,8 @@ def test_integer_kernels_stand_for_the_quantiser_behind_them_by_names_too(name):
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_the_trap_is_confirmed_by_values(named, tmp_path):
-    model, kernels, evidence, place, whole = trap(tmp_path, named)
+def test_the_trap_is_confirmed_by_values(named):
+    model, kernels, evidence, place, whole = trap(named)
     groups = attribute(model, kernels, evidence)
     assert groups[place] == whole
     assert confirm(model, kernels, groups, evidence)[place].word == CONFIRMED
@@ -171,8 +171,8 @@ def renamed(kernels, evidence, tensors):
     )  # fmt: skip
 
 
-def test_without_any_name_values_alone_find_the_nodes(tmp_path):
-    model, kernels, evidence, place, whole = trap(tmp_path)
+def test_without_any_name_values_alone_find_the_nodes():
+    model, kernels, evidence, place, whole = trap()
     made = {name for kernel in kernels for name in kernel.outputs} - {"y"}
     nameless, known = renamed(kernels, evidence, {name: f"t_{name}" for name in made})
     groups = attribute(model, nameless, known)
@@ -181,8 +181,8 @@ def test_without_any_name_values_alone_find_the_nodes(tmp_path):
     assert attribute(model, nameless)[place] != whole
 
 
-def test_a_name_that_lies_is_overruled_by_values(tmp_path):
-    model, kernels, evidence, place, whole = trap(tmp_path)
+def test_a_name_that_lies_is_overruled_by_values():
+    model, kernels, evidence, place, whole = trap()
     result = kernels[place].outputs[0]
     lying, known = renamed(kernels, evidence, {result: "c2"})
     assert attribute(model, lying)[place][-1] == "c2"

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import tracer
 from analyzers.grouping import by_origin, grouped, remark
-from analyzers.table import typed
 from tests.graphs import BRANCHES, parse
 from tracer.errors import UsageError
 from tracer.graph import provenance
+from tracer.records.node_table import typed
 
 MODULES = st.sampled_from([None, "", "a", "a.0", "a.0.b", "a.1", "a.1.b.c", "d", "a.0.b.c.e"])
 SOURCES = st.sampled_from([None, "net.py:1", "net.py:12", "lib/net.py:1"])

@@ -11,7 +11,7 @@ import tracer
 from analyzers.views import ViewOptions, formats, renderer
 from tests.graphs import BRANCHES, DATA_DEPENDENT, parse, residual
 from tracer.errors import InputError, UsageError
-from tracer.records.trace import COLUMNS
+from tracer.records.columns import COLUMNS
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import tracer.cli
 from analyzers.views import ViewOptions, renderer
 from tracer.api.framework import profile_framework
 from tracer.errors import UsageError
-from tracer.records.trace import COLUMNS
+from tracer.records.columns import COLUMNS
 
 TORCH = "tests/tracer/executors/nets_torch.py"
 CHAINER = "tests/tracer/executors/nets_chainer.py"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import pandas as pd
 
@@ -21,6 +22,9 @@ from tracer.records import environment
 from tracer.records.environment import Peaks
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import ModelInfo, Run, Trace
+
+Groups: TypeAlias = Sequence[tuple[str, ...]]
+"""The keys of the nodes of each kernel of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +45,16 @@ def analyze(
     convention: str,
     peaks: Peaks | None = None,
     evidence: Evidence | None = None,
+    groups: Groups | None = None,
 ) -> Analyzed:
-    """Fill the node table of `run`; `calls` are the executions of nodes where a run told them.
+    """Returns the node table of `run`; `calls` are executions of nodes, where observed.
 
-    `evidence` is what values tell of the graph that ran, where they were compared.
+    `evidence` says which tensors of the optimised graph equal tensors of the model; `groups` are
+    the nodes of each kernel [default: from names and evidence].
     """
     counted = cost(model, types, calls, convention)
-    groups = attribute(model, run.kernels, evidence)
+    if groups is None:
+        groups = attribute(model, run.kernels, evidence)
     times = timing(run, groups)
     rows = roofline.rows(times, run, groups)
     moved = fused.traffic(model, types, [row.nodes for row in rows], calls)

@@ -12,6 +12,7 @@ from tracer.graph import shape_inference
 from tracer.graph.loading import Source, open_model
 from tracer.inputs import dims as dimensions
 from tracer.records import environment
+from tracer.records.node_table import typed
 from tracer.records.trace import ModelInfo, Trace
 
 pass
@@ -30,12 +31,11 @@ def count(
     types = shape_inference.infer(loaded, chosen)
     counted = cost(loaded, types, convention=convention)
     table = node_table(loaded, types, [counted.table, memory(loaded, types)])
-    table["batch"] = dimensions.batch_of(loaded, chosen)
     return Trace(
         model=ModelInfo.of(loaded, whole(counted.totals["params"])),
         environment=environment.observe(),
         settings={"dims": dict(dims or {}), "convention": convention},
         runs=(),
-        nodes=table,
+        nodes=typed(table.assign(batch=dimensions.batch_of(loaded, chosen))),
         notes=(*dimensions.notes(assumed), *cost_notes(counted)),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,13 +17,14 @@ from exporters.records import InputSpec, draw, input_specs
 from exporters.registry import exporter_of
 from exporters.source import load_source
 from tracer.errors import TracerError, UsageError
+from tracer.executors import registry
 from tracer.executors.eager.calls import BACKWARD
-from tracer.executors.eager.profile import Profile
 from tracer.executors.eager.settings import EagerSettings
-from tracer.executors.torch import compiled, profiler
+from tracer.executors.protocol import FrameworkExecutor, Profiled
+from tracer.inputs.dims import batch_sizes
 from tracer.records import environment
 from tracer.records.trace import ModelInfo, Trace
-from tracer.support.progress import Progress
+from tracer.support.progress import Progress, silent
 
 _NONE: Mapping[str, object] = MappingProxyType({})
 
@@ -59,57 +59,45 @@ def profile_framework(
     those of `executors.eager.settings`; `compiled` adds what torch.compile makes of the model as
     one more run. The model is left as it was. Raises the errors of `tracer.errors`.
     """
-    asked = {"target": target, "args": dict(args), "batch": batch, "compiled": compiled}
-    options = EagerSettings(
+    settings = EagerSettings(
         runs, warmup, min_time, threads, seed, device, backward, loss, optimizer
     )
     model = load_source(target, dict(args), weights=weights, framework=framework, trust=trust)
     name = exporter_of(model, framework).name
-    if compiled and name != "torch":
+    executor = registry.find_framework(name)
+    if compiled and executor.compiled is None:
         raise UsageError(f"torch.compile does not take a model of {name}", "Leave it out.")
-    loaded = _Loaded(target, name, _module(model, target), options, progress)
+    loaded = _Loaded(target, name, executor, _module(model, target))
     inputs = _inputs(loaded, input_shape, input_dtype)
-    profiles: list[Profile] = []
+    report = progress or silent
+    profiles: list[Profiled] = []
     notes: list[str] = [f"inputs are random, seed {seed}"]
-    for size in _batches(batch):
+    for size in batch_sizes(batch):
         arrays = _arrays(inputs, size, seed)
-        profiles.append(loaded.profile(arrays))
-        if compiled:
+        profiles.append(executor.profile(loaded.model, arrays, settings, report))
+        if compiled and executor.compiled is not None:
             try:
-                profiles.append(loaded.profile_compiled(arrays))
+                profiles.append(executor.compiled.profile(loaded.model, arrays, settings, report))
             except TracerError as error:
                 notes.append(f"torch.compile does not work here: {error.what}")
-    settings = {**asdict(options), **asked, "framework": name, "weights": str(weights or "")}
-    return _trace(loaded, profiles, settings, notes)
+    arguments = {"target": target, "args": dict(args), "batch": batch, "compiled": compiled}
+    names = {"framework": name, "weights": str(weights or "")}
+    return _trace(loaded, profiles, {**asdict(settings), **arguments, **names}, notes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A live model of a framework, and how to run it."""
+    """A live model of a framework, and the executor of the framework."""
 
     target: str
     framework: str
+    executor: FrameworkExecutor[Any, Sequence[Any], EagerSettings]
     model: Any
-    options: EagerSettings
-    progress: Progress | None
-
-    def profile(self, arrays: Sequence[Any]) -> Profile:
-        """Profile it by the executor of its framework."""
-        executor = importlib.import_module(f"tracer.executors.{self.framework}.profiler")
-        found: Profile = executor.profile(self.model, arrays, self.options, self.progress)
-        return found
-
-    def profile_compiled(self, arrays: Sequence[Any]) -> Profile:
-        """Profile what torch.compile makes of it."""
-        run = compiled.compiled(self.model)
-        name = compiled.EXECUTOR
-        return profiler.profile(self.model, arrays, self.options, self.progress, name, run)
 
     def info(self, nodes: int) -> ModelInfo:
         """What identifies it: the target, and a digest of its parameters."""
-        weights = importlib.import_module(f"tracer.executors.{self.framework}.weights")
         digest, count = hashlib.sha256(), 0
-        for name, size, data in weights.parameters(self.model):
+        for name, size, data in self.executor.parameters(self.model):
             digest.update(name.encode() + b"\0" + data)
             count += size
         return ModelInfo(
@@ -149,21 +137,13 @@ def _inputs(loaded: _Loaded, shapes: Any, dtypes: str | Sequence[str]) -> tuple[
     return specs
 
 
-def _batches(batch: int | Sequence[int] | None) -> Sequence[int | None]:
-    if batch is None or isinstance(batch, int):
-        return [batch]
-    if not batch:
-        raise UsageError("the list of batch sizes is empty", "Give one or more.")
-    return list(dict.fromkeys(batch))
-
-
 def _arrays(inputs: Sequence[InputSpec], batch: int | None, seed: int) -> list[Any]:
     sized = inputs if batch is None else [spec.with_batch(batch) for spec in inputs]
     return draw(sized, seed)
 
 
 def _trace(
-    loaded: _Loaded, profiles: Sequence[Profile], settings: Mapping[str, Any], notes: Sequence[str]
+    loaded: _Loaded, profiles: Sequence[Profiled], settings: Mapping[str, Any], notes: Sequence[str]
 ) -> Trace:
     tables = [operation_table(profile) for profile in profiles]
     rows = [operation.node for operation in profiles[0].operations if operation.module is not None]
@@ -177,7 +157,7 @@ def _trace(
     )
 
 
-def _notes(profiles: Sequence[Profile]) -> Iterator[str]:
+def _notes(profiles: Sequence[Profiled]) -> Iterator[str]:
     for profile in profiles:
         run = profile.run
         where = f"{run.executor}, batch {run.batch}: " if len(profiles) > 1 else ""

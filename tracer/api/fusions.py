@@ -1,21 +1,19 @@
-"""The Python door to fusions: which nodes of a model each kernel of onnxruntime stands for."""
+"""`tracer.fusions`: maps the kernels that a runtime runs to the nodes of the model."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from analyzers.fusions import Fusions, mapped
-from tracer.executors.onnxruntime import profiler
-from tracer.executors.onnxruntime.fusion_check import evidence
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.api._pipeline import matched, other_inputs
+from tracer.executors import registry
 from tracer.graph.loading import Source, open_model
 from tracer.inputs.request import on_sizes_that_run, request_for
 from tracer.limits import Limits
 from tracer.records import environment
 from tracer.records.trace import ModelInfo
-from tracer.support.progress import Progress
+from tracer.support.progress import Progress, silent
 
 _LIMITS = Limits(live_bytes=4 << 30)
 
@@ -30,36 +28,42 @@ def fusions(
     threads: int = 0,
     optimization: str = "all",
     progress: Progress | None = None,
+    executor: str = "onnxruntime",
 ) -> Fusions:
-    """Map the kernels that onnxruntime runs for `model` to its nodes, and confirm it by values.
+    """Returns which nodes each kernel of `model` contains, checked by comparing tensor values.
 
-    `feeds` are .npz files or test_data_set folders, one inference each; without them inputs are
-    random, with `seed` and with the next one. What the rewritten graph computes on them is held
-    against what the interpreter computes of the model; where that cannot be done, a note says why,
-    and nothing is confirmed. Raises the errors of `tracer.errors` for a model or inputs that
-    onnxruntime does not run.
+    `feeds` are .npz files or test_data_set folders, one inference each. The default is two sets of
+    random inputs, from `seed` and the next seed. Tensors of the optimised graph are compared with
+    tensors that the interpreter computes; where this is impossible, a note says why and no kernel
+    is confirmed. Raises the errors of `tracer.errors` for a model or inputs that cannot run.
     """
     loaded = open_model(model)
-    options = OrtSettings(1, 0, None, threads, optimization)
+    runtime = registry.find_optimizing(executor)
+    settings = registry.settings_for(
+        executor, {"threads": threads or None, "optimization": optimization}
+    )
     paths = [feeds] if isinstance(feeds, str | Path) else list(feeds or ())
     requests = [request_for(model, loaded, batch, dims, path, seed) for path in paths or (None,)]
-    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        first, (kernels, saved) = on_sizes_that_run(
-            requests[0], lambda fed: profiler.rewritten(loaded, fed, options, Path(folder))
-        )
-        given = [first, *(request.feeds() for request in requests[1:])]
-        if requests[0].random:
-            given += evidence.another(loaded, first, seed)
-        found, why = evidence.of_graph(loaded, kernels, saved, given, threads, _LIMITS, progress)
-    asked = {"batch": batch, "dims": dict(dims or {}), "feeds": [str(path) for path in paths]}
-    settings = {**asked, "seed": seed, "threads": threads, "optimization": optimization}
-    notes = [f"values were not compared: {why}"] if found is None else []
+    first, graph = on_sizes_that_run(
+        requests[0], lambda feedset: runtime.optimize(loaded, feedset, settings)
+    )
+    feed_sets = [first, *(request.feeds() for request in requests[1:])]
+    feed_sets += other_inputs(requests[0], first)
+    evidence, problem = matched(graph, feed_sets, _LIMITS, progress or silent)
+    notes = () if evidence else (f"values were not compared: {problem}",)
     return mapped(
         loaded,
-        kernels,
-        found,
+        graph.kernels,
+        evidence,
         info=ModelInfo.of(loaded),
         environment=environment.observe(),
-        settings=settings,
+        settings={
+            "batch": batch,
+            "dims": dict(dims or {}),
+            "feeds": [str(path) for path in paths],
+            "seed": seed,
+            "threads": threads,
+            "optimization": optimization,
+        },
         notes=(*first.notes, *notes),
     )

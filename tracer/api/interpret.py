@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from analyzers import observed_shapes
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.spec.policy_text import policy
 from tracer.api._assembly import analyze, assembled
-from tracer.executors.narrowed import executor as narrowed
-from tracer.executors.narrowed.executor import Receive
-from tracer.executors.reference import executor as reference
+from tracer.executors import registry
+from tracer.executors.narrowed.executor import NarrowedSettings, Receive
+from tracer.executors.reference.executor import ReferenceSettings
 from tracer.graph import shape_inference
 from tracer.graph.loading import Source, open_model
 from tracer.inputs.request import Feeds, Samples, request_for
 from tracer.limits import Limits
 from tracer.records.trace import Trace
-from tracer.support.progress import Progress
+from tracer.support.progress import Progress, silent
 
 
 def interpret(
@@ -30,7 +30,7 @@ def interpret(
     seed: int = 0,
     accumulator: int | str | Accumulator | Policy | None = None,
     fixed: str | None = None,
-    options: reference.ReferenceSettings | None = None,
+    options: ReferenceSettings | None = None,
     limits: Limits | None = None,
     convention: str = "plain",
     progress: Progress | None = None,
@@ -49,18 +49,20 @@ def interpret(
     Raises the errors of `tracer.errors`, among them LimitError for a run beyond `limits`.
     """
     loaded = open_model(model)
-    options = options or reference.ReferenceSettings()
+    options = options or ReferenceSettings()
+    report = progress or silent
     request = request_for(model, loaded, batch, dims, feeds, seed)
     if accumulator is None:
         feedset = request.feeds()
-        run = reference.profile(loaded, feedset, options, limits, progress)
-        ran: dict[str, object] = asdict(options)
+        settings = replace(options, limits=limits)
+        run = registry.find("reference").profile(loaded, feedset, settings, report).run
+        ran: dict[str, object] = {n: v for n, v in asdict(options).items() if n != "limits"}
     else:
         batches = request.batches()
         feedset = next(iter(batches))
-        run = narrowed.profile(
-            loaded, batches, policy(accumulator, fixed), options.threads, limits, progress, receive
-        )
+        chosen = policy(accumulator, fixed)
+        narrowed = NarrowedSettings(chosen, options.threads, limits, receive)
+        run = registry.find("narrowed").profile(loaded, batches, narrowed, report).run
         ran = {"threads": options.threads, "accumulator": accumulator, "fixed": fixed}
     seen = observed_shapes.of(loaded, run.kernels)
     types = shape_inference.infer(loaded, feedset.shapes).updated(seen.types)

@@ -1,36 +1,21 @@
-"""Profile an ONNX model under onnxruntime: one row a node, in one Trace."""
+"""`tracer.profile`: measures an ONNX model and returns a Trace with a row for each node."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-
-from analyzers import observed_shapes
-from analyzers.attribution import attribute
-from analyzers.timing import largest, wall
-from tracer.api._assembly import analyze, assembled
-from tracer.executors.onnxruntime import profiler, replay
-from tracer.executors.onnxruntime.fusion_check import evidence
-from tracer.executors.onnxruntime.settings import OrtSettings, is_cpu
-from tracer.graph import shape_inference
+from tracer.api._assembly import assembled
+from tracer.api._pipeline import Pipeline
+from tracer.executors import registry
 from tracer.graph.loading import Source, open_model
-from tracer.graph.model import Model
-from tracer.graph.shape_inference import Types
 from tracer.inputs.dims import batch_sizes
-from tracer.inputs.feedset import FeedSet
-from tracer.inputs.request import Request, on_sizes_that_run, request_for
-from tracer.limits import Limits
+from tracer.inputs.request import request_for
 from tracer.records.environment import Peaks
-from tracer.records.tensor_match import Evidence
-from tracer.records.trace import Run, Trace
-from tracer.support.progress import Progress
-
-_PROOF = Limits(live_bytes=1 << 30, seconds=20.0)
-"""What a profile may spend on the proof of its attribution; `tracer fusions` spends more."""
+from tracer.records.trace import Trace
+from tracer.support.progress import Progress, silent
 
 
 def profile(
@@ -41,91 +26,50 @@ def profile(
     feeds: str | Path | None = None,
     seed: int = 0,
     runs: int | None = None,
-    warmup: int = 5,
+    warmup: int | None = None,
     min_time: float | None = None,
     threads: int = 0,
-    optimization: str = "all",
-    provider: str = "cpu",
+    optimization: str | None = None,
+    provider: str | None = None,
     convention: str = "plain",
     peaks: Callable[[int], Peaks] | None = None,
     replay: int = 0,
     confirm: bool = True,
     progress: Progress | None = None,
+    executor: str = "onnxruntime",
 ) -> Trace:
-    """Profile `model` under onnxruntime, once for each batch size.
+    """Profiles `model`, once for each batch size.
 
-    `feeds` names an .npz file or a test_data_set folder; without it, and where `model` is not a
-    folder with test data of its own, inputs are random with `seed`. `dims` sizes symbolic
-    dimensions by name. `runs` to `provider` are those of `executors.onnxruntime.settings`.
-    `convention` says how additions are counted (see `analyzers.cost`). `peaks` is asked,
-    after the runs, what the machine can do with `threads`, as `tracer.host.peaks` tells it, which
-    kernels are compared with. The kernels of the `replay` rows that take the most time are run
-    alone as well, without the profiler. To `confirm` which nodes fused kernels hold, what they
-    compute is held against the interpreter. Raises the errors of `tracer.errors`.
+    `feeds` names an .npz file or a test_data_set folder. The default is the test data of a model
+    folder, else random inputs with `seed`. `dims` sizes symbolic dimensions by name. `runs` to
+    `provider` are settings of the executor (see its `settings` module); None is its default.
+    `convention` says how additions are counted (see `analyzers.cost`). `peaks` is called with
+    `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the `replay`
+    slowest rows are also run alone, without the profiler. `confirm` checks which nodes fused
+    kernels contain by comparing tensors with the interpreter. Raises the errors of
+    `tracer.errors`.
     """
     loaded = open_model(model)
-    options = OrtSettings(runs, warmup, min_time, threads, optimization, provider)
+    values = {
+        "runs": runs, "warmup": warmup, "min_time": min_time, "threads": threads or None,
+        "optimization": optimization, "provider": provider,
+    }  # fmt: skip
+    settings = registry.settings_for(executor, values)
     roofs = cache(lambda: peaks(threads) if peaks else None)
-    analyzed = []
-    for size in batch_sizes(batch):
-        request = request_for(model, loaded, size, dims, feeds, seed)
-        feedset, run = on_sizes_that_run(
-            request, lambda fed: profiler.profile(loaded, fed, options, progress)
-        )
-        found = None
-        if confirm:
-            found, run = _proved(loaded, request, feedset, run, options, progress)
-        if replay:
-            run = _replayed(loaded, feedset, run, found, options, replay, progress)
-        types, calls = _observe(loaded, feedset, run, options)
-        analyzed.append(analyze(loaded, run, types, calls, convention, roofs(), found))
-    asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention}
-    return assembled(loaded, analyzed, {**asdict(options), **asked, "replay": replay}, roofs())
-
-
-def _proved(
-    model: Model,
-    request: Request,
-    feedset: FeedSet,
-    run: Run,
-    options: OrtSettings,
-    progress: Progress | None,
-) -> tuple[Evidence | None, Run]:
-    """What values tell of fused kernels, and the run; with a note where there is no evidence."""
-    fused = any(len(group) > 1 for group in attribute(model, run.kernels))
-    if not fused or not is_cpu(options.provider):
-        return None, run
-    given = [feedset, *(evidence.another(model, feedset, request.seed) if request.random else ())]
-    found, why = evidence.of_options(model, given, options, _PROOF, progress)
-    notes = [f"fused kernels are traced back by names alone: {why}"] if found is None else []
-    return found, replace(run, notes=(*run.notes, *notes))
-
-
-def _replayed(
-    model: Model,
-    feedset: FeedSet,
-    run: Run,
-    evidence: Evidence | None,
-    options: OrtSettings,
-    top: int,
-    progress: Progress | None,
-) -> Run:
-    """The run with times of single kernels beside those of the profiler."""
-    chosen = largest(run, attribute(model, run.kernels, evidence), top)
-    kernels = [run.kernels[place] for place in chosen]
-    found = np.full(len(run.kernels), np.nan)
-    shares = replay.shares(model, feedset, kernels, options, progress)
-    found[list(chosen)] = shares * wall(run)["mean"]
-    return replace(run, replayed_us=found)
-
-
-def _observe(
-    model: Model, feedset: FeedSet, run: Run, options: OrtSettings
-) -> tuple[Types, Mapping[str, float] | None]:
-    """Types of all tensors and calls of all nodes; from a run where shapes do not tell them."""
-    types = shape_inference.infer(model, feedset.shapes)
-    if not observed_shapes.needed(model, types):
-        return types, None
-    kernels = profiler.observe(model, feedset, replace(options, optimization="none"))
-    seen = observed_shapes.of(model, kernels)
-    return types.updated(seen.types), seen.calls
+    pipeline = Pipeline(
+        loaded,
+        registry.find(executor),
+        settings,
+        convention,
+        roofs,
+        replay,
+        confirm,
+        progress or silent,
+    )
+    analyzed = [
+        pipeline.run(request_for(model, loaded, size, dims, feeds, seed))
+        for size in batch_sizes(batch)
+    ]
+    arguments = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed}
+    recorded = {**asdict(settings), **arguments, "convention": convention, "replay": replay}
+    return assembled(loaded, analyzed, recorded, roofs())

@@ -19,23 +19,6 @@ from tracer.graph.tensor_type import TensorType
 from tracer.records.environment import Environment
 from tracer.support.types import FloatArray, IntArray
 
-COLUMNS = (
-    "node", "index", "op_type", "domain", "module", "source", "executor", "batch",
-    "input_shapes", "output_shapes",
-    "calls", "time_us", "time_us_p50", "time_us_p95", "time_us_min", "time_us_std",
-    "time_us_ci95_low", "time_us_ci95_high", "time_share", "time_us_raw", "time_us_replayed",
-    "kernels",
-    "macs", "adds", "muls", "flops", "params", "param_bytes", "bytes_read", "bytes_written",
-    "intensity", "gflops_per_s", "gbytes_per_s", "roof_fraction", "bound",
-    "output_bytes", "peak_bytes", "arena_bytes",
-    "acc_min", "acc_max", "final_min", "final_max",
-    "bits_observed", "bits_guaranteed", "bits_datatype",
-    "bits", "outputs", "overflow_outputs", "transient_outputs", "persistent_outputs",
-    "saturation_events", "outputs_changed", "max_abs_error",
-    "energy",
-)  # fmt: skip
-"""The node table's columns in order: the interface other programs rely on."""
-
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
@@ -152,7 +135,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One model, its runs, and the node table over all of them (see `COLUMNS`)."""
+    """One model, its runs, and the node table over all of them (see `tracer.records.columns`)."""
 
     model: ModelInfo
     environment: Environment

@@ -12,8 +12,10 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from tracer.records.columns import COLUMNS
 from tracer.records.environment import Environment
-from tracer.records.trace import COLUMNS, Kernel, ModelInfo, PartialSums, Run, Trace
+from tracer.records.node_table import typed
+from tracer.records.trace import Kernel, ModelInfo, PartialSums, Run, Trace
 from tracer.storage import trace_database
 from tracer.storage.trace_database import TRACE, as_text
 
@@ -143,7 +145,7 @@ def _known(values: list[float | None]) -> np.ndarray[Any, Any] | None:
 
 def _read_nodes(database: sqlite3.Connection, dtypes: dict[str, str]) -> pd.DataFrame:
     nodes = pd.read_sql("SELECT * FROM nodes", database).astype(dtypes)
-    return nodes.reindex(columns=list(COLUMNS))  # an older file may have fewer
+    return typed(nodes.reindex(columns=list(COLUMNS)))  # an older file may have fewer
 
 
 def _pack(values: np.ndarray[Any, Any]) -> bytes:

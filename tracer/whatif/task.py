@@ -32,7 +32,7 @@ class Task:
     @property
     def widths(self) -> tuple[int, ...]:
         """The widths of the sweep."""
-        return self.plan.swept.given
+        return self.plan.swept.value
 
     def allowed(self, score: float, wide: float) -> bool:
         """Whether `score` is within the budget of `wide`, the score in wide accumulators."""

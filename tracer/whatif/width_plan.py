@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tracer.accumulators.spec import policy_text
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.policy import Entry, Policy, matched
+from tracer.accumulators.spec.policy import Entry, Policy, first_matches
 from tracer.errors import UsageError
 from tracer.graph.model import Node
 from tracer.records.whatif import Pins
@@ -30,13 +30,13 @@ class WidthPlan:
     @property
     def swept(self) -> Entry[tuple[int, ...]]:
         """The entry that is swept: the last with several widths, else the last. Others are pins."""
-        several = [entry for entry in self.entries if len(entry.given) > 1]
+        several = [entry for entry in self.entries if len(entry.value) > 1]
         return (several or self.entries)[-1]
 
     @property
     def ends(self) -> tuple[int, int]:
         """The narrowest and the widest width of all entries."""
-        widths = [bits for entry in self.entries for bits in entry.given]
+        widths = [bits for entry in self.entries for bits in entry.value]
         return min(widths), max(widths)
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class WidthPlan:
         """Returns `accumulator` for the nodes that the plan names, at their widest width."""
         return Policy(
             tuple(
-                Entry(entry.pattern, replace(accumulator, bits=entry.given[-1]), entry.text)
+                Entry(entry.pattern, replace(accumulator, bits=entry.value[-1]), entry.text)
                 for entry in self.entries
             )
         )
@@ -56,9 +56,9 @@ class WidthPlan:
 
         Raises UsageError for an entry that matches no node.
         """
-        patterns = {key: entry.pattern for key, entry in matched(self.entries, nodes).items()}
+        patterns = {key: entry.pattern for key, entry in first_matches(self.entries, nodes).items()}
         pinned = [entry for entry in self.entries if entry is not self.swept]
-        for combination in itertools.product(*(entry.given for entry in pinned)):
+        for combination in itertools.product(*(entry.value for entry in pinned)):
             bits = {entry.pattern: b for entry, b in zip(pinned, combination, strict=True)}
             yield Pins(
                 ",".join(f"{pattern}={width}" for pattern, width in bits.items()),

@@ -6,7 +6,8 @@ import pandas as pd
 from analyzers.compare import contrast
 from analyzers.compare.sides import Side
 from tracer.records import environment
-from tracer.records.trace import COLUMNS, ModelInfo, Run, Trace
+from tracer.records.columns import COLUMNS
+from tracer.records.trace import ModelInfo, Run, Trace
 
 TEXTS = ("node", "op_type", "domain", "module", "source", "executor", "input_shapes",
          "output_shapes", "kernels")  # fmt: skip

@@ -11,9 +11,9 @@ import tracer
 import tracer.cli
 from tests import nets
 from tests.graphs import BRANCHES, parse, residual
-from tracer.api import fusions, profile
+from tracer.api import _pipeline, fusions
 from tracer.errors import InputError, LimitError, UsageError
-from tracer.executors.onnxruntime import all_outputs
+from tracer.executors.onnxruntime.fusion_check import fingerprints
 from tracer.limits import Limits
 
 
@@ -60,10 +60,10 @@ def test_given_inputs_are_those_that_values_are_compared_on(tmp_path):
 
 
 def test_a_map_that_values_cannot_confirm_is_printed_all_the_same(encoder, monkeypatch):
-    def refuse(kernels, most):
+    def refuse(*_):
         raise LimitError("all tensors are too many")
 
-    monkeypatch.setattr(all_outputs, "check_room", refuse)
+    monkeypatch.setattr(fingerprints, "evidence", refuse)
     found = tracer.fusions(encoder)
     assert found.inputs == 0
     assert "values were not compared: all tensors are too many" in found.notes
@@ -80,7 +80,7 @@ def test_a_profile_goes_by_the_same_map_and_says_where_values_cannot_be_compared
     named = dict(zip(trace.nodes["node"], trace.nodes["kernels"], strict=True))
     for row in tracer.fusions(encoder).kernels:
         assert all(row.kernel in named[node] for node in row.nodes)
-    monkeypatch.setattr(profile, "_PROOF", Limits(live_bytes=1000))
+    monkeypatch.setattr(_pipeline, "_COMPARISON", Limits(live_bytes=1000))
     for provider in ("cpu", "CPUExecutionProvider"):
         notes = tracer.profile(encoder, runs=2, warmup=0, provider=provider).notes
         assert any("by names alone: all tensors of the optimised graph" in note for note in notes)

@@ -19,7 +19,8 @@ chainer = load()
 
 from models.resnet_cifar.chainer_net import CifarResNet  # noqa: E402
 from tests.tracer.executors.nets_chainer import Toy  # noqa: E402
-from tracer.executors.chainer.profiler import profile  # noqa: E402
+from tracer.executors.chainer.executor import executor  # noqa: E402
+from tracer.support.progress import silent  # noqa: E402
 
 FEW = EagerSettings(runs=3, warmup=1, threads=1)
 STEP = dataclasses.replace(FEW, backward=True)
@@ -44,7 +45,7 @@ def rows(found):
 
 @pytest.fixture(scope="module")
 def resnet():
-    return profile(CifarResNet(residual="downsample"), [IMAGE], FEW)
+    return executor.profile(CifarResNet(residual="downsample"), [IMAGE], FEW, silent)
 
 
 def test_a_resnet_20_makes_the_66_calls_of_the_published_measurement(resnet):
@@ -77,7 +78,7 @@ def test_a_training_step_makes_the_calls_that_chainers_own_hook_counts():
     model.cleargrads()
     with hook:
         chainer.functions.sum(model(IMAGE)).backward()
-    found = profile(CifarResNet(depth=8), [IMAGE], STEP)
+    found = executor.profile(CifarResNet(depth=8), [IMAGE], STEP, silent)
     ours = Counter(kernel.op_type for kernel in found.run.kernels)
     theirs = Counter(name.removesuffix("Function") for name, _ in hook.call_history)
     assert ours == theirs
@@ -96,7 +97,7 @@ def test_links_are_named_as_the_exporter_names_them(resnet):
 
 
 def test_the_backward_pass_belongs_to_the_links_of_the_forward_one():
-    found = rows(profile(Toy(), [X], STEP))
+    found = rows(executor.profile(Toy(), [X], STEP, silent))
     assert [row for row in found if "(backward)" not in row[0] and row[1] is not None] == FORWARD
     backward = [row for row in found if row[0].endswith(" (backward)") and row[1] is not None]
     assert backward == [
@@ -107,7 +108,7 @@ def test_the_backward_pass_belongs_to_the_links_of_the_forward_one():
 
 def test_a_second_profile_starts_from_nothing():
     model = Toy()
-    first, second = (profile(model, [X], FEW) for _ in range(2))
+    first, second = (executor.profile(model, [X], FEW, silent) for _ in range(2))
     assert [k.calls for k in second.run.kernels] == [1.0] * len(first.run.kernels)
     assert second.run.samples.shape == first.run.samples.shape
     assert first.operations == second.operations
@@ -117,7 +118,7 @@ def test_a_second_profile_starts_from_nothing():
 def test_a_hook_of_the_users_own_stays_and_is_not_confused():
     hook = chainer.function_hooks.TimerHook()
     with hook:
-        found = profile(Toy(), [X], FEW)
+        found = executor.profile(Toy(), [X], FEW, silent)
         assert list(chainer.get_function_hooks()) == ["TimerHook"]
     assert len(found.operations) == 7  # no dropout where nothing is trained
 
@@ -131,7 +132,7 @@ def test_the_model_is_left_as_it_was(optimizer):
     gradients = {name: p.grad for name, p in model.namedparams()}
     mean, count = model.norm.avg_mean.copy(), model.norm.N
     drawn = np.random.get_state()[1].copy()
-    profile(model, [X], dataclasses.replace(STEP, optimizer=optimizer))
+    executor.profile(model, [X], dataclasses.replace(STEP, optimizer=optimizer), silent)
     for name, param in model.namedparams():
         assert np.array_equal(param.array, before[name])
         assert param.grad is gradients[name]
@@ -143,7 +144,9 @@ def test_the_model_is_left_as_it_was(optimizer):
 
 
 def test_an_optimizer_has_a_row_of_its_own():
-    found = profile(Toy(), [X], dataclasses.replace(STEP, optimizer="adam", loss="cross-entropy"))
+    found = executor.profile(
+        Toy(), [X], dataclasses.replace(STEP, optimizer="adam", loss="cross-entropy"), silent
+    )
     assert found.operations[-1].node == "optimizer/Adam.update"
     assert "loss/SoftmaxCrossEntropy (backward)" in [o.node for o in found.operations]
 
@@ -155,8 +158,8 @@ class Detached(Toy):
 
 def test_bad_requests_are_clear():
     with pytest.raises(InputError, match=r"Toy does not run on float32\[2,3,6,6\]"):
-        profile(Toy(), [np.ones((2, 3, 6, 6), np.float32)], FEW)
+        executor.profile(Toy(), [np.ones((2, 3, 6, 6), np.float32)], FEW, silent)
     with pytest.raises(UsageError, match="Chainer cannot use cuda"):
-        profile(Toy(), [X], dataclasses.replace(FEW, device="cuda"))
+        executor.profile(Toy(), [X], dataclasses.replace(FEW, device="cuda"), silent)
     with pytest.raises(UsageError, match="no output of the model has a gradient"):
-        profile(Detached(), [X], STEP)
+        executor.profile(Detached(), [X], STEP, silent)

@@ -15,11 +15,12 @@ from tracer.executors.onnxruntime import (
     calibration,
     chunk_plan,
     profile_events,
-    profiler,
     self_times,
 )
+from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, OrtSettings
 from tracer.graph import loading
+from tracer.support.progress import silent
 
 
 @pytest.fixture(autouse=True)
@@ -28,10 +29,14 @@ def no_calibration(monkeypatch):
     monkeypatch.setattr(calibration, "measure", lambda threads, provider: calibration.Bias(2.0, 0))
 
 
+def profiled(model, feedset, settings, progress=silent):
+    return executor.profile(model, feedset, settings, progress).run
+
+
 def run(proto, feeds=None, **options):
     model = loading.from_proto(proto)
     feedset = inputs.make(model) if feeds is None else inputs.FeedSet(feeds, None)
-    return profiler.profile(model, feedset, OrtSettings(**{"warmup": 1, "threads": 1, **options}))
+    return profiled(model, feedset, OrtSettings(**{"warmup": 1, "threads": 1, **options}))
 
 
 BRANCH_FEEDS = {
@@ -46,7 +51,7 @@ def test_every_run_asked_for_is_recorded_in_as_many_chunks_as_it_takes(monkeypat
     monkeypatch.setattr(chunk_plan, "_WORTHWHILE_RUNS", 1)
     seen = []
     model = loading.from_proto(residual())
-    result = profiler.profile(
+    result = profiled(
         model,
         inputs.make(model),
         OrtSettings(runs=57, warmup=2),
@@ -117,9 +122,7 @@ def test_external_data_are_found_next_to_the_model(optimization, tmp_path):
     file = tmp_path / "m.onnx"
     onnx.save(residual(), file, save_as_external_data=True, location="w.bin", size_threshold=0)
     model = loading.load(file)
-    result = profiler.profile(
-        model, inputs.make(model), OrtSettings(runs=2, optimization=optimization)
-    )
+    result = profiled(model, inputs.make(model), OrtSettings(runs=2, optimization=optimization))
     assert len(result.kernels) > 3
 
 
@@ -136,7 +139,7 @@ def test_a_version_that_is_too_new_is_one_line_with_both_versions(change, messag
     proto.opset_import[0].version = change.get("opset", 17)
     model = loading._model(proto, None, "")  # past the checker, whose limit may be lower
     with pytest.raises(ModelError, match=message) as caught:
-        profiler.profile(model, inputs.make(model), OrtSettings(runs=1))
+        profiled(model, inputs.make(model), OrtSettings(runs=1))
     assert ort.__version__ in str(caught.value)
     assert "at most" in str(caught.value)
 

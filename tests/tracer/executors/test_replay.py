@@ -7,28 +7,24 @@ import pytest
 import tracer
 from tests.graphs import BRANCHES, residual
 from tracer import inputs
-from tracer.executors.onnxruntime import empty_run, kernel_models, profiler, replay
+from tracer.executors.onnxruntime import empty_run, kernel_models, replay
+from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.executors.onnxruntime.tensors import tensors
 from tracer.graph import loading
 
 
-def cut(proto, optimization, folder):
+def cut(proto, optimization):
     model = loading.from_proto(proto)
     feedset = inputs.make(model)
-    options = OrtSettings(threads=1, optimization=optimization)
-    kernels = profiler.observe(model, feedset, options)
-    return (
-        model,
-        feedset,
-        kernels,
-        kernel_models.cut(model, feedset.feeds, kernels, options, folder),
-    )
+    graph = executor.optimize(model, feedset, OrtSettings(threads=1, optimization=optimization))
+    pieces = kernel_models.cut(model, graph.folder.graph, feedset.feeds, graph.kernels)
+    return model, feedset, graph.kernels, pieces
 
 
 @pytest.mark.parametrize("optimization", ["none", "basic", "extended", "all"])
-def test_a_kernel_alone_makes_the_values_it_makes_in_the_model(optimization, tmp_path):
-    model, feedset, kernels, found = cut(residual(), optimization, tmp_path)
+def test_a_kernel_alone_makes_the_values_it_makes_in_the_model(optimization):
+    model, feedset, kernels, found = cut(residual(), optimization)
     expected = tensors(model, feedset.feeds, threads=1)
     compared = 0
     for kernel, piece in zip(kernels, found, strict=True):
@@ -41,8 +37,8 @@ def test_a_kernel_alone_makes_the_values_it_makes_in_the_model(optimization, tmp
     assert compared >= 2 * (2 if optimization == "all" else 4)
 
 
-def test_copies_share_their_inputs_and_take_turns_in_their_weights(tmp_path):
-    _, _, kernels, found = cut(residual(), "none", tmp_path)
+def test_copies_share_their_inputs_and_take_turns_in_their_weights():
+    _, _, kernels, found = cut(residual(), "none")
     conv = found[[kernel.op_type for kernel in kernels].index("Conv")]
     proto = conv.model(5, 2)
     read = [tuple(node.input) for node in proto.graph.node]
@@ -55,8 +51,8 @@ def test_copies_share_their_inputs_and_take_turns_in_their_weights(tmp_path):
 def test_every_copy_runs():
     piece_model = loading.from_proto(onnx.parser.parse_model(CHAIN))
     feedset = inputs.make(piece_model)
-    options = OrtSettings(threads=1, optimization="none")
-    kernels = profiler.observe(piece_model, feedset, options)
+    settings = OrtSettings(threads=1, optimization="none")
+    kernels = executor.optimize(piece_model, feedset, settings).kernels
     assert [kernel.op_type for kernel in kernels].count("Tanh") == 3
 
 
@@ -66,16 +62,16 @@ g (float[4] x) => (float[4] c) { a = Tanh (x) b = Tanh (x) c = Tanh (x) }
 """
 
 
-def test_kernels_in_bodies_and_with_bodies_are_left_out(tmp_path):
+def test_kernels_in_bodies_and_with_bodies_are_left_out():
     proto = onnx.parser.parse_model(BRANCHES)
     model = loading.from_proto(proto)
     feeds = {
         "x": np.ones(4, np.float32), "flag": np.array(True), "trips": np.array(3, np.int64),
     }  # fmt: skip
-    options = OrtSettings(threads=1, optimization="none")
-    kernels = profiler.observe(model, inputs.FeedSet(feeds, None), options)
-    found = kernel_models.cut(model, feeds, kernels, options, tmp_path)
-    for kernel, piece in zip(kernels, found, strict=True):
+    settings = OrtSettings(threads=1, optimization="none")
+    graph = executor.optimize(model, inputs.FeedSet(feeds, None), settings)
+    pieces = kernel_models.cut(model, graph.folder.graph, feeds, graph.kernels)
+    for kernel, piece in zip(graph.kernels, pieces, strict=True):
         assert (piece is None) == (bool(kernel.scope) or kernel.op_type in ("If", "Loop"))
 
 

@@ -16,8 +16,9 @@ torch = pytest.importorskip("torch")
 
 from tests.tracer.executors.nets_torch import Flat, Positions, Toy  # noqa: E402
 from tracer.executors.torch import spans  # noqa: E402
+from tracer.executors.torch.executor import executor  # noqa: E402
 from tracer.executors.torch.modules import watched  # noqa: E402
-from tracer.executors.torch.profiler import profile  # noqa: E402
+from tracer.support.progress import silent  # noqa: E402
 
 FEW = EagerSettings(runs=3, warmup=1, threads=1)
 STEP = dataclasses.replace(FEW, backward=True)
@@ -47,7 +48,7 @@ def rows(found):
 
 
 def test_rows_are_the_operators_that_each_module_calls():
-    assert rows(profile(Toy().eval(), [X], FEW)) == FORWARD
+    assert rows(executor.profile(Toy().eval(), [X], FEW, silent)) == FORWARD
 
 
 def test_modules_are_named_as_the_exporter_names_them(tmp_path):
@@ -66,7 +67,7 @@ def test_modules_are_named_as_the_exporter_names_them(tmp_path):
 
 
 def test_the_sum_of_the_rows_is_within_the_run():
-    run = profile(Toy(), [X], FEW).run
+    run = executor.profile(Toy(), [X], FEW, silent).run
     assert run.samples.shape == (3, len(run.kernels))
     assert (run.samples >= 0).all()
     assert (run.samples.sum(axis=1) <= run.instrumented_us).all()
@@ -75,7 +76,7 @@ def test_the_sum_of_the_rows_is_within_the_run():
 
 
 def test_the_backward_pass_belongs_to_the_modules_of_the_forward_one():
-    found = rows(profile(Toy(), [X], STEP))
+    found = rows(executor.profile(Toy(), [X], STEP, silent))
     counts = ("norm/add_", "norm", "add_")  # batches that were seen, which has no gradient
     forward = [row for row in found if row[1] is not None and not row[0].endswith("(backward)")]
     assert [row for row in forward if row != counts] == FORWARD
@@ -91,7 +92,7 @@ def test_the_backward_pass_belongs_to_the_modules_of_the_forward_one():
 
 
 def test_gradients_of_parameters_are_gathered_in_the_row_that_made_them():
-    run = profile(Toy(), [X], STEP).run
+    run = executor.profile(Toy(), [X], STEP, silent).run
     gathered = [k for k in run.kernels if k.op_type == "torch::autograd::AccumulateGrad"]
     owners = {str(kernel.node).partition("/")[0] for kernel in gathered}
     assert owners == {"stem", "block.0", "norm", "fc"}
@@ -123,7 +124,7 @@ def test_kernels_are_the_table_that_torch_itself_makes_of_the_same_events(backwa
 
 
 def test_the_memory_of_an_operator_is_at_least_its_output():
-    found = {o.node: o for o in profile(Toy(), [X], FEW).operations}
+    found = {o.node: o for o in executor.profile(Toy(), [X], FEW, silent).operations}
     assert found["stem/conv2d"].peak_bytes >= 2 * 4 * 6 * 6 * 4
     assert found["relu"].peak_bytes == 2 * 4 * 6 * 6 * 4
     assert found["flatten"].peak_bytes == 0  # a view
@@ -145,7 +146,7 @@ def test_the_model_is_left_as_it_was(training, optimizer):
     model.drop.train(not training)
     values, gradients, modes = state(model)
     threads, random = torch.get_num_threads(), torch.get_rng_state()
-    profile(model, [X], dataclasses.replace(STEP, optimizer=optimizer))
+    executor.profile(model, [X], dataclasses.replace(STEP, optimizer=optimizer), silent)
     again, gradients_again, modes_again = state(model)
     assert all(torch.equal(value, again[name]) for name, value in values.items())
     assert modes == modes_again
@@ -165,13 +166,13 @@ class Failing(Toy):
 def test_a_model_that_raises_is_told_and_left_as_it_was():
     model = Failing().eval()
     with pytest.raises(InputError, match=r"Failing does not run on float32\[2,2,6,6\]: oops"):
-        profile(model, [X], FEW)
+        executor.profile(model, [X], FEW, silent)
     assert not any(m._forward_hooks or m._forward_pre_hooks or m.training for m in model.modules())
 
 
 def test_a_second_profile_starts_from_nothing():
     model = Toy()
-    first, second = (profile(model, [X], FEW) for _ in range(2))
+    first, second = (executor.profile(model, [X], FEW, silent) for _ in range(2))
     assert [k.calls for k in second.run.kernels] == [1.0] * len(first.run.kernels)
     assert first.operations == second.operations
 
@@ -187,7 +188,9 @@ def test_a_path_taken_in_some_runs_alone_is_called_in_some():
             self.run += 1
             return self.fc(x) if self.run % 2 else x.tanh()
 
-    found = profile(Now(), [np.ones((1, 3), np.float32)], dataclasses.replace(FEW, runs=40))
+    found = executor.profile(
+        Now(), [np.ones((1, 3), np.float32)], dataclasses.replace(FEW, runs=40), silent
+    )
     calls = {k.node: k.calls for k in found.run.kernels if not k.scope}
     assert set(calls) == {"fc/linear", "tanh"}
     assert sum(calls.values()) == pytest.approx(1)
@@ -195,7 +198,9 @@ def test_a_path_taken_in_some_runs_alone_is_called_in_some():
 
 
 def test_an_optimizer_has_a_row_of_its_own():
-    found = profile(Toy(), [X], dataclasses.replace(STEP, optimizer="sgd", loss="cross-entropy"))
+    found = executor.profile(
+        Toy(), [X], dataclasses.replace(STEP, optimizer="sgd", loss="cross-entropy"), silent
+    )
     assert "optimizer/SGD.step" in [o.node for o in found.operations]
     assert "loss/cross_entropy_loss (backward)" in [o.node for o in found.operations]
 
@@ -209,13 +214,13 @@ def test_an_optimizer_has_a_row_of_its_own():
 )
 def test_a_loss_that_does_not_suit_is_refused(model, options, message):
     with pytest.raises(UsageError, match=message):
-        profile(model(), [np.ones((2, 5), np.float32)], options)
+        executor.profile(model(), [np.ones((2, 5), np.float32)], options, silent)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
 def test_a_device_that_is_not_there_is_a_clear_message():
     with pytest.raises(UsageError, match="torch sees no CUDA device"):
-        profile(Toy(), [X], dataclasses.replace(FEW, device="cuda"))
+        executor.profile(Toy(), [X], dataclasses.replace(FEW, device="cuda"), silent)
 
 
 AUTOGRAD = "autograd::engine::evaluate_function: "

@@ -163,7 +163,7 @@ def test_an_entry_for_nobody_is_told_with_the_nodes_there_are(tmp_path):
     model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz")
     for text, told in [
         ("conv9=14,12:16", "entry 'conv9=14' matches no node, operator or module"),
-        ("14,Conv_3=12:16", "entry 'Conv_3=12:16' comes too late"),
+        ("14,Conv_3=12:16", "entry 'Conv_3=12:16' has no effect"),
         ("?*=14,*=12:16", r"'\*=12:16' is left with no node: \?\*=14"),
         ("Relu=12:16", "adds nothing up"),
         ("p.toml", "a policy file says one width for each node"),
@@ -188,7 +188,7 @@ def test_an_entry_for_nobody_is_told_with_the_nodes_there_are(tmp_path):
     ],
 )
 def test_widths_are_ranges_or_lists(text, expected):
-    assert width_plan.read(text).swept.given == expected
+    assert width_plan.read(text).swept.value == expected
 
 
 REFUSED = "20:12 a 12: 12:20:0 -3 1.5 12,,14 ² a= =12 a=b a=12: p.toml"

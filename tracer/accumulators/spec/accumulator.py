@@ -1,9 +1,9 @@
-"""The register that a dot product is summed in: its width, and what it does beyond its range."""
+"""The register that a dot product is summed in: its width, and what happens beyond its range."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, assert_never, get_args
 
 import numpy as np
 
@@ -22,16 +22,21 @@ NARROWEST, WIDEST = 2, 64
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """A signed accumulator of `bits`, and the order in which it meets its terms.
+    """A signed accumulator of `bits`, and the order in which it adds its terms.
 
-    A sum that leaves the range is brought back at every step: `saturate` to the nearer end;
-    `symmetric` likewise, in a range without the lowest number; `wrap` modulo its size; `zero` to
-    0; `error` ends the run. `product_bits` is the width every product is brought into, in the
-    same way, before it is added; None keeps products exact. `bias` enters as the first term of
-    the last sum, or is added at its end. In two's complement B bits hold [-2^(B-1), 2^(B-1) - 1];
-    in the `magnitude` convention, which does not count the sign, [-2^B, 2^B - 1]. `zero_points` are
-    taken off quantised operands before they are multiplied, or what they add is taken off the sum
-    after: then operands enter as they are stored, as bytes do in most libraries.
+    `overflow` is applied after every addition that leaves the range: `saturate` clips to the
+    nearer end; `symmetric` does too, in a range without the lowest number; `wrap` reduces modulo
+    the size of the range; `zero` sets the sum to 0; `error` ends the run.
+
+    `product_bits` is the width of a product before it is added, with the same overflow; None keeps
+    products exact. `bias` is the first term of the last sum, or is added at its end.
+
+    With `twos-complement`, B bits hold [-2^(B-1), 2^(B-1) - 1]. The `magnitude` convention does
+    not count the sign: B bits hold [-2^B, 2^B - 1].
+
+    `zero_points` are subtracted from the quantised operands `before` they are multiplied. With
+    `after`, operands are multiplied as stored, as most byte libraries do, and the contribution of
+    the zero points is subtracted from the sum.
 
     Raises UsageError for a width or a word that is not allowed.
     """
@@ -45,71 +50,117 @@ class Accumulator:
     zero_points: ZeroPoints = "before"
 
     def __post_init__(self) -> None:
-        _one_of("overflow", self.overflow, get_args(Overflow))
-        _one_of("bias", self.bias, get_args(Bias))
-        _one_of("convention", self.convention, get_args(Convention))
-        _one_of("zero_points", self.zero_points, get_args(ZeroPoints))
-        widest = self.widest
+        _check_choice("overflow", self.overflow, get_args(Overflow))
+        _check_choice("bias", self.bias, get_args(Bias))
+        _check_choice("convention", self.convention, get_args(Convention))
+        _check_choice("zero_points", self.zero_points, get_args(ZeroPoints))
         for what, bits in (("an accumulator", self.bits), ("a product", self.product_bits)):
-            if bits is not None and not NARROWEST <= bits <= widest:
+            if bits is not None and not NARROWEST <= bits <= self.widest:
                 raise UsageError(
                     f"{what} of {bits} bits",
-                    f"Widths from {NARROWEST} to {widest} are possible with '{self.convention}'.",
+                    f"Widths from {NARROWEST} to {self.widest} are possible with "
+                    f"'{self.convention}'.",
                 )
 
     @property
+    def uncounted_bits(self) -> int:
+        """Bits of the register that `bits` leaves out: the sign, by the magnitude convention."""
+        match self.convention:
+            case "twos-complement":
+                return 0
+            case "magnitude":
+                return 1
+            case _:
+                assert_never(self.convention)
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether the range leaves out the lowest number of two's complement."""
+        match self.overflow:
+            case "symmetric":
+                return True
+            case "saturate" | "wrap" | "zero" | "error":
+                return False
+            case _:
+                assert_never(self.overflow)
+
+    @property
+    def is_bias_first(self) -> bool:
+        """Whether the bias is the first term of the last sum, and not added at its end."""
+        match self.bias:
+            case "first":
+                return True
+            case "last":
+                return False
+            case _:
+                assert_never(self.bias)
+
+    @property
+    def is_zero_point_in_sum(self) -> bool:
+        """Whether operands enter as stored, and zero points are subtracted from the sum."""
+        match self.zero_points:
+            case "before":
+                return False
+            case "after":
+                return True
+            case _:
+                assert_never(self.zero_points)
+
+    @property
     def widest(self) -> int:
-        """The largest width there is."""
-        return WIDEST - (self.convention == "magnitude")
+        """The largest possible width."""
+        return WIDEST - self.uncounted_bits
 
     @property
     def range(self) -> tuple[int, int]:
-        """The lowest and the highest number it holds."""
+        """The lowest and the highest number that the accumulator holds."""
         return self.range_of(self.bits)
 
     def range_of(self, bits: int) -> tuple[int, int]:
-        """The same for another width."""
-        return signed_range(bits + (self.convention == "magnitude"), self.overflow == "symmetric")
+        """Returns the range of the same accumulator with another width."""
+        return signed_range(bits + self.uncounted_bits, self.is_symmetric)
 
     def formats(self, terms: Terms) -> bool:
-        """Whether products are brought into a width before the accumulator meets them."""
+        """Whether products are reduced to a width of their own before they are added."""
         stages = self.order.stages(terms)
         return self.product_bits is not None or any(stage.bits is not None for stage in stages)
 
     def bits_for(self, low: Array, high: Array) -> Array:
-        """The least widths, int64, that hold both of `low` and `high`, int64, element by element.
+        """Returns the least widths, int64, that hold both `low` and `high`, int64, by element.
 
-        Not less than NARROWEST; it may be WIDEST + 1 where no width is enough.
+        From NARROWEST to WIDEST + 1, which stands for values that no width holds.
         """
-        symmetric = self.overflow == "symmetric"
-        largest = np.maximum(_magnitude(low, symmetric), _magnitude(high, symmetric))
-        return np.maximum(_bits(largest) - (self.convention == "magnitude"), NARROWEST)
+        largest = np.maximum(
+            _magnitude(low, self.is_symmetric), _magnitude(high, self.is_symmetric)
+        )
+        return np.maximum(_bits(largest) - self.uncounted_bits, NARROWEST)
 
 
 def signed_range(bits: int, symmetric: bool = False) -> tuple[int, int]:
-    """What two's complement of `bits` holds; `symmetric` leaves out the lowest number."""
+    """Returns the range of two's complement; `symmetric` leaves out the lowest number."""
     high = 2 ** (bits - 1) - 1
     return (-high if symmetric else -high - 1), high
 
 
 def needed(values: Array, symmetric: bool = False) -> Array:
-    """Bits of two's complement, int64, that hold each of `values`, int64."""
+    """Returns the bits of two's complement, int64, that hold each of `values`, int64."""
     return _bits(_magnitude(values, symmetric))
 
 
 def _magnitude(values: Array, symmetric: bool) -> Array:
-    """uint64 that grows with the bits needed: n, and -n or, as two's complement has it, n - 1."""
+    """Returns n for n >= 0, else -n (symmetric) or -n - 1 (two's complement), uint64."""
     return (np.abs(values) if symmetric else values ^ (values >> 63)).view(np.uint64)
 
 
 def _bits(magnitude: Array) -> Array:
-    """The position of the highest bit that is set, and one for the sign.
+    """Returns the position of the highest set bit, plus one for the sign.
 
-    It is the exponent of a float64; the bit below is cleared lest rounding changes it.
+    The exponent of a float64 is this position; the bit below is cleared so that rounding to
+    float64 cannot change the exponent.
     """
     return (((magnitude & ~(magnitude >> np.uint64(1))) + 0.5).view(np.int64) >> 52) - 1021
 
 
-def _one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:
-    if given not in allowed:
-        raise UsageError(f"{what} '{given}'", f"It is one of {', '.join(allowed)}.")
+def _check_choice(what: str, choice: str, allowed: tuple[str, ...]) -> None:
+    if choice not in allowed:
+        raise UsageError(f"{what} '{choice}'", f"It is one of {', '.join(allowed)}.")

@@ -1,4 +1,4 @@
-"""Fixed-point numbers: how the operands of a float graph become integers."""
+"""Fixed-point formats, which turn the operands of a float graph into integers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tracer.errors import InputError, UsageError
 from tracer.support.types import Array
 
 WIDEST = 32
-"""Bits of an operand: a product of two has to fit 64."""
+"""Bits of an operand: a product of two must fit 64."""
 
-_MOST_FRACTION = 64
+_MOST_FRACTION_BITS = 64
 _SPELLING = re.compile(r"(\d{1,4}):([+-]?\d{1,4})")
 
 
@@ -33,10 +33,10 @@ class FixedPoint:
             raise UsageError(
                 f"a fixed-point number of {self.bits} bits", f"It has from 2 to {WIDEST}."
             )
-        if abs(self.fraction) > _MOST_FRACTION:
+        if abs(self.fraction) > _MOST_FRACTION_BITS:
             raise UsageError(
                 f"a fixed-point number with {self.fraction} fraction bits",
-                f"It has from {-_MOST_FRACTION} to {_MOST_FRACTION}.",
+                f"It has from {-_MOST_FRACTION_BITS} to {_MOST_FRACTION_BITS}.",
             )
 
     @property
@@ -45,12 +45,12 @@ class FixedPoint:
         return signed_range(self.bits)
 
     def quantized(self, values: Array) -> Array:
-        """The nearest q to each of `values`, int64: halves go to even, beyond the range to its end.
+        """Returns the nearest q to each of `values`, int64; ties to even, clipped to the range.
 
-        Raises InputError for NaN, which no number is near to.
+        Raises InputError for NaN.
         """
         if np.isnan(values).any():
-            raise InputError("NaN has no fixed-point number", "Look where it comes from.")
+            raise InputError("NaN has no fixed-point number", "Find the node that computes it.")
         scaled = np.rint(np.ldexp(values.astype(np.float64), self.fraction))
         return np.clip(scaled, *self.range).astype(np.int64)
 
@@ -61,7 +61,7 @@ class FixedPoint:
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """The numbers of a node's activations and of its weights."""
+    """The fixed-point formats of a node's activations and weights."""
 
     activations: FixedPoint
     weights: FixedPoint
@@ -72,12 +72,12 @@ class Formats:
 
 
 def formats(spelling: str) -> Formats:
-    """What `8:5` (both operands) or `8:5/8:7` (activations/weights) means. Raises UsageError."""
+    """Parses `8:5` (both operands) or `8:5/8:7` (activations/weights). Raises UsageError."""
     parts = [_SPELLING.fullmatch(part.strip()) for part in spelling.split("/")]
-    found = [FixedPoint(int(part[1]), int(part[2])) for part in parts if part is not None]
-    if len(found) < len(parts) or len(found) > 2:
+    numbers = [FixedPoint(int(part[1]), int(part[2])) for part in parts if part is not None]
+    if len(numbers) < len(parts) or len(numbers) > 2:
         raise UsageError(
             f"'{spelling}' is not a fixed-point format",
             "It is bits:fraction bits as in 8:5, or activations/weights as in 8:5/8:7.",
         )
-    return Formats(found[0], found[-1])
+    return Formats(numbers[0], numbers[-1])

@@ -1,4 +1,4 @@
-"""An accumulator as plain values, for files."""
+"""Convert an accumulator to plain values for files, and back."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from tracer.accumulators.spec.accumulator import Accumulator
 
 
 def dumped(accumulator: Accumulator) -> dict[str, Any]:
-    """Its properties by name: numbers and texts, or None; the order by its spelling."""
-    names = (field.name for field in fields(accumulator))
-    values = {name: getattr(accumulator, name) for name in names}
+    """Returns the properties by name: numbers, text or None; the order by its spelling."""
+    values = {field.name: getattr(accumulator, field.name) for field in fields(accumulator)}
     return {**values, "order": str(accumulator.order)}
 
 
 def loaded(values: Mapping[str, Any]) -> Accumulator:
-    """What `dumped` was given. Raises UsageError or TypeError for what it did not make."""
+    """Returns the accumulator with properties as from `dumped`.
+
+    Raises UsageError, KeyError or TypeError for values of no accumulator.
+    """
     return Accumulator(**{**values, "order": orders.named(values["order"])})

@@ -1,4 +1,4 @@
-"""Which accumulator, and for float graphs which numbers, each node of a model computes with."""
+"""Assign to each node of a model its accumulator and, in float graphs, its fixed-point format."""
 
 from __future__ import annotations
 
@@ -12,34 +12,38 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.fixed_point import Formats
 from tracer.errors import UsageError
 from tracer.graph.model import Node
+from tracer.graph.quantized import CONVERSIONS
 
 ALL = "*"
-_NAMES_TOLD = 10
+_NAMES_LISTED = 10
 
-Given = TypeVar("Given")
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Generic[Given]):
-    """What the nodes get that `pattern` matches; `text` is the entry as the user wrote it.
+class Entry(Generic[ValueT]):
+    """The value of the nodes that `pattern` matches; `text` is the entry as the user wrote it.
 
-    A pattern is a node's key, its operator or its module, with `*`, `?` and `[…]` as a shell
-    has them.
+    A pattern is a node's key, its operator or its module, with `*`, `?` and `[…]` as in a shell.
+    With `exact`, it is a node's key and nothing else.
     """
 
     pattern: str
-    given: Given
+    value: ValueT
     text: str
+    exact: bool = False
 
     def matches(self, node: Node) -> bool:
-        """Whether the pattern is the node's key, operator or module, or describes one of them."""
+        """Whether the pattern describes the node's key, operator or module."""
+        if self.exact:
+            return node.key == self.pattern
         names = (node.key, node.op_type, node.qualified_type, node.module or "")
         return any(n == self.pattern or fnmatchcase(n, self.pattern) for n in names if n)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one node computes with; `format` is for operands that are no integers."""
+    """The accumulator of one node, and the `format` of its operands where they are floats."""
 
     accumulator: Accumulator
     format: Formats | None = None
@@ -47,17 +51,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Entries in order, of which the first that matches a node is its own.
-
-    `accumulators` say where sums are narrow, `formats` which numbers float operands become.
-    """
+    """Accumulators and fixed-point formats by node; the first entry that matches a node counts."""
 
     accumulators: tuple[Entry[Accumulator], ...]
     formats: tuple[Entry[Formats], ...] = ()
 
     @classmethod
     def of(cls, accumulator: Accumulator, fixed: Formats | None = None) -> Policy:
-        """The same for every node."""
+        """Returns the policy with the same rule for every node."""
         text = f"{ALL}={accumulator.bits}"
         formats = () if fixed is None else (Entry(ALL, fixed, f"{ALL}={fixed}"),)
         return cls((Entry(ALL, accumulator, text),), formats)
@@ -68,49 +69,49 @@ class Policy:
         return ",".join(texts)
 
     def assign(self, nodes: Sequence[Node]) -> dict[str, Rule]:
-        """The rules of `nodes` by key, in their order; a node that no entry matches has none.
+        """Returns the rules of `nodes` by key, in their order, without the nodes no entry matches.
 
-        Raises UsageError for an entry that matches no node, or only nodes that entries before it
-        match already; `*`, for all the rest, may be left with none.
+        Raises UsageError for an entry other than `*` that is the first match of no node.
         """
-        accumulators = matched(self.accumulators, nodes)
-        formats = {key: entry.given for key, entry in matched(self.formats, nodes).items()}
-        return {key: Rule(own.given, formats.get(key)) for key, own in accumulators.items()}
+        accumulators = first_matches(self.accumulators, nodes)
+        formats = {key: entry.value for key, entry in first_matches(self.formats, nodes).items()}
+        return {key: Rule(entry.value, formats.get(key)) for key, entry in accumulators.items()}
 
 
-def matched(entries: Sequence[Entry[Given]], nodes: Sequence[Node]) -> Mapping[str, Entry[Given]]:
-    """The first entry that matches each of `nodes`, by key; nodes that none matches are left out.
+def first_matches(
+    entries: Sequence[Entry[ValueT]], nodes: Sequence[Node]
+) -> Mapping[str, Entry[ValueT]]:
+    """Returns the first entry that matches each of `nodes`, by key; nodes without one are left out.
 
-    Raises UsageError for an entry that is nobody's, as `Policy.assign` has it.
+    Raises UsageError for an entry other than `*` that is the first match of no node.
     """
-    found = {}
-    used: set[int] = set()
+    matches = {}
     for node in nodes:
-        place = next((i for i, entry in enumerate(entries) if entry.matches(node)), None)
-        if place is not None:
-            used.add(place)
-            found[node.key] = entries[place]
-    for place, entry in enumerate(entries):
-        if place not in used and entry.pattern != ALL:
+        entry = next((entry for entry in entries if entry.matches(node)), None)
+        if entry is not None:
+            matches[node.key] = entry
+    used = {id(entry) for entry in matches.values()}
+    for entry in entries:
+        if id(entry) not in used and entry.pattern != ALL:
             raise _unused(entry, nodes)
-    return found
+    return matches
 
 
-def _unused(entry: Entry[Given], nodes: Sequence[Node]) -> UsageError:
+def _unused(entry: Entry[ValueT], nodes: Sequence[Node]) -> UsageError:
     taken = next((node.key for node in nodes if entry.matches(node)), None)
     if taken is not None:
         return UsageError(
-            f"entry '{entry.text}' comes too late: all it matches, as '{taken}', is matched before",
+            f"entry '{entry.text}' has no effect: an earlier entry already matches every node it "
+            f"names (e.g. '{taken}')",
             "The first entry that matches a node counts: put the special before the general.",
         )
-    computing = [node for node in nodes if not node.op_type.lower().endswith("quantizelinear")]
+    computing = [node for node in nodes if node.op_type not in CONVERSIONS]
     names = [node.op_type for node in computing]
     names = list(dict.fromkeys(names + [n for x in computing for n in (x.module, x.key) if n]))
-    near = difflib.get_close_matches(entry.pattern, names, _NAMES_TOLD, cutoff=0.5)
-    told = f"Near it are {', '.join(near)}." if near else _some(names)
-    return UsageError(f"entry '{entry.text}' matches no node, operator or module", told)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = ", …" if len(names) > _NAMES_TOLD else ""
-    return f"There are {', '.join(names[:_NAMES_TOLD]) or 'none'}{more}."
+    near = difflib.get_close_matches(entry.pattern, names, _NAMES_LISTED, cutoff=0.5)
+    more = ", …" if len(names) > _NAMES_LISTED else ""
+    listed = f"There are {', '.join(names[:_NAMES_LISTED]) or 'none'}{more}."
+    return UsageError(
+        f"entry '{entry.text}' matches no node, operator or module",
+        f"Similar names are {', '.join(near)}." if near else listed,
+    )

@@ -1,4 +1,4 @@
-"""A policy as it is written: on the command line, or in a TOML file."""
+"""Parse a policy from text on the command line, or from a TOML file."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from tracer.errors import InputError, UsageError
 
 FILE = ".toml"
 _DIGITS = 4
-_KINDS: Mapping[str, type] = {
+_FIELD_TYPES: Mapping[str, type] = {
     "bits": int, "overflow": str, "order": str, "bias": str, "product_bits": int,
     "convention": str, "zero_points": str, "fixed": str,
 }  # fmt: skip
-"""What a table of a policy file may say, and with which type."""
+"""Fields of a table in a policy file, and their types."""
 
 _EXAMPLE = "18, or conv1=18,conv2=16,*=17, or a .toml file"
 
 
 def read(accumulator: str, fixed: str | None = None, like: Accumulator | None = None) -> Policy:
-    """The policy that `accumulator` means: `18`, `conv1=18,*=17`, or the path of a TOML file.
+    """Parses `accumulator`: `18`, `conv1=18,*=17`, or the path of a TOML file.
 
-    `fixed` are formats for float operands in the same way: `8:5`, `conv1=16:8,*=8:5/8:7`; they
-    come before those of a file. `like` has whatever an entry does not say. Raises UsageError for
-    an entry that cannot be, naming it; InputError for a file that cannot be read.
+    `fixed` are formats of float operands: `8:5`, `conv1=16:8,*=8:5/8:7`; they take precedence over
+    formats in a file. `like` has the properties that an entry leaves out. Raises UsageError, naming
+    the entry, where an entry is invalid; InputError for a file that cannot be read.
     """
     like = like or Accumulator(32)
-    given = tuple(_formats(fixed)) if fixed is not None else ()
+    fixed_entries = tuple(_formats(fixed)) if fixed is not None else ()
     if accumulator.strip().endswith(FILE):
         policy = _file(Path(accumulator.strip()), like)
-        return Policy(policy.accumulators, (*given, *policy.formats))
-    return Policy(tuple(_accumulators(accumulator, like)), given)
+        return replace(policy, formats=(*fixed_entries, *policy.formats))
+    return Policy(tuple(_accumulators(accumulator, like)), fixed_entries)
 
 
-def policy(given: int | str | Path | Accumulator | Policy, fixed: str | None = None) -> Policy:
-    """A policy from whatever says one: a width, what `read` takes, an accumulator for all.
+def policy(source: int | str | Path | Accumulator | Policy, fixed: str | None = None) -> Policy:
+    """Returns the policy for a width, text that `read` parses, an accumulator, or a policy.
 
-    `fixed` are formats as `read` takes them, before those that the policy has.
+    `fixed` are formats as in `read`; they take precedence over formats in the policy.
     """
-    if not isinstance(given, Accumulator | Policy):
-        return read(str(given), fixed)
-    whole = Policy.of(given) if isinstance(given, Accumulator) else given
-    return whole if fixed is None else replace(whole, formats=(*_formats(fixed), *whole.formats))
+    if not isinstance(source, Accumulator | Policy):
+        return read(str(source), fixed)
+    base = Policy.of(source) if isinstance(source, Accumulator) else source
+    return base if fixed is None else replace(base, formats=(*_formats(fixed), *base.formats))
 
 
 def _accumulators(text: str, like: Accumulator) -> Iterator[Entry[Accumulator]]:
@@ -58,32 +58,30 @@ def _accumulators(text: str, like: Accumulator) -> Iterator[Entry[Accumulator]]:
             raise UsageError(
                 f"accumulator '{entry}': '{bits}' is not a width", f"A policy is {_EXAMPLE}."
             )
-        with _naming(f"accumulator '{entry}'"):
-            given = replace(like, bits=int(bits))
-        yield Entry(pattern, given, entry)
+        with _named(f"accumulator '{entry}'"):
+            yield Entry(pattern, replace(like, bits=int(bits)), entry)
 
 
 def _formats(text: str) -> Iterator[Entry[Formats]]:
-    for entry, pattern, format_ in entries(text, "Formats are 8:5, or conv1=16:8,*=8:5/8:7."):
-        with _naming(f"fixed point '{entry}'"):
-            given = formats(format_)
-        yield Entry(pattern, given, entry)
+    for entry, pattern, spelling in entries(text, "Formats are 8:5, or conv1=16:8,*=8:5/8:7."):
+        with _named(f"fixed point '{entry}'"):
+            yield Entry(pattern, formats(spelling), entry)
 
 
 def entries(text: str, hint: str) -> Iterator[tuple[str, str, str]]:
-    """Every entry with its pattern, `*` if there is none, and what comes after the last `=`.
+    """Yields each entry, its pattern (default `*`), and the value after the last `=`.
 
-    Raises UsageError, with the hint, for an entry of which a part is missing.
+    Raises UsageError, with the hint, for an entry without pattern or value.
     """
     for entry in (part.strip() for part in text.split(",")):
-        pattern, _, given = entry.rpartition("=")
-        if not given.strip() or ("=" in entry and not pattern.strip()):
+        pattern, _, value = entry.rpartition("=")
+        if not value.strip() or ("=" in entry and not pattern.strip()):
             raise UsageError(f"'{text}': the entry '{entry}' is incomplete", hint)
-        yield entry, pattern.strip() or ALL, given.strip()
+        yield entry, pattern.strip() or ALL, value.strip()
 
 
 def _file(path: Path, like: Accumulator) -> Policy:
-    """A table for each pattern, in the order of the file."""
+    """Reads a TOML file with a table for each pattern."""
     try:
         tables = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -95,18 +93,18 @@ def _file(path: Path, like: Accumulator) -> Policy:
     accumulators, fixed = [], []
     for pattern, table in tables.items():
         text = f'["{pattern}"] of {path}'
-        with _naming(text):
-            said = _checked(table)
-            if "fixed" in said:
-                fixed.append(Entry(pattern, formats(said.pop("fixed")), text))
-            if "order" in said:
-                said["order"] = orders.named(said["order"])
-            accumulators.append(Entry(pattern, replace(like, **said), text))
+        with _named(text):
+            properties = _checked(table)
+            if "fixed" in properties:
+                fixed.append(Entry(pattern, formats(properties.pop("fixed")), text))
+            if "order" in properties:
+                properties["order"] = orders.named(properties["order"])
+            accumulators.append(Entry(pattern, replace(like, **properties), text))
     return Policy(tuple(accumulators), tuple(fixed))
 
 
 def _checked(table: Any) -> dict[str, Any]:
-    """A copy of a table that says what it may, in the types it should. Raises UsageError."""
+    """Returns a copy of a table. Raises UsageError for an unknown field or another type."""
     if not isinstance(table, dict):
         raise UsageError("stands outside any table", 'A table is ["conv1"] and below it bits = 18.')
     for name, value in table.items():
@@ -115,19 +113,19 @@ def _checked(table: Any) -> dict[str, Any]:
                 f"a table '{name}' in a table",
                 'A pattern with a dot is quoted, as in ["stage1.conv1"].',
             )
-        if name not in _KINDS:
-            raise UsageError(f"'{name}' is not known", f"A table has {', '.join(_KINDS)}.")
-        if type(value) is not _KINDS[name]:
-            kind = "a whole number" if _KINDS[name] is int else "a text"
-            raise UsageError(f"{name} = {value!r}", f"It is {kind}.")
+        if name not in _FIELD_TYPES:
+            raise UsageError(f"'{name}' is not known", f"A table has {', '.join(_FIELD_TYPES)}.")
+        if type(value) is not _FIELD_TYPES[name]:
+            type_name = "a whole number" if _FIELD_TYPES[name] is int else "a text"
+            raise UsageError(f"{name} = {value!r}", f"It is {type_name}.")
     if "bits" not in table:
         raise UsageError("bits are missing", "Every table says bits = …")
     return dict(table)
 
 
 @contextmanager
-def _naming(entry: str) -> Iterator[None]:
-    """Within, a UsageError is told with the entry that it is about."""
+def _named(entry: str) -> Iterator[None]:
+    """Puts the entry before the message of a UsageError."""
     try:
         yield
     except UsageError as error:

@@ -61,7 +61,7 @@ class Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class Operation:
+class OperatorRow:
     """A row: an operator as a module called it, or all of its backward pass.
 
     `module` is None for what no module of the model did. `peak_bytes` is the most that it held
@@ -103,7 +103,7 @@ class Calls:
 
     domain: str
     places: list[Place] = field(default_factory=list)
-    operations: dict[str, Operation] = field(default_factory=dict)
+    operations: dict[str, OperatorRow] = field(default_factory=dict)
     _columns: dict[tuple[int | str, str, int], int] = field(default_factory=dict)
     _runs: list[tuple[Any, Any]] = field(default_factory=list)
 
@@ -199,7 +199,7 @@ class _Walk:
         key = f"{label}/{op_type}" if label else op_type
         self._named[key] += 1
         node = _numbered(key, self._named[key] - 1)
-        row = Operation(node, module, op_type, domain if colons else self._calls.domain)
+        row = OperatorRow(node, module, op_type, domain if colons else self._calls.domain)
         row = self._calls.operations.setdefault(node, row)
         row.inputs = span.inputs or row.inputs
         return node
@@ -207,7 +207,7 @@ class _Walk:
     def _backward_row(self, forward: str) -> str:
         row = self._calls.operations[forward]
         node = forward + BACKWARD
-        back = Operation(node, row.module, row.op_type + BACKWARD, row.domain)
+        back = OperatorRow(node, row.module, row.op_type + BACKWARD, row.domain)
         self._calls.operations.setdefault(node, back)
         return node
 

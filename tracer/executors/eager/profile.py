@@ -9,16 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tracer.executors.eager.calls import Calls, Operation, described
+from tracer.executors.eager.calls import Calls, described
+from tracer.executors.protocol import Profiled
 from tracer.records.trace import Kernel, Run
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """A Run, and the rows of the node table that its kernels belong to, in their order."""
-
-    run: Run
-    operations: tuple[Operation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +53,7 @@ class Measured:
         return {f"input{i}": described(array) for i, array in enumerate(self.arrays)}
 
 
-def profile_of(calls: Calls, measured: Measured) -> Profile:
+def profile_of(calls: Calls, measured: Measured) -> Profiled:
     """Put together what was measured; a note says what the instrument cost."""
     kernels = _kernels(calls, measured.provider)
     wall, recorded = np.array(measured.wall_us), np.array(measured.recorded_us)
@@ -87,7 +80,7 @@ def profile_of(calls: Calls, measured: Measured) -> Profile:
         kernels=kernels,
         notes=(note,),
     )
-    return Profile(run, tuple(calls.operations.values()))
+    return Profiled(run, operations=tuple(calls.operations.values()))
 
 
 def _kernels(calls: Calls, provider: str) -> tuple[Kernel, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import length_hint
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy import Policy
+from tracer.executors.protocol import Executor, Profiled
 from tracer.executors.reference.executor import EXECUTOR, described, kernel
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import FeedSet
@@ -20,58 +22,74 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import NodeRecord, Recorder
 from tracer.limits import Limits
 from tracer.records.trace import Kernel, PartialSums, Run
-from tracer.support.progress import Progress, silent
+from tracer.support.progress import Progress
 from tracer.support.timing import elapsed_us
 
 Receive = Callable[["FeedSet", Sequence[Any]], object]
 """Is handed the feeds and the outputs of every batch."""
 
 
-def profile(
-    model: Model,
-    batches: Iterable[FeedSet],
-    policy: Policy,
-    threads: int = 0,
-    limits: Limits | None = None,
-    progress: Progress | None = None,
-    receive: Receive | None = None,
-) -> Run:
-    """One inference of `model` on each of `batches`, its sums made as `policy` says.
+@dataclass(frozen=True, slots=True)
+class NarrowedSettings:
+    """Settings of one run; `threads` 0 is as many as BLAS is set to use.
 
-    `batches` can be gone through more than once. Times are those of the emulation. `threads` 0 is
-    as many as BLAS is set to use. Raises UsageError for a policy that does not fit the model,
-    ModelError for a node that cannot be computed or, where overflow is an error, that overflows;
-    LimitError beyond the limits.
+    `receive` is called with the feeds and the outputs of every batch.
     """
-    report = progress or (silent)
-    narrowing = Narrowing(model, policy)
-    prepare = partial(Interpreter, model, limits=limits, threads=threads or None, progress=progress)
-    narrow = prepare(around=narrowing.kernel)
-    narrowing.load(progress)
-    first = next(iter(batches))
-    types = _observed(prepare(), first)
-    wall: list[float] = []
-    notes: dict[str, None] = {}
-    times = _Times()
-    for done, feedset in enumerate(batches):
-        records, time_us = _inference(narrow, feedset, receive)
-        times.add(records)
-        wall.append(time_us)
-        notes |= dict.fromkeys(feedset.notes)
-        report(done + 1, length_hint(batches), "accumulating")
-    kernels = times.kernels(types)
-    return Run(
-        executor=EXECUTOR,
-        batch=first.batch,
-        inputs=described(first.feeds),
-        wall_us=np.array(wall),
-        instrumented_us=np.array(wall),
-        samples=times.samples(),
-        bias_us=np.zeros(len(kernels)),
-        kernels=kernels,
-        notes=(*notes, *narrowing.notes, "times are those of emulating the accumulators"),
-        sums=tuple(PartialSums.of(each) for each in narrowing.accumulations().values()),
-    )
+
+    policy: Policy
+    threads: int = 0
+    limits: Limits | None = None
+    receive: Receive | None = None
+
+
+class _Narrowed:
+    settings = NarrowedSettings
+
+    def profile(
+        self,
+        model: Model,
+        batches: Iterable[FeedSet],
+        settings: NarrowedSettings,
+        progress: Progress,
+    ) -> Profiled:
+        """Runs `model` once on each of `batches` with the accumulators of the policy.
+
+        `batches` are iterated more than once. Times are times of the emulation. Raises UsageError
+        for a policy that does not fit the model, ModelError for a node that cannot be computed or,
+        where overflow is an error, that overflows; LimitError beyond the limits.
+        """
+        narrowing = Narrowing(model, settings.policy)
+        threads = settings.threads or None
+        prepare = partial(
+            Interpreter, model, limits=settings.limits, threads=threads, progress=progress
+        )
+        narrow = prepare(around=narrowing.kernel)
+        narrowing.load(progress)
+        first = next(iter(batches))
+        types = _observed(prepare(), first)
+        wall: list[float] = []
+        notes: dict[str, None] = {}
+        times = _Times()
+        for done, feedset in enumerate(batches):
+            records, time_us = _inference(narrow, feedset, settings.receive)
+            times.add(records)
+            wall.append(time_us)
+            notes |= dict.fromkeys(feedset.notes)
+            progress(done + 1, length_hint(batches), "accumulating")
+        kernels = times.kernels(types)
+        run = Run(
+            executor=EXECUTOR,
+            batch=first.batch,
+            inputs=described(first.feeds),
+            wall_us=np.array(wall),
+            instrumented_us=np.array(wall),
+            samples=times.samples(),
+            bias_us=np.zeros(len(kernels)),
+            kernels=kernels,
+            notes=(*notes, *narrowing.notes, "times are those of emulating the accumulators"),
+            sums=tuple(PartialSums.of(each) for each in narrowing.accumulations().values()),
+        )
+        return Profiled(run)
 
 
 def _observed(plain: Interpreter, feedset: FeedSet) -> Mapping[str, NodeRecord]:
@@ -125,3 +143,6 @@ class _Times:
         """µs, float32 (batches, kernels)."""
         columns = [np.frombuffer(times, np.float32) for times in self._times.values()]
         return np.array(columns, np.float32).reshape(len(columns), self._batches).T
+
+
+executor: Executor[Model, Iterable[FeedSet], NarrowedSettings] = _Narrowed()

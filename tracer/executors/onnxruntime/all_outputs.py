@@ -6,23 +6,17 @@ tensors as outputs. Tensors inside the bodies of If, Loop and Scan cannot be out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
 import onnx
 import onnxruntime as ort
 
-from tracer.errors import LimitError
 from tracer.executors.onnxruntime import feeding, int8_workaround, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model, expanded_keys
 from tracer.inputs.feedset import Feeds
-from tracer.limits import size_text
-from tracer.records.trace import Kernel
-
-_NUMBER = 8
-"""Bytes of a number: all tensors are held at once, and compared as float64."""
 
 
 def opened(path: Path, fed: Container[str], threads: int) -> Callable[[Feeds], Mapping[str, Any]]:
@@ -65,14 +59,3 @@ def _plain(value: Any) -> Any:
         return value.numpy()
     except RuntimeError:
         return None
-
-
-def check_room(kernels: Sequence[Kernel], most: int) -> None:
-    """Raise LimitError where all tensors that `kernels` make take more than `most` bytes."""
-    need = sum(_NUMBER * (kind.size or 0) for kernel in kernels for kind in kernel.output_types)
-    if need > most:
-        raise LimitError(
-            f"all tensors of the optimised graph take {size_text(need)} at once, and at most "
-            f"{size_text(most)} are compared",
-            "Set a smaller batch or dim.",
-        )

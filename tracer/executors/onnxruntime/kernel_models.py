@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tracer.executors.onnxruntime import feeding, node_names, sessions
+from tracer.executors.onnxruntime import feeding, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds
@@ -68,15 +68,9 @@ class Piece:
         return f"{name}#{place}" if name in self.weights else name
 
 
-def cut(
-    model: Model,
-    feeds: Feeds,
-    kernels: Sequence[Kernel],
-    options: OrtSettings,
-    folder: Path,
-) -> list[Piece | None]:
+def cut(model: Model, saved: Path, feeds: Feeds, kernels: Sequence[Kernel]) -> list[Piece | None]:
     """A piece for each kernel; None for one in a body or with bodies, or of types numpy lacks."""
-    proto = _optimized(model, options, folder)
+    proto = onnx.load(saved)
     makers = {name: node for node in proto.graph.node for name in node.output if name}
     nodes = [_node_of(kernel, makers) for kernel in kernels]
     weights = {tensor.name: tensor for tensor in proto.graph.initializer}
@@ -99,12 +93,6 @@ def cut(
 def total_bytes(model: Model) -> int:
     """Size of all stored tensors of the model."""
     return sum(tensor.ByteSize() for tensor in model.proto.graph.initializer)
-
-
-def _optimized(model: Model, options: OrtSettings, folder: Path) -> onnx.ModelProto:
-    saved = folder / "replayed.onnx"
-    sessions.Factory(model, node_names.serialize(model), options).open(optimized=saved)
-    return onnx.load(saved)
 
 
 def _node_of(kernel: Kernel, makers: Mapping[str, onnx.NodeProto]) -> onnx.NodeProto | None:

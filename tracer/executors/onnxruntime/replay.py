@@ -11,7 +11,6 @@ for so many pass between two uses in the model.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from tracer.graph.loading import from_proto
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Kernel
-from tracer.support.progress import Progress, silent
+from tracer.support.progress import Progress
 from tracer.support.timing import times_us
 from tracer.support.types import FloatArray
 
@@ -47,25 +46,24 @@ _MOST_BYTES = 1 << 30
 
 def shares(
     model: Model,
+    saved: Path,
     feedset: FeedSet,
     kernels: Sequence[Kernel],
     options: OrtSettings,
-    progress: Progress | None = None,
+    report: Progress,
 ) -> FloatArray:
-    """Time of one call of each kernel ÷ that of a whole run; NaN for what cannot run alone.
+    """Returns the time of one call of each kernel of the graph `saved` ÷ the time of a whole run.
 
-    That is a kernel with a body, or inside one, or of element types that numpy does not have.
+    NaN stands for a kernel with a body or inside one, or of element types that numpy lacks.
     """
-    report = progress or (silent)
     factory = sessions.Factory(model, node_names.serialize(model), options)
     whole = feeding.runner(model, factory.open(), feedset.feeds)
     found = np.full(len(kernels), np.nan)
-    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        cut = kernel_models.cut(model, feedset.feeds, kernels, options, Path(folder))
-        for place, piece in enumerate(cut):
-            report(place, len(cut), "replaying")
-            if piece is not None:
-                found[place] = _share(piece, whole, kernel_models.total_bytes(model), options)
+    cut = kernel_models.cut(model, saved, feedset.feeds, kernels)
+    for place, piece in enumerate(cut):
+        report(place, len(cut), "replaying")
+        if piece is not None:
+            found[place] = _share(piece, whole, kernel_models.total_bytes(model), options)
     report(len(cut), len(cut), "replaying")
     return found
 

@@ -50,11 +50,11 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class Factory:
-    """Opens sessions on one model with one set of options."""
+    """Opens sessions on one model with one set of settings."""
 
     model: Model
     serialized: bytes
-    options: OrtSettings
+    settings: OrtSettings
 
     def open(self, profile: Path | None = None, optimized: Path | None = None) -> Any:
         """An InferenceSession; with a profile of that prefix, and its graph saved if asked.
@@ -63,8 +63,8 @@ class Factory:
         """
         settings = ort.SessionOptions()
         settings.log_severity_level = _FATAL_ONLY
-        settings.intra_op_num_threads = self.options.threads
-        settings.graph_optimization_level = _levels()[self.options.optimization]
+        settings.intra_op_num_threads = self.settings.threads
+        settings.graph_optimization_level = _levels()[self.settings.optimization]
         if profile is not None:
             settings.enable_profiling = True
             settings.profile_file_prefix = str(profile)
@@ -77,7 +77,7 @@ class Factory:
         if folder is not None:
             entry = "session.model_external_initializers_file_folder_path"
             settings.add_session_config_entry(entry, str(folder))
-        providers = [_provider(self.options.provider)]
+        providers = [_provider(self.settings.provider)]
         try:
             return ort.InferenceSession(self.serialized, settings, providers=providers)
         except Exception as error:

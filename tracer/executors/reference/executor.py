@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from tracer.executors.protocol import Executor, Profiled
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import NodeRecord, Recorder
 from tracer.limits import Limits
 from tracer.records.trace import Kernel, Run
-from tracer.support.progress import Progress, silent
+from tracer.support.progress import Progress
 from tracer.support.timing import elapsed_us
 from tracer.support.types import type_text
 
@@ -28,48 +29,48 @@ class ReferenceSettings:
     runs: int = 5
     warmup: int = 1
     threads: int = 0
+    limits: Limits | None = None
 
 
-def profile(
-    model: Model,
-    feedset: FeedSet,
-    options: ReferenceSettings,
-    limits: Limits | None = None,
-    progress: Progress | None = None,
-) -> Run:
-    """Time `model` on `feedset`: every node in `runs` inferences, and as many undisturbed ones.
+class _Reference:
+    settings = ReferenceSettings
 
-    Raises ModelError for a node that cannot be computed, LimitError beyond the limits.
-    """
-    report = progress or (silent)
-    feeds = dict(feedset.feeds)
-    threads = options.threads or None
-    plain = Interpreter(model, limits=limits, threads=threads, progress=progress)
-    for _ in range(options.warmup):
-        plain.run(None, feeds)
-    wall: list[float] = []
-    instrumented: list[float] = []
-    recorders: list[Recorder] = []
-    for done in range(options.runs):
-        recorder = Recorder()
-        watched = plain.with_observers(recorder)
-        wall.append(elapsed_us(lambda: plain.run(None, feeds)))
-        instrumented.append(elapsed_us(lambda run=watched.run: run(None, feeds)))  # type: ignore[misc]
-        recorders.append(recorder)
-        report(done + 1, options.runs, "interpreting")
-    kernels, samples = _table([recorder.records for recorder in recorders])
-    times: Any = np.array(samples, np.float32)  # half the file, as with onnxruntime's
-    return Run(
-        executor=EXECUTOR,
-        batch=feedset.batch,
-        inputs=described(feeds),
-        wall_us=np.array(wall),
-        instrumented_us=np.array(instrumented),
-        samples=times.reshape(options.runs, len(kernels)),
-        bias_us=np.zeros(len(kernels)),  # the recorder stops the clock before it works
-        kernels=kernels,
-        notes=feedset.notes,
-    )
+    def profile(
+        self, model: Model, feedset: FeedSet, settings: ReferenceSettings, progress: Progress
+    ) -> Profiled:
+        """Times each node in `runs` inferences of `model`, and as many undisturbed inferences.
+
+        Raises ModelError for a node that cannot be computed, LimitError beyond the limits.
+        """
+        feeds = dict(feedset.feeds)
+        threads = settings.threads or None
+        plain = Interpreter(model, limits=settings.limits, threads=threads, progress=progress)
+        for _ in range(settings.warmup):
+            plain.run(None, feeds)
+        wall: list[float] = []
+        instrumented: list[float] = []
+        recorders: list[Recorder] = []
+        for done in range(settings.runs):
+            recorder = Recorder()
+            watched = plain.with_observers(recorder)
+            wall.append(elapsed_us(lambda: plain.run(None, feeds)))
+            instrumented.append(elapsed_us(lambda run=watched.run: run(None, feeds)))  # type: ignore[misc]
+            recorders.append(recorder)
+            progress(done + 1, settings.runs, "interpreting")
+        kernels, samples = _table([recorder.records for recorder in recorders])
+        times: Any = np.array(samples, np.float32)  # half the file, as with onnxruntime's
+        run = Run(
+            executor=EXECUTOR,
+            batch=feedset.batch,
+            inputs=described(feeds),
+            wall_us=np.array(wall),
+            instrumented_us=np.array(instrumented),
+            samples=times.reshape(settings.runs, len(kernels)),
+            bias_us=np.zeros(len(kernels)),  # the recorder stops the clock before it works
+            kernels=kernels,
+            notes=feedset.notes,
+        )
+        return Profiled(run)
 
 
 def _table(
@@ -107,3 +108,6 @@ def kernel(record: NodeRecord, calls: float) -> Kernel:
 def described(feeds: Feeds) -> dict[str, str]:
     """The type of every input by name."""
     return {name: type_text(value) for name, value in feeds.items()}
+
+
+executor: Executor[Model, FeedSet, ReferenceSettings] = _Reference()

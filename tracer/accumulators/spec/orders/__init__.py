@@ -1,7 +1,8 @@
-"""The orders in which a dot product can be summed; an order is one file of this folder.
+"""Orders in which a dot product can be summed; each order is one module of this package.
 
-An order says what is added to what, as stages: the first sums groups of products, the next groups
-of those sums, the last one group of all. `sequential` has one stage; a tree has many.
+An order consists of stages: the first stage sums groups of products, each further stage sums
+groups of the previous sums, and the last stage has one group. `sequential` has one stage; a tree
+has many.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ class Terms:
 
     @property
     def count(self) -> int:
-        """All products."""
+        """The number of products."""
         return self.channels * self.window
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Groups of numbers that are summed, each in the order of its row, beginning with 0.
+    """Groups of numbers; each group is summed in the order of its row, starting with 0.
 
-    `groups` (groups, longest), intp, are positions among the products, or among the sums of the
-    stage before; -1 fills rows that are shorter. `bits` is the width of a stage that saturates
-    in a register of its own, whatever the accumulator; None uses the accumulator.
+    `groups` (groups, longest), intp, are indices of products, or of sums of the previous stage; -1
+    fills shorter rows. `bits` is the width of a stage that saturates in a register of its own;
+    None uses the accumulator.
     """
 
     groups: Array
@@ -60,16 +61,16 @@ class Order(ABC):
 
     @abstractmethod
     def stages(self, terms: Terms) -> tuple[Stage, ...]:
-        """What is added to what; the last stage has one group."""
+        """Returns the stages; the last stage has one group."""
 
     def arrange(self, products: Array, start: Array) -> Array:
-        """The products (..., K), int64, in the order they are met; `start` (...) is before them."""
+        """Returns the products (..., K), int64, in the order they are added to `start` (...)."""
         return products
 
     def envelope(self, low: Array, high: Array, start: Array) -> tuple[Array, Array]:
-        """Where partial sums lie, (...) each, if products (..., K) lie between `low` and `high`.
+        """Returns bounds (...) of all partial sums of products (..., K) between `low` and `high`.
 
-        Asked where `arrange` depends on the products. It holds for any order.
+        Used where `arrange` depends on the products. These bounds hold for any order.
         """
         return start + np.minimum(low, 0).sum(-1), start + np.maximum(high, 0).sum(-1)
 
@@ -82,28 +83,28 @@ class Order(ABC):
 
 
 def named(spelling: str) -> Order:
-    """The order that `sequential`, `chunked(32)` and the like mean. Raises UsageError."""
-    matched = _SPELLING.fullmatch(spelling.strip())
+    """Returns the order for `sequential`, `chunked(32)` and so on. Raises UsageError."""
+    match = _SPELLING.fullmatch(spelling.strip())
     names = [module.name for module in pkgutil.iter_modules(__path__)]
-    if matched is None or matched[1] not in names:
+    if match is None or match[1] not in names:
         raise UsageError(
             f"'{spelling}' is not an order", f"Orders: {', '.join(names)}; sizes as in chunked(32)."
         )
-    order: type[Order] = getattr(importlib.import_module(f"{__name__}.{matched[1]}"),
-                                 matched[1].capitalize())  # fmt: skip
+    module = importlib.import_module(f"{__name__}.{match[1]}")
+    order: type[Order] = getattr(module, match[1].capitalize())
     try:
-        return order(*(int(size) for size in matched.groups()[1:] if size is not None))
+        return order(*(int(size) for size in match.groups()[1:] if size is not None))
     except TypeError as error:
         raise UsageError(
-            f"order '{spelling}': {'a size is missing' if not matched[2] else 'it has no size'}",
-            "Sizes are given as in chunked(32).",
+            f"order '{spelling}': {'a size is missing' if not match[2] else 'it has no size'}",
+            "Sizes are written as in chunked(32).",
         ) from error
 
 
 def rows_of(count: int, length: int) -> Array:
-    """`count` positions cut into rows of `length`, the last one filled with -1.
+    """Returns indices 0 to `count` - 1 in rows of `length`; -1 fills the last row.
 
-    Where there are fewer, the one row is no longer than they are.
+    The row is shorter where `count` is less than `length`.
     """
     length = min(length, max(count, 1))
     rows = np.full(-(-count // length) * length, -1, np.intp)
@@ -111,12 +112,12 @@ def rows_of(count: int, length: int) -> Array:
     return rows.reshape(-1, length)
 
 
-def whole(count: int) -> Stage:
-    """The stage that sums `count` numbers in their order."""
+def one_group(count: int) -> Stage:
+    """Returns the stage that sums `count` numbers in their order."""
     return Stage(np.arange(count, dtype=np.intp)[None])
 
 
-def at_least_one(what: str, size: int) -> None:
-    """Raise UsageError for a size below 1."""
+def check_size(what: str, size: int) -> None:
+    """Raises UsageError for a size below 1."""
     if size < 1:
         raise UsageError(f"{what} of {size}", "The size is 1 or more.")

@@ -1,18 +1,18 @@
-"""Each input channel's window first, then across the channels."""
+"""Sum the window of each input channel, then the channels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracer.accumulators.spec.orders import Order, Stage, Terms, rows_of, whole
+from tracer.accumulators.spec.orders import Order, Stage, Terms, one_group, rows_of
 
 
 @dataclass(frozen=True, slots=True)
 class Channelwise(Order):
-    """A sum for every channel, then their sum; a matrix product is summed term after term."""
+    """A sum for each channel, then their sum; a matrix product is summed sequentially."""
 
     def stages(self, terms: Terms) -> tuple[Stage, ...]:
-        """The windows, and the channels."""
+        """Returns the windows and the channels."""
         if terms.window == 1:
-            return (whole(terms.count),)
-        return Stage(rows_of(terms.count, terms.window)), whole(terms.channels)
+            return (one_group(terms.count),)
+        return Stage(rows_of(terms.count, terms.window)), one_group(terms.channels)

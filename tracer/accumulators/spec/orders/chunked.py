@@ -1,10 +1,10 @@
-"""Chunks of so many terms, then the chunks."""
+"""Sum chunks of consecutive terms, then the chunks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracer.accumulators.spec.orders import Order, Stage, Terms, at_least_one, rows_of, whole
+from tracer.accumulators.spec.orders import Order, Stage, Terms, check_size, one_group, rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +14,9 @@ class Chunked(Order):
     size: int
 
     def __post_init__(self) -> None:
-        at_least_one("a chunk", self.size)
+        check_size("a chunk", self.size)
 
     def stages(self, terms: Terms) -> tuple[Stage, ...]:
-        """The chunks, and all of them."""
+        """Returns the chunks and their sum."""
         chunks = Stage(rows_of(terms.count, self.size))
-        return chunks, whole(len(chunks.groups))
+        return chunks, one_group(len(chunks.groups))

@@ -1,22 +1,22 @@
-"""Interleaved sums, as the lanes of a vector register, added up at the end."""
+"""Sum in interleaved lanes, as in a vector register, then sum the lanes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracer.accumulators.spec.orders import Order, Stage, Terms, at_least_one, rows_of, whole
+from tracer.accumulators.spec.orders import Order, Stage, Terms, check_size, one_group, rows_of
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes(Order):
-    """Term k is added to sum k mod `size`; then the sums, the first one first."""
+    """Term k is added to lane k mod `size`; then the lanes are summed in order."""
 
     size: int
 
     def __post_init__(self) -> None:
-        at_least_one("a number of lanes", self.size)
+        check_size("a number of lanes", self.size)
 
     def stages(self, terms: Terms) -> tuple[Stage, ...]:
-        """The lanes, and all of them."""
+        """Returns the lanes and their sum."""
         lanes = Stage(rows_of(terms.count, self.size).T)
-        return lanes, whole(len(lanes.groups))
+        return lanes, one_group(len(lanes.groups))

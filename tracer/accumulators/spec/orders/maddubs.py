@@ -1,7 +1,7 @@
-"""x86's multiply-add of bytes: pairs saturate in 16 bits, then go to lanes.
+"""Sum like x86's byte multiply-add: pairs saturate in 16 bits, then are summed in lanes.
 
 Intel's instruction PMADDUBSW multiplies unsigned by signed bytes and adds neighbours with
-saturation to 16 bits (Software Developer's Manual, volume 2B); libraries for int8 products add its
+saturation to 16 bits (Software Developer's Manual, volume 2B); libraries for int8 products add the
 results lane by lane.
 """
 
@@ -22,6 +22,6 @@ class Maddubs(Order):
     size: int = 16
 
     def stages(self, terms: Terms) -> tuple[Stage, ...]:
-        """The pairs, the lanes, and all of them."""
+        """Returns the pairs, the lanes and their sum."""
         pairs = Stage(rows_of(terms.count, 2), _PAIR_BITS)
         return pairs, *Lanes(self.size).stages(Terms(len(pairs.groups)))

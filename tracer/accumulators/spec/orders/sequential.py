@@ -1,16 +1,16 @@
-"""One sum, term after term: channel, kernel row, kernel column."""
+"""Sum term after term: channel, kernel row, kernel column."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracer.accumulators.spec.orders import Order, Stage, Terms, whole
+from tracer.accumulators.spec.orders import Order, Stage, Terms, one_group
 
 
 @dataclass(frozen=True, slots=True)
 class Sequential(Order):
-    """The terms in the order the operator defines them."""
+    """The terms in the order of the operator's definition."""
 
     def stages(self, terms: Terms) -> tuple[Stage, ...]:
-        """One sum."""
-        return (whole(terms.count),)
+        """Returns one stage of all terms."""
+        return (one_group(terms.count),)

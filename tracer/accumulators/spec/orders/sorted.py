@@ -1,7 +1,7 @@
-"""Signs balanced: a negative term after a positive sum and the other way round, while both last.
+"""Alternate signs: add a negative term to a positive sum and the reverse, while both remain.
 
-The idea is that of sorted partial sums (PQS, arXiv 2504.09064), not its rounds of sorting: while
-terms of both signs remain no sum is larger than the largest term, and then sums are monotone.
+The idea of sorted partial sums (PQS, arXiv 2504.09064) without the rounds of sorting. While terms
+of both signs remain, no sum exceeds the largest term; afterwards sums are monotone.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from tracer.accumulators.spec.orders import Order, Stage, Terms, whole
+from tracer.accumulators.spec.orders import Order, Stage, Terms, one_group
 from tracer.support.types import Array
 
 
 @dataclass(frozen=True, slots=True)
 class Sorted(Order):
-    """Against the sign of the exact sum so far, each sign in the order given; at 0 a positive."""
+    """Adds a term of the sign opposite to the exact sum so far; at 0 a positive one."""
 
     reorders: ClassVar[bool] = True
 
     def stages(self, terms: Terms) -> tuple[Stage, ...]:
-        """One sum."""
-        return (whole(terms.count),)
+        """Returns one stage of all terms."""
+        return (one_group(terms.count),)
 
     def arrange(self, products: Array, start: Array) -> Array:
-        """The products in the order they are taken."""
+        """Returns the products in the order they are added."""
         depth = products.shape[-1]
         positives = np.argsort(products < 0, axis=-1, kind="stable")
         split = (products >= 0).sum(-1)
@@ -36,8 +36,8 @@ class Sorted(Order):
         up, down = np.zeros_like(split), split.copy()
         for k in range(depth):
             take_up = (up < split) & ((total <= 0) | (down == depth))
-            place = np.where(take_up, up, down)
-            term = np.take_along_axis(queue, place[..., None], -1)[..., 0]
+            index = np.where(take_up, up, down)
+            term = np.take_along_axis(queue, index[..., None], -1)[..., 0]
             out[..., k] = term
             total += term
             up += take_up
@@ -45,9 +45,9 @@ class Sorted(Order):
         return out
 
     def envelope(self, low: Array, high: Array, start: Array) -> tuple[Array, Array]:
-        """What the lemma above says: the start, the largest term of a sign, the final sum.
+        """Returns bounds from the start, the largest term of each sign, and the final sum.
 
-        A negative term is met by a sum of at least 1, a positive one by a sum of at most 0.
+        A negative term is added to a sum of at least 1, a positive term to a sum of at most 0.
         """
         least, greatest = Order.envelope(self, low, high, start)
         balanced_low = np.minimum(start, np.minimum(1 + low.min(-1), start + low.sum(-1)))

@@ -1,21 +1,21 @@
-"""Neighbours in pairs, then the pairs in pairs, and so on: the adder tree of a parallel array."""
+"""Sum neighbours in pairs, then the pairs in pairs, and so on, as an adder tree does."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracer.accumulators.spec.orders import Order, Stage, Terms, rows_of, whole
+from tracer.accumulators.spec.orders import Order, Stage, Terms, one_group, rows_of
 
 
 @dataclass(frozen=True, slots=True)
 class Tree(Order):
-    """Pairs of pairs; an odd one at the end passes to the next level."""
+    """Pairs of pairs; an odd number at the end passes to the next level."""
 
     def stages(self, terms: Terms) -> tuple[Stage, ...]:
-        """One stage for each level."""
+        """Returns one stage for each level."""
         levels = []
-        left = terms.count
-        while left > 2:
-            levels.append(Stage(rows_of(left, 2)))
-            left = -(-left // 2)
-        return (*levels, whole(left))
+        count = terms.count
+        while count > 2:
+            levels.append(Stage(rows_of(count, 2)))
+            count = -(-count // 2)
+        return (*levels, one_group(count))

@@ -6,7 +6,6 @@ session of its own whose profile is read, checked and deleted before the next be
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +18,9 @@ from tracer.errors import LimitError
 from tracer.executors.onnxruntime import (
     calibration,
     chunk_plan,
-    empty_run,
     feeding,
+    kernel_nodes,
     node_names,
-    optimized_graph,
     profile_events,
     self_times,
     sessions,
@@ -33,8 +31,6 @@ from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress, silent
 from tracer.support.timing import elapsed_us
-
-"""Called with what is done, what there is to do, and what it is that is being done."""
 
 EXECUTOR = "onnxruntime"
 _CPU = "CPUExecutionProvider"
@@ -47,57 +43,28 @@ _SPINNING_S = 0.05
 _Inference = Callable[[], object]
 
 
-def profile(
-    model: Model, feedset: FeedSet, options: OrtSettings, progress: Progress | None = None
-) -> Run:
-    """Profile `model` on `feedset`; every run asked for is recorded, or an error says why not.
+def record_once(
+    model: Model, feedset: FeedSet, settings: OrtSettings, saved: Path
+) -> tuple[Kernel, ...]:
+    """Returns the kernels of one run in the order they ran; saves the graph at `saved`.
 
-    Raises ModelError or InputError for what onnxruntime refuses, UsageError for a provider that
-    is not there, LimitError where one inference alone makes more events than the profiler holds.
+    A dimension that differs between the calls of a kernel is None.
     """
-    report = progress or (silent)
-    factory = sessions.Factory(model, node_names.serialize(model), options)
-    plain = feeding.runner(model, factory.open(), feedset.feeds)
-    for _ in range(options.warmup):
-        plain()
-    results = plain()
-    empty = empty_run.runner(model, feedset.feeds, results, options)
-    bias = calibration.measure(options.threads, options.provider)
-    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        recording = _Recording(factory, feedset, Path(folder), report, plain, empty)
-        while wanted := chunk_plan.missing(recording.state, options):
-            warmup, count = chunk_plan.plan(recording.state, options)
-            recording.total = recording.state.runs + wanted
-            recording.add_profiled(warmup, count)
-        return recording.finish(bias)
-
-
-def observe(model: Model, feedset: FeedSet, options: OrtSettings) -> tuple[Kernel, ...]:
-    """The kernels of one run; a dimension that differs between calls of one is not known."""
-    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        return rewritten(model, feedset, options, Path(folder))[0]
-
-
-def rewritten(
-    model: Model, feedset: FeedSet, options: OrtSettings, folder: Path
-) -> tuple[tuple[Kernel, ...], Path]:
-    """The kernels of one run in the order they ran, and the graph that its session saved."""
-    factory = sessions.Factory(model, node_names.serialize(model), options)
-    recording = _Recording(factory, feedset, folder, silent)
+    factory = sessions.Factory(model, node_names.serialize(model), settings)
+    recording = Recording(factory, feedset, saved)
     recording.labels.every_shape = True
     recording.add_profiled(0, 1)
-    kernels, order = recording.kernels(), recording.order()
-    return tuple(kernels[i] for i in order), recording.saved
+    return recording.kernels()[0]
 
 
 @dataclass
-class _Recording:
-    """What has been measured so far of one model on one set of feeds."""
+class Recording:
+    """The runs so far of one model on one set of feeds; the first session saves its graph."""
 
     factory: sessions.Factory
     feedset: FeedSet
-    folder: Path
-    report: Progress
+    saved: Path
+    report: Progress = silent
     plain: _Inference | None = None
     empty: _Inference | None = None
     total: int = 0
@@ -105,13 +72,8 @@ class _Recording:
     empty_us: list[float] = field(default_factory=list)
     tables: list[self_times.RunTable] = field(default_factory=list)
     labels: profile_events.Labels = field(default_factory=profile_events.Labels)
-    optimized: optimized_graph.OptimizedGraph | None = None
+    nodes: kernel_nodes.SavedNodes | None = None
     events_per_run: int = 0
-
-    @property
-    def saved(self) -> Path:
-        """Where the first session saves the graph it runs."""
-        return self.folder / "optimized.onnx"
 
     @property
     def state(self) -> chunk_plan.Done:
@@ -163,7 +125,7 @@ class _Recording:
 
     def _let_threads_sleep(self) -> None:
         """Wait until threads of the session that ran no longer spin: they slow the other's runs."""
-        if self.plain is not None and self.factory.options.threads != 1:
+        if self.plain is not None and self.factory.settings.threads != 1:
             time.sleep(_SPINNING_S)
 
     def _add_plain(self, count: int, warmup: int) -> None:
@@ -183,33 +145,26 @@ class _Recording:
 
     def _open(self) -> Any:
         """A profiled session; the first one also tells what graph it runs."""
-        prefix = self.folder / "profile"
-        if self.optimized is not None:
+        prefix = self.saved.with_name("profile")
+        if self.nodes is not None:
             return self.factory.open(profile=prefix)
         session = self.factory.open(profile=prefix, optimized=self.saved)
-        self.optimized = optimized_graph.OptimizedGraph.read(self.saved)
-        self.labels.repeated = self.optimized.repeated
+        self.nodes = kernel_nodes.SavedNodes.read(self.saved)
+        self.labels.repeated = self.nodes.repeated
         return session
 
-    def kernels(self) -> tuple[Kernel, ...]:
-        """The kernels met, in the numbering of their labels."""
-        assert self.optimized is not None
+    def kernels(self) -> tuple[tuple[Kernel, ...], list[int]]:
+        """Returns the kernels in the order in which they first ran, and the label of each."""
+        assert self.nodes is not None
         calls = self._joined([table.calls for table in self.tables]).mean(axis=0)
-        model = self.factory.model
-        return optimized_graph.kernels(
-            model, self.optimized, self.labels.seen, [float(c) for c in calls]
-        )
-
-    def order(self) -> list[int]:
-        """Numbers of the labels in the order in which their kernels first ran."""
-        first = [label.first_us for label in self.labels.seen]
-        return sorted(range(len(first)), key=first.__getitem__)
+        labels = self.labels.seen
+        kernels = kernel_nodes.kernels(self.factory.model, self.nodes, labels, calls.tolist())
+        order = sorted(range(len(labels)), key=lambda i: labels[i].first_us)
+        return tuple(kernels[i] for i in order), order
 
     def finish(self, bias: calibration.Bias) -> Run:
         """Put the chunks together, the kernels in the order in which they first ran."""
-        kernels = self.kernels()
-        order = self.order()
-        kernels = tuple(kernels[i] for i in order)
+        kernels, order = self.kernels()
         samples = self._joined([table.self_us for table in self.tables])[:, order]
         return Run(
             executor=EXECUTOR,

@@ -16,13 +16,13 @@ from tracer.records.trace import Kernel
 
 
 @dataclass(frozen=True)
-class OptimizedGraph:
+class SavedNodes:
     """The nodes that run, in the order of the file onnxruntime saved: the order they run in."""
 
     nodes: tuple[Node, ...]
 
     @classmethod
-    def read(cls, path: Path) -> OptimizedGraph:
+    def read(cls, path: Path) -> SavedNodes:
         """Read what a session saved, without its weights."""
         proto = onnx.load(path, load_external_data=False)
         return cls(Model(proto, path, "", expanded_keys(proto, ())).nodes)
@@ -35,7 +35,7 @@ class OptimizedGraph:
 
 
 def kernels(
-    model: Model, graph: OptimizedGraph, labels: Sequence[Label], calls: Sequence[float]
+    model: Model, graph: SavedNodes, labels: Sequence[Label], calls: Sequence[float]
 ) -> tuple[Kernel, ...]:
     """A Kernel for each label, joined to the node of `graph` that it is, where one is found."""
     queues = _queues(graph)
@@ -45,7 +45,7 @@ def kernels(
     )
 
 
-def _queues(graph: OptimizedGraph) -> Mapping[tuple[str, str], deque[Node]]:
+def _queues(graph: SavedNodes) -> Mapping[tuple[str, str], deque[Node]]:
     """Nodes by (name, operator); those without a name wait under the name ''."""
     queues: dict[tuple[str, str], deque[Node]] = defaultdict(deque)
     for node in graph.nodes:

@@ -6,10 +6,12 @@ A hook on functions and one on links record what each run does; see `hooks`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import chainer
 
 from tracer.errors import UsageError
 from tracer.executors.chainer import calibration, hooks, objective
@@ -18,55 +20,13 @@ from tracer.executors.chainer.state import preserved
 from tracer.executors.eager import rounds
 from tracer.executors.eager.calls import BACKWARD_PHASE, Calls
 from tracer.executors.eager.failure import failing_clearly
-from tracer.executors.eager.profile import Measured, Profile, profile_of
+from tracer.executors.eager.profile import Measured, profile_of
 from tracer.executors.eager.settings import EagerSettings
+from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.support.progress import Progress, silent
 
-if TYPE_CHECKING:
-    import chainer
-
-
-EXECUTOR = "chainer"
 _BLOCK = 100
 """Recorded runs between undisturbed ones, at the most."""
-
-
-def profile(
-    model: chainer.Link,
-    arrays: Sequence[Any],
-    options: EagerSettings,
-    progress: Progress | None = None,
-) -> Profile:
-    """Profile `model` on `arrays` (numpy, the batch first); it is left as it was found.
-
-    Raises InputError where the model does not run on the arrays, UsageError for a loss that does
-    not suit its outputs or a device other than the CPU, LimitError out of memory.
-    """
-    if options.device != "cpu":
-        raise UsageError(
-            f"Chainer cannot use {options.device} here",
-            "It needs a CuPy as old as itself, which no Python that tracer runs on can install. "
-            "Use --device cpu.",
-        )
-    with preserved(model, options):
-        with failing_clearly(model, arrays):
-            outputs = model(*(array.copy() for array in arrays))
-        loss = objective.loss_for(outputs, options)
-        if loss is not None:
-            with failing_clearly(model, arrays):
-                loss(outputs).backward()
-        del outputs
-        step = _Step(model, arrays, loss, objective.optimizer_for(model, options))
-        for _ in range(options.warmup):
-            step.timed()
-        recording = _Recording(step, hooks.recorder_of(model))
-        recording.observe()
-        report = progress or (silent)
-        walls, recorded = rounds.alternate(
-            options, step.timed, recording.runs, lambda: _BLOCK, report
-        )
-    measured = Measured(EXECUTOR, "cpu", arrays, walls, recorded, calibration.measure())
-    return profile_of(recording.calls, measured)
 
 
 Mark = Callable[[str], AbstractContextManager[object]]
@@ -123,3 +83,56 @@ class _Recording:
                 times.append(self.step.timed(self.recorder.phase, self.recorder.operator))
                 self.calls.add(self.recorder.take())
         return times
+
+
+class _Chainer:
+    settings = EagerSettings
+    compiled = None
+
+    def profile(
+        self,
+        model: chainer.Link,
+        arrays: Sequence[Any],
+        settings: EagerSettings,
+        progress: Progress = silent,
+    ) -> Profiled:
+        """Profiles `model` on `arrays` (numpy, the batch first); restores the model afterwards.
+
+        Raises InputError where the model does not run on the arrays, UsageError for a loss that
+        does not suit its outputs or a device other than the CPU, LimitError out of memory.
+        """
+        if settings.device != "cpu":
+            raise UsageError(
+                f"Chainer cannot use {settings.device} here",
+                "It needs a CuPy as old as itself, which no Python that tracer runs on can "
+                "install. Use --device cpu.",
+            )
+        with preserved(model, settings):
+            with failing_clearly(model, arrays):
+                outputs = model(*(array.copy() for array in arrays))
+            loss = objective.loss_for(outputs, settings)
+            if loss is not None:
+                with failing_clearly(model, arrays):
+                    loss(outputs).backward()
+            del outputs
+            step = _Step(model, arrays, loss, objective.optimizer_for(model, settings))
+            for _ in range(settings.warmup):
+                step.timed()
+            recording = _Recording(step, hooks.recorder_of(model))
+            recording.observe()
+            walls, recorded = rounds.alternate(
+                settings, step.timed, recording.runs, lambda: _BLOCK, progress
+            )
+        measured = Measured("chainer", "cpu", arrays, walls, recorded, calibration.measure())
+        return profile_of(recording.calls, measured)
+
+    def parameters(self, model: chainer.Link) -> Iterator[tuple[str, int, bytes]]:
+        """Yields name, number of elements and content of each parameter that has a shape, once."""
+        seen: set[int] = set()
+        for name, parameter in sorted(model.namedparams(include_uninit=False)):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield name, parameter.size, parameter.array.tobytes()
+
+
+executor: FrameworkExecutor[chainer.Link, Sequence[Any], EagerSettings] = _Chainer()

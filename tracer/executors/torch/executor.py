@@ -7,7 +7,7 @@ operator a backward pass belongs to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,52 +18,46 @@ from tracer.errors import UsageError
 from tracer.executors.eager import rounds
 from tracer.executors.eager.calls import Calls
 from tracer.executors.eager.failure import failing_clearly
-from tracer.executors.eager.profile import Cost, Measured, Profile, profile_of
+from tracer.executors.eager.profile import Cost, Measured, profile_of
 from tracer.executors.eager.settings import EagerSettings
+from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.executors.torch import calibration, objective, spans
 from tracer.executors.torch.modules import watched
 from tracer.executors.torch.state import preserved
 from tracer.executors.torch.step import Step
 from tracer.support.progress import Progress, silent
 
-EXECUTOR = "torch"
 _SESSION_SPANS = 100_000
 """Spans of one session of the profiler: some 100 MB."""
 
 
-def profile(
+def _profile(
+    name: str,
     model: torch.nn.Module,
+    compiled: Callable[..., Any] | None,
     arrays: Sequence[Any],
-    options: EagerSettings,
-    progress: Progress | None = None,
-    executor: str = EXECUTOR,
-    compiled: Callable[..., Any] | None = None,
-) -> Profile:
-    """Profile `model` on `arrays` (numpy, the batch first); it is left as it was found.
-
-    `compiled`, a compiled form of `model`, is run in its stead where given; modules do not show
-    in it. Raises InputError where the model does not run on the arrays, UsageError for a loss
-    that does not suit its outputs or a device that is not there, LimitError out of memory.
-    """
-    if options.device == "cuda" and not torch.cuda.is_available():
+    settings: EagerSettings,
+    progress: Progress,
+) -> Profiled:
+    """Profiles `model`, or its `compiled` form, in which modules do not show."""
+    if settings.device == "cuda" and not torch.cuda.is_available():
         raise UsageError(
             "torch sees no CUDA device",
             "Leave --device out; where there is a card, its driver and a CUDA build of torch "
             "are needed.",
         )
-    with preserved(model, options):
-        step = _step(model, arrays, options, compiled)
+    with preserved(model, settings):
+        step = _step(model, arrays, settings, compiled)
         modules = nullcontext if compiled is not None else lambda: watched(model)
-        recording = _Recording(step, spans.Session(options.device), modules)
-        for _ in range(options.warmup):
+        recording = _Recording(step, spans.Session(settings.device), modules)
+        for _ in range(settings.warmup):
             step.timed()
         recording.observe()
-        report = progress or (silent)
         walls, recorded = rounds.alternate(
-            options, step.timed, recording.runs, recording.most, report
+            settings, step.timed, recording.runs, recording.most, progress
         )
-    cost = calibration.measure() if options.device == "cpu" else Cost(0.0, 0.0)
-    measured = Measured(executor, options.device, arrays, walls, recorded, cost)
+    cost = calibration.measure() if settings.device == "cpu" else Cost(0.0, 0.0)
+    measured = Measured(name, settings.device, arrays, walls, recorded, cost)
     return profile_of(recording.calls, measured)
 
 
@@ -118,3 +112,48 @@ class _Recording:
         for run in spans.runs(seen, self.session.device)[1:]:
             self.calls.add(run)
         return times[1:]
+
+
+class _Compiled:
+    settings = EagerSettings
+
+    def profile(
+        self,
+        model: torch.nn.Module,
+        arrays: Sequence[Any],
+        settings: EagerSettings,
+        progress: Progress = silent,
+    ) -> Profiled:
+        """Profiles what torch.compile makes of `model`; raises what the compiler raises."""
+        torch._dynamo.reset()  # what an earlier batch compiled would be made dynamic
+        options: dict[str, Any] = {"cpp.enable_kernel_profile": True}
+        compiled: Callable[..., Any] = torch.compile(model, dynamic=False, options=options)
+        return _profile("torch-compile", model, compiled, arrays, settings, progress)
+
+
+class _Torch:
+    settings = EagerSettings
+    compiled = _Compiled()
+
+    def profile(
+        self,
+        model: torch.nn.Module,
+        arrays: Sequence[Any],
+        settings: EagerSettings,
+        progress: Progress = silent,
+    ) -> Profiled:
+        """Profiles `model` on `arrays` (numpy, the batch first); restores the model afterwards.
+
+        Raises InputError where the model does not run on the arrays, UsageError for a loss that
+        does not suit its outputs or an absent device, LimitError out of memory.
+        """
+        return _profile("torch", model, None, arrays, settings, progress)
+
+    def parameters(self, model: torch.nn.Module) -> Iterator[tuple[str, int, bytes]]:
+        """Yields name, number of elements and content of each parameter, a shared one once."""
+        for name, parameter in model.named_parameters():
+            flat = parameter.detach().cpu().contiguous().reshape(-1)
+            yield name, parameter.numel(), flat.view(torch.uint8).numpy().tobytes()
+
+
+executor: FrameworkExecutor[torch.nn.Module, Sequence[Any], EagerSettings] = _Torch()

@@ -1,0 +1,114 @@
+"""The stages of a profile: run, compare tensors, replay kernels, observe shapes, analyze."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from analyzers import observed_shapes
+from analyzers.attribution import attribute
+from analyzers.timing import largest, wall
+from tracer.api._assembly import Analyzed, Groups, analyze
+from tracer.errors import TracerError, UsageError
+from tracer.executors.protocol import Executor, OptimizedGraph
+from tracer.graph import shape_inference
+from tracer.graph.model import Model
+from tracer.graph.shape_inference import Types
+from tracer.inputs import random
+from tracer.inputs.feedset import FeedSet
+from tracer.inputs.request import Request, on_sizes_that_run
+from tracer.limits import Limits
+from tracer.records.environment import Peaks
+from tracer.records.tensor_match import Evidence
+from tracer.records.trace import Run
+from tracer.support.progress import Progress
+
+_COMPARISON = Limits(live_bytes=1 << 30, seconds=20.0)
+"""What a profile may spend on comparing tensors; `tracer fusions` spends more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The profile of one model at any batch size; see `tracer.profile` for the fields."""
+
+    model: Model
+    executor: Executor[Model, FeedSet, Any]
+    settings: Any
+    convention: str
+    roofs: Callable[[], Peaks | None]
+    replay: int
+    confirm: bool
+    progress: Progress
+
+    def run(self, request: Request) -> Analyzed:
+        """Returns the run on the inputs of `request` and its rows of the node table."""
+        feedset, profiled = on_sizes_that_run(
+            request,
+            lambda feeds: self.executor.profile(self.model, feeds, self.settings, self.progress),
+        )
+        run, graph = profiled.run, profiled.optimized_graph
+        groups: Groups = attribute(self.model, run.kernels)
+        evidence = None
+        fused = any(len(group) > 1 for group in groups)
+        if self.confirm and fused and graph is not None and graph.comparable:
+            feed_sets = [feedset, *other_inputs(request, feedset)]
+            evidence, problem = matched(graph, feed_sets, _COMPARISON, self.progress)
+            if evidence is None:
+                note = f"fused kernels are traced back by names alone: {problem}"
+                run = replace(run, notes=(*run.notes, note))
+            else:
+                groups = attribute(self.model, run.kernels, evidence)
+        if self.replay:
+            run = self._replayed(run, graph, groups, feedset)
+        types, calls = observed(self.model, feedset, run, graph)
+        return analyze(
+            self.model, run, types, calls, self.convention, self.roofs(), evidence, groups
+        )
+
+    def _replayed(
+        self, run: Run, graph: OptimizedGraph | None, groups: Groups, feedset: FeedSet
+    ) -> Run:
+        """Returns `run` with the times of the kernels of the slowest rows, each run alone."""
+        if graph is None:
+            raise UsageError(f"{run.executor} cannot run kernels alone", "Leave out the replay.")
+        positions = list(largest(run, groups, self.replay))
+        kernels = [run.kernels[position] for position in positions]
+        times = np.full(len(run.kernels), np.nan)
+        times[positions] = graph.replay(feedset, kernels, self.progress) * wall(run)["mean"]
+        return replace(run, replayed_us=times)
+
+
+def matched(
+    graph: OptimizedGraph, feed_sets: Sequence[FeedSet], limits: Limits, progress: Progress
+) -> tuple[Evidence | None, str]:
+    """Returns which tensors of `graph` equal tensors of the model, else None and the reason."""
+    try:
+        return graph.match_tensors(feed_sets, limits, progress), ""
+    except TracerError as error:
+        return None, error.what
+
+
+def other_inputs(request: Request, first: FeedSet) -> Sequence[FeedSet]:
+    """Returns random inputs from the next seed; none where inputs are not random or absent."""
+    if not request.random or not first.feeds:
+        return ()
+    feeds = random.generate(request.model, first.shapes, request.seed + 1)
+    return (FeedSet(feeds, first.batch),)
+
+
+def observed(
+    model: Model, feedset: FeedSet, run: Run, graph: OptimizedGraph | None
+) -> tuple[Types, Mapping[str, float] | None]:
+    """Returns types of all tensors, and calls of all nodes where a run was needed for them.
+
+    A graph that was optimised is run once more without optimisation, where shapes do not tell.
+    """
+    types = shape_inference.infer(model, feedset.shapes)
+    if graph is not None and not observed_shapes.needed(model, types):
+        return types, None
+    kernels = run.kernels if graph is None else graph.unoptimized_kernels(feedset)
+    observation = observed_shapes.of(model, kernels)
+    return types.updated(observation.types), observation.calls

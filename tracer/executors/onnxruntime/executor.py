@@ -1,0 +1,56 @@
+"""Runs a model under onnxruntime's profiler, alternating with runs that are not profiled."""
+
+from __future__ import annotations
+
+from tracer.executors.onnxruntime import (
+    calibration,
+    chunk_plan,
+    empty_run,
+    feeding,
+    node_names,
+    recording,
+    sessions,
+)
+from tracer.executors.onnxruntime.saved_graph import Folder, SavedGraph
+from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.protocol import OptimizingExecutor, Profiled
+from tracer.graph.model import Model
+from tracer.inputs.feedset import FeedSet
+from tracer.support.progress import Progress, silent
+
+
+class _Onnxruntime:
+    settings = OrtSettings
+
+    def profile(
+        self, model: Model, feedset: FeedSet, settings: OrtSettings, progress: Progress = silent
+    ) -> Profiled:
+        """Profiles `model` on `feedset`; every run of `settings` is recorded, or an error raised.
+
+        Raises ModelError or InputError for what onnxruntime refuses, UsageError for an absent
+        provider, LimitError where one inference makes more events than the profiler holds.
+        """
+        factory = sessions.Factory(model, node_names.serialize(model), settings)
+        plain = feeding.runner(model, factory.open(), feedset.feeds)
+        for _ in range(settings.warmup):
+            plain()
+        results = plain()
+        empty = empty_run.runner(model, feedset.feeds, results, settings)
+        bias = calibration.measure(settings.threads, settings.provider)
+        folder = Folder()
+        record = recording.Recording(factory, feedset, folder.graph, progress, plain, empty)
+        while missing := chunk_plan.missing(record.state, settings):
+            warmup, count = chunk_plan.plan(record.state, settings)
+            record.total = record.state.runs + missing
+            record.add_profiled(warmup, count)
+        run = record.finish(bias)
+        return Profiled(run, SavedGraph(model, settings, run.kernels, folder))
+
+    def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> SavedGraph:
+        """Returns the graph that onnxruntime runs, from one inference; raises as `profile`."""
+        folder = Folder()
+        kernels = recording.record_once(model, feedset, settings, folder.graph)
+        return SavedGraph(model, settings, kernels, folder)
+
+
+executor: OptimizingExecutor[Model, FeedSet, OrtSettings] = _Onnxruntime()

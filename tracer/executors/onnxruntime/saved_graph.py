@@ -1,0 +1,89 @@
+"""The optimised graph that a session saved: its tensors, and its kernels run alone."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tracer.errors import LimitError
+from tracer.executors.onnxruntime import recording, replay
+from tracer.executors.onnxruntime.fusion_check import fingerprints
+from tracer.executors.onnxruntime.settings import OrtSettings, is_cpu
+from tracer.graph.model import Model
+from tracer.inputs.feedset import FeedSet
+from tracer.limits import Limits, size_text
+from tracer.records.tensor_match import Evidence
+from tracer.records.trace import Kernel
+from tracer.support.progress import Progress
+from tracer.support.types import FloatArray
+
+_ELEMENT_BYTES = 8
+"""All tensors are held at once and compared as float64."""
+
+
+class Folder:
+    """A temporary folder that is removed with the object, or when the program ends."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="tracer-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    @property
+    def graph(self) -> Path:
+        """The file of the optimised graph; its weights lie in a file beside it."""
+        return self.path / "optimized.onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedGraph:
+    """The graph in `folder` that onnxruntime runs for `model` with `settings`."""
+
+    model: Model
+    settings: OrtSettings
+    kernels: tuple[Kernel, ...]
+    folder: Folder
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the graph is one for the processor, on which its tensors are computed."""
+        return is_cpu(self.settings.provider)
+
+    def match_tensors(
+        self, feed_sets: Sequence[FeedSet], limits: Limits, progress: Progress
+    ) -> Evidence:
+        """Returns which tensors of the model equal each tensor of the graph on all `feed_sets`.
+
+        `limits` are limits of the interpreter; the tensors of the graph may together take as much
+        memory again. Raises LimitError beyond that, and the errors of onnxruntime and interpreter.
+        """
+        types = [kind for kernel in self.kernels for kind in kernel.output_types]
+        need = sum(_ELEMENT_BYTES * (kind.size or 0) for kind in types)
+        if need > limits.live_bytes:
+            raise LimitError(
+                f"all tensors of the optimised graph take {size_text(need)} at once, and at most "
+                f"{size_text(limits.live_bytes)} are compared",
+                "Set a smaller batch or dim.",
+            )
+        feeds = [feedset.feeds for feedset in feed_sets]
+        threads = self.settings.threads
+        return fingerprints.evidence(
+            self.model, self.folder.graph, feeds, threads, limits, progress
+        )
+
+    def replay(self, feedset: FeedSet, kernels: Sequence[Kernel], progress: Progress) -> FloatArray:
+        """Returns the time of one call of each kernel, run alone, as a share of a whole run.
+
+        NaN stands for a kernel with a body or inside one, or of element types that numpy lacks.
+        """
+        return replay.shares(
+            self.model, self.folder.graph, feedset, kernels, self.settings, progress
+        )
+
+    def unoptimized_kernels(self, feedset: FeedSet) -> tuple[Kernel, ...]:
+        """Returns the kernels of one run of the model without optimisation."""
+        settings, folder = replace(self.settings, optimization="none"), Folder()
+        return recording.record_once(self.model, feedset, settings, folder.graph)

@@ -1,0 +1,101 @@
+"""What an executor is: it runs a model on inputs and returns the time of each kernel.
+
+An executor is a package of `tracer.executors` with a module `executor`, in which `executor` meets
+the `Executor` protocol; `registry` finds it by the name of its package. The subject is a graph
+(`Model`) or a live model of a framework; each executor has settings of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, runtime_checkable
+
+from tracer.executors.eager.calls import OperatorRow
+from tracer.inputs.feedset import FeedSet
+from tracer.limits import Limits
+from tracer.records.tensor_match import Evidence
+from tracer.records.trace import Kernel, Run
+from tracer.support.progress import Progress
+from tracer.support.types import FloatArray
+
+SubjectT = TypeVar("SubjectT", contravariant=True)
+FeedsT = TypeVar("FeedsT", contravariant=True)
+SettingsT = TypeVar("SettingsT")
+
+
+class OptimizedGraph(Protocol):
+    """The graph that a runtime runs instead of the model; it lives as long as this object."""
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels of the graph, in the order in which they first ran."""
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the tensors of the graph can be compared with the tensors of the model."""
+
+    def match_tensors(
+        self, feed_sets: Sequence[FeedSet], limits: Limits, progress: Progress
+    ) -> Evidence:
+        """Returns which tensors of the model equal each tensor of the graph on all `feed_sets`.
+
+        Raises an error of `tracer.errors` where the tensors cannot be computed within `limits`.
+        """
+
+    def replay(self, feedset: FeedSet, kernels: Sequence[Kernel], progress: Progress) -> FloatArray:
+        """Returns the time of one call of each kernel, run alone, as a share of a whole run.
+
+        NaN stands for a kernel that cannot run alone.
+        """
+
+    def unoptimized_kernels(self, feedset: FeedSet) -> tuple[Kernel, ...]:
+        """Returns the kernels of one run of the model without optimisation.
+
+        A dimension that differs between the calls of a kernel is None.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """A profile: the run, and the graph that ran where the runtime optimised the model.
+
+    `operations` are the rows of the node table for a model without an ONNX graph.
+    """
+
+    run: Run
+    optimized_graph: OptimizedGraph | None = None
+    operations: tuple[OperatorRow, ...] = ()
+
+
+class Executor(Protocol[SubjectT, FeedsT, SettingsT]):
+    """Runs a subject on feeds and measures it."""
+
+    @property
+    def settings(self) -> type[SettingsT]:
+        """The frozen dataclass of settings; its fields all have defaults, or are documented."""
+
+    def profile(
+        self, subject: SubjectT, feeds: FeedsT, settings: SettingsT, progress: Progress
+    ) -> Profiled:
+        """Returns the measured run. Raises the errors of `tracer.errors`."""
+
+
+@runtime_checkable
+class OptimizingExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
+    """An executor that rewrites the graph before it runs."""
+
+    def optimize(self, subject: SubjectT, feeds: FeedsT, settings: SettingsT) -> OptimizedGraph:
+        """Returns the graph that runs, from one inference that is not measured."""
+
+
+@runtime_checkable
+class FrameworkExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
+    """An executor of live models of a framework."""
+
+    @property
+    def compiled(self) -> Executor[SubjectT, FeedsT, SettingsT] | None:
+        """The executor of the framework's compiler; None where the framework has none."""
+
+    def parameters(self, subject: SubjectT) -> Iterator[tuple[str, int, bytes]]:
+        """Yields name, number of elements and content of each parameter, a shared one once."""

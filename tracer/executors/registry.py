@@ -1,0 +1,61 @@
+"""Finds executors by name: each package of `tracer.executors` that has a module `executor`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from tracer import executors
+from tracer.errors import UsageError
+from tracer.executors.protocol import Executor, FrameworkExecutor, OptimizingExecutor
+
+
+def names() -> list[str]:
+    """Returns the names of all executors, with their packages installed or not."""
+    packages = (m.name for m in pkgutil.iter_modules(executors.__path__) if m.ispkg)
+    return sorted(p for p in packages if importlib.util.find_spec(f"tracer.executors.{p}.executor"))
+
+
+def find(name: str) -> Executor[Any, Any, Any]:
+    """Returns the executor `name`. Raises UsageError for an unknown name."""
+    if name not in names():
+        raise UsageError(f"there is no executor '{name}'", f"There are {', '.join(names())}.")
+    executor: Executor[Any, Any, Any]
+    executor = importlib.import_module(f"tracer.executors.{name}.executor").executor
+    return executor
+
+
+def find_optimizing(name: str) -> OptimizingExecutor[Any, Any, Any]:
+    """Returns the executor `name`. Raises UsageError where it does not optimise graphs."""
+    executor = find(name)
+    if not isinstance(executor, OptimizingExecutor):
+        raise UsageError(f"the executor '{name}' does not optimise graphs")
+    return executor
+
+
+def find_framework(name: str) -> FrameworkExecutor[Any, Any, Any]:
+    """Returns the executor of the framework `name`. Raises UsageError for one of graphs."""
+    executor = find(name)
+    if not isinstance(executor, FrameworkExecutor):
+        raise UsageError(f"the executor '{name}' does not run models of a framework")
+    return executor
+
+
+def settings_for(name: str, values: Mapping[str, object]) -> Any:
+    """Returns the settings of the executor `name`; a value None stands for its default.
+
+    Raises UsageError for a value that the executor has no field for, or that it refuses.
+    """
+    kind = find(name).settings
+    chosen = {field: value for field, value in values.items() if value is not None}
+    unknown = chosen.keys() - {field.name for field in fields(kind)}
+    if unknown:
+        raise UsageError(
+            f"the executor '{name}' has no setting {', '.join(sorted(unknown))}",
+            f"Its settings are {', '.join(field.name for field in fields(kind))}.",
+        )
+    return kind(**chosen)
