@@ -79,7 +79,7 @@ def test_pixels_agree_where_torch_s_argmax_over_channels_does():
 )  # fmt: skip
 def test_without_classes_there_is_no_agreement(spec, shape):
     output = np.zeros(shape, np.float32)
-    with pytest.raises(InputError, match=r"the likeliest of several classes.*agreement@1"):
+    with pytest.raises(InputError, match=r"needs two or more classes.*agreement@1"):
         scored(spec, output, {"out": output})
 
 
@@ -106,7 +106,7 @@ SCORES = np.arange(12.0).reshape(2, 6)
         ("mse", SCORES, np.zeros((2, 3, 2)), r"\[2, 3, 2\] are not in the shape"),
         ("mse", SCORES * np.nan, SCORES, "score of sample 0 of the batch is not a number"),
         ("agreement", SCORES, {"out": SCORES[:1]}, r"are \[2, 6\], the reference's are"),
-        ("agreement", SCORES[:, :1], {"out": SCORES[:, :1]}, "likeliest of several classes"),
+        ("agreement", SCORES[:, :1], {"out": SCORES[:, :1]}, "needs two or more classes"),
         ("agreement", SCORES, {"out": SCORES * np.nan}, "NaN"),
     ],
 )
