@@ -97,15 +97,13 @@ def test_links_are_named_as_the_exporter_names_them(resnet):
 
 
 def test_the_backward_pass_belongs_to_the_links_of_the_forward_one():
-    operators = rows(executor.profile(Toy(), [X], STEP, silent))
-    assert [
-        row for row in operators if "(backward)" not in row[0] and row[1] is not None
-    ] == FORWARD
-    backward = [row for row in operators if row[0].endswith(" (backward)") and row[1] is not None]
+    table = rows(executor.profile(Toy(), [X], STEP, silent))
+    assert [row for row in table if "(backward)" not in row[0] and row[1] is not None] == FORWARD
+    backward = [row for row in table if row[0].endswith(" (backward)") and row[1] is not None]
     assert backward == [
         (f"{node} (backward)", module, f"{op} (backward)") for node, module, op in FORWARD[::-1]
     ]
-    assert {row[0] for row in operators if row[1] is None} == {"loss/Sum", "loss/Sum (backward)"}
+    assert {row[0] for row in table if row[1] is None} == {"loss/Sum", "loss/Sum (backward)"}
 
 
 def test_a_second_profile_starts_from_nothing():
