@@ -12,7 +12,7 @@ import onnx
 from exporters import writing
 from tracer import metrics
 from tracer.graph import loading
-from tracer.graph.loading import Source, open_model
+from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.datasets import open_dataset
 from tracer.quantization.accuracy import Accuracy, accuracy
 from tracer.quantization.calibration import Samples
@@ -40,7 +40,7 @@ class Quantization:
 
 
 def quantize(
-    model: Source,
+    model: ModelSource,
     calibrate: str | Path,
     *,
     output: str | Path | None = None,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzers import energy
-from tracer.graph.loading import Source, open_model
+from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.datasets import open_dataset
 from tracer.limits import Limits
 from tracer.records import environment
@@ -23,7 +23,7 @@ from tracer.whatif.task import Explored, Task, explore
 
 
 def what_if(
-    model: Source,
+    model: ModelSource,
     accumulator: str | Sequence[int],
     data: str | Path,
     options: Options | None = None,
