@@ -154,9 +154,7 @@ def serve(words: Any, parked: int) -> None:
             quiet += 1
             _pause()
         else:
-            _exchange(
-                words, parked, 1
-            )  # before the second check: the leader opens, then looks here
+            _exchange(words, parked, 1)  # before checking again: the leader opens, then looks
             if not _waiting(words) or _exchange(words, parked, 0) == 0:
                 return
             quiet = 0
