@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzers import energy
-from tracer.graph.loading import Source, open_model
+from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.datasets import open_dataset
 from tracer.limits import Limits
 from tracer.records import environment
@@ -33,7 +33,7 @@ _SETTING_NAMES = {
 
 
 def what_if(
-    model: Source,
+    model: ModelSource,
     accumulator: str | Sequence[int],
     data: str | Path,
     options: WhatIfOptions | None = None,
