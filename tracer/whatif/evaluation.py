@@ -211,7 +211,7 @@ def _add(total: SumRunner, part: SumRunner) -> None:
         alike = len(total.tally.outputs) == len(part.tally.outputs)
         total.tally = total.tally if alike else total.tally.folded()
         total.tally.merge(part.tally if alike else part.tally.folded())
-    new = [r for r in part.reductions if not any(r.like(known) for known in total.reductions)]
+    new = [r for r in part.reductions if not any(map(r.same_bounds, total.reductions))]
     total.reductions += new
 
 
