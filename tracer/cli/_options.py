@@ -216,7 +216,7 @@ def limits(command: Callable[..., Any]) -> Callable[..., Any]:
     return limited
 
 
-def viewing(command: Callable[..., None]) -> Callable[..., None]:
+def viewing(command: Callable[..., Any]) -> Callable[..., Any]:
     """What to show and where to write it, handed to the command as one `output`.
 
     The targets are checked before the command runs, so that its work is never lost.
@@ -234,12 +234,13 @@ def viewing(command: Callable[..., None]) -> Callable[..., None]:
         outputs: tuple[str, ...],
         force: bool,
         **own: Any,
-    ) -> None:
+    ) -> Any:
         from tracer.cli import _output
 
         refuse_depth(by, depth)
         targets = _output.targets(outputs, as_json, as_csv, force)
-        command(output=_output.Output(targets, ViewOptions(by, top, threshold, depth)), **own)
+        options = ViewOptions(by, top, threshold, depth)
+        return command(output=_output.Output(targets, options), **own)
 
     threshold = click.option(
         "--threshold", type=click.FloatRange(min=0), default=None, metavar="µs",

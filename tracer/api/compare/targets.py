@@ -17,7 +17,6 @@ from tracer.api.interpret import interpret
 from tracer.api.profile import profile
 from tracer.errors import InputError, UsageError
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
-from tracer.executors.reference.executor import ReferenceSettings
 from tracer.graph.loading import open_model
 from tracer.graph.model import Model
 from tracer.records.trace import Trace
@@ -136,9 +135,9 @@ class OnInterpreter:
             dims=settings.dims,
             feeds=_feeds(self.source, settings),
             seed=settings.seed,
-            options=ReferenceSettings(
-                runs or _INTERPRETED_RUNS, min(settings.warmup, 1), settings.threads
-            ),
+            runs=runs or _INTERPRETED_RUNS,
+            warmup=min(settings.warmup, 1),
+            threads=settings.threads,
             progress=progress,
         )
 
