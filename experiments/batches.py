@@ -27,7 +27,7 @@ from models.training.folder import RunFolder
 from models.training.loop import Epoch
 from models.training.tensorboard import CURVES, Board
 from tracer.api.compare import sweep
-from tracer.api.compare.targets import Settings
+from tracer.api.compare.sides import SideSettings
 from tracer.graph import loading
 from tracer.inputs.datasets import DEFAULT_FOLDER
 from tracer.records.trace import Run, Trace
@@ -62,7 +62,7 @@ def make(
         trace = tracer.profile_framework(
             NETWORK, framework="torch", weights=weights, batch=batches, runs=runs, threads=threads
         )
-        settings = Settings(threads=threads, weights=weights)
+        settings = SideSettings(threads=threads, weights=weights)
         sides = [f"{NETWORK}@torch", str(weights.parent / "model.onnx")]
         sweeps = sweep(sides, batches, settings=settings, rounds=rounds)
     parts = [

@@ -20,7 +20,7 @@ from experiments import _page
 from experiments._page import Page
 from experiments.networks.resnet20 import ONNX
 from tracer.api.compare import compare, values
-from tracer.api.compare.targets import Settings, parse
+from tracer.api.compare.sides import SideSettings, parse
 from tracer.records.trace import Trace
 from tracer.support.tolerance import Tolerance
 
@@ -82,10 +82,10 @@ def _compared(
     rounds: int, turn: int | None, threads: int
 ) -> tuple[Comparison, Comparison, Sequence[Numbers]]:
     """Node by node, where no executor fuses anything; whole inferences in all; the numbers."""
-    settings = Settings(threads=threads)
+    settings = SideSettings(threads=threads)
     totals = compare(SIDES, by="model", settings=settings, rounds=rounds, runs=turn)
     plain = [parse(side) for side in SIDES[:-1]]
-    numbers, _ = values.compared(plain, settings, Tolerance(1e-3, 1e-4))
+    numbers, _ = values.compare_values(plain, settings, Tolerance(1e-3, 1e-4))
     return compared(totals.sides[:-1]), totals, numbers
 
 

@@ -13,7 +13,7 @@ from tracer.api._assembly import analyze, assembled
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.executors.narrowed.executor import NarrowedSettings
-from tracer.executors.onnxruntime.tensors import tensors
+from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.executors.reference.executor import Receive, ReferenceSettings
 from tracer.graph import shape_inference
 from tracer.graph.loading import Source, open_model

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import cloup
 
-from tracer.cli._options import PathName
+from tracer.cli._types import Count, PathName
 from tracer.errors import InputError, UsageError
 from tracer.support.files import check_writable, write_atomically
 
@@ -25,34 +26,35 @@ OVERFLOWS = ("saturate", "symmetric", "wrap", "zero", "error")
 BIASES = ("first", "last")
 ZERO_POINTS = ("before", "after")
 
-_OPTIONS = (
-    click.option("--accumulator", default=None, metavar="BITS|RULES|FILE.toml",
+_OPTIONS = cloup.option_group(
+    "Narrow accumulators",
+    cloup.option("--accumulator", metavar="BITS|RULES|FILE.toml",
                  help="Width of the accumulators, for all nodes or by node, operator or module: "
-                      "'conv1=18,Gemm=20,*=17'."),
-    click.option("--overflow", type=click.Choice(OVERFLOWS), default=None,
-                 help="Effect of a sum outside the range  [default: saturate]"),
-    click.option("--order", default=None, metavar="ORDER",
+                      "18, 'conv1=18,Gemm=20,*=17'."),
+    cloup.option("--overflow", type=click.Choice(OVERFLOWS),
+                 help="Effect of a sum outside the range.  [default: saturate]"),
+    cloup.option("--order", metavar="ORDER",
                  help="Order of additions: sequential, channelwise, tree, chunked(32), lanes(8), "
-                      "sorted, maddubs  [default: sequential]"),
-    click.option("--bias", type=click.Choice(BIASES), default=None,
-                 help="Whether the bias is the first or the last term  [default: first]"),
-    click.option("--zero-points", type=click.Choice(ZERO_POINTS), default=None,
-                 help="Subtract zero points from operands before the sum, or from the sum after "
-                      "it  [default: before]"),
-    click.option("--product-bits", type=int, default=None, metavar="N",
-                 help="Width of products before they are added  [default: exact]"),
-    click.option("--magnitude", is_flag=True, default=None,
-                 help="Widths do not count the sign: N bits hold -2^N to 2^N - 1."),
-    click.option("--fixed", default=None, metavar="FORMATS",
-                 help="Fixed-point formats of float operands, bits:fraction bits, as "
+                      "sorted, maddubs.  [default: sequential]"),
+    cloup.option("--bias", type=click.Choice(BIASES),
+                 help="Add the bias as the first or the last term.  [default: first]"),
+    cloup.option("--zero-points", type=click.Choice(ZERO_POINTS),
+                 help="Subtract zero points from the operands before the sum, or from the sum "
+                      "after it.  [default: before]"),
+    cloup.option("--product-bits", type=Count(),
+                 help="Width of products before they are added.  [default: exact]"),
+    cloup.option("--magnitude", is_flag=True, default=None,
+                 help="Do not count the sign in widths: N bits hold -2^N to 2^N - 1."),
+    cloup.option("--fixed", metavar="FORMATS",
+                 help="Fixed-point formats of float operands as bits:fraction bits, for "
                       "activations/weights: 8:5, 'conv1=16:8,*=8:5/8:7'."),
-    click.option("--certificate", type=PathName(), default=None, metavar="FILE.json",
-                 help="Write a certificate that no sum overflows on these inputs; exit 1 if one "
+    cloup.option("--certificate", type=PathName(), metavar="FILE.json",
+                 help="Write a certificate that no sum overflows on these inputs. Exit 1 if one "
                       "does."),
-    click.option("--check-certificate", type=PathName(), default=None, metavar="FILE.json",
-                 help="Run again and check a certificate against model, inputs and policy; exit 1 "
-                      "if it does not hold. The policy is the certificate's own unless "
-                      "--accumulator is set."),
+    cloup.option("--check-certificate", type=PathName(), metavar="FILE.json",
+                 help="Run again, and check a certificate against model, inputs and policy. Exit "
+                      "1 if it does not hold. Without --accumulator, the policy is the "
+                      "certificate's own."),
 )  # fmt: skip
 _NAMES = frozenset({
     "accumulator", "overflow", "order", "bias", "zero_points", "product_bits", "magnitude", "fixed",
@@ -126,9 +128,7 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
             )
         return command(accumulating=_accumulating(**own) if own else None, force=force, **rest)
 
-    for option in reversed(_OPTIONS):
-        parsed = option(parsed)
-    return parsed
+    return _OPTIONS(parsed)
 
 
 def _accumulating(

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
+import cloup
 
 from tracer.cli import _accumulating, _data, _options, _values
+from tracer.cli._types import Count, PathName
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,41 +18,34 @@ if TYPE_CHECKING:
     from tracer.records.trace import Trace
 
 
-@click.command()
+@cloup.command()
 @_options.MODEL
-@click.option("--batch", type=click.IntRange(min=1), default=None, metavar="N",
-              help="Batch size  [default: the model's own; 64 with --data]")  # fmt: skip
-@_options.dims
-@click.option(
-    "--inputs",
-    type=_options.PathName(),
-    multiple=True,
-    metavar="PATH",
-    help="Inputs: an .npz file or a test_data_set folder; with --accumulator any number of them, "
-    "and folders of them  [default: seeded random]",
-)
-@_data.data(required=False)
-@_data.FOLDER
-@_data.LIMIT
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N",
-              help="Seed of random inputs.")  # fmt: skip
-@click.option("--runs", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-              help="Inferences to time, without --accumulator.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(min=0), default=0, metavar="N",
-              help="Threads within an operator  [default: as BLAS is set]")  # fmt: skip
-@click.option(
-    "--against",
-    type=click.Choice(["ort"]),
-    help="Compare every node with onnxruntime; exit 1 if one exceeds the tolerance.",
-)
-@click.option("--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True,
-              metavar="SHARE", help="Relative tolerance of every element.")  # fmt: skip
-@click.option("--atol", type=click.FloatRange(min=0), default=1e-5, show_default=True,
-              metavar="VALUE", help="Absolute tolerance of every element.")  # fmt: skip
-@_options.limits
+@cloup.option_group(
+    "Input",
+    _options.batch("Batch size.  [default: the model's own, 64 with --data]"),
+    _options.DIMS,
+    cloup.option("--inputs", type=PathName(), multiple=True,
+                 help="Input values: an .npz file or a test_data_set folder; with --accumulator "
+                      "any number of them, and folders of them.  [default: random]"),
+    _data.data(required=False),
+    _data.FOLDER,
+    _data.LIMIT,
+    _options.SEED,
+)  # fmt: skip
+@cloup.option_group(
+    "Runs",
+    cloup.option("--runs", type=Count(1), default=1, show_default=True,
+                 help="Inferences to time, without --accumulator."),
+    cloup.option("--threads", type=Count(), default=0,
+                 help="Threads per operator.  [default: as BLAS is set]"),
+    cloup.option("--against", type=click.Choice(["ort"]),
+                 help="Compare every node with onnxruntime; exit 1 if one exceeds the tolerance."),
+)  # fmt: skip
+@_options.tolerance(rtol=1e-3, atol=1e-5)
+@_options.LIMITS
 @_values.tensor_output
 @_accumulating.options
-@_options.viewing
+@_options.VIEW
 def command(
     model: Path,
     batch: int | None,
