@@ -16,7 +16,7 @@ from tracer.executors.narrowed.executor import NarrowedSettings
 from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.executors.reference.executor import Receive, ReferenceSettings
 from tracer.graph import shape_inference
-from tracer.graph.loading import Source, open_model
+from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.request import Feeds, Samples, request_for
 from tracer.limits import Limits
 from tracer.records.trace import Trace
@@ -25,7 +25,7 @@ from tracer.support.tolerance import Tolerance
 
 
 def interpret(
-    model: Source,
+    model: ModelSource,
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
