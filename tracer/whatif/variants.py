@@ -9,7 +9,7 @@ from itertools import count
 from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
 from tracer.accumulators.spec.policy_text import policy
 from tracer.errors import InputError, UsageError
-from tracer.records.whatif import Answer, Pins, Variant
+from tracer.records.whatif import REFERENCE_BITS, Answer, Pins, Variant
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.progress import Progress, silent
 from tracer.whatif.cache_key import variant_key
@@ -21,9 +21,6 @@ from tracer.whatif.metric_scores import scorer
 from tracer.whatif.stored_batches import AnyBatch, StoredBatches
 from tracer.whatif.sweep import SWEEPING, Question, Subset, sweep_and_search
 from tracer.whatif.task import Task
-
-REFERENCE_BITS = 32
-"""Width that energies are compared with: the usual width of integer accumulators."""
 
 _SUBSET_SHARE, _LARGEST_SUBSET_SHARE = 8, 4
 """A search for per-node widths begins on 1/8 of the samples, at least one batch; it begins on all
