@@ -25,68 +25,42 @@ if TYPE_CHECKING:
 @cloup.argument("sides", nargs=-1, required=True, metavar="A B [C …]")
 @cloup.option_group(
     "Input",
-    cloup.option(
-        "--batch",
-        "batches",
-        type=Integers(),
-        help="Batch size. Several sizes, e.g. 1,16,64, are compared with each other.",
-    ),
+    cloup.option("--batch", "batches", type=Integers(),
+                 help="Batch size. Several sizes, e.g. 1,16,64, are compared with each other."),
     _options.DIMS,
     _options.INPUTS,
     _options.SEED,
-)
+)  # fmt: skip
 @cloup.option_group(
     "Runs",
-    cloup.option(
-        "--rounds", type=Count(2), help="Turns of every side that is run.  [default: 8 to 30]"
-    ),
-    cloup.option(
-        "--runs", type=Count(1), help="Inferences per turn.  [default: as many as take 0.05 s]"
-    ),
-    cloup.option(
-        "--warmup",
-        type=Count(),
-        default=2,
-        show_default=True,
-        help="Inferences before each turn, not measured.",
-    ),
+    cloup.option("--rounds", type=Count(2),
+                 help="Turns of every side that is run.  [default: 8 to 30]"),
+    cloup.option("--runs", type=Count(1),
+                 help="Inferences per turn.  [default: as many as take 0.05 s]"),
+    cloup.option("--warmup", type=Count(), default=2, show_default=True,
+                 help="Inferences before each turn, not measured."),
     _options.THREADS,
-)
+)  # fmt: skip
 @cloup.option_group("ONNX", _options.OPTIMIZATION)
 @cloup.option_group(
     "Framework (FILE.py:NAME)",
     _options.ARGUMENTS,
     _options.WEIGHTS,
-    cloup.option(
-        "--backward", is_flag=True, help="Compare training steps: forward and backward pass."
-    ),
-    cloup.option(
-        "--device",
-        type=click.Choice(DEVICES),
-        default="cpu",
-        show_default=True,
-        help="Device that the framework runs on.",
-    ),
-)
+    cloup.option("--backward", is_flag=True,
+                 help="Compare training steps: forward and backward pass."),
+    cloup.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True,
+                 help="Device that the framework runs on."),
+)  # fmt: skip
 @_options.tolerance(rtol=1e-3, atol=1e-5)
 @cloup.option_group(
     "What is shown",
-    cloup.option(
-        "--by",
-        type=click.Choice(("layer", "module", "op", "model")),
-        default="layer",
-        show_default=True,
-        help="What a row is; model compares totals only.",
-    ),
+    cloup.option("--by", type=click.Choice(("layer", "module", "op", "model")), default="layer",
+                 show_default=True, help="What a row is; model compares totals only."),
     _options.DEPTH,
-    cloup.option(
-        "--numbers/--no-numbers",
-        default=True,
-        show_default=True,
-        help="Compare the values that the sides compute.",
-    ),
+    cloup.option("--numbers/--no-numbers", default=True, show_default=True,
+                 help="Compare the values that the sides compute."),
     _options.top("20 on a terminal"),
-)
+)  # fmt: skip
 @cloup.option_group(
     "Output",
     cloup.option("--fail-above", type=Percent(),

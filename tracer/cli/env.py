@@ -11,7 +11,7 @@ import cloup
 
 from tracer.cli import _options, _output
 from tracer.cli._types import Count
-from tracer.executors.onnxruntime.settings import MOST_THREADS
+from tracer.executors.measuring import MOST_THREADS
 
 if TYPE_CHECKING:
     from tracer.records.environment import Environment, Peaks
@@ -20,16 +20,11 @@ if TYPE_CHECKING:
 @cloup.command()
 @cloup.option_group(
     "Peak rates",
-    cloup.option(
-        "--peaks", "measure", is_flag=True, help="Measure the peak rates of this machine (3 s)."
-    ),
-    cloup.option(
-        "--threads",
-        type=Count(0, MOST_THREADS),
-        default=0,
-        help="Threads for the peak rates.  [default: all cores]",
-    ),
-)
+    cloup.option("--peaks", "measure", is_flag=True,
+                 help="Measure the peak rates of this machine (3 s)."),
+    cloup.option("--threads", type=Count(0, MOST_THREADS), default=0,
+                 help="Threads for the peak rates.  [default: all cores]"),
+)  # fmt: skip
 @cloup.option_group("Output", _options.JSON)  # fmt: skip
 def command(measure: bool, threads: int, as_json: bool) -> None:
     """Show the machine, package versions and peak rates.

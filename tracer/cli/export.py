@@ -21,18 +21,12 @@ from tracer.cli._types import Count, PathName
 @cloup.option_group("Input", *input_options("that of a .pt2 file"))
 @cloup.option_group(
     "ONNX",
-    cloup.option(
-        "--opset",
-        type=Count(1),
-        help="Version of the ONNX operator set.  [default: 20 for torch, 11 for Chainer]",
-    ),
+    cloup.option("--opset", type=Count(1),
+                 help="Version of the ONNX operator set.  [default: 20 for torch, 11 for Chainer]"),
     cloup.option("--static-batch", is_flag=True, help="Fix the batch size to that of the inputs."),
-    cloup.option(
-        "--keep-batchnorm",
-        is_flag=True,
-        help="Do not fold BatchNormalization into convolutions (torch).",
-    ),
-)
+    cloup.option("--keep-batchnorm", is_flag=True,
+                 help="Do not fold BatchNormalization into convolutions (torch)."),
+)  # fmt: skip
 @_options.tolerance(rtol=1e-4)
 @cloup.option_group(
     "Output",

@@ -24,7 +24,7 @@ from tracer.cli._types import PathName
 @cloup.option_group("ONNX", _options.OPTIMIZATION, _options.THREADS)
 @cloup.option_group(
     "Output", _options.JSON, _options.CSV, _options.output(".csv .json .md"), _options.FORCE
-)
+)  # fmt: skip
 def command(
     model: Path,
     optimization: str,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     _options.DIMS,
     _options.INPUTS,
     _options.SEED,
-)
+)  # fmt: skip
 @cloup.option_group(
     "Runs",
     cloup.option("--runs", type=Count(1),

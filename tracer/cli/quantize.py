@@ -9,107 +9,54 @@ import cloup
 
 from tracer.cli import _data, _options
 from tracer.cli._types import LARGEST, Count, PathName
-from tracer.quantization.options import FORMATS, METHODS, TYPES, Options
+from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 
 
 @cloup.command()
 @_options.MODEL
 @cloup.option_group(
     "Calibration",
-    cloup.option(
-        "--calibrate",
-        required=True,
-        metavar="DATA",
-        help=f"Data set to calibrate with: {_data.SOURCES}.",
-    ),
-    cloup.option(
-        "--limit", type=Count(1), default=512, show_default=True, help="Samples to calibrate with."
-    ),
-    cloup.option(
-        "--method",
-        type=click.Choice(tuple(METHODS)),
-        default="minmax",
-        show_default=True,
-        help="How activation ranges follow from the data.",
-    ),
+    cloup.option("--calibrate", required=True, metavar="DATA",
+                 help=f"Data set to calibrate with: {_data.SOURCES}."),
+    cloup.option("--limit", type=Count(1), default=512, show_default=True,
+                 help="Samples to calibrate with."),
+    cloup.option("--method", type=click.Choice(tuple(METHODS)), default="minmax", show_default=True,
+                 help="How activation ranges follow from the data."),
     _data.FOLDER,
-    cloup.option(
-        "--batch",
-        type=Count(1, LARGEST),
-        default=32,
-        show_default=True,
-        help="Samples per inference.",
-    ),
-)
+    cloup.option("--batch", type=Count(1, LARGEST), default=32, show_default=True,
+                 help="Samples per inference."),
+)  # fmt: skip
 @cloup.option_group(
     "Quantisation",
-    cloup.option(
-        "--format",
-        "format_",
-        type=click.Choice(tuple(FORMATS)),
-        default="qdq",
-        show_default=True,
-        help="qdq: float operators between QuantizeLinear and DequantizeLinear; "
-        "qoperator: integer operators.",
-    ),
-    cloup.option(
-        "--per-channel/--per-tensor",
-        default=True,
-        show_default=True,
-        help="Weight scales per output channel or per tensor.",
-    ),
-    cloup.option(
-        "--symmetric",
-        is_flag=True,
-        help="Use the middle of the range as zero point of activations.",
-    ),
-    cloup.option(
-        "--reduce-range", is_flag=True, help="Use 7-bit weights, for processors without VNNI."
-    ),
-    cloup.option(
-        "--activation-type",
-        type=click.Choice(tuple(TYPES)),
-        default="uint8",
-        show_default=True,
-        help="Type of quantised activations.",
-    ),
-    cloup.option(
-        "--weight-type",
-        type=click.Choice(tuple(TYPES)),
-        default="int8",
-        show_default=True,
-        help="Type of quantised weights.",
-    ),
-    cloup.option(
-        "--nodes",
-        multiple=True,
-        metavar="PATTERN",
-        help="Quantise only these: node, operator or module, with * and ?. Repeatable.",
-    ),
-    cloup.option(
-        "--exclude",
-        multiple=True,
-        metavar="PATTERN",
-        help="Do not quantise these: node, operator or module, with * and ?. Repeatable.",
-    ),
-)
+    cloup.option("--format", "format_", type=click.Choice(tuple(FORMATS)), default="qdq",
+                 show_default=True,
+                 help="qdq: float operators between QuantizeLinear and DequantizeLinear; "
+                      "qoperator: integer operators."),
+    cloup.option("--per-channel/--per-tensor", default=True, show_default=True,
+                 help="Weight scales per output channel or per tensor."),
+    cloup.option("--symmetric", is_flag=True,
+                 help="Use the middle of the range as zero point of activations."),
+    cloup.option("--reduce-range", is_flag=True,
+                 help="Use 7-bit weights, for processors without VNNI."),
+    cloup.option("--activation-type", type=click.Choice(tuple(TYPES)), default="uint8",
+                 show_default=True, help="Type of quantised activations."),
+    cloup.option("--weight-type", type=click.Choice(tuple(TYPES)), default="int8",
+                 show_default=True, help="Type of quantised weights."),
+    cloup.option("--nodes", multiple=True, metavar="PATTERN",
+                 help="Quantise only these: node, operator or module, with * and ?. Repeatable."),
+    cloup.option("--exclude", multiple=True, metavar="PATTERN",
+                 help="Do not quantise these: node, operator or module, with * and ?. Repeatable."),
+)  # fmt: skip
 @cloup.option_group(
     "Accuracy",
-    cloup.option(
-        "--test",
-        metavar="DATA",
-        help="Data set for measuring accuracy.  [default: the calibration data]",
-    ),
-    cloup.option(
-        "--test-limit", type=Count(1), help="Samples for measuring accuracy.  [default: all]"
-    ),
-    cloup.option(
-        "--metric",
-        metavar="NAME",
-        help="Accuracy metric: top1, top5, mse, agreement (with the float model), or "
-        "FILE.py:NAME.  [default: chosen by the data]",
-    ),
-)
+    cloup.option("--test", metavar="DATA",
+                 help="Data set for measuring accuracy.  [default: the calibration data]"),
+    cloup.option("--test-limit", type=Count(1),
+                 help="Samples for measuring accuracy.  [default: all]"),
+    cloup.option("--metric", metavar="NAME",
+                 help="Accuracy metric: top1, top5, mse, agreement (with the float model), or "
+                      "FILE.py:NAME.  [default: chosen by the data]"),
+)  # fmt: skip
 @cloup.option_group("What is shown", _options.top("10", 10))
 @cloup.option_group(
     "Output",
@@ -157,7 +104,7 @@ def command(
     from tracer.api import quantize
     from tracer.cli import _progress, _quantization
 
-    options = Options(
+    options = QuantizationOptions(
         format=format_,
         per_channel=per_channel,
         symmetric=symmetric,

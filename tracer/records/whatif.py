@@ -17,6 +17,9 @@ from tracer.records.trace import ModelInfo, PartialSums
 Widths: TypeAlias = tuple[int, ...]
 """Bits of the narrow nodes, in the order of the model."""
 
+REFERENCE_BITS = 32
+"""Width that energies are compared with: the usual width of integer accumulators."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeOverflows:
