@@ -20,7 +20,7 @@ from experiments import _page
 from experiments._page import Page
 from experiments.networks.resnet20 import ONNX
 from tracer.api.compare import compare, values
-from tracer.api.compare.targets import Settings, parse
+from tracer.api.compare.sides import SideSettings, parse
 from tracer.records.trace import Trace
 from tracer.support.tolerance import Tolerance
 
@@ -41,7 +41,7 @@ ORIGINAL = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure and write the page."""
+    """Measures and writes the page."""
     parser = _page.parser(__doc__)
     parser.add_argument("--runs", type=int, default=10_000, help="inferences in Chainer")
     parser.add_argument("--rounds", type=int, default=8, help="turns of every executor")
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def make(runs: int, rounds: int, turn: int | None, threads: int) -> Page:
-    """The page, of `runs` inferences in Chainer, then `rounds` turns of all executors."""
+    """Returns the page, of `runs` inferences in Chainer, then `rounds` turns of all executors."""
     trace = tracer.profile_framework(CHAINER, framework="chainer", runs=runs, threads=threads)
     layers, totals, numbers = _compared(rounds, turn, threads)
     threshold = _threshold(trace.nodes)
@@ -82,10 +82,10 @@ def _compared(
     rounds: int, turn: int | None, threads: int
 ) -> tuple[Comparison, Comparison, Sequence[Numbers]]:
     """Node by node, where no executor fuses anything; whole inferences in all; the numbers."""
-    settings = Settings(threads=threads)
+    settings = SideSettings(threads=threads)
     totals = compare(SIDES, by="model", settings=settings, rounds=rounds, runs=turn)
     plain = [parse(side) for side in SIDES[:-1]]
-    numbers, _ = values.compared(plain, settings, Tolerance(1e-3, 1e-4))
+    numbers, _ = values.compare_values(plain, settings, Tolerance(1e-3, 1e-4))
     return compared(totals.sides[:-1]), totals, numbers
 
 
@@ -105,7 +105,7 @@ def by_type(nodes: pd.DataFrame, runs: int) -> str:
 
 
 def by_layer(layers: Comparison) -> str:
-    """A row for every function of Chainer, in the order of its calls."""
+    """Returns a row for every function of Chainer, in the order of its calls."""
     assert layers.layers is not None
     order = {node: place for place, node in enumerate(layers.sides[0].nodes["node"])}
     rows = sorted(

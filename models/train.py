@@ -36,7 +36,7 @@ HEADER = "epoch      loss  accuracy  val. loss  val. accuracy  seconds"
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate of Adam.")
 @click.option("--seed", type=click.IntRange(0), help="Decides weights, order, dropout. Default: 0.")
 @click.option("--size", type=click.IntRange(1), help="Height and width of the images.")
-@_options.arguments
+@_options.ARGUMENTS
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder of the run.")
 @click.option("--resume", is_flag=True, help="Continue the run in --out after its last epoch.")
 @click.option(
@@ -61,7 +61,7 @@ def command(
     tensorboard: Path | None,
     debug: bool,
 ) -> None:
-    """Train FAMILY with Adam and softmax cross-entropy, then export it to ONNX.
+    """Trains FAMILY with Adam and softmax cross-entropy, then export it to ONNX.
 
     The run's folder gets settings.json, log.jsonl, a snapshot after every epoch, and in the end
     the weights and model.onnx. A run that was interrupted, or that is to have more --epochs,
@@ -94,7 +94,7 @@ def command(
 
 
 def train(run: session.Session, board: Board | None) -> None:
-    """Train, print a row for each epoch, and say where everything is."""
+    """Trains, print a row for each epoch, and say where everything is."""
     _epochs(run, board)
     weights, exported = run.finish()
     if board is not None:

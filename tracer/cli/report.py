@@ -5,22 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+import cloup
 
 from tracer.cli import _options
+from tracer.cli._types import PathName
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
 
 
-@click.command()
-@click.argument("trace", type=_options.PathName())
-@_options.viewing
-def command(
-    trace: Path,
-    output: Output,
-) -> None:
-    """Render TRACE, a .trace file that another command saved.
+@cloup.command()
+@cloup.argument("trace", type=PathName())
+@_options.VIEW
+def command(trace: Path, output: Output) -> None:
+    """Show a saved trace again, in any format.
+
+    TRACE is a .trace file that another command wrote.
 
     \b
     Examples:

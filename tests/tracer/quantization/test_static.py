@@ -18,7 +18,7 @@ from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import loading
 from tracer.inputs.datasets import open_dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.quantization.options import Options
+from tracer.quantization.options import QuantizationOptions as Options
 from tracer.quantization.quantizer import quantize
 
 RANDOM = np.random.default_rng(3)
@@ -136,7 +136,7 @@ def test_patterns_choose_nodes():
     assert quantised(Options(nodes=("module.y",))) == {"y"}
     with pytest.raises(UsageError, match=r"'fc\*' matches no node.*Conv"):
         quantised(Options(nodes=("fc*",)))
-    with pytest.raises(UsageError, match="no node is left"):
+    with pytest.raises(UsageError, match="no node remains"):
         quantised(Options(exclude=("*",)))
 
 

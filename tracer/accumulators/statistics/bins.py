@@ -1,8 +1,8 @@
-"""Fixed bins for integers, so that counts made anywhere add up exactly.
+"""Histogram bins for integers; they are fixed, so that histograms of any data can be added.
 
-The bins are those of HdrHistogram (hdrhistogram.org): every small integer has one of its own, and
-beyond them each octave is cut into as many of equal size. Negative numbers mirror the others as
-two's complement does, so no bin lies across the limit of a width.
+The bins of HdrHistogram (hdrhistogram.org): each small integer has its own bin, and each octave
+beyond is divided into equal bins. Negative numbers mirror the others as in two's complement, so
+no bin crosses the limit of a width.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tracer.support.types import Array
 
 FRACTION = 3
 PER_OCTAVE = 1 << FRACTION
-"""Integers from -16 to 15 are counted one by one, others to within an eighth."""
+"""Integers from -16 to 15 have bins of their own; other bins are an eighth of an octave wide."""
 
 
 @cache
 def edges() -> Array:
-    """The limits of all bins, float64 and exact, from -2^63 to 2^63: bin i has e_i <= n < e_i+1."""
+    """Returns the limits of all bins, exact float64, from -2^63: bin i has e_i <= n < e_(i+1)."""
     octaves = [(PER_OCTAVE + part) << octave for octave in range(60) for part in range(PER_OCTAVE)]
     positive = np.array([*range(PER_OCTAVE), *octaves, 1 << 63], np.float64)
     return np.concatenate([-positive[:0:-1], positive])

@@ -1,10 +1,10 @@
-"""How far sums can go, whatever the data: intervals of terms, added up as the order adds them.
+"""Guaranteed widths: bounds of all partial sums for any data, by interval arithmetic.
 
-Partial sums matter, not only the last one: with weights [1, -1] and inputs from 2 to 3 the result
-lies in [-1, 1], and 3 has to be held on the way. Terms are independent of each other, so along
-the stages of an order the ends of the intervals are reached by some input; there is no narrower
-bound. It is a bound but may not be reached where products wrap or become 0 for their own width,
-where an order depends on its terms, and in padded windows, whose terms are dropped together.
+Partial sums matter in addition to the final sum. With weights [1, -1] and inputs from 2 to 3 the
+result lies in [-1, 1], but a partial sum reaches 3. Terms are independent, so some input reaches
+the ends of each interval, and the bounds are tight. They may not be reached where products wrap or
+become 0 at their own width, where the order depends on the terms, and in padded windows, whose
+terms are dropped together.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
+from typing import assert_never
 
 import numpy as np
 
@@ -21,35 +22,35 @@ from tracer.errors import UsageError
 from tracer.support.types import Array
 
 _BLOCK = 1 << 18
-"""Terms looked at together, so that memory stays flat in large layers."""
+"""Terms per block, so that memory stays flat in large layers."""
 
 _SAFE = 2.0**62
-"""Numbers that may reach this are kept as Python's, which have no limit."""
+"""Sums that may reach this use Python integers, which have no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Integers from `low` to `high`, arrays that broadcast against each other."""
+    """Integers from `low` to `high`, arrays that broadcast together."""
 
     low: Array
     high: Array
 
     def joined(self, other: Interval) -> Interval:
-        """The least interval that holds both."""
+        """Returns the least interval that contains both."""
         return Interval(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
 
     def plus(self, other: Interval) -> Interval:
-        """The interval of sums."""
+        """Returns the interval of the sums."""
         return Interval(self.low + other.low, self.high + other.high)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Arrays (channels,): where all partial sums lie, and the least widths that hold them.
+    """Bounds of all partial sums and the least widths that hold them, arrays (channels,).
 
-    `low`, `high` and `bits` are for the accumulator's order; the others for any order, grouping
-    and place of the bias. Limits are integers, Python's own (dtype object) where 64 bits are too
-    few; widths are int64, 65 where none is enough. 0, before the first term, is in all intervals.
+    `low`, `high` and `bits` hold for the accumulator's order; the others for any order, grouping
+    and position of the bias. Bounds are integers, with dtype object where 64 bits are too few.
+    Widths are int64; 65 means that no width is sufficient. All intervals contain 0.
     """
 
     low: Array
@@ -69,11 +70,11 @@ def guaranteed(
     accumulator: Accumulator,
     padded: bool = False,
 ) -> Bounds:
-    """Bounds of `weights` (M, K) times any numbers from `low` to `high`, (K,) or one for all.
+    """Returns bounds of `weights` (M, K) times any inputs from `low` to `high`, (K,) or scalars.
 
-    Operands are integers less their zero points; `bias` is (M). `padded` says that windows may
-    reach over the edge of the input, where terms are dropped. Raises UsageError where `low` is
-    above `high`.
+    Zero points are already subtracted from operands; `bias` is (M). With `padded`, windows may
+    cross the edge of the input, where terms are dropped. Raises UsageError where `low` is above
+    `high`.
     """
     fixed = Interval(weights, weights)
     start = np.zeros(len(weights), np.int64) if bias is None else bias
@@ -88,12 +89,12 @@ def guaranteed_of_ranges(
     accumulator: Accumulator,
     padded: bool = False,
 ) -> Bounds:
-    """The same of one channel, where both operands, and the bias, are anything in a range.
+    """Returns bounds of one channel whose operands and bias are any numbers in their ranges.
 
     A range is the lowest and the highest number, integers or arrays (K,).
     """
-    one = _range(*left)
-    low, high = (np.broadcast_to(end, (1, terms.count)) for end in (one.low, one.high))
+    rows = _range(*left)
+    low, high = (np.broadcast_to(end, (1, terms.count)) for end in (rows.low, rows.high))
     start = _range(*(bias or (0, 0)))
     start = Interval(start.low.reshape(1), start.high.reshape(1))
     return _bounds(Interval(low, high), _range(*right), start, terms, accumulator, padded)
@@ -106,22 +107,22 @@ def datatype(
     bias: tuple[int, int] | None,
     accumulator: Accumulator,
 ) -> int:
-    """The least width that holds all partial sums of any operands of two types.
+    """Returns the least width that holds all partial sums of any operands of two types.
 
-    Ranges are those of the types, less their zero points. The width is exact: no larger than
-    A2Q's (`a2q.datatype_bound`), which rounds both types up to powers of two, keeps to a range
-    with as many negative as positive numbers, and knows no bias; it may be one bit less.
+    Zero points are already subtracted from the ranges of the types. The width is exact. It is at
+    most the bound of A2Q (arXiv 2308.13504), which rounds both types up to powers of two, uses a
+    symmetric range and has no bias; it may be one bit less.
     """
     return int(guaranteed_of_ranges(left, right, bias, terms, accumulator).bits[0])
 
 
 def _range(low: Array | int, high: Array | int) -> Interval:
-    made = Interval(np.asarray(low), np.asarray(high))
-    if (made.low > made.high).any():
+    interval = Interval(np.asarray(low), np.asarray(high))
+    if (interval.low > interval.high).any():
         raise UsageError(
             f"a range from {low} to {high} is empty", "Give the lowest number, then the highest."
         )
-    return made
+    return interval
 
 
 def _bounds(
@@ -132,21 +133,24 @@ def _bounds(
     accumulator: Accumulator,
     padded: bool,
 ) -> Bounds:
-    """Bounds of the channels of `left` (M, K) times `right` (K,), with `bias` (M)."""
+    """Returns bounds of the channels of `left` (M, K) times `right` (K,), with `bias` (M)."""
     parts = []
     for rows in _blocks(*left.low.shape):
         operands = Interval(left.low[rows], left.high[rows]), right
         start = Interval(bias.low[rows], bias.high[rows])
-        kind = _kind(*operands, start)
-        one, other, start = (_as(kind, interval) for interval in (*operands, start))
-        products = _kept(_products(one, other), accumulator)
+        dtype = _integer_type(*operands, start)
+        *factors, start = (
+            Interval(interval.low.astype(dtype), interval.high.astype(dtype))
+            for interval in (*operands, start)
+        )
+        products = _in_product_width(_products(*factors), accumulator)
         if padded:
             products = _with_zero(products)
-        parts.append((_along(products, start, terms, accumulator), _anyhow(products, start)))
-    mine, anyhow = (_stacked(list(intervals)) for intervals in zip(*parts, strict=True))
+        parts.append((_in_order(products, start, terms, accumulator), _any_order(products, start)))
+    ordered, any_order = (_stacked(list(intervals)) for intervals in zip(*parts, strict=True))
     return Bounds(
-        mine.low, mine.high, _bits(mine, accumulator),
-        anyhow.low, anyhow.high, _bits(anyhow, accumulator),
+        ordered.low, ordered.high, _bits(ordered, accumulator),
+        any_order.low, any_order.high, _bits(any_order, accumulator),
     )  # fmt: skip
 
 
@@ -155,18 +159,13 @@ def _blocks(rows: int, depth: int) -> Iterator[slice]:
     return (slice(start, start + height) for start in range(0, max(rows, 1), height))
 
 
-def _kind(left: Interval, right: Interval, bias: Interval) -> type:
-    """int64, or object where a sum may be too large for it."""
-    one, other, start = (
+def _integer_type(left: Interval, right: Interval, bias: Interval) -> type:
+    """Returns int64, or object where a sum may exceed int64."""
+    a, b, start = (
         np.maximum(np.abs(x.low.astype(float)), np.abs(x.high.astype(float)))
         for x in (left, right, bias)
     )
-    reach = (one * other).sum(-1) + start
-    return np.int64 if (reach < _SAFE).all() else object
-
-
-def _as(kind: type, interval: Interval) -> Interval:
-    return Interval(interval.low.astype(kind), interval.high.astype(kind))
+    return np.int64 if ((a * b).sum(-1) + start < _SAFE).all() else object
 
 
 def _products(left: Interval, right: Interval) -> Interval:
@@ -174,21 +173,25 @@ def _products(left: Interval, right: Interval) -> Interval:
     return Interval(reduce(np.minimum, corners), reduce(np.maximum, corners))
 
 
-def _kept(products: Interval, accumulator: Accumulator) -> Interval:
-    """Products brought into a width of their own, if they have one."""
+def _in_product_width(products: Interval, accumulator: Accumulator) -> Interval:
+    """Returns the intervals of products after reduction to their own width, if they have one."""
     if accumulator.product_bits is None:
         return products
     low, high = accumulator.range_of(accumulator.product_bits)
     beyond = (products.low < low) | (products.high > high)
-    if accumulator.overflow == "wrap":
-        return Interval(np.where(beyond, low, products.low), np.where(beyond, high, products.high))
-    kept = Interval(np.clip(products.low, low, high), np.clip(products.high, low, high))
-    if accumulator.overflow == "zero":
-        zeroed = _with_zero(kept)
-        return Interval(
-            np.where(beyond, zeroed.low, kept.low), np.where(beyond, zeroed.high, kept.high)
-        )
-    return kept
+    clipped = Interval(np.clip(products.low, low, high), np.clip(products.high, low, high))
+    match accumulator.overflow:
+        case "saturate" | "symmetric" | "error":
+            return clipped
+        case "wrap":
+            outside = Interval(np.asarray(low), np.asarray(high))
+        case "zero":
+            outside = _with_zero(clipped)
+        case _:
+            assert_never(accumulator.overflow)
+    return Interval(
+        np.where(beyond, outside.low, clipped.low), np.where(beyond, outside.high, clipped.high)
+    )
 
 
 def _with_zero(interval: Interval) -> Interval:
@@ -196,33 +199,34 @@ def _with_zero(interval: Interval) -> Interval:
     return interval.joined(Interval(zero, zero))
 
 
-def _anyhow(products: Interval, bias: Interval) -> Interval:
-    """Sums of any of the products, with the bias or without."""
+def _any_order(products: Interval, bias: Interval) -> Interval:
+    """Returns the interval of sums of any subset of the products, with and without the bias."""
     chosen, start = _with_zero(products), _with_zero(bias)
     return Interval(chosen.low.sum(-1) + start.low, chosen.high.sum(-1) + start.high)
 
 
-def _along(products: Interval, bias: Interval, terms: Terms, accumulator: Accumulator) -> Interval:
-    """All partial sums in the accumulator's order."""
+def _in_order(
+    products: Interval, bias: Interval, terms: Terms, accumulator: Accumulator
+) -> Interval:
+    """Returns the interval of all partial sums in the accumulator's order."""
     if not terms.count:
         return _with_zero(bias)
-    nothing = Interval(np.zeros_like(bias.low), np.zeros_like(bias.high))
-    first = accumulator.bias == "first"
-    start = bias if first else nothing
+    zero = Interval(np.zeros_like(bias.low), np.zeros_like(bias.high))
+    start = bias if accumulator.is_bias_first else zero
     if accumulator.order.reorders:
         low, _ = accumulator.order.envelope(products.low, products.high, start.low)
         _, high = accumulator.order.envelope(products.low, products.high, start.high)
         reached = _with_zero(Interval(low, high))
         total = start.plus(Interval(products.low.sum(-1), products.high.sum(-1)))
     else:
-        reached, total = _through(products, start, accumulator.order.stages(terms))
-    return reached if first else reached.joined(total.plus(bias))
+        reached, total = _staged(products, start, accumulator.order.stages(terms))
+    return reached if accumulator.is_bias_first else reached.joined(total.plus(bias))
 
 
-def _through(
+def _staged(
     terms: Interval, start: Interval, stages: tuple[Stage, ...]
 ) -> tuple[Interval, Interval]:
-    """All partial sums, and the final one, of stages of which the last begins with `start`."""
+    """Returns the intervals of all partial sums and of the final sum; the last adds to `start`."""
     reached = _with_zero(start)
     for stage in stages:
         if stage.bits is not None:
@@ -237,12 +241,12 @@ def _through(
 
 
 def _grouped(values: Array, stage: Stage) -> Array:
-    """The terms of each group (M, groups, longest); adding 0 changes no partial sum."""
+    """Returns the terms of each group (M, groups, longest), filled with 0."""
     return np.where(stage.groups >= 0, values[:, stage.groups], 0)
 
 
 def _saturated(terms: Interval, stage: Stage) -> Interval:
-    """Sums in a register of the stage's own: clipping keeps the order of numbers."""
+    """Returns the sums of a stage with its own register; clipping is monotone."""
     assert stage.bits is not None
     ends = []
     for end in (terms.low, terms.high):

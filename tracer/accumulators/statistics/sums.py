@@ -1,4 +1,4 @@
-"""What came of a block of dot products under an accumulator."""
+"""Results of a block of dot products in an unlimited and in a narrow accumulator."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tracer.support.types import Array
 
 @dataclass(frozen=True, slots=True)
 class Excursions:
-    """Of a run with an unlimited accumulator: int64 arrays of the block's shape.
+    """Sums in an unlimited accumulator: int64 arrays of the block's shape.
 
-    `final` is the sum; `low` and `high` are the least and the greatest number that the
-    accumulator held on the way, 0 before the first term among them.
+    `final` is the sum; `low` and `high` are the least and the greatest partial sum, including 0
+    before the first term.
     """
 
     final: Array
@@ -20,22 +20,22 @@ class Excursions:
     high: Array
 
     def reshaped(self, rows: int) -> Excursions:
-        """The same with so many rows."""
+        """Returns the same sums in `rows` rows."""
         return Excursions(*(in_rows(a, rows) for a in (self.final, self.low, self.high)))
 
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
-    """Of a run with a narrow one: `values`, int64, and `events`, how many steps left the range."""
+    """Sums in a narrow accumulator, int64; `events` counts the additions that left the range."""
 
     values: Array
     events: Array
 
     def reshaped(self, rows: int) -> Clipped:
-        """The same with so many rows."""
+        """Returns the same sums in `rows` rows."""
         return Clipped(in_rows(self.values, rows), in_rows(self.events, rows))
 
 
 def in_rows(sums: Array, rows: int) -> Array:
-    """The sums in so many rows, of which there may be none."""
+    """Returns the sums in `rows` rows, which may be 0."""
     return sums.reshape(rows, sums.size // max(rows, 1))

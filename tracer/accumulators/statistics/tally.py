@@ -1,8 +1,8 @@
-"""What is known of all the sums of one node under one accumulator, at that width and at any other.
+"""Statistics of all sums of one node: extremes, overflow at every width, errors at one width.
 
-A run without a limit stays the run with a limit until the first sum that leaves the range. So its
-extremes tell which outputs overflow at every width; only what a narrow run then computes has to be
-seen at its own width.
+Exact and narrow sums are equal until a partial sum leaves the range. The extremes of exact partial
+sums therefore show which outputs overflow at every width. Only the results of narrow sums depend on
+the width and are recorded for the accumulator's own width alone.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ from tracer.errors import InputError, UsageError
 from tracer.support.types import Array
 
 _WIDTHS = WIDEST + 2
-_BLOCK = 1 << 14
-"""Outputs counted at a time: temporaries of 128 KiB stay in the cache and in the allocator."""
-
 _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _START = {"final_min": _GREATEST, "final_max": _LEAST}
 EXTREMES = ("acc_min", "acc_max", "final_min", "final_max")
@@ -34,15 +31,15 @@ _JOIN = {
     "final_max": np.maximum,
     "max_abs_error": np.maximum,
 }
-"""How two tallies of a quantity become one; other quantities are added, and begin at 0."""
+"""How quantities of two tallies are joined; other quantities are added, and start at 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """How many outputs overflow at one width: int64 (channels,) each.
+    """Numbers of outputs that overflow at one width, int64 (channels,) each.
 
-    A partial sum of `overflow_outputs` leaves the range. Of these the exact final sum of
-    `transient_outputs` would fit, that of `persistent_outputs` would not.
+    `overflow_outputs` have a partial sum outside the range: `transient_outputs` have an exact final
+    sum inside the range, `persistent_outputs` outside.
     """
 
     outputs: Array
@@ -55,19 +52,18 @@ class Overflow:
 class Tally:
     """Statistics of one node's sums; int64 arrays, changed in place by `add` and `merge`.
 
-    Each has an element for every output channel; `prefix_widths` and `final_widths` (channels, 66)
-    count outputs by the bits, sign included, that hold all their partial sums, and their final
-    sum. The
-    extremes of a channel without outputs mean nothing. `acc_min` and `acc_max` are those of all
-    partial sums, 0 before the first term among them.
+    Each array has an element for every output channel. `prefix_widths` and `final_widths`
+    (channels, 66) count outputs by the bits, including the sign, that hold all partial sums and the
+    final sum. `acc_min` and `acc_max` are extremes of all partial sums, including 0 before the
+    first term; extremes of a channel without outputs are undefined.
 
-    At the accumulator's own width: `saturation_events` are steps that left the range,
-    `outputs_changed` final sums other than the exact ones, which have errors; `error_sum`
-    (channels, 2) is the sum of the magnitudes of errors in units of 2^32 and of 1. Outputs that
-    overflow but were not emulated are counted in `missing`; these four mean nothing unless it is 0.
+    At the accumulator's own width, `saturation_events` counts additions that left the range and
+    `outputs_changed` final sums that differ from the exact sum. `error_sum` (channels, 2) is the
+    sum of absolute errors in units of 2^32 and of 1. `missing` counts outputs that overflow and
+    were not emulated; the errors and events are undefined unless it is 0.
 
-    Three histograms of the node, counts in the bins of `bins.edges`: final sums, and the least
-    and the greatest partial sum of each output.
+    Three histograms of the node in the bins of `bins.edges` count final sums, and the least and
+    the greatest partial sum of each output.
     """
 
     accumulator: Accumulator
@@ -89,7 +85,7 @@ class Tally:
 
     @classmethod
     def empty(cls, channels: int, accumulator: Accumulator) -> Tally:
-        """Nothing seen yet of `channels` output channels."""
+        """Returns the statistics of no outputs, for `channels` output channels."""
         arrays = {
             name: np.full(_shape(name, channels), _START.get(name, 0), np.int64)
             for name in _quantities()
@@ -98,7 +94,7 @@ class Tally:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], accumulator: Accumulator) -> Tally:
-        """What `arrays` gave. Raises InputError where one is missing or has another shape."""
+        """Returns the tally of `arrays`. Raises InputError for a missing array or another shape."""
         channels = len(arrays.get("outputs", ()))
         for name in _quantities():
             stored = arrays.get(name)
@@ -110,41 +106,40 @@ class Tally:
         return cls(accumulator, **{name: arrays[name].astype(np.int64) for name in _quantities()})
 
     def arrays(self) -> dict[str, Array]:
-        """All quantities by name, for a file; they are not copies."""
+        """Returns all quantities by name, for a file, without copying them."""
         return {name: getattr(self, name) for name in _quantities()}
 
     def add(
         self,
         channels: slice,
-        seen: Excursions,
+        sums: Excursions,
         clipped: Clipped | None = None,
         exact: Array | None = None,
     ) -> None:
-        """Take in outputs (rows of `channels`, any number) and what a narrow run made of them.
+        """Adds outputs (rows of `channels`, any number) and their sums in the narrow accumulator.
 
-        `clipped` may be None where none of them overflows, or only other widths are of interest.
-        Errors are held against `exact`, which is the final sum unless products had a width of
-        their own.
+        `clipped` may be None where no output overflows, or where only other widths matter. Errors
+        are differences from `exact`: the final sum, unless products have a width of their own.
         """
-        self.take(channels, self.of(seen, clipped, exact))
+        self.take(channels, self.of(sums, clipped, exact))
 
     def take(self, channels: slice, part: Tally) -> None:
-        """Take in a tally whose channels are these."""
+        """Adds a tally of `channels`."""
         for name in _quantities():
-            mine = getattr(self, name)
-            place = slice(None) if name.endswith("_histogram") else channels
-            mine[place] = _JOIN.get(name, np.add)(mine[place], getattr(part, name))
+            totals = getattr(self, name)
+            rows = slice(None) if name.endswith("_histogram") else channels
+            totals[rows] = _JOIN.get(name, np.add)(totals[rows], getattr(part, name))
         _carry(self.error_sum[channels])
 
     def of(
-        self, seen: Excursions, clipped: Clipped | None = None, exact: Array | None = None
+        self, sums: Excursions, clipped: Clipped | None = None, exact: Array | None = None
     ) -> Tally:
-        """A tally of these outputs alone, whose rows are its channels; see `add`."""
-        part = Tally.empty(len(seen.final), self.accumulator)
-        if not seen.final.size:
+        """Returns the tally of these outputs alone, with a channel for each row; see `add`."""
+        part = Tally.empty(len(sums.final), self.accumulator)
+        if not sums.final.size:
             return part
         kernels = loaded("sum_statistics")
-        low, high, final = (_wide(array) for array in (seen.low, seen.high, seen.final))
+        low, high, final = (_wide(array) for array in (sums.low, sums.high, sums.final))
         extremes = np.empty((4, len(final)), np.int64)
         kernels.spread(
             low, high, final, self.accumulator.is_symmetric, bins.FRACTION,
@@ -152,21 +147,25 @@ class Tally:
             part.low_histogram, part.high_histogram, part.final_histogram, extremes,
         )  # fmt: skip
         part.outputs[:] = final.shape[1]
-        for name, found in zip(EXTREMES, extremes, strict=True):
-            getattr(part, name)[:] = found
+        for name, values in zip(EXTREMES, extremes, strict=True):
+            getattr(part, name)[:] = values
         if clipped is None:
             above = self.accumulator.bits + self.accumulator.uncounted_bits + 1
             part.missing[:] = part.prefix_widths[:, above:].sum(1)
             return part
         part.saturation_events[:] = clipped.events.sum(1)
-        meant = final if exact is None else _wide(exact)
+        expected = final if exact is None else _wide(exact)
         kernels.errors(
-            _wide(clipped.values), meant, part.outputs_changed, part.max_abs_error, part.error_sum
+            _wide(clipped.values),
+            expected,
+            part.outputs_changed,
+            part.max_abs_error,
+            part.error_sum,
         )
         return part
 
     def merge(self, other: Tally) -> None:
-        """Take in another tally of the same node.
+        """Adds another tally of the same node.
 
         Raises UsageError for one of another accumulator or of other channels.
         """
@@ -179,20 +178,20 @@ class Tally:
         self.take(slice(None), other)
 
     def folded(self) -> Tally:
-        """All channels together, as one."""
-        whole = Tally.empty(1, self.accumulator)
+        """Returns the statistics of all channels as one channel."""
+        total = Tally.empty(1, self.accumulator)
         for name, array in self.arrays().items():
             if name.endswith("_histogram"):
-                getattr(whole, name)[:] = array
+                getattr(total, name)[:] = array
             else:
-                getattr(whole, name)[0] = _JOIN.get(name, np.add).reduce(array, axis=0)
-        _carry(whole.error_sum)
-        return whole
+                getattr(total, name)[0] = _JOIN.get(name, np.add).reduce(array, axis=0)
+        _carry(total.error_sum)
+        return total
 
     def overflow(self, bits: int) -> Overflow:
-        """Who overflows in an accumulator of `bits` that is otherwise the same.
+        """Returns how many outputs overflow in the same accumulator with `bits`.
 
-        Raises UsageError for a width that no accumulator has.
+        Raises UsageError for an invalid width.
         """
         accumulator = replace(self.accumulator, bits=bits)  # checks the width
         above = accumulator.bits + accumulator.uncounted_bits + 1
@@ -202,19 +201,19 @@ class Tally:
 
     @property
     def bits_observed(self) -> Array:
-        """The least width at which nothing seen overflows, int64 (channels,)."""
+        """The least width at which no output overflows, int64 (channels,)."""
         widest = _WIDTHS - 1 - np.argmax(self.prefix_widths[:, ::-1] > 0, axis=1)
         counted = np.maximum(widest - self.accumulator.uncounted_bits, NARROWEST)
         return np.where(self.outputs > 0, counted, NARROWEST)
 
     @property
     def abs_error_sum(self) -> list[int]:
-        """The sum of the magnitudes of errors of each channel."""
+        """The sum of absolute errors of each channel."""
         return [(int(high) << 32) + int(low) for high, low in self.error_sum]
 
     @property
     def mean_abs_error(self) -> float:
-        """The mean magnitude of the error over all outputs of the node; 0 without outputs."""
+        """The mean absolute error over all outputs of the node; 0 without outputs."""
         return sum(self.abs_error_sum) / max(int(self.outputs.sum()), 1)
 
     def __eq__(self, other: object) -> bool:
