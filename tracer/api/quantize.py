@@ -8,7 +8,7 @@ from pathlib import Path
 from exporters import writing
 from tracer import metrics
 from tracer.graph import loading
-from tracer.graph.loading import Source, open_model
+from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.datasets import open_dataset
 from tracer.quantization import quantizer
 from tracer.quantization.accuracy import accuracy
@@ -20,7 +20,7 @@ from tracer.support.progress import Progress
 
 
 def quantize(
-    model: Source,
+    model: ModelSource,
     calibrate: str | Path,
     *,
     output: str | Path | None = None,

@@ -137,7 +137,7 @@ def test_a_version_that_is_too_new_is_one_line_with_both_versions(change, messag
     proto = residual()
     proto.ir_version = change.get("ir_version", proto.ir_version)
     proto.opset_import[0].version = change.get("opset", 17)
-    model = loading._model(proto, None, "")  # past the checker, whose limit may be lower
+    model = loading.inlined(proto, None, "")  # past the checker, whose limit may be lower
     with pytest.raises(ModelError, match=message) as caught:
         profiled(model, inputs.make(model), OrtSettings(runs=1))
     assert ort.__version__ in str(caught.value)
