@@ -16,6 +16,7 @@ from analyzers.memory import arena, memory
 from analyzers.overflow import overflow
 from analyzers.table import node_table
 from analyzers.timing import notes, timing
+from analyzers.values import value_columns
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import Types
 from tracer.records import environment
@@ -60,7 +61,8 @@ def analyze(
     moved = fused.traffic(model, types, [row.nodes for row in rows], calls)
     roofs = roofline.roofline(rows, counted.table["flops"], moved, peaks)
     needs = memory(model, types, groups).join(arena(run, groups))
-    table = node_table(model, types, [times, counted.table, roofs, needs, overflow(run.sums)], run)
+    measured = [times, counted.table, roofs, needs, overflow(run.sums), value_columns(run.values)]
+    table = node_table(model, types, measured, run)
     unconfirmed = doubted(model, run.kernels, groups, evidence) if evidence else ()
     measuring = (*notes(run, groups), *roofline.notes(table, peaks))
     every_note = (*run.notes, *unconfirmed, *measuring, *cost_notes(counted))
