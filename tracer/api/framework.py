@@ -85,6 +85,8 @@ def profile_framework(
         except TracerError as error:
             notes.append(f"torch.compile does not work here: {error.what}")
     rows = [row.node for row in profiles[0].operations if row.module is not None]
+    recorded = asdict(settings) | {"target": target, "args": dict(args), "batch": batch}
+    recorded |= {"compiled": compiled, "framework": name, "weights": str(weights or "")}
     digest, params = _fingerprint(executor.parameters(model))
     return Trace(
         model=ModelInfo(
@@ -97,15 +99,7 @@ def profile_framework(
             params=params,
         ),
         environment=environment.observe(),
-        settings={
-            **asdict(settings),
-            "target": target,
-            "args": dict(args),
-            "batch": batch,
-            "compiled": compiled,
-            "framework": name,
-            "weights": str(weights or ""),
-        },  # fmt: skip
+        settings=recorded,
         runs=tuple(profile.run for profile in profiles),
         nodes=pd.concat([operation_table(profile) for profile in profiles], ignore_index=True),
         notes=(*notes, *_notes(profiles)),
