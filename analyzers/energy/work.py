@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tracer.graph.model import Model
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 from tracer.graph.tensor_type import bits_of
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -68,7 +68,7 @@ class Work:
         return np.array([bits[node] for node in self.nodes], np.float64)
 
 
-def operand_bits(model: Model, types: Types) -> dict[str, tuple[int, int]]:
+def operand_bits(model: Model, types: TensorTypes) -> dict[str, tuple[int, int]]:
     """Bits of activations and weights of every node that sums products of quantised numbers.
 
     Of a QDQ model, the type before DequantizeLinear. Nodes on floats are not named.

@@ -15,7 +15,7 @@ from tracer.executors.narrowed.executor import NarrowedSettings, Receive
 from tracer.executors.reference.executor import ReferenceSettings
 from tracer.graph import shape_inference
 from tracer.graph.loading import ModelSource, open_model
-from tracer.inputs.request import Feeds, Samples, request_for
+from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.limits import Limits
 from tracer.records.trace import Trace
 from tracer.support.progress import Progress, silent
@@ -26,7 +26,7 @@ def interpret(
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
-    feeds: Feeds | Samples = None,
+    feeds: InputPaths | Samples = None,
     seed: int = 0,
     accumulator: int | str | Accumulator | Policy | None = None,
     fixed: str | None = None,

@@ -193,7 +193,7 @@ def test_a_certificate_says_that_nothing_overflows(model, file, feeds, capfd, tm
         (["--product-bits", "12"], 2, "--product-bits is about narrow accumulators"),
         (["--magnitude"], 2, "--magnitude is about narrow accumulators"),
         (["--top", "3"], 2, "--top is about narrow accumulators"),
-        (["--inputs", "a.npz", "--inputs", "b.npz"], 2, "2 inputs are given for one inference"),
+        (["--inputs", "a.npz", "--inputs", "b.npz"], 2, "2 inputs are named for one inference"),
         (["-o", "sums.csv"], 2, "tables of sums need --accumulator"),
     ],
 )
@@ -264,7 +264,7 @@ def test_a_batch_that_was_filled_up_is_told(capfd, tmp_path):
         code, out, _ = run(capfd, tmp_path / "m.onnx", "--accumulator", 8, given,
                            tmp_path / "d.npz", "--json")  # fmt: skip
         assert code == 0
-        assert "the last batch has 1, and its last sample again" in str(json.loads(out)["notes"])
+        assert "the last batch has 1 and repeats its last sample" in str(json.loads(out)["notes"])
 
 
 @pytest.mark.parametrize(
