@@ -9,7 +9,7 @@ from dataclasses import replace
 from analyzers.compare import Comparison
 from analyzers.compare import compare as compared
 from analyzers.compare.sides import Side, measured, recorded
-from analyzers.compare.sweep import Sweep
+from analyzers.compare.sweep import Sweeps
 from analyzers.compare.sweep import sweep as swept
 from tracer.api.compare import values
 from tracer.api.compare.rounds import quieter, take_turns
@@ -71,7 +71,7 @@ def sweep(
     rounds: int | None = None,
     runs: int | None = None,
     progress: Progress | None = None,
-) -> tuple[Sweep, ...]:
+) -> Sweeps:
     """Each of `sides` at several batch sizes; a saved trace must have runs of each.
 
     What is run now takes turns, batch sizes and models alike.
@@ -85,7 +85,7 @@ def sweep(
         for batch in batches
     ]
     taken = iter(_measured(live, settings, rounds, runs, progress))
-    return tuple(
+    return Sweeps(
         swept(
             side.label,
             [recorded(side.label, side.trace, batch) for batch in batches]
