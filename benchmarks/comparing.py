@@ -12,7 +12,7 @@ import onnx
 
 from analyzers.compare import Comparison
 from tracer.api.compare import compare
-from tracer.api.compare.targets import Settings
+from tracer.api.compare.sides import SideSettings
 
 MODEL = Path("models/lenet/lenet.onnx")
 AFTER = 1
@@ -38,7 +38,9 @@ def main() -> None:
 def comparisons(other: Path, count: int, rounds: int, runs: int) -> list[Comparison]:
     """Compares LeNet with `other` so many times."""
     return [
-        compare([str(MODEL), str(other)], settings=Settings(threads=1), rounds=rounds, runs=runs)
+        compare(
+            [str(MODEL), str(other)], settings=SideSettings(threads=1), rounds=rounds, runs=runs
+        )
         for _ in range(count)
     ]
 

@@ -16,9 +16,10 @@ import pandas as pd
 
 import tracer
 from analyzers.compare.sweep import WHOLE, Sweep
-from analyzers.compare.views import renderer
 from analyzers.grouping import by_op
 from analyzers.kernels import by_kernel
+from analyzers.options import ViewOptions
+from analyzers.views import render
 from experiments import _page
 from experiments._learning import learning, learning_curves
 from experiments._page import Page
@@ -27,7 +28,7 @@ from models.training.folder import RunFolder
 from models.training.loop import Epoch
 from models.training.tensorboard import CURVES, Board
 from tracer.api.compare import sweep
-from tracer.api.compare.targets import Settings
+from tracer.api.compare.sides import SideSettings
 from tracer.graph import loading
 from tracer.inputs.datasets import DEFAULT_FOLDER
 from tracer.records.trace import Run, Trace
@@ -62,7 +63,7 @@ def make(
         trace = tracer.profile_framework(
             NETWORK, framework="torch", weights=weights, batch=batches, runs=runs, threads=threads
         )
-        settings = Settings(threads=threads, weights=weights)
+        settings = SideSettings(threads=threads, weights=weights)
         sides = [f"{NETWORK}@torch", str(weights.parent / "model.onnx")]
         sweeps = sweep(sides, batches, settings=settings, rounds=rounds)
     parts = [
@@ -88,7 +89,7 @@ def make(
         _page.bullets(*_learned(trace, sweeps)),
     ]
     pictures = {
-        "3-batches.png": renderer("png")(sweeps, DRAWN),
+        "3-batches.png": render(sweeps, "png", ViewOptions(top=DRAWN)),
         "3-training.png": learning_curves(rows),
     }
     return Page("3-batches", "Experiment 3: batch sizes, and what they cost", parts, pictures)

@@ -12,12 +12,12 @@ import pandas as pd
 
 import tracer
 from analyzers.compare import Comparison
-from analyzers.compare.views import renderer
 from analyzers.kernels import by_kernel
+from analyzers.views import render
 from experiments import _page
 from experiments._page import Page
 from tracer.api.compare import compare
-from tracer.api.compare.targets import Settings
+from tracer.api.compare.sides import SideSettings
 from tracer.records.trace import Trace
 
 NETWORKS = "experiments/networks/family.py"
@@ -59,7 +59,7 @@ def make(
 ) -> Page:
     """The page; the last network is the one that is trained, too."""
     sides = [f"{NETWORKS}:{name}@torch" for name in networks]
-    settings = Settings(batch=batch, threads=threads, warmup=1, arguments={"size": size})
+    settings = SideSettings(batch=batch, threads=threads, warmup=1, arguments={"size": size})
     found = compare(sides, by="model", settings=settings, rounds=rounds, runs=runs)
     step = tracer.profile_framework(
         f"{NETWORKS}:{networks[-1]}", framework="torch", args={"size": size}, batch=batch,
@@ -84,7 +84,7 @@ def make(
         _page.bullets(*_learned(rows, step)),
     ]
     return Page("2-family", "Experiment 2: a family of ResNets in torch", parts,
-                {"2-family.png": renderer("png")(found, None)})  # fmt: skip
+                {"2-family.png": render(found, "png")})  # fmt: skip
 
 
 def by_name(found: Comparison) -> dict[str, dict[str, Any]]:

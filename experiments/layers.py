@@ -15,12 +15,13 @@ from analyzers.compare import Comparison
 from analyzers.compare import compare as compared
 from analyzers.compare.numbers import Numbers
 from analyzers.grouping import by_op
-from analyzers.views import ViewOptions, renderer
+from analyzers.options import ViewOptions
+from analyzers.views import render
 from experiments import _page
 from experiments._page import Page
 from experiments.networks.resnet20 import ONNX
 from tracer.api.compare import compare, values
-from tracer.api.compare.targets import Settings, parse
+from tracer.api.compare.sides import SideSettings, parse
 from tracer.records.trace import Trace
 from tracer.support.tolerance import Tolerance
 
@@ -55,7 +56,7 @@ def make(runs: int, rounds: int, turn: int | None, threads: int) -> Page:
     trace = tracer.profile_framework(CHAINER, framework="chainer", runs=runs, threads=threads)
     layers, totals, numbers = _compared(rounds, turn, threads)
     threshold = _threshold(trace.nodes)
-    drawn = renderer("png")(trace, ViewOptions(threshold=threshold))
+    drawn = render(trace, "png", ViewOptions(threshold=threshold))
     parts = [
         _question(),
         "## Commands",
@@ -82,10 +83,10 @@ def _compared(
     rounds: int, turn: int | None, threads: int
 ) -> tuple[Comparison, Comparison, Sequence[Numbers]]:
     """Node by node, where no executor fuses anything; whole inferences in all; the numbers."""
-    settings = Settings(threads=threads)
+    settings = SideSettings(threads=threads)
     totals = compare(SIDES, by="model", settings=settings, rounds=rounds, runs=turn)
     plain = [parse(side) for side in SIDES[:-1]]
-    numbers, _ = values.compared(plain, settings, Tolerance(1e-3, 1e-4))
+    numbers, _ = values.compare_values(plain, settings, Tolerance(1e-3, 1e-4))
     return compared(totals.sides[:-1]), totals, numbers
 
 
@@ -172,9 +173,9 @@ def _wholes(totals: Comparison) -> str:
 
 
 def _drawn(totals: Comparison) -> bytes:
-    from analyzers.compare.views import renderer
+    from analyzers.views import render
 
-    return renderer("png")(totals, None)
+    return render(totals, "png")
 
 
 def _numbers(numbers: Sequence[Numbers]) -> str:

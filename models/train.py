@@ -36,7 +36,7 @@ HEADER = "epoch      loss  accuracy  val. loss  val. accuracy  seconds"
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate of Adam.")
 @click.option("--seed", type=click.IntRange(0), help="Decides weights, order, dropout. Default: 0.")
 @click.option("--size", type=click.IntRange(1), help="Height and width of the images.")
-@_options.arguments
+@_options.ARGUMENTS
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder of the run.")
 @click.option("--resume", is_flag=True, help="Continue the run in --out after its last epoch.")
 @click.option(

@@ -24,8 +24,9 @@ from tracer.errors import ModelError
 from tracer.graph.model import Model, Node
 from tracer.interpreter import values
 from tracer.interpreter.binding import Body, Kernel
-from tracer.interpreter.kernel_loading import Announce, announced
+from tracer.interpreter.kernel_loading import announced
 from tracer.interpreter.values import Value
+from tracer.support.progress import Progress
 from tracer.support.types import Array
 
 _INSTEAD: ContextVar[Mapping[str, SumRunner] | None] = ContextVar("meters", default=None)
@@ -85,7 +86,7 @@ class Narrowing:
         """What measures each narrow node now, by its key, in the order of the model."""
         return self._meters
 
-    def load(self, progress: Announce | None) -> None:
+    def load(self, progress: Progress | None) -> None:
         """Load, or compile, the kernels now, and not within the first run."""
         with announced(progress):
             for name in ("sequential_sums", "program_sums", "sum_statistics"):

@@ -1,4 +1,4 @@
-"""The command line: one file per command, found by its name and imported when it is called."""
+"""The `tracer` command: finds the module of a command, runs it, turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -11,88 +11,116 @@ import threading
 from collections.abc import Iterator
 
 import click
+import cloup
 
 from tracer import __version__
 from tracer.errors import InputError, LimitError, TracerError
 
-INTERNAL_ERROR = 70  # sysexits.h EX_SOFTWARE: our fault, not the user's
-_CLICKS = (click.ClickException, click.Abort)  # no traceback tells more of these
-INTERRUPTED, TERMINATED = 130, 143  # 128 + the number of the signal, as shells have it
+SECTIONS = {
+    "Measure": ("profile", "compare", "report"),
+    "Understand": ("count", "fusions", "interpret", "env"),
+    "Transform": ("export", "quantize", "whatif"),
+}
+"""Commands in the order of `tracer --help`."""
+
+INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
+INTERRUPTED, TERMINATED = 130, 143  # as shells do: 128 + the number of the signal
 
 
 class Terminated(BaseException):
-    """SIGTERM came: the command ends as on an interrupt, and takes its temporary files along."""
+    """SIGTERM arrived. As an exception it lets the command delete its temporary files."""
 
 
-class Commands(click.Group):
-    """Every public module of this package is a command: its `command` object."""
+class Commands(cloup.Group):
+    """A command is the `command` object of a public module of this package."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of the modules, which are the names of the commands."""
+        """Returns the names of the modules, which are the names of the commands."""
         names = (module.name for module in pkgutil.iter_modules(__path__))
         return sorted(name for name in names if not name.startswith("_"))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the one module that is asked for."""
+        """Imports the module of one command; None where there is no such module."""
         if cmd_name not in self.list_commands(ctx):
             return None
         command = importlib.import_module(f"tracer.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
 
+    def list_sections(
+        self, ctx: click.Context, include_default_section: bool = True
+    ) -> list[cloup.Section]:
+        """Returns the sections of the help; commands outside SECTIONS come last."""
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        sections = {
+            title: {name: commands.pop(name) for name in names} for title, names in SECTIONS.items()
+        }
+        return [
+            cloup.Section(title, {name: command for name, command in members.items() if command})
+            for title, members in {**sections, "Other": commands}.items()
+        ]
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+
+@cloup.group(
+    cls=Commands,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "formatter_settings": cloup.HelpFormatter.settings(col1_max_width=22),
+    },
+    epilog="Shell completion, exit codes and environment variables: docs/command-line.md.",
+)
 @click.version_option(__version__, package_name="tracer-onnx")
 @click.option("--debug", is_flag=True, help="Show Python tracebacks instead of one-line errors.")
 def tracer(debug: bool) -> None:
-    """Where does a network's time go, is that true, and how few bits would do?
-
-    Examples:
+    """Show where a model spends its time, and how few accumulator bits it needs.
 
     \b
+    Examples:
       tracer profile model.onnx
       tracer count model.onnx --by op
-      tracer COMMAND --help
+      tracer profile --help
     """
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the command line and return its exit code; errors are one line on stderr."""
+    """Runs the command line and returns its exit code; an error is one line on stderr."""
     return run(tracer, "tracer", args)
 
 
 def run(command: click.Command, name: str, args: list[str] | None = None) -> int:
-    """Run `command`, called `name` and knowing `--debug`, as `main` does the tracer command."""
+    """Runs `command`, shown as `name`, and returns its exit code; it accepts `--debug` anywhere."""
     args = sys.argv[1:] if args is None else args
     debug = "--debug" in args
-    if debug:  # may stand anywhere, as it is what one adds to a failed command
+    if debug:  # users append it to a failed command, where click would not accept it
         args = ["--debug", *(arg for arg in args if arg != "--debug")]
     try:
-        with _ending_on_sigterm():
+        with _sigterm_raises():
             code = command.main(args, prog_name=name, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
-    except (Exception, KeyboardInterrupt, Terminated) as error:  # a user meets no bare traceback
-        if debug and isinstance(error, Exception) and not isinstance(error, _CLICKS):
+    except (Exception, KeyboardInterrupt, Terminated) as error:
+        usage = (click.ClickException, click.Abort)  # their tracebacks show click's code only
+        if debug and isinstance(error, Exception) and not isinstance(error, usage):
             raise
-        message, code = _told(error)
-        click.echo(f"{name}: {message}", err=True)
+        line, code = _line_and_code(error)
+        click.echo(f"{name}: {line}", err=True)
     return code if isinstance(code, int) else 0
 
 
 @contextlib.contextmanager
-def _ending_on_sigterm() -> Iterator[None]:
-    """Within, SIGTERM raises Terminated; a second one ends the process at once."""
-    before = signal.getsignal(signal.SIGTERM)
-    if before is not signal.SIG_DFL or threading.current_thread() is not threading.main_thread():
-        yield  # someone else minds the signal, or has it ignored
+def _sigterm_raises() -> Iterator[None]:
+    """Makes SIGTERM raise Terminated; a second SIGTERM ends the process at once."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is not signal.SIG_DFL or threading.current_thread() is not threading.main_thread():
+        yield  # the caller handles or ignores the signal
         return
 
-    came: list[int] = []
+    received = False
 
     def end(number: int, frame: object) -> None:
-        came.append(number)
+        nonlocal received
+        received = True
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         raise Terminated
 
@@ -100,35 +128,35 @@ def _ending_on_sigterm() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if came:  # an extension that was being imported makes an error of its own of it
+        if received:  # an extension module replaces the exception if it is being imported
             raise Terminated from error
         raise
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _sentence(error: click.ClickException) -> str:
-    """What click says, in one line as our own errors are, with where to read on."""
-    what = " ".join(error.format_message().split()).rstrip(".") + "."
-    context = getattr(error, "ctx", None)
-    return f"{what} Try '{context.command_path} --help'." if context else what
-
-
-def _told(error: BaseException) -> tuple[str, int]:
-    """The line for what ended a command, and its exit code."""
+def _line_and_code(error: BaseException) -> tuple[str, int]:
+    """Returns the line that describes an error, and the exit code."""
     match error:
         case click.Abort() | KeyboardInterrupt():
             return "interrupted", INTERRUPTED
         case Terminated():
             return "terminated", TERMINATED
         case click.ClickException():
-            return f"error: {_sentence(error)}", error.exit_code
+            return f"error: {_usage_line(error)}", error.exit_code
         case TracerError():
             return f"error: {error}", error.exit_code
-        case OSError():  # what the system refuses is no fault of ours
+        case OSError():
             where = f"{error.filename}: " if error.filename else ""
             return f"error: {where}{error.strerror or error}", InputError.exit_code
         case MemoryError():
             return f"error: not enough memory: {error}. Try a smaller batch.", LimitError.exit_code
-    what = f"internal error: {type(error).__name__}: {error}"
-    return f"{what}. Please report it; --debug shows where.", INTERNAL_ERROR
+    line = f"internal error: {type(error).__name__}: {error}"
+    return f"{line}. Please report it; --debug shows the traceback.", INTERNAL_ERROR
+
+
+def _usage_line(error: click.ClickException) -> str:
+    """Returns click's message in one line, with the help to read."""
+    message = " ".join(error.format_message().split()).rstrip(".") + "."
+    context = getattr(error, "ctx", None)
+    return f"{message} Try '{context.command_path} --help'." if context else message

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzers.options import GROUPINGS, ViewOptions, refuse_depth
-from tracer.cli._options import DEPTH, PathName
+from tracer.cli._options import DEPTH
+from tracer.cli._types import PathName
 from tracer.errors import UsageError
 from tracer.support.files import check_writable, write_atomically
 

@@ -1,46 +1,48 @@
-"""Which samples a command runs a model on: options that several commands share."""
+"""Options for the data set that a model runs on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import click
+import cloup
 
-from tracer.cli._options import PathName
+from tracer.cli._options import Decorator
+from tracer.cli._types import Count, PathName
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
     from tracer.inputs.request import Samples
 
-FOLDER = click.option(
-    "--data-dir", type=PathName(), default=Path("data"), show_default=True,
-    help="Where the files of cifar10 and mnist lie.",
+SOURCES = "digits, cifar10, mnist, an .npz file, or a folder of test_data_sets"
+
+FOLDER = cloup.option(
+    "--data-dir", type=PathName(), metavar="FOLDER", default=Path("data"), show_default=True,
+    help="Folder with the files of cifar10 and mnist.",
 )  # fmt: skip
-LIMIT = click.option(
-    "--limit", type=click.IntRange(min=1), default=None,
-    help="Samples of --data to run; all unless given.",
-)  # fmt: skip
+LIMIT = cloup.option("--limit", type=Count(1), help="Samples of --data to use.  [default: all]")
 
 
-def data(required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def data(required: bool) -> Decorator:
     """`--data`."""
-    return click.option(
-        "--data", required=required, default=None, metavar="DATA",
-        help="digits, cifar10, mnist, an .npz file, or a folder with test_data_sets; "
-             "digits*28 is the digits 28 times.",
+    return cloup.option(
+        "--data", required=required, metavar="DATA",
+        help=f"Data set: {SOURCES}. digits*28 repeats digits 28 times.",
     )  # fmt: skip
 
 
 def feeds(
     inputs: Sequence[Path], name: str | None, limit: int | None, folder: Path
 ) -> Samples | Sequence[Path]:
-    """What the options ask for. Raises UsageError for options that exclude each other."""
+    """Returns the samples of `--data`, or the files of `--inputs`.
+
+    Raises UsageError for options that exclude each other.
+    """
     from tracer.inputs.request import Samples
 
     if name is None and limit is not None:
-        raise UsageError("--limit is about samples of a data set", "Give --data as well.")
+        raise UsageError("--limit needs --data", "Give --data as well.")
     if name is not None and inputs:
         raise UsageError("--inputs and --data together", "Leave out one of them.")
     return inputs if name is None else Samples(name, limit, folder)

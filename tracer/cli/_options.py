@@ -1,262 +1,92 @@
-"""Options that several commands share, and the values they take."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
-import ast
 import functools
-import math
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
+import cloup
 
-from analyzers.options import ADDITION_CONVENTIONS, GROUPINGS, ViewOptions, refuse_depth
+from analyzers.options import (
+    ADDITION_CONVENTIONS,
+    DEFAULT_TOP,
+    GROUPINGS,
+    ViewOptions,
+    refuse_depth,
+)
+from tracer.cli._types import LARGEST, Amount, Argument, Count, PathName, Size
 from tracer.errors import UsageError
+from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+FORMATS = ".trace .json .csv .parquet .md .png .svg"
+"""Extensions of the formats of a node table."""
 
-LARGEST = 2**31 - 1
-"""Of a dimension given by hand; more is a slip of the finger and would not fit a tensor."""
-
-_DIGITS = 10
+_ROOFLINES = ".roofline.png .roofline.svg"
 _MEBI = 1 << 20
 
 
-class PathName(click.ParamType[Path]):
-    """A path that is not the empty one, which would mean the current folder."""
+def bundle(parameter: str, build: Callable[..., Any], *options: Decorator) -> Decorator:
+    """Adds `options`; the command receives `build(**their values)` as the one `parameter`."""
 
-    name = "path"
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def bundled(**values: Any) -> Any:
+            own = {name: values.pop(name) for name in names}
+            return command(**{parameter: build(**own)}, **values)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The path; whether it is there is for the command to say."""
-        if not str(value):
-            self.fail("the path is empty; name a file, or . for the current folder", param, ctx)
-        return Path(value)
+        earlier = len(vars(bundled).get("__click_params__", ()))
+        for option in reversed(options):
+            option(bundled)
+        names = [param.name for param in vars(bundled)["__click_params__"][earlier:]]
+        return bundled
 
-
-class Integers(click.ParamType[tuple[int, ...]]):
-    """Comma-separated positive integers: `1,16,64`."""
-
-    name = "n,n,…"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """The integers in the order given."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            numbers = tuple(int(part) for part in str(value).split(","))
-        except ValueError:
-            self.fail(f"'{value}' is not a list of integers such as 1,16,64", param, ctx)
-        if min(numbers) < 1 or max(numbers) > LARGEST:
-            self.fail(f"'{value}': every number must be from 1 to {LARGEST:,}", param, ctx)
-        if len(set(numbers)) < len(numbers):
-            self.fail(f"'{value}' names a number twice", param, ctx)
-        return numbers
+    return decorate
 
 
-class Words(click.ParamType[tuple[str, ...]]):
-    """Comma-separated words: `saturate,wrap`; each one of `allowed`, if that is given."""
-
-    name = "a,b,…"
-
-    def __init__(self, allowed: tuple[str, ...] = ()) -> None:
-        self._allowed = allowed
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """The words in the order given."""
-        if isinstance(value, tuple):
-            return value
-        words = tuple(word.strip() for word in str(value).split(","))
-        if len(set(words)) < len(words):
-            self.fail(f"'{value}' names a word twice", param, ctx)
-        for word in words:
-            if not word or (self._allowed and word not in self._allowed):
-                told = ", ".join(self._allowed) or "words such as a,b"
-                self.fail(f"'{word}' is not one of {told}", param, ctx)
-        return words
+def batch(help: str) -> Decorator:
+    """`--batch N`, one batch size."""
+    return cloup.option("--batch", type=Count(1, LARGEST), help=help)
 
 
-class Size(click.ParamType[tuple[str, int]]):
-    """A named size: `sequence=128`."""
-
-    name = "name=value"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        """The name and the size."""
-        if isinstance(value, tuple):
-            return value
-        name, equals, size = str(value).rpartition("=")
-        if not equals or not name or not (size.isascii() and size.isdigit()):
-            self.fail(f"'{value}' is not of the form name=value, as in sequence=128", param, ctx)
-        if len(size) > _DIGITS or int(size) > LARGEST:
-            self.fail(f"'{value}': a size is at most {LARGEST:,}", param, ctx)
-        return name, int(size)
-
-
-class Percent(click.ParamType[float]):
-    """A share written as a percentage: `5%`; 0.05 as a value."""
-
-    name = "percent"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """The share."""
-        if isinstance(value, float):
-            return value
-        text = str(value).strip().removesuffix("%")
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        if not (math.isfinite(number) and number >= 0 and str(value).strip().endswith("%")):
-            self.fail(f"'{value}' is not a percentage such as 5%", param, ctx)
-        return number / 100
-
-
-class Argument(click.ParamType[tuple[str, Any]]):
-    """An argument of a class or factory: `depth=32`; a Python literal, else a string."""
-
-    name = "key=value"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Any]:
-        """The name and the value."""
-        if isinstance(value, tuple):
-            return value
-        name, equals, text = str(value).partition("=")
-        if not equals or not name.isidentifier():
-            self.fail(f"'{value}' is not of the form key=value, as in depth=32", param, ctx)
-        try:
-            return name, ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            return name, text
-
-
-def arguments(command: Command) -> Command:
-    """`--arg key=value`, repeatable."""
-    return click.option(
-        "--arg",
-        "args",
-        type=Argument(),
-        multiple=True,
-        help="An argument of the class or factory, as in --arg depth=32; repeatable.",
-    )(command)
-
-
-def dims(command: Command) -> Command:
-    """`--dim name=value`, repeatable."""
-    option = click.option(
-        "--dim",
-        "dims",
-        type=Size(),
-        multiple=True,
-        help="Size of a symbolic dimension, as in --dim sequence=128; repeatable.",
-    )
-    return option(command)
-
-
-def convention(command: Command) -> Command:
-    """`--convention`: how additions are counted."""
-    return click.option(
-        "--convention",
-        type=click.Choice(ADDITION_CONVENTIONS),
-        default="plain",
-        show_default=True,
-        help="How the additions of a convolution are counted (see docs/counting.md).",
-    )(command)
-
-
-def limits(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--max-…`, handed to the command as `limits`."""
-
-    @functools.wraps(command)
-    def limited(
-        *,
-        max_seconds: float | None,
-        max_tensor: int | None,
-        max_live: int | None,
-        max_trips: int | None,
-        **own: Any,
-    ) -> Any:
-        from dataclasses import replace
-
-        from tracer.limits import Limits
-
-        given = {
-            "seconds": max_seconds,
-            "tensor_bytes": None if max_tensor is None else max_tensor * _MEBI,
-            "live_bytes": None if max_live is None else max_live * _MEBI,
-            "loop_trips": max_trips,
-        }
-        known: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
-        return command(limits=replace(Limits(), **known), **own)
-
-    options = (
-        click.option("--max-seconds", type=click.FloatRange(min=0), default=None,
-                     help="Longest run."),
-        click.option("--max-tensor", type=click.IntRange(min=1), default=None, metavar="MIB",
-                     help="Largest tensor  [default: 4096]"),
-        click.option("--max-live", type=click.IntRange(min=1), default=None, metavar="MIB",
-                     help="Most memory of live tensors  [default: 16384]"),
-        click.option("--max-trips", type=click.IntRange(min=1), default=None,
-                     help="Most trips of a loop  [default: 1000000]"),
-    )  # fmt: skip
-    for option in reversed(options):
-        limited = option(limited)
-    return limited
-
-
-def viewing(command: Callable[..., None]) -> Callable[..., None]:
-    """What to show and where to write it, handed to the command as one `output`.
-
-    The targets are checked before the command runs, so that its work is never lost.
-    """
-
-    @functools.wraps(command)
-    def checked(
-        *,
-        by: str,
-        depth: int | None,
-        top: int | None,
-        threshold: float | None,
-        as_json: bool,
-        as_csv: bool,
-        outputs: tuple[str, ...],
-        force: bool,
-        **own: Any,
-    ) -> None:
-        from tracer.cli import _output
-
-        refuse_depth(by, depth)
-        targets = _output.targets(outputs, as_json, as_csv, force)
-        command(output=_output.Output(targets, ViewOptions(by, top, threshold, depth)), **own)
-
-    threshold = click.option(
-        "--threshold", type=click.FloatRange(min=0), default=None, metavar="µs",
-        help="Highlight the chart's bars from here on.",
-    )  # fmt: skip
-    outputs = click.option(
+def output(formats: str, more: str = "") -> Decorator:
+    """`-o FILE`, repeatable; `formats` are the extensions, `more` is a last sentence."""
+    return cloup.option(
         "-o", "--output", "outputs", multiple=True, metavar="FILE",
-        help=f"Write a file, by extension: {FORMATS}. roofline.png, or a name that ends so, is "
-        "the roofline. Repeatable.",
+        help=f"Write a file; the extension sets the format: {formats}. FORMAT:FILE sets it for "
+        f"any other name, and - is stdout. {more}Repeatable.",
     )  # fmt: skip
-    for option in reversed((BY, DEPTH, TOP, threshold, JSON, CSV, outputs, FORCE)):
-        checked = option(checked)
-    return checked
+
+
+def top(description: str, default: int | None = None) -> Decorator:
+    """`--top N`; `description` tells the number of rows without it."""
+    return cloup.option(
+        "--top", type=Count(), default=default,
+        help=f"Rows to show; 0 shows all.  [default: {description}]",
+    )  # fmt: skip
+
+
+def tolerance(rtol: float, atol: float | None = None) -> Decorator:
+    """`--rtol` and `--atol` with these defaults, as a section of the help.
+
+    Without `atol` the default is relative to the largest value of the tensor.
+    """
+    derived = "" if atol is not None else "  [default: rtol * the tensor's largest value]"
+    return cloup.option_group(
+        "Tolerance",
+        cloup.option("--rtol", type=Amount("number"), default=rtol, show_default=True,
+                     help="Relative tolerance."),
+        cloup.option("--atol", type=Amount("number"), default=atol, show_default=True,
+                     help=f"Absolute tolerance.{derived}"),
+        help="Values agree if |ours - theirs| <= atol + rtol * |theirs|.",
+    )  # fmt: skip
 
 
 def shape(text: str) -> tuple[int, ...]:
-    """The sizes of `1,3,32,32`. Raises UsageError for what is none."""
+    """Returns the sizes of `1,3,32,32`. Raises UsageError where the text is no shape."""
     try:
         sizes = text.replace("x", ",").removesuffix(",")
         return tuple(int(size) for size in sizes.split(",")) if sizes else ()
@@ -266,21 +96,106 @@ def shape(text: str) -> tuple[int, ...]:
         ) from error
 
 
-MODEL = click.argument("model", type=PathName())
-BY = click.option(
+def _limits(max_seconds: float | None, max_tensor: int, max_live: int, max_trips: int) -> Any:
+    from tracer.limits import Limits
+
+    return Limits(
+        tensor_bytes=max_tensor * _MEBI,
+        live_bytes=max_live * _MEBI,
+        loop_trips=max_trips,
+        seconds=max_seconds,
+    )
+
+
+def _output(
+    by: str,
+    depth: int | None,
+    top: int | None,
+    threshold: float | None,
+    notes: bool,
+    as_json: bool,
+    as_csv: bool,
+    outputs: tuple[str, ...],
+    force: bool,
+) -> Any:
+    from tracer.cli import _output
+
+    refuse_depth(by, depth)
+    targets = _output.targets(outputs, as_json, as_csv, force)
+    return _output.Output(targets, ViewOptions(by, top, threshold, depth, notes))
+
+
+MODEL = cloup.argument("model", type=PathName())
+
+DIMS = cloup.option(
+    "--dim", "dims", type=Size(), multiple=True,
+    help="Size of a symbolic dimension, e.g. --dim sequence=128. Repeatable.",
+)  # fmt: skip
+INPUTS = cloup.option(
+    "--inputs", type=PathName(),
+    help="Input values: an .npz file or a test_data_set folder.  [default: random]",
+)  # fmt: skip
+SEED = cloup.option(
+    "--seed", type=Count(), default=0, show_default=True, help="Seed of random inputs."
+)
+THREADS = cloup.option(
+    "--threads", type=Count(), default=0, help="Threads per operator.  [default: all cores]"
+)
+OPTIMIZATION = cloup.option(
+    "--optimization", type=click.Choice(OPTIMIZATIONS), default="all", show_default=True,
+    help="Graph optimisation level of onnxruntime.",
+)  # fmt: skip
+CONVENTION = cloup.option(
+    "--convention", type=click.Choice(ADDITION_CONVENTIONS), default="plain", show_default=True,
+    help="How the additions of a convolution are counted; see docs/counting.md.",
+)  # fmt: skip
+
+ARGUMENTS = cloup.option(
+    "--arg", "args", type=Argument(), multiple=True,
+    help="Argument of the class or factory, e.g. --arg depth=32. Repeatable.",
+)  # fmt: skip
+WEIGHTS = cloup.option(
+    "--weights", type=PathName(),
+    help="File of weights: safetensors or a state dict (torch), .npz (Chainer).",
+)  # fmt: skip
+
+LIMITS = bundle(
+    "limits", _limits,
+    cloup.option_group(
+        "Limits",
+        cloup.option("--max-seconds", type=Amount("seconds"),
+                     help="Longest run.  [default: no limit]"),
+        cloup.option("--max-tensor", type=Count(1), metavar="MIB", default=4096,
+                     show_default=True, help="Largest tensor, in MiB."),
+        cloup.option("--max-live", type=Count(1), metavar="MIB", default=16384,
+                     show_default=True, help="Memory of all live tensors, in MiB."),
+        cloup.option("--max-trips", type=Count(1), default=1_000_000, show_default=True,
+                     help="Most iterations of a loop."),
+    ),
+)  # fmt: skip
+
+BY = cloup.option(
     "--by", type=click.Choice(GROUPINGS), default="node", show_default=True,
-    help="Fold rows by operator, module or source line, or show the kernels that really ran.",
+    help="What a row is: a node, the nodes of an operator, module or source line, or a kernel.",
 )  # fmt: skip
-DEPTH = click.option(
-    "--depth", type=click.IntRange(min=1), default=None,
-    help="Levels of modules kept apart, with --by module; what lies deeper is summed  "
-         "[default: all]",
+DEPTH = cloup.option(
+    "--depth", type=Count(1),
+    help="Module levels to keep with --by module; deeper levels are summed.  [default: all]",
 )  # fmt: skip
-TOP = click.option(
-    "--top", type=click.IntRange(min=0), default=None,
-    help="Rows to show; 0 for all  [default: 20 on a terminal, all in files]",
+TOP = top(f"{DEFAULT_TOP} on a terminal, all in files")
+NOTES = cloup.option("--notes", is_flag=True, help="Show all notes, not only the most important.")
+JSON = cloup.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+CSV = cloup.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of the table.")
+FORCE = cloup.option("--force", is_flag=True, help="Overwrite files that exist.")
+
+VIEW = bundle(
+    "output", _output,
+    cloup.option_group(
+        "What is shown", BY, DEPTH, TOP,
+        cloup.option("--threshold", type=Amount("µs"), metavar="µs",
+                     help="Highlight the chart's bars from this time on."),
+        NOTES,
+    ),
+    cloup.option_group("Output", JSON, CSV, output(f"{FORMATS} {_ROOFLINES}"), FORCE),
 )  # fmt: skip
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-CSV = click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of the table.")
-FORCE = click.option("--force", is_flag=True, help="Overwrite files that exist.")
-FORMATS = ".trace .json .csv .parquet .md .png .svg; FORMAT:FILE for another name, - for stdout"
+"""What to show and where to write it. Checks the files before the command does its work."""

@@ -1,48 +1,55 @@
-"""A progress bar on stderr, for work that takes longer than a second, on a terminal only."""
+"""Progress bars on stderr, on a terminal only, for work of more than a second."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-_PATIENCE_S = 1.0
+from tracer.support.progress import Progress, silent
+
+_DELAY_S = 1.0
+"""Shorter work shows no bar."""
+
 _REDRAW_S = 0.2
-"""Drawing takes time that the work between two reports would notice."""
+"""Shortest time between two drawings, so that drawing does not slow the work down."""
 
 
 @contextlib.contextmanager
-def progress() -> Iterator[Callable[[int, int, str], None]]:
-    """A callback (done, total, what) that draws a bar once a second has gone by.
-
-    There is a bar for each `what`; a total of 0 is one that nobody knows.
-    """
+def progress() -> Iterator[Progress]:
+    """Yields a callback that draws one bar for each task; a total of 0 means unknown."""
     if not sys.stderr.isatty():
-        yield lambda done, total, what: None
+        yield silent
         return
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
-    # Nothing redraws in the background: a refresh thread would run beside what is measured.
-    bar = Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
-    tasks: dict[str, TaskID] = {}
+    columns = (
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeRemainingColumn(),
+    )
+    # No refresh thread: it would run beside the code that is being measured.
+    bar = bars.Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
+    tasks: dict[str, bars.TaskID] = {}
     latest: dict[str, tuple[int, int]] = {}
-    due = time.monotonic() + _PATIENCE_S
+    due = time.monotonic() + _DELAY_S
 
-    def update(done: int, total: int, what: str) -> None:
+    def update(done: int, total: int, task: str) -> None:
         nonlocal due
-        latest[what] = done, total
+        latest[task] = done, total
         if time.monotonic() < due:
             return
-        for name, (made, of) in latest.items():
-            seen = name == what or not 0 < of <= made  # what is done with goes away
-            if name not in tasks and seen:
-                tasks[name] = bar.add_task(name, total=of or None)
+        for name, (steps, all_steps) in latest.items():
+            is_visible = name == task or not 0 < all_steps <= steps  # finished tasks disappear
+            if name not in tasks and is_visible:
+                tasks[name] = bar.add_task(name, total=all_steps or None)
             if name in tasks:
-                bar.update(tasks[name], completed=made, total=of or None, visible=seen)
+                bar.update(
+                    tasks[name], completed=steps, total=all_steps or None, visible=is_visible
+                )
         bar.start()
         bar.refresh()
         due = time.monotonic() + _REDRAW_S

@@ -1,4 +1,4 @@
-"""`tracer compare`: what differs between models or runs in time, work and numbers."""
+"""`tracer compare`: differences between models or saved runs in time, work and values."""
 
 from __future__ import annotations
 
@@ -6,61 +6,70 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import cloup
 
-from analyzers.options import refuse_depth
+from analyzers.options import ViewOptions, refuse_depth
 from tracer.cli import _options
+from tracer.cli._types import Count, Integers, Percent
+from tracer.executors.eager.settings import DEVICES
 
 if TYPE_CHECKING:
     from analyzers.compare import Comparison
-    from analyzers.compare.views import Result
-    from tracer.api.compare.targets import Settings
-    from tracer.cli._output import Target
+    from tracer.api.compare.sides import SideSettings
+    from tracer.cli._output import Output
     from tracer.support.tolerance import Tolerance
 
 
-@click.command()
-@click.argument("sides", nargs=-1, required=True, metavar="A B [C …]")
-@click.option("--by", type=click.Choice(("layer", "module", "op", "model")), default="layer",
-              show_default=True, help="What a row is; model compares totals alone.")  # fmt: skip
-@_options.DEPTH
-@click.option("--batch", "batches", type=_options.Integers(), default=None,
-              help="Batch size; several, as in 1,16,64, compare batch sizes.")  # fmt: skip
-@_options.dims
-@click.option("--inputs", type=_options.PathName(), default=None,
-              help="Feeds: an .npz file or a test_data_set folder  [default: random]")  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
-@click.option("--rounds", type=click.IntRange(min=2), default=None,
-              help="Turns of each side that is run now  [default: 8 to 30]")  # fmt: skip
-@click.option("--runs", type=click.IntRange(min=1), default=None,
-              help="Inferences of a turn  [default: as many as take 0.05 s]")  # fmt: skip
-@click.option("--warmup", type=click.IntRange(min=0), default=2, show_default=True,
-              help="Inferences before each turn, not counted.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(min=0), default=0,
-              help="Threads within an operator  [default: all cores]")  # fmt: skip
-@click.option("--optimization", default="all", show_default=True,
-              help="How much onnxruntime may rewrite a graph; FILE.onnx@ort:none for one.",
-              type=click.Choice(("none", "basic", "extended", "all")))  # fmt: skip
-@_options.arguments
-@click.option("--weights", type=_options.PathName(), default=None,
-              help="Weights of the frameworks' models.")  # fmt: skip
-@click.option("--backward", is_flag=True, help="Frameworks: the backward pass, too.")
-@click.option("--device", default="cpu", show_default=True, help="Frameworks: where to run.")
-@click.option("--numbers/--no-numbers", default=True, show_default=True,
-              help="Compare what the sides compute, too.")  # fmt: skip
-@click.option("--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True,
-              help="Relative tolerance of numbers.")  # fmt: skip
-@click.option("--atol", type=click.FloatRange(min=0), default=1e-5, show_default=True,
-              help="Absolute tolerance of numbers.")  # fmt: skip
-@click.option("--fail-above", type=_options.Percent(), default=None, metavar="PERCENT",
-              help="Exit 1 where a side is slower than A by more, for certain: 5%.")  # fmt: skip
-@click.option("--top", type=click.IntRange(min=0), default=None,
-              help="Rows to show; 0 for all  [default: 20 on a terminal]")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the tables.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of the tables.")
-@click.option("-o", "--output", "outputs", multiple=True, metavar="FILE",
-              help="Write a file, by extension: .json .csv .md .png .svg; FORMAT:FILE for "
-                   "another name, - for stdout. Repeatable.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@cloup.command()
+@cloup.argument("sides", nargs=-1, required=True, metavar="A B [C …]")
+@cloup.option_group(
+    "Input",
+    cloup.option("--batch", "batches", type=Integers(),
+                 help="Batch size. Several sizes, e.g. 1,16,64, are compared with each other."),
+    _options.DIMS,
+    _options.INPUTS,
+    _options.SEED,
+)  # fmt: skip
+@cloup.option_group(
+    "Runs",
+    cloup.option("--rounds", type=Count(2),
+                 help="Turns of every side that is run.  [default: 8 to 30]"),
+    cloup.option("--runs", type=Count(1),
+                 help="Inferences per turn.  [default: as many as take 0.05 s]"),
+    cloup.option("--warmup", type=Count(), default=2, show_default=True,
+                 help="Inferences before each turn, not measured."),
+    _options.THREADS,
+)  # fmt: skip
+@cloup.option_group("ONNX", _options.OPTIMIZATION)
+@cloup.option_group(
+    "Framework (FILE.py:NAME)",
+    _options.ARGUMENTS,
+    _options.WEIGHTS,
+    cloup.option("--backward", is_flag=True,
+                 help="Compare training steps: forward and backward pass."),
+    cloup.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True,
+                 help="Device that the framework runs on."),
+)  # fmt: skip
+@_options.tolerance(rtol=1e-3, atol=1e-5)
+@cloup.option_group(
+    "What is shown",
+    cloup.option("--by", type=click.Choice(("layer", "module", "op", "model")), default="layer",
+                 show_default=True, help="What a row is; model compares totals only."),
+    _options.DEPTH,
+    cloup.option("--numbers/--no-numbers", default=True, show_default=True,
+                 help="Compare the values that the sides compute."),
+    _options.top("20 on a terminal"),
+)  # fmt: skip
+@cloup.option_group(
+    "Output",
+    cloup.option("--fail-above", type=Percent(),
+                 help="Exit 1 if a side is significantly slower than A by more than this, "
+                      "e.g. 5%."),
+    _options.JSON,
+    _options.CSV,
+    _options.output(".json .csv .md .png .svg"),
+    _options.FORCE,
+)  # fmt: skip
 def command(
     sides: tuple[str, ...],
     by: str,
@@ -88,11 +97,11 @@ def command(
     outputs: tuple[str, ...],
     force: bool,
 ) -> int:
-    """Say what differs between A and B (and C …) in time, in work and in what they compute.
+    """Compare models or saved runs in time, work and values.
 
-    A side is a .trace that `tracer profile` saved, or is run now: an .onnx file under onnxruntime
-    (FILE.onnx@ort:none sets its optimisation), FILE.onnx@interpreter, or a framework's own model,
-    FILE.py:NAME@torch or @chainer. Sides that are run now take turns. Each is compared with A.
+    Every side is compared with A. A side is one of: a .trace that `tracer profile` saved;
+    FILE.onnx, run by onnxruntime (FILE.onnx@ort:none sets the optimisation level);
+    FILE.onnx@interpreter; FILE.py:NAME@torch or @chainer. Sides that are run take turns.
 
     \b
     Examples:
@@ -102,14 +111,16 @@ def command(
       tracer compare r18.onnx r50.onnx r152.onnx --by model
       tracer compare net.onnx --batch 1,16,64 -o batches.svg
     """
-    from analyzers.compare.views import formats
-    from tracer.api.compare.targets import Settings
+    from analyzers.compare import Comparison
+    from analyzers.views import formats
+    from tracer.api.compare.sides import SideSettings
     from tracer.cli import _output
     from tracer.support.tolerance import Tolerance
 
     refuse_depth(by, depth)
-    targets = _output.targets(outputs, as_json, as_csv, force, formats())
-    settings = Settings(
+    targets = _output.targets(outputs, as_json, as_csv, force, formats(Comparison))
+    output = _output.Output(targets, ViewOptions(top=top))
+    settings = SideSettings(
         batch=batches[0] if batches and len(batches) == 1 else None,
         dims=dict(dims),
         feeds=inputs,
@@ -123,17 +134,17 @@ def command(
         device=device,
     )
     if batches and len(batches) > 1:
-        return _swept(sides, batches, settings, (rounds, runs), fail_above, targets, top)
+        return _swept(sides, batches, settings, (rounds, runs), fail_above, output)
     tolerance = Tolerance(rtol, atol) if numbers and by != "model" else None
     found = _compared(sides, (by, depth), settings, rounds, runs, tolerance)
-    _show(found, targets, top)
+    output.emit(found)
     return 0 if fail_above is None else _judged(found, fail_above)
 
 
 def _compared(
     sides: tuple[str, ...],
     rows: tuple[str, int | None],
-    settings: Settings,
+    settings: SideSettings,
     rounds: int | None,
     runs: int | None,
     tolerance: Tolerance | None,
@@ -157,11 +168,10 @@ def _compared(
 def _swept(
     sides: tuple[str, ...],
     batches: tuple[int, ...],
-    settings: Settings,
+    settings: SideSettings,
     repeats: tuple[int | None, int | None],
     fail_above: float | None,
-    targets: tuple[Target, ...],
-    top: int | None,
+    output: Output,
 ) -> int:
     from tracer.api import compare
     from tracer.cli import _progress
@@ -181,18 +191,8 @@ def _swept(
             runs=repeats[1],
             progress=report,
         )
-    _show(found, targets, top)
+    output.emit(found)
     return 0
-
-
-def _show(found: Result, targets: tuple[Target, ...], top: int | None) -> None:
-    from analyzers.compare.views import renderer, terminal
-    from tracer.cli import _output
-
-    _output.write(
-        [(target, renderer(target.format)(found, top)) for target in targets],
-        lambda console: terminal.render(found, top, console),
-    )
 
 
 def _judged(found: Comparison, fail_above: float) -> int:

@@ -1,11 +1,11 @@
-"""`tracer count`: how much work a model is, from shapes alone."""
+"""`tracer count`: the work of a model, from shapes alone."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+import cloup
 
 from tracer.cli import _options
 
@@ -13,17 +13,12 @@ if TYPE_CHECKING:
     from tracer.cli._output import Output
 
 
-@click.command()
+@cloup.command()
 @_options.MODEL
-@click.option(
-    "--batch",
-    type=click.IntRange(1, _options.LARGEST),
-    default=None,
-    help="Batch size, as in --batch 8  [default: 1]",
+@cloup.option_group(
+    "Input", _options.batch("Batch size.  [default: 1]"), _options.DIMS, _options.CONVENTION
 )
-@_options.dims
-@_options.convention
-@_options.viewing
+@_options.VIEW
 def command(
     model: Path,
     batch: int | None,
@@ -31,10 +26,10 @@ def command(
     convention: str,
     output: Output,
 ) -> None:
-    """Count the work of MODEL without running it.
+    """Count MACs, operations, parameters and bytes of a model.
 
-    MACs, operations, parameters and bytes follow from the shapes of its tensors. What cannot be
-    counted is listed and in no total; it is never taken for zero.
+    The counts follow from the shapes of the tensors; MODEL is not run. Nodes that cannot be
+    counted are listed. They are missing from the totals, not counted as zero.
 
     \b
     Examples:
@@ -43,5 +38,4 @@ def command(
     """
     from tracer.api.count import count
 
-    trace = count(model, batch=batch, dims=dict(dims), convention=convention)
-    output.emit(trace)
+    output.emit(count(model, batch=batch, dims=dict(dims), convention=convention))

@@ -7,28 +7,30 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
+import cloup
 
-from tracer.cli import _output
+from tracer.cli import _options, _output
+from tracer.cli._types import Count
 from tracer.executors.onnxruntime.settings import MOST_THREADS
 
 if TYPE_CHECKING:
     from tracer.records.environment import Environment, Peaks
 
 
-@click.command()
-@click.option("--peaks", "measure", is_flag=True, help="Measure what the machine can do (3 s).")
-@click.option(
-    "--threads",
-    type=click.IntRange(0, MOST_THREADS),
-    default=0,
-    help="Of the peaks  [default: all cores]",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@cloup.command()
+@cloup.option_group(
+    "Peak rates",
+    cloup.option("--peaks", "measure", is_flag=True,
+                 help="Measure the peak rates of this machine (3 s)."),
+    cloup.option("--threads", type=Count(0, MOST_THREADS), default=0,
+                 help="Threads for the peak rates.  [default: all cores]"),
+)  # fmt: skip
+@cloup.option_group("Output", _options.JSON)  # fmt: skip
 def command(measure: bool, threads: int, as_json: bool) -> None:
-    """Show the machine and the versions of packages.
+    """Show the machine, package versions and peak rates.
 
-    That is CPU, memory, GPU, operating system, Python, and the packages that results depend on;
-    and what the machine can do at most, where that was measured before.
+    The machine is CPU, memory, GPU, operating system and Python. Peak rates are the fastest
+    arithmetic and memory traffic that tracer measured on this machine.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""tracer export: a PyTorch or Chainer model to ONNX."""
+"""`tracer export`: a PyTorch or Chainer model to ONNX."""
 
 from __future__ import annotations
 
@@ -8,64 +8,33 @@ from pathlib import Path
 from typing import Any
 
 import click
+import cloup
 
-from exporters.frameworks import frameworks
 from tracer.cli import _options
+from tracer.cli._framework import FRAMEWORK, TRUST, input_arguments, input_options
+from tracer.cli._types import Count, PathName
 
 
-@click.command("export")
-@click.argument("source")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="The .onnx file to write.",
-)
-@_options.arguments
-@click.option(
-    "--weights",
-    type=click.Path(path_type=Path),
-    help="torch: safetensors or state dict; Chainer: npz.",
-)
-@click.option(
-    "--input-shape",
-    "shapes",
-    multiple=True,
-    metavar="1,3,32,32",
-    help="The batch first; one for each input.",
-)
-@click.option(
-    "--input-dtype", "dtypes", multiple=True, help="One, or one for each; float32 unless given."
-)
-@click.option(
-    "--framework", type=click.Choice(frameworks()), help="Told by the model unless given."
-)
-@click.option("--opset", type=int, help="torch writes 20 and Chainer 11 unless given.")
-@click.option("--static-batch", is_flag=True, help="Fix the batch at that of --input-shape.")
-@click.option("--keep-batchnorm", is_flag=True, help="torch: leave BatchNormalization unfolded.")
-@click.option(
-    "--atol",
-    type=click.FloatRange(min=0),
-    default=None,
-    help="Absolute tolerance of every element  [default: rtol of the tensor's largest value]",
-)
-@click.option(
-    "--rtol",
-    type=click.FloatRange(min=0),
-    default=1e-4,
-    show_default=True,
-    help="Relative tolerance of every element.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of the random inputs.",
-)
-@click.option("--trust", is_flag=True, help="Unpickle what is given: this can run any code.")
-@click.option("--force", is_flag=True, help="Overwrite the file.")
+@cloup.command()
+@cloup.argument("source")
+@cloup.option_group("Model", FRAMEWORK, _options.ARGUMENTS, _options.WEIGHTS, TRUST)
+@cloup.option_group("Input", *input_options("that of a .pt2 file"))
+@cloup.option_group(
+    "ONNX",
+    cloup.option("--opset", type=Count(1),
+                 help="Version of the ONNX operator set.  [default: 20 for torch, 11 for Chainer]"),
+    cloup.option("--static-batch", is_flag=True, help="Fix the batch size to that of the inputs."),
+    cloup.option("--keep-batchnorm", is_flag=True,
+                 help="Do not fold BatchNormalization into convolutions (torch)."),
+)  # fmt: skip
+@_options.tolerance(rtol=1e-4)
+@cloup.option_group(
+    "Output",
+    cloup.option("-o", "--output", type=PathName(), required=True,
+                 help="The .onnx file to write."),
+    _options.FORCE,
+    _options.SEED,
+)  # fmt: skip
 def command(
     source: str,
     output: Path,
@@ -83,15 +52,15 @@ def command(
     trust: bool,
     force: bool,
 ) -> None:
-    """Write a PyTorch or Chainer model as ONNX, with module and source line on every node.
+    """Convert a PyTorch or Chainer model to ONNX.
 
-    SOURCE is FILE.py:NAME or package.module:NAME, where NAME is a class, a factory or an instance;
-    or a .pt2 exported program. The code named is run. The result is run under onnxruntime and
-    compared with the framework on random input; exit 1 and no file where they differ.
-
-    Examples:
+    SOURCE is a .pt2 exported program, FILE.py:NAME or package.module:NAME. NAME is a class, a
+    factory or an instance; its code is executed. Every ONNX node keeps its module and source line.
+    The file is written only if onnxruntime and the framework agree on random inputs; otherwise the
+    exit code is 1.
 
     \b
+    Examples:
       tracer export net.py:Net --input-shape 1,3,32,32 -o net.onnx
       tracer export net.py:resnet --arg depth=20 --weights net.npz -o r.onnx \\
           --input-shape 1,3,32,32
@@ -117,9 +86,8 @@ def command(
             args=dict(args),
             weights=weights,
             trust=trust,
-            input_shape=[_options.shape(text) for text in shapes] or None,
-            input_dtype=dtypes[0] if len(dtypes) == 1 else (dtypes or "float32"),
             options=options,
+            **input_arguments(shapes, dtypes),
         )
     batches = " and ".join(str(batch) for batch in exported.batches)
     click.echo(

@@ -1,48 +1,30 @@
-"""`tracer fusions`: which nodes of a model each kernel of onnxruntime stands for."""
+"""`tracer fusions`: the nodes of a model that each kernel of onnxruntime contains."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import click
+import cloup
 
 from tracer.cli import _options
-from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
+from tracer.cli._types import PathName
 
 
-@click.command()
+@cloup.command()
 @_options.MODEL
-@click.option(
-    "--optimization",
-    type=click.Choice(OPTIMIZATIONS),
-    default="all",
-    show_default=True,
-    help="How much onnxruntime may rewrite the graph.",
-)
-@click.option("--batch", type=click.IntRange(1, _options.LARGEST), default=None, help="Batch size.")
-@_options.dims
-@click.option(
-    "--inputs",
-    type=_options.PathName(),
-    multiple=True,
-    help="Feeds to compare values on: an .npz file or a test_data_set folder; repeatable  "
-    "[default: random, twice]",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
-@click.option(
-    "--threads",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Threads within an operator  [default: all cores]",
-)
-@_options.JSON
-@_options.CSV
-@click.option(
-    "-o", "--output", "outputs", multiple=True, metavar="FILE",
-    help="Write a file, by extension: .csv .json .md; FORMAT:FILE for another name, - for stdout. "
-    "Repeatable.",
+@cloup.option_group(
+    "Input",
+    _options.batch("Batch size.  [default: 1]"),
+    _options.DIMS,
+    cloup.option("--inputs", type=PathName(), multiple=True,
+                 help="Input values to compare on: an .npz file or a test_data_set folder. "
+                 "Repeatable.  [default: random, twice]"),
+    _options.SEED,
 )  # fmt: skip
-@_options.FORCE
+@cloup.option_group("ONNX", _options.OPTIMIZATION, _options.THREADS)
+@cloup.option_group(
+    "Output", _options.JSON, _options.CSV, _options.output(".csv .json .md"), _options.FORCE
+)  # fmt: skip
 def command(
     model: Path,
     optimization: str,
@@ -56,11 +38,11 @@ def command(
     outputs: tuple[str, ...],
     force: bool,
 ) -> None:
-    """Show which nodes of MODEL each kernel that runs stands for.
+    """Show which nodes each kernel contains, checked by values.
 
-    onnxruntime folds, fuses, removes and inserts nodes. What its graph computes is held against
-    what the model computes without rewriting, on two inputs: a kernel is confirmed where its
-    tensors have the values of those its nodes begin from and end in.
+    onnxruntime folds, fuses, removes and inserts nodes. This command runs MODEL with and without
+    these optimisations and compares tensors. A kernel is confirmed if its inputs and outputs equal
+    the inputs and outputs of its nodes.
 
     \b
     Examples:
@@ -68,13 +50,15 @@ def command(
       tracer fusions model.onnx --optimization extended --dim sequence=16
       tracer fusions model.onnx --json -o map.csv -o map.md
     """
-    from analyzers.fusions.views import formats, renderer, terminal
+    from analyzers.fusions import Fusions
+    from analyzers.options import ViewOptions
+    from analyzers.views import formats
     from tracer.api.fusions import fusions
     from tracer.cli import _output, _progress
 
-    targets = _output.targets(outputs, as_json, as_csv, force, formats())
+    targets = _output.targets(outputs, as_json, as_csv, force, formats(Fusions))
     with _progress.progress() as report:
-        found = fusions(
+        result = fusions(
             model,
             batch=batch,
             dims=dict(dims),
@@ -84,7 +68,4 @@ def command(
             optimization=optimization,
             progress=report,
         )
-    _output.write(
-        [(target, renderer(target.format)(found)) for target in targets],
-        lambda console: terminal.render(found, console),
-    )
+    _output.Output(targets, ViewOptions()).emit(result)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracer.cli import _accumulating, _data, _options
+from tracer.cli._types import PathName
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 @_options.MODEL
 @click.option("--batch", type=click.IntRange(min=1), default=None,
               help="Batch size; of --data 64 unless given.")  # fmt: skip
-@_options.dims
+@_options.DIMS
 @click.option(
     "--inputs",
-    type=_options.PathName(),
+    type=PathName(),
     multiple=True,
     help="Feeds: an .npz file or a test_data_set folder; with --accumulator any number of them, "
     "and folders of them  [default: seeded random]",
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
               help="Relative tolerance of --against.")  # fmt: skip
 @click.option("--atol", type=click.FloatRange(min=0), default=1e-5, show_default=True,
               help="Absolute tolerance of --against.")  # fmt: skip
-@_options.limits
+@_options.LIMITS
 @_accumulating.options
 @_options.JSON
 @click.option("-o", "--output", "outputs", multiple=True, metavar="FILE",

@@ -1,4 +1,4 @@
-"""`tracer profile`: run a model, under onnxruntime or its framework, and say where time goes."""
+"""`tracer profile`: run a model under onnxruntime or its framework and time every node."""
 
 from __future__ import annotations
 
@@ -6,87 +6,49 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import cloup
 
 from tracer.cli import _framework, _options
-from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, is_cpu
+from tracer.cli._types import Amount, Count, Integers
+from tracer.executors.onnxruntime.settings import is_cpu
 
 if TYPE_CHECKING:
-    from tracer.cli._framework import Framework
+    from tracer.cli._framework import FrameworkOptions
     from tracer.cli._output import Output
     from tracer.records.environment import Peaks
 
 
-@click.command()
+@cloup.command()
 @_options.MODEL
-@click.option(
-    "--batch",
-    type=_options.Integers(),
-    default=None,
-    help="Batch sizes, each profiled in turn, as in 1,16,64.",
-)
-@_options.dims
-@click.option(
-    "--inputs",
-    type=_options.PathName(),
-    default=None,
-    help="Feeds: an .npz file or a test_data_set folder  [default: seeded random]",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
-@click.option(
-    "--runs",
-    type=click.IntRange(min=1),
-    default=None,
-    help="Inferences to record  [default: a second of them, at least 10]",
-)
-@click.option(
-    "--warmup",
-    type=click.IntRange(min=0),
-    default=5,
-    show_default=True,
-    help="Inferences before, not counted.",
-)
-@click.option(
-    "--min-time",
-    type=click.FloatRange(min=0),
-    default=None,
-    metavar="SECONDS",
-    help="Go on until so many seconds are recorded.",
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Threads within an operator  [default: all cores]",
-)
-@click.option(
-    "--optimization",
-    type=click.Choice(OPTIMIZATIONS),
-    default="all",
-    show_default=True,
-    help="How much onnxruntime may rewrite the graph.",
-)
-@click.option(
-    "--provider",
-    default="cpu",
-    show_default=True,
-    help="Execution provider: cpu, cuda, tensorrt, … as onnxruntime has it.",
-)
-@click.option(
-    "--roofline/--no-roofline",
-    default=True,
-    show_default=True,
-    help="Compare with this machine's peaks, which are measured the first time (3 s).",
-)
-@click.option(
-    "--replay",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="TOP",
-    help="Run the kernels of the TOP longest rows alone as well, without profiler, as a check.",
-)
-@_options.convention
-@_framework.options
-@_options.viewing
+@cloup.option_group(
+    "Input",
+    cloup.option("--batch", type=Integers(), help="Batch sizes to profile, e.g. 1,16,64."),
+    _options.DIMS,
+    _options.INPUTS,
+    _options.SEED,
+)  # fmt: skip
+@cloup.option_group(
+    "Runs",
+    cloup.option("--runs", type=Count(1),
+                 help="Inferences to measure.  [default: 1 s of them, at least 10]"),
+    cloup.option("--warmup", type=Count(), default=5, show_default=True,
+                 help="Inferences before the measured ones."),
+    cloup.option("--min-time", type=Amount("seconds"), help="Shortest time to measure for."),
+    _options.THREADS,
+)  # fmt: skip
+@cloup.option_group(
+    "ONNX",
+    _options.OPTIMIZATION,
+    cloup.option("--provider", metavar="NAME", default="cpu", show_default=True,
+                 help="Execution provider of onnxruntime: cpu, cuda, tensorrt, …"),
+    cloup.option("--roofline/--no-roofline", default=True, show_default=True,
+                 help="Compare with the peak rates of this machine, measured once (3 s)."),
+    cloup.option("--replay", type=Count(), default=0,
+                 help="Re-time the kernels of the N slowest rows in isolation as a cross-check."),
+    _options.CONVENTION,
+)  # fmt: skip
+@_framework.OPTIONS
+@_options.VIEW
 def command(
     model: Path,
     batch: tuple[int, ...] | None,
@@ -102,14 +64,14 @@ def command(
     roofline: bool,
     replay: int,
     convention: str,
-    framework: Framework,
+    framework: FrameworkOptions,
     output: Output,
 ) -> None:
-    """Show where the time of MODEL goes, node by node.
+    """Measure where the time of a model goes, node by node.
 
-    MODEL is an .onnx file, or a folder with model.onnx; or FILE.py:NAME, a class, a factory or an
-    instance of PyTorch or Chainer, whose code is run. Times are those of the runtime's profiler
-    less what the profiler itself costs; beside them stands the time of undisturbed runs.
+    MODEL is an .onnx file, a folder with model.onnx, or FILE.py:NAME. NAME is a class, a factory
+    or an instance of PyTorch or Chainer; FILE.py is executed. Node times are corrected for
+    profiler overhead. The wall time comes from runs without a profiler.
 
     \b
     Examples:
@@ -121,10 +83,10 @@ def command(
     from tracer.api.profile import profile
     from tracer.cli import _progress
 
-    code = framework.wanted(model)
-    compared = roofline and is_cpu(provider)  # peaks are those of the processor
+    is_code = framework.apply_to(model)
+    has_peaks = roofline and is_cpu(provider)  # peak rates are measured on the processor
     with _progress.progress() as report:
-        if code:
+        if is_code:
             trace = framework.profile(
                 model,
                 batch=batch,
@@ -149,7 +111,7 @@ def command(
                 optimization=optimization,
                 provider=provider,
                 convention=convention,
-                peaks=_peaks if compared else None,
+                peaks=_peaks if has_peaks else None,
                 replay=replay,
                 progress=report,
             )
@@ -157,7 +119,7 @@ def command(
 
 
 def _peaks(threads: int) -> Peaks:
-    """What this machine can do, measured if it never was, which is told."""
+    """Returns the peak rates of this machine; announces a first measurement on stderr."""
     from tracer import host
 
     return host.peaks(threads, announce=lambda text: click.echo(text, err=True))

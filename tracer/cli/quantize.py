@@ -1,93 +1,70 @@
-"""tracer quantize: a float model to an 8-bit one, and what that costs."""
+"""`tracer quantize`: a float model to an 8-bit one, and the accuracy that it loses."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import click
+import cloup
 
-from tracer.cli import _options
+from tracer.cli import _data, _options
+from tracer.cli._types import LARGEST, Count, PathName
 from tracer.quantization.options import FORMATS, METHODS, TYPES, Options
 
 
-@click.command("quantize")
+@cloup.command()
 @_options.MODEL
-@click.option(
-    "--calibrate",
-    required=True,
-    metavar="DATA",
-    help="digits, cifar10, mnist, an .npz file, or a folder with test_data_sets.",
-)
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="The .onnx file to write.",
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=512,
-    show_default=True,
-    help="Samples to calibrate with.",
-)
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(tuple(FORMATS)),
-    default="qdq",
-    show_default=True,
-    help="qdq: float operators between QuantizeLinear and DequantizeLinear; qoperator: integer "
-    "operators.",
-)
-@click.option(
-    "--per-channel/--per-tensor",
-    default=True,
-    show_default=True,
-    help="A scale for each output channel of weights, or one for the tensor.",
-)
-@click.option("--symmetric", is_flag=True, help="Activations with the zero point in the middle.")
-@click.option(
-    "--reduce-range", is_flag=True, help="Weights in 7 bits, for processors without VNNI."
-)
-@click.option(
-    "--method",
-    type=click.Choice(tuple(METHODS)),
-    default="minmax",
-    show_default=True,
-    help="How the range of an activation follows from the data.",
-)
-@click.option(
-    "--activation-type", type=click.Choice(tuple(TYPES)), default="uint8", show_default=True
-)
-@click.option("--weight-type", type=click.Choice(tuple(TYPES)), default="int8", show_default=True)
-@click.option(
-    "--nodes",
-    multiple=True,
-    metavar="PATTERN",
-    help="Quantise these alone: node, operator or module, with * and ?; repeatable.",
-)
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave these; repeatable.")
-@click.option("--test", metavar="DATA", help="Judge by this  [default: the data calibrated with]")
-@click.option(
-    "--test-limit", type=click.IntRange(min=1), help="Samples to judge by; all unless given."
-)
-@click.option(
-    "--metric", help="top1, top5, mse, agreement (with the float model), or FILE.py:NAME."
-)
-@click.option("--batch", type=click.IntRange(1, _options.LARGEST), default=32, show_default=True)
-@click.option(
-    "--data-dir",
-    type=_options.PathName(),
-    default=Path("data"),
-    show_default=True,
-    help="Where the files of cifar10 and mnist lie.",
-)
-@click.option("--top", type=click.IntRange(min=0), default=10, show_default=True,
-              help="Layers to show; 0 for all.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-@click.option("--force", is_flag=True, help="Overwrite the file.")
+@cloup.option_group(
+    "Calibration",
+    cloup.option("--calibrate", required=True, metavar="DATA",
+                 help=f"Data set to calibrate with: {_data.SOURCES}."),
+    cloup.option("--limit", type=Count(1), default=512, show_default=True,
+                 help="Samples to calibrate with."),
+    cloup.option("--method", type=click.Choice(tuple(METHODS)), default="minmax", show_default=True,
+                 help="How activation ranges follow from the data."),
+    _data.FOLDER,
+    cloup.option("--batch", type=Count(1, LARGEST), default=32, show_default=True,
+                 help="Samples per inference."),
+)  # fmt: skip
+@cloup.option_group(
+    "Quantisation",
+    cloup.option("--format", "format_", type=click.Choice(tuple(FORMATS)), default="qdq",
+                 show_default=True,
+                 help="qdq: float operators between QuantizeLinear and DequantizeLinear; "
+                      "qoperator: integer operators."),
+    cloup.option("--per-channel/--per-tensor", default=True, show_default=True,
+                 help="Weight scales per output channel or per tensor."),
+    cloup.option("--symmetric", is_flag=True,
+                 help="Use the middle of the range as zero point of activations."),
+    cloup.option("--reduce-range", is_flag=True,
+                 help="Use 7-bit weights, for processors without VNNI."),
+    cloup.option("--activation-type", type=click.Choice(tuple(TYPES)), default="uint8",
+                 show_default=True, help="Type of quantised activations."),
+    cloup.option("--weight-type", type=click.Choice(tuple(TYPES)), default="int8",
+                 show_default=True, help="Type of quantised weights."),
+    cloup.option("--nodes", multiple=True, metavar="PATTERN",
+                 help="Quantise only these: node, operator or module, with * and ?. Repeatable."),
+    cloup.option("--exclude", multiple=True, metavar="PATTERN",
+                 help="Do not quantise these: node, operator or module, with * and ?. Repeatable."),
+)  # fmt: skip
+@cloup.option_group(
+    "Accuracy",
+    cloup.option("--test", metavar="DATA",
+                 help="Data set for measuring accuracy.  [default: the calibration data]"),
+    cloup.option("--test-limit", type=Count(1),
+                 help="Samples for measuring accuracy.  [default: all]"),
+    cloup.option("--metric", metavar="NAME",
+                 help="Accuracy metric: top1, top5, mse, agreement (with the float model), or "
+                      "FILE.py:NAME.  [default: chosen by the data]"),
+)  # fmt: skip
+@cloup.option_group("What is shown", _options.top("10", 10))
+@cloup.option_group(
+    "Output",
+    cloup.option("-o", "--output", type=PathName(), required=True,
+                 help="The .onnx file to write."),
+    _options.FORCE,
+    _options.JSON,
+)  # fmt: skip
 def command(
     model: Path,
     calibrate: str,
@@ -111,11 +88,12 @@ def command(
     as_json: bool,
     force: bool,
 ) -> None:
-    """Quantise MODEL by onnxruntime's static quantisation, and tell what it costs.
+    """Quantise a model to 8 bits and measure the accuracy loss.
 
-    Ranges of activations are those seen on DATA, on its training split where it has one. Accuracy
-    before and after is measured in the reference interpreter, on the test split; where there are
-    no labels it is how often both models agree. The layers that lose most come first.
+    onnxruntime's static quantisation calibrates activation ranges on the training split of DATA,
+    if it has one. The reference interpreter measures accuracy before and after on the test split.
+    Without labels, accuracy is the agreement of both models. Layers with the largest error come
+    first.
 
     \b
     Examples:

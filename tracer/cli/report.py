@@ -5,32 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+import cloup
 
 from tracer.cli import _options
+from tracer.cli._types import PathName
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
 
 
-@click.command()
-@click.argument("trace", type=_options.PathName())
-@_options.viewing
-def command(
-    trace: Path,
-    output: Output,
-) -> None:
-    """Render TRACE, a .trace file that another command saved.
+@cloup.command()
+@cloup.argument("trace", type=PathName())
+@_options.VIEW
+def command(trace: Path, output: Output) -> None:
+    """Show a saved trace again, in any format.
+
+    TRACE is a .trace file that another command wrote.
 
     \b
     Examples:
       tracer report run.trace --by module
       tracer report run.trace -o layers.svg --threshold 20
     """
-    from tracer.cli import _output
     from tracer.storage import trace_file, whatif_file
 
-    if whatif_file.holds_what_if(trace):
-        _output.show_what_if(whatif_file.load(trace), output.targets, output.options.top)
-    else:
-        output.emit(trace_file.load(trace))
+    is_what_if = whatif_file.holds_what_if(trace)
+    output.emit((whatif_file if is_what_if else trace_file).load(trace))

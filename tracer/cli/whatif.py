@@ -1,4 +1,4 @@
-"""`tracer whatif`: a network in accumulators of other widths, and the narrowest that will do."""
+"""`tracer whatif`: accuracy and energy of a model with narrower accumulators."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import cloup
 
+from analyzers.options import ADDITION_CONVENTIONS, ViewOptions
 from tracer.cli import _accumulating, _data, _options
+from tracer.cli._types import LARGEST, Amount, Count, Integers, Words
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,58 +18,71 @@ if TYPE_CHECKING:
     from tracer.limits import Limits
 
 
-@click.command()
+@cloup.command()
 @_options.MODEL
-@click.option("--accumulator", required=True, metavar="WIDTHS|RULES",
-              help="Widths to try: 12:32, or 12,14,16; with nodes at a width of their own: "
-                   "'conv1=18,12:32'.")  # fmt: skip
-@_data.data(required=True)
-@_data.FOLDER
-@click.option("--metric", default=None,
-              help="top1, top5, mse, agreement (with wide accumulators), or FILE.py:NAME  "
-                   "[default: what fits]")  # fmt: skip
-@_data.LIMIT
-@click.option("--batch", type=click.IntRange(1, _options.LARGEST), default=64, show_default=True,
-              help="Samples at a time.")  # fmt: skip
-@click.option("--order", "orders", type=_options.Words(), default=("sequential",),
-              help="In which order terms are added, one or more: sequential, channelwise, tree, "
-                   "chunked(32), lanes(8), sorted, maddubs  [default: sequential]")  # fmt: skip
-@click.option("--overflow", "overflows", type=_options.Words(_accumulating.OVERFLOWS[:-1]),
-              default=("saturate",),
-              help="What a sum beyond the range becomes, one or more: saturate, symmetric, wrap, "
-                   "zero  [default: saturate]")  # fmt: skip
-@click.option("--bias", "biases", type=_options.Words(_accumulating.BIASES), default=("first",),
-              help="When the bias is added: first, last  [default: first]")  # fmt: skip
-@click.option("--product-bits", type=int, default=None, metavar="BITS",
-              help="Bring products into this width first  [default: exact]")  # fmt: skip
-@click.option("--magnitude", is_flag=True,
-              help="Widths do not count the sign: B bits hold -2^B to 2^B - 1.")  # fmt: skip
-@click.option("--weight-bits", type=_options.Integers(), default=None,
-              help="Bring weights to so few bits, one or more  [default: as they are]")  # fmt: skip
-@click.option("--activation-bits", type=_options.Integers(), default=None,
-              help="The same for activations.")  # fmt: skip
-@click.option("--fixed", default=None, metavar="FORMATS",
-              help="Fixed-point numbers for the floats of a graph, instead of quantising it: "
-                   "8:5/8:7.")  # fmt: skip
-@click.option("--budget", type=click.FloatRange(min=0), default=1.0, show_default=True,
-              help="What the metric may lose, in percentage points or its unit.")  # fmt: skip
-@click.option("--search/--no-search", default=True, show_default=True,
-              help="Look for a width for each node as well.")  # fmt: skip
-@click.option("--energy", default="lab", show_default=True, metavar="MODEL",
-              help="lab, horowitz45, qtools, or FILE.toml.")  # fmt: skip
-@click.option("--convention", "counting", type=click.Choice(("plain", "channelwise")), default=None,
-              help="How additions are counted  [default: as the order makes them]")  # fmt: skip
-@click.option("--threads", type=click.IntRange(min=0), default=0,
-              help="Threads  [default: those of BLAS]")  # fmt: skip
-@_options.limits
-@click.option("--top", type=click.IntRange(min=0), default=None,
-              help="Nodes to show; 0 for all  [default: 20 on a terminal]")  # fmt: skip
-@_options.JSON
-@_options.CSV
-@click.option("-o", "--output", "outputs", multiple=True, metavar="FILE",
-              help=f"Write a file, by extension: {_options.FORMATS}. A .trace has every evaluation "
-                   "at once, and the same command goes on from it. Repeatable.")  # fmt: skip
-@_options.FORCE
+@cloup.option_group(
+    "Input",
+    _data.data(required=True),
+    _data.FOLDER,
+    _data.LIMIT,
+    cloup.option("--batch", type=Count(1, LARGEST), default=64, show_default=True,
+                 help="Samples per inference."),
+)  # fmt: skip
+@cloup.option_group(
+    "Accumulators",
+    cloup.option("--accumulator", required=True, metavar="WIDTHS",
+                 help="Widths to try, in bits: 12:32 or 12,14,16. 'conv1=18,12:32' keeps node "
+                      "conv1 at 18 bits."),
+    cloup.option("--order", "orders", type=Words(), default=("sequential",),
+                 help="Orders of addition: sequential, channelwise, tree, chunked(32), lanes(8), "
+                      "sorted, maddubs.  [default: sequential]"),
+    cloup.option("--overflow", "overflows", type=Words(_accumulating.OVERFLOWS[:-1]),
+                 default=("saturate",),
+                 help="What happens to a sum outside the range: saturate, symmetric, wrap, zero.  "
+                      "[default: saturate]"),
+    cloup.option("--bias", "biases", type=Words(_accumulating.BIASES), default=("first",),
+                 help="When the bias is added: first, last.  [default: first]"),
+    cloup.option("--product-bits", type=int, metavar="BITS",
+                 help="Width that products are reduced to before addition.  [default: exact]"),
+    cloup.option("--magnitude", is_flag=True,
+                 help="Do not count the sign bit: B bits hold -2^B to 2^B - 1."),
+)  # fmt: skip
+@cloup.option_group(
+    "Numbers",
+    cloup.option("--weight-bits", type=Integers(),
+                 help="Widths that weights are reduced to.  [default: unchanged]"),
+    cloup.option("--activation-bits", type=Integers(),
+                 help="Widths that activations are reduced to.  [default: unchanged]"),
+    cloup.option("--fixed", metavar="FORMATS",
+                 help="Fixed-point formats of float tensors, instead of quantisation: "
+                      "bits:fraction bits of activations/weights, e.g. 8:5/8:7."),
+)  # fmt: skip
+@cloup.option_group(
+    "Search",
+    cloup.option("--metric", metavar="NAME",
+                 help="Accuracy metric: top1, top5, mse, agreement (with wide accumulators), or "
+                      "FILE.py:NAME.  [default: chosen by the data]"),
+    cloup.option("--budget", type=Amount("points"), default=1.0, show_default=True,
+                 help="Accuracy that may be lost, in percentage points or the metric's unit."),
+    cloup.option("--search/--no-search", default=True, show_default=True,
+                 help="Also search a width for each node."),
+    cloup.option("--energy", metavar="MODEL", default="lab", show_default=True,
+                 help="Energy model: lab, horowitz45, qtools, or FILE.toml."),
+    cloup.option("--convention", "counting", type=click.Choice(ADDITION_CONVENTIONS),
+                 help="How additions are counted; see docs/counting.md.  [default: by --order]"),
+    cloup.option("--threads", type=Count(), default=0,
+                 help="Threads of the interpreter.  [default: as many as BLAS uses]"),
+)  # fmt: skip
+@_options.LIMITS
+@cloup.option_group("What is shown", _options.top("20 on a terminal"))
+@cloup.option_group(
+    "Output",
+    _options.JSON,
+    _options.CSV,
+    _options.output(_options.FORMATS,
+                    "A .trace keeps every evaluation, and the same command resumes from it. "),
+    _options.FORCE,
+)  # fmt: skip
 def command(
     model: Path,
     accumulator: str,
@@ -84,10 +100,13 @@ def command(
     force: bool,
     **asked: Any,
 ) -> None:
-    """Find how narrow the accumulators of MODEL could be.
+    """Find the narrowest accumulators that keep the accuracy.
 
-    A is the least width at which nothing overflows on the data, B the least within the budget, C
-    widths for each node that take less energy than B within the same budget.
+    \b
+    The answer has three parts:
+      A  the narrowest width at which no sum overflows on the data
+      B  the narrowest width that loses no more accuracy than --budget
+      C  a width for each node: less energy than B, within the same budget
 
     \b
     Examples:
@@ -122,18 +141,20 @@ def command(
         )
     if trace is not None:
         click.echo(f"wrote {trace}", err=True)
-    _output.show_what_if(found, targets, top)
+    _output.Output(targets, ViewOptions(top=top)).emit(found)
 
 
 def _targets(
     outputs: tuple[str, ...], as_json: bool, as_csv: bool, force: bool
 ) -> tuple[Path | None, tuple[Target, ...]]:
     """The trace, which may be there already, and what is rendered; all checked before any work."""
-    from analyzers.whatif.views import formats
+    from analyzers.views import formats
     from tracer.cli import _output
+    from tracer.records.whatif import WhatIf
     from tracer.support.files import check_writable
 
-    parsed = [(output, _output.parse(output, formats())) for output in outputs]
+    known = formats(WhatIf)
+    parsed = [(output, _output.parse(output, known)) for output in outputs]
     traces = [target.path for _, target in parsed if target.format == "trace"]
     if len(traces) > 1 or None in traces:
         raise UsageError(
@@ -144,4 +165,4 @@ def _targets(
         assert path is not None
         check_writable(path, force=True)
     rest = [output for output, target in parsed if target.format != "trace"]
-    return next(iter(traces), None), _output.targets(rest, as_json, as_csv, force, formats())
+    return next(iter(traces), None), _output.targets(rest, as_json, as_csv, force, known)

@@ -1,6 +1,6 @@
-"""The interpreter as an ONNX backend, for ONNX's own tests and scoreboards.
+"""Wraps the interpreter as an ONNX backend, for ONNX's own tests and scoreboards.
 
-`onnx.backend.base` describes the interface; this module itself is the backend.
+This module itself is the backend; `onnx.backend.base` describes the interface.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tracer.interpreter.values import Value, type_proto
 
 
 class Prepared(BackendRep):
-    """A model that is ready to run; inputs are given in order, or by name."""
+    """A model ready to run, with inputs in order or by name."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._interpreter = Interpreter(model)
@@ -24,7 +24,7 @@ class Prepared(BackendRep):
     def run(
         self, inputs: Sequence[Value] | Mapping[str, Value], **kwargs: Any
     ) -> tuple[Value, ...]:
-        """Outputs of the model; inputs at the end that are optional may be missing."""
+        """Returns the model's outputs; optional inputs at the end may be missing."""
         if not isinstance(inputs, Mapping):
             names = (value.name for value in self._interpreter.get_inputs())
             inputs = dict(zip(names, inputs, strict=False))
@@ -36,14 +36,14 @@ class TracerBackend(Backend):
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
-        """Check the model and prepare it to be run many times."""
+        """Checks the model and prepares it for many runs."""
         return Prepared(model)
 
     @classmethod
     def run_model(
         cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any
     ) -> tuple[Value, ...]:
-        """Run a model once."""
+        """Runs a model once."""
         return cls.prepare(model, device).run(inputs)
 
     @classmethod
@@ -55,7 +55,7 @@ class TracerBackend(Backend):
         outputs_info: Any = None,
         **kwargs: Any,
     ) -> tuple[Value, ...]:
-        """Run a single node at the newest opset, or the one given as `opset_version`."""
+        """Runs a single node at `opset_version`, by default the newest opset."""
         version = kwargs.get("opset_version", onnx.defs.onnx_opset_version())
         names = [name for name in node.input if name]
         feeds = dict(zip(names, inputs, strict=True))
@@ -70,7 +70,7 @@ class TracerBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """The interpreter computes on the CPU only."""
+        """Whether the device is the CPU, the only one supported."""
         return device.split(":")[0] == "CPU"
 
 

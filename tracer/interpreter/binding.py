@@ -1,4 +1,4 @@
-"""From an operator's function and a node to a kernel: inputs by position, attributes by name."""
+"""Binds an operator's function to a node: inputs by position, attributes by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracer.interpreter.values import Value
 
 
 class Body(Protocol):
-    """A graph attribute during a run: call it with the graph's inputs, get its outputs."""
+    """A graph attribute during a run: called with the graph's inputs, returns its outputs."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -28,27 +28,27 @@ class Body(Protocol):
 
     @property
     def types(self) -> tuple[TensorType | None, ...]:
-        """Declared types of the outputs; None for what is not a tensor."""
+        """Declared types of the outputs; None for an output that is not a tensor."""
 
     def __call__(self, *inputs: Value) -> list[Value]:
-        """Run the graph once."""
+        """Runs the graph once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
-    """What an operator may know of the node it computes."""
+class NodeContext:
+    """The node that an operator computes, and its opset."""
 
     node: Node
     opset: int
 
     @property
-    def wanted(self) -> tuple[bool, ...]:
-        """Whether each output is read by its name."""
+    def outputs_named(self) -> tuple[bool, ...]:
+        """Whether each output has a name, and so may be read."""
         return tuple(map(bool, self.node.outputs))
 
 
 Kernel = Callable[[Sequence[Value], Mapping[str, Body]], Sequence[Value]]
-"""Computes a node: its input values and its bodies by attribute name to its output values."""
+"""Computes a node's outputs from its inputs and its bodies by attribute name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Signature:
 
 @cache
 def signature(function: Function) -> Signature:
-    """Read how the function wants to be called."""
+    """Reads the parameters of an operator's function."""
     parameters = inspect.signature(function).parameters.values()
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     keyword = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
@@ -81,14 +81,14 @@ def signature(function: Function) -> Signature:
 
 def bind(
     function: Function,
-    context: Context,
+    context: NodeContext,
     attributes: Mapping[str, Any],
     bodies: Sequence[str],
 ) -> Kernel:
-    """The kernel of a node. Raises ModelError where the node does not fit the function."""
-    wants = signature(function)
-    _check(wants, context.node, {*attributes, *bodies})
-    fixed = {**attributes, "ctx": context} if wants.context else dict(attributes)
+    """Returns the kernel of a node. Raises ModelError if the node does not fit the function."""
+    parameters = signature(function)
+    _check(parameters, context.node, {*attributes, *bodies})
+    fixed = {**attributes, "ctx": context} if parameters.context else dict(attributes)
 
     def kernel(inputs: Sequence[Value], graphs: Mapping[str, Body]) -> Sequence[Value]:
         result = function(*inputs, **fixed, **graphs)
@@ -97,23 +97,23 @@ def bind(
     return kernel
 
 
-def _check(wants: Signature, node: Node, given: set[str]) -> None:
-    many = len(node.inputs)
-    if many < wants.required or (many > len(wants.inputs) and not wants.variadic):
-        raise ModelError(f"{many} inputs given, {_count(wants)} wanted")
-    unknown = sorted(given - wants.attributes - set(wants.inputs[many:]))
+def _check(expected: Signature, node: Node, attributes: set[str]) -> None:
+    count = len(node.inputs)
+    if count < expected.required or (count > len(expected.inputs) and not expected.variadic):
+        raise ModelError(f"{count} inputs, but {_count_text(expected)} expected")
+    unknown = sorted(attributes - expected.attributes - set(expected.inputs[count:]))
     if unknown:
-        allowed = ", ".join(sorted(wants.attributes)) or "none"
+        allowed = ", ".join(sorted(expected.attributes)) or "none"
         raise ModelError(
             f"attribute '{unknown[0]}' is not supported", f"Supported attributes: {allowed}."
         )
-    missing = sorted(wants.needed - given)
+    missing = sorted(expected.needed - attributes)
     if missing:
         raise ModelError(f"attribute '{missing[0]}' is missing")
 
 
-def _count(wants: Signature) -> str:
-    if wants.variadic:
-        return f"{wants.required} or more"
-    most = len(wants.inputs)
-    return str(most) if wants.required == most else f"{wants.required} to {most}"
+def _count_text(expected: Signature) -> str:
+    if expected.variadic:
+        return f"{expected.required} or more"
+    most = len(expected.inputs)
+    return str(most) if expected.required == most else f"{expected.required} to {most}"

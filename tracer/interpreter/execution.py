@@ -1,4 +1,4 @@
-"""One run of a plan: values come to life, nodes compute, values die."""
+"""Runs a plan: reads each node's inputs, calls its kernel, frees values after their last use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tracer.support.types import type_text
 
 
 class Frame:
-    """The values of one graph during a run; names it does not hold are looked up around it."""
+    """The values of one graph during a run; other names are looked up in the outer frames."""
 
     __slots__ = ("outer", "values", "weights")
 
@@ -30,7 +30,7 @@ class Frame:
         self.outer = outer
 
     def read(self, name: str) -> Value:
-        """The value of `name`. Raises ModelError where nothing has made it."""
+        """Returns the value of `name`. Raises ModelError if no node has computed it."""
         frame: Frame | None = self
         while frame is not None:
             if name in frame.values:
@@ -38,12 +38,12 @@ class Frame:
             if name in frame.weights:
                 return frame.weights[name]
             frame = frame.outer
-        raise ModelError(f"nothing has made the value '{name}'")
+        raise ModelError(f"no node has computed the value '{name}'")
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """A `Body`: a graph attribute, ready to be run in the scope of its node."""
+class BoundBody:
+    """A `Body`: the plan of a graph attribute, bound to the scope of its node."""
 
     plan: Plan
     frame: Frame
@@ -61,16 +61,16 @@ class Bound:
 
     @property
     def types(self) -> tuple[TensorType | None, ...]:
-        """Declared types of the outputs; None for what is not a tensor."""
+        """Declared types of the outputs; None for an output that is not a tensor."""
         return self.plan.types
 
     def __call__(self, *inputs: Value) -> list[Value]:
-        """Run the graph once."""
+        """Runs the graph once."""
         return self.execution.graph(self.plan, inputs, self.frame)
 
 
 class Execution:
-    """Runs plans of one model under a budget, with observers around each node."""
+    """Runs plans of one model within a budget; calls the observers around each node."""
 
     def __init__(self, model: Model, observers: Sequence[Observer], budget: limits.Budget) -> None:
         self._model = model
@@ -79,7 +79,7 @@ class Execution:
         self._located = False
 
     def graph(self, plan: Plan, inputs: Sequence[Value], outer: Frame | None) -> list[Value]:
-        """Outputs of a graph for its inputs in order; optional ones at the end may be missing."""
+        """Runs a graph; optional inputs at the end may be missing. Returns its outputs in order."""
         frame = Frame(plan, outer)
         with self._budget.nested():
             if len(inputs) > len(plan.inputs):
@@ -97,7 +97,7 @@ class Execution:
     def part(
         self, plan: Plan, alive: Mapping[str, Value], start: int, stop: int
     ) -> dict[str, Value]:
-        """The values alive after step `stop` - 1, from those alive before step `start`."""
+        """Runs steps `start` to `stop` - 1; returns the values alive afterwards."""
         frame = Frame(plan, None)
         with self._budget.nested():
             for name, value in alive.items():
@@ -118,23 +118,23 @@ class Execution:
             if name:
                 self._store(frame, name, value)
         for name in step.frees:
-            if name in frame.values:  # not so for an optional output that was not made
+            if name in frame.values:  # an optional output may be absent
                 self._budget.release(values.nbytes(frame.values.pop(name)))
 
     def _compute(self, step: Step, frame: Frame, inputs: Sequence[Value]) -> list[Value]:
-        """Run the kernel; whatever it raises is told with node, operator, opset and inputs."""
+        """Runs the kernel; adds node, operator, opset and input types to whatever it raises."""
         try:
             self._budget.clock()
             if step.expand is not None:
-                made: Sequence[Value] = self.graph(step.expand(inputs), inputs, None)
+                outputs: Sequence[Value] = self.graph(step.expand(inputs), inputs, None)
             else:
                 assert step.kernel is not None
                 bodies: Mapping[str, Body] = {
-                    name: Bound(plan, frame, self) for name, plan in step.bodies.items()
+                    name: BoundBody(plan, frame, self) for name, plan in step.bodies.items()
                 }
                 with np.errstate(all="ignore"):  # NaN and Inf are results, as in every runtime
-                    made = step.kernel(inputs, bodies)
-            return _outputs(step, made)
+                    outputs = step.kernel(inputs, bodies)
+            return _checked(step, outputs)
         except Exception as error:
             if self._located:  # by a node inside this one
                 raise
@@ -157,9 +157,9 @@ class Execution:
         self._budget.hold(values.nbytes(value))
 
 
-def _outputs(step: Step, made: Sequence[Value]) -> list[Value]:
-    """What the kernel made as values: a numpy scalar is a tensor without dimensions."""
-    wanted = step.node.proto.output
-    if len(made) < len(wanted) and any(wanted[len(made) :]):
-        raise ModelError(f"{len(wanted)} outputs wanted, {len(made)} made")
-    return [np.asarray(value) if isinstance(value, np.generic) else value for value in made]
+def _checked(step: Step, outputs: Sequence[Value]) -> list[Value]:
+    """Returns numpy scalars as arrays of rank 0. Raises ModelError if an output is missing."""
+    names = step.node.proto.output
+    if any(names[len(outputs) :]):
+        raise ModelError(f"{len(names)} outputs expected, {len(outputs)} computed")
+    return [np.asarray(value) if isinstance(value, np.generic) else value for value in outputs]

@@ -1,4 +1,4 @@
-"""onnx's own reference operators as kernels: the long tail we have no function for."""
+"""Runs operators that `ops/` lacks by the classes of onnx.reference."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _HOMES = {
 
 
 def reference_kernel(node: Node, opset: int, opsets: Mapping[str, int]) -> Kernel | None:
-    """The kernel of onnx.reference for `node`, or None where it has none at this opset."""
-    found = reference_class(node, opset)
-    if found is None or any(a.HasField("g") for a in node.proto.attribute):
+    """Returns the kernel of onnx.reference for `node`, or None if it has none at this opset."""
+    implementation = reference_class(node, opset)
+    if implementation is None or any(a.HasField("g") for a in node.proto.attribute):
         return None
     run_params = {
         "log": _ignore,
@@ -33,7 +33,7 @@ def reference_kernel(node: Node, opset: int, opsets: Mapping[str, int]) -> Kerne
         "existing_functions": {},
         "evaluator_cls": None,
     }
-    instance = found(completed(node, opset), run_params)
+    instance = implementation(completed(node, opset), run_params)
 
     def kernel(inputs: Sequence[Value], graphs: Mapping[str, Body]) -> Sequence[Value]:
         outputs: Sequence[Value] = instance.run(*inputs)
@@ -43,7 +43,7 @@ def reference_kernel(node: Node, opset: int, opsets: Mapping[str, int]) -> Kerne
 
 
 def reference_class(node: Node, opset: int) -> Any:
-    """The class of onnx.reference that computes the node's operator, or None."""
+    """Returns the class of onnx.reference that computes the node's operator, or None."""
     versions = _operators(node.domain).get(node.op_type, {})
     since = max((v for v in versions if v is not None and v <= opset), default=None)
     return versions.get(since)
@@ -51,17 +51,17 @@ def reference_class(node: Node, opset: int) -> Any:
 
 @cache
 def _operators(domain: str) -> Mapping[str, Mapping[int | None, Any]]:
-    """Class of each operator by name and version; None is a class that serves all versions."""
+    """Returns the classes by operator and version; version None serves all versions."""
     if domain not in _HOMES:
         return {}
-    found: dict[str, dict[int | None, Any]] = importlib.import_module(
+    classes: dict[str, dict[int | None, Any]] = importlib.import_module(
         _HOMES[domain]
     )._build_registered_operators()
-    for versions in found.values():
+    for versions in classes.values():
         if len(versions) > 1:  # onnx adds the newest one as the default of all versions
             versions.pop(None, None)
-    return found
+    return classes
 
 
 def _ignore(pattern: str, *values: object) -> None:
-    """onnx's operators log through a function they are given."""
+    """Drops the log messages of onnx.reference."""

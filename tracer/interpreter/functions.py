@@ -1,4 +1,4 @@
-"""Operators that are defined by a graph: functions of the model, and of the ONNX standard."""
+"""Expands operators defined by a graph: the model's functions and the ONNX standard's."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tracer.interpreter.values import Value
 
 
 def instantiate(function: onnx.FunctionProto, node: Node, opset: int) -> Model:
-    """The function's body as a model of its own, with the attributes of the calling node.
+    """Returns the function's body as a model, with the attributes of the calling node.
 
-    Keys of its nodes are put below the caller's: `call/inner`.
+    The keys of its nodes begin with the caller's: `call/inner`.
     """
-    given = {attribute.name: attribute for attribute in completed(node, opset).attribute}
-    given = {a.name: a for a in function.attribute_proto} | given
+    attributes = {a.name: a for a in function.attribute_proto}
+    attributes |= {a.name: a for a in completed(node, opset).attribute}
     proto = onnx.ModelProto(ir_version=onnx.IR_VERSION, opset_import=function.opset_import)
     proto.graph.name = function.name
     for inner in function.node:
-        _resolve(proto.graph.node.add(), inner, given)
+        _resolve(proto.graph.node.add(), inner, attributes)
     for name in function.input:
         proto.graph.input.add().name = name
     for name in function.output:
@@ -32,7 +32,7 @@ def instantiate(function: onnx.FunctionProto, node: Node, opset: int) -> Model:
 
 
 def local_functions(model: Model) -> Mapping[tuple[str, str, str], onnx.FunctionProto]:
-    """Functions of the model that could not be inlined, by domain, name and overload."""
+    """Returns the model's functions by domain, name and overload."""
     functions = model.proto.functions
     return {(canonical_domain(f.domain), f.name, f.overload): f for f in functions}
 
@@ -40,7 +40,7 @@ def local_functions(model: Model) -> Mapping[tuple[str, str, str], onnx.Function
 def standard_function(
     node: Node, opsets: Mapping[str, int], inputs: Sequence[Value]
 ) -> onnx.FunctionProto:
-    """The body the ONNX standard gives the operator for inputs of these types."""
+    """Returns the body that the ONNX standard defines for inputs of these types."""
     opset = opsets[node.domain]
     schema = schema_of(node, opset)
     function = onnx.FunctionProto()
@@ -54,7 +54,7 @@ def standard_function(
         )
         function.ParseFromString(body)
     imported = {canonical_domain(entry.domain) for entry in function.opset_import}
-    if "" not in imported:  # functions of other domains forget what they are written in
+    if "" not in imported:  # functions of other domains may not import the opset of their nodes
         version = opsets.get("", onnx.defs.onnx_opset_version())
         function.opset_import.add().version = version
     return function
@@ -69,12 +69,12 @@ def has_body(node: Node, opset: int) -> bool:
 def _resolve(
     target: onnx.NodeProto,
     source: onnx.NodeProto,
-    given: Mapping[str, onnx.AttributeProto],
+    attributes: Mapping[str, onnx.AttributeProto],
 ) -> None:
-    """Copy a node with its references to the function's attributes resolved, bodies included.
+    """Copies a node and its bodies, with references to the function's attributes resolved.
 
-    A reference to an attribute that neither the call nor the function sets is left out, so that
-    the operator's own default holds.
+    A reference to an attribute that neither the call nor the function sets is dropped, so that
+    the operator's default applies.
     """
     target.CopyFrom(source)
     del target.attribute[:]
@@ -83,17 +83,17 @@ def _resolve(
             copy = target.attribute.add()
             copy.CopyFrom(attribute)
             for graph in [copy.g] if copy.HasField("g") else copy.graphs:
-                _resolve_graph(graph, given)
-        elif attribute.ref_attr_name in given:
+                _resolve_graph(graph, attributes)
+        elif attribute.ref_attr_name in attributes:
             copy = target.attribute.add()
-            copy.CopyFrom(given[attribute.ref_attr_name])
+            copy.CopyFrom(attributes[attribute.ref_attr_name])
             copy.name = attribute.name
 
 
-def _resolve_graph(graph: onnx.GraphProto, given: Mapping[str, onnx.AttributeProto]) -> None:
+def _resolve_graph(graph: onnx.GraphProto, attributes: Mapping[str, onnx.AttributeProto]) -> None:
     nodes = list(graph.node)
     copies = [type(node)() for node in nodes]
     for copy, node in zip(copies, nodes, strict=True):
-        _resolve(copy, node, given)
+        _resolve(copy, node, attributes)
     del graph.node[:]
     graph.node.extend(copies)

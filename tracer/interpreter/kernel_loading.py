@@ -1,43 +1,44 @@
-"""The compiled kernels: loaded, and once compiled, when the first large operator needs them."""
+"""Loads the compiled kernels at their first use; the first import ever compiles them."""
 
 from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from types import ModuleType
 
-Announce = Callable[[int, int, str], None]
+from tracer.support.progress import Progress
+
 _KERNELS = "tracer.interpreter.kernels"
 _LOADING = threading.RLock()
-"""Where numba keeps code is a setting of the whole process."""
+"""numba's cache folder is a setting of the whole process."""
 
-_ANNOUNCE: ContextVar[Announce | None] = ContextVar("announce", default=None)
+_PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 
 @contextmanager
-def announced(announce: Announce | None) -> Iterator[None]:
-    """Let `announce` be told of the kernels being loaded or compiled, during this time."""
-    token = _ANNOUNCE.set(announce)
+def announced(progress: Progress | None) -> Iterator[None]:
+    """Calls `progress` while kernels are loaded or compiled within this context."""
+    token = _PROGRESS.set(progress)
     try:
         yield
     finally:
-        _ANNOUNCE.reset(token)
+        _PROGRESS.reset(token)
 
 
 @cache
 def loaded(name: str, package: str = _KERNELS) -> ModuleType:
-    """Compiled kernels: the first import of all compiles them, and numba keeps them on disk."""
-    announce = _ANNOUNCE.get()
+    """Returns a module of compiled kernels; numba caches the compiled code on disk."""
+    progress = _PROGRESS.get()
     what = f"loading the compiled kernels '{name}' (the first time they are compiled)"
-    if announce is not None:
-        announce(0, 1, what)
-    kept = importlib.import_module(f"{_KERNELS}.cache_folder")  # numba is heavy
-    with _LOADING, kept.by_all_sources(package):
+    if progress is not None:
+        progress(0, 1, what)
+    cache_folder = importlib.import_module(f"{_KERNELS}.cache_folder")  # numba is heavy
+    with _LOADING, cache_folder.by_all_sources(package):
         kernels = importlib.import_module(f"{package}.{name}")
-    if announce is not None:
-        announce(1, 1, what)
+    if progress is not None:
+        progress(1, 1, what)
     return kernels

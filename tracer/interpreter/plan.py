@@ -1,4 +1,4 @@
-"""A graph prepared to be run many times: a kernel for each node, and when each value dies."""
+"""Prepares a graph for many runs: a kernel for each node, and the values to free after it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracer.graph import tensor_type
 from tracer.graph.model import Model, Node
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter import functions, values
-from tracer.interpreter.binding import Context, Kernel, bind
+from tracer.interpreter.binding import Kernel, NodeContext, bind
 from tracer.interpreter.fallback import reference_kernel
 from tracer.interpreter.registry import Registry, standard
 from tracer.interpreter.values import Value
@@ -23,7 +23,10 @@ from tracer.support.types import Array, type_text
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One node of a plan: it has a kernel, or is expanded to a plan once its inputs are known."""
+    """One node of a plan: a kernel, or `expand`, which plans a function body by input types.
+
+    `frees` are the values that no later step reads.
+    """
 
     node: Node
     opset: int
@@ -35,7 +38,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """A graph: `frees` of a step are the values that nothing reads after it."""
+    """A graph prepared for many runs."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -45,20 +48,20 @@ class Plan:
 
 
 Around = Callable[[Node, Kernel], Kernel]
-"""Makes the kernel of a node from the one it has; the way in for other arithmetic."""
+"""Returns the kernel that replaces a node's kernel; the seam for other arithmetic."""
 
 
 class Planner:
-    """Makes the plans of one model's graphs.
+    """Plans the graphs of one model.
 
-    `front` holds operators of the user's own; `around` sees the kernel of every node of the model.
+    `own` holds the caller's operators; `around` may replace the kernel of any node.
     """
 
     def __init__(
-        self, model: Model, front: Registry, folder: Path | None, around: Around | None = None
+        self, model: Model, own: Registry, folder: Path | None, around: Around | None = None
     ) -> None:
         self._model = model
-        self._front = front
+        self._own = own
         self._folder = folder
         self._around = around
         self._functions = functions.local_functions(model)
@@ -67,7 +70,7 @@ class Planner:
             self._nodes[node.scope.path].append(node)
 
     def plan(self) -> Plan:
-        """The plan of the main graph, with those of its bodies inside."""
+        """Returns the plan of the main graph, which holds the plans of its bodies."""
         return self._graph(self._model.graph, "")
 
     def _graph(self, graph: onnx.GraphProto, path: str) -> Plan:
@@ -91,7 +94,7 @@ class Planner:
         }
         try:
             kernel, expand = self._computation(node, opset, tuple(bodies))
-        except Exception as error:  # onnx's own operators check their attributes as they are made
+        except Exception as error:  # onnx.reference checks attributes when it is constructed
             where = describe(self._model, node, opset)
             if isinstance(error, TracerError):
                 raise type(error)(f"{where}: {error.what}", error.hint) from error
@@ -103,18 +106,18 @@ class Planner:
     def _computation(
         self, node: Node, opset: int, bodies: Sequence[str]
     ) -> tuple[Kernel | None, Callable[[Sequence[Value]], Plan] | None]:
-        """The user's operator, else the model's function, else ours, onnx's, its function body."""
+        """Tries the caller's operator, the model's function, ours, onnx's, the function body."""
         local = self._functions.get((node.domain, node.op_type, node.proto.overload))
-        found = self._front.find(node.domain, node.op_type, opset)
-        if found is None and local is None:
-            found = standard().find(node.domain, node.op_type, opset)
-        if found is not None:
+        operator = self._own.find(node.domain, node.op_type, opset)
+        if operator is None and local is None:
+            operator = standard().find(node.domain, node.op_type, opset)
+        if operator is not None:
             attributes = {
                 a.name: values.from_attribute(a)
                 for a in node.proto.attribute
                 if a.name not in bodies
             }
-            return bind(found.function, Context(node, opset), attributes, bodies), None
+            return bind(operator.function, NodeContext(node, opset), attributes, bodies), None
         if local is not None:
             return None, self._expansion(node, opset, local)
         kernel = reference_kernel(node, opset, self._model.opsets)
@@ -124,23 +127,23 @@ class Planner:
             return None, self._expansion(node, opset, None)
         raise ModelError(
             "the operator has no implementation",
-            "Give one to the Interpreter, in `operators`.",
+            "Pass one to the Interpreter, in `operators`.",
         )
 
     def _expansion(
         self, node: Node, opset: int, function: onnx.FunctionProto | None
     ) -> Callable[[Sequence[Value]], Plan]:
-        """Plans the function's body when it is first called with inputs of a type."""
-        made: dict[tuple[str, ...], Plan] = {}
+        """Returns what plans the function's body, once for each combination of input types."""
+        plans: dict[tuple[str, ...], Plan] = {}
 
         def expand(inputs: Sequence[Value]) -> Plan:
             types = tuple(type_text(value) for value in inputs)
-            if types not in made:
+            if types not in plans:
                 body = function or functions.standard_function(node, self._model.opsets, inputs)
-                inner = Planner(functions.instantiate(body, node, opset), self._front, None)
+                inner = Planner(functions.instantiate(body, node, opset), self._own, None)
                 inner._functions = self._functions
-                made[types] = inner.plan()
-            return made[types]
+                plans[types] = inner.plan()
+            return plans[types]
 
         return expand
 
@@ -156,17 +159,18 @@ class Planner:
 
 
 def describe(model: Model, node: Node, opset: int) -> str:
-    """Model, node, operator and opset for messages."""
+    """Returns model, node, operator and opset as text for messages."""
     return f"{model.name}: node '{node.key}' ({node.qualified_type}, opset {opset})"
 
 
 def last_reads(
     nodes: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """For each node the values that die with it: read by nothing after it, nor outputs.
+    """Returns for each node the values to free after it: no later node reads them.
 
-    Values of the graph itself count, not those captured from around it. A node reads what its
-    bodies capture; a value that is never read dies with the node that makes it.
+    Outputs of the graph and values captured from an outer graph are never freed. A node also
+    reads what its bodies capture; a value that no node reads is freed after the node that
+    computes it.
     """
     owned = set(inputs).union(*(node.outputs for node in nodes)) - {*outputs, ""}
     last: dict[str, int] = {}
@@ -181,7 +185,7 @@ def last_reads(
 
 
 def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Names of the values a node reads: its inputs, and what its bodies capture."""
+    """Yields the values a node reads: its inputs, and what its bodies capture."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:

@@ -1,4 +1,4 @@
-"""Which function computes an operator at an opset."""
+"""Maps an operator and its opset to the function that computes it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _F = TypeVar("_F", bound=Function)
 class Operator:
     """A function that computes `op_type` from version `since` of its domain on.
 
-    Its positional parameters are the operator's inputs in order (`*rest` is a variadic one), its
-    keyword-only parameters the attributes by their ONNX names; one called `ctx` receives the
-    `tracer.interpreter.binding.Context`. An input left out is None, or an attribute of its name.
-    An attribute that holds a graph is a `Body`, to be called with the graph's inputs. It returns
-    the output, or a tuple of several, and must not write into its inputs.
+    Positional parameters are the operator's inputs in order; `*rest` takes variadic inputs.
+    Keyword-only parameters are the attributes by their ONNX names. A parameter `ctx` receives the
+    `tracer.interpreter.binding.NodeContext`. An omitted input is None, or an attribute of its
+    name. A graph attribute is a `Body`, to be called with the graph's inputs. The function
+    returns the output, or a tuple of several, and must not modify its inputs.
     """
 
     op_type: str
@@ -35,34 +35,31 @@ class Operator:
 
 
 class Registry:
-    """Operators by name and version; those of `behind` are found where none of its own is."""
+    """Operators by name and version."""
 
-    def __init__(self, operators: Iterable[Operator] = (), behind: Registry | None = None) -> None:
-        self._found: dict[tuple[str, str], dict[int, Operator]] = {}
-        self._behind = behind
+    def __init__(self, operators: Iterable[Operator] = ()) -> None:
+        self._operators: dict[tuple[str, str], dict[int, Operator]] = {}
         for operator in operators:
             self.add(operator)
 
     def add(self, operator: Operator) -> None:
-        """Register one operator. Raises UsageError where this version of it has one already."""
-        versions = self._found.setdefault(_key(operator.domain, operator.op_type), {})
+        """Registers an operator. Raises UsageError if this version is already registered."""
+        versions = self._operators.setdefault(_key(operator.domain, operator.op_type), {})
         if operator.since in versions:
             raise UsageError(
                 f"operator {operator.op_type} of version {operator.since} is registered twice",
-                "Give Operator a version of its own, or pass it to the Interpreter to override.",
+                "Set another version, or pass the operator to the Interpreter to override.",
             )
         versions[operator.since] = operator
 
     def find(self, domain: str, op_type: str, opset: int) -> Operator | None:
-        """The operator with the largest version up to `opset`, or None."""
-        versions = self._found.get(_key(domain, op_type), {})
-        since = max((v for v in versions if v <= opset), default=None)
-        if since is not None:
-            return versions[since]
-        return self._behind.find(domain, op_type, opset) if self._behind else None
+        """Returns the operator with the largest version up to `opset`, or None."""
+        versions = self._operators.get(_key(domain, op_type), {})
+        since = max((version for version in versions if version <= opset), default=0)
+        return versions.get(since)
 
     def __iter__(self) -> Iterator[Operator]:
-        for versions in self._found.values():
+        for versions in self._operators.values():
             yield from versions.values()
 
 
@@ -70,7 +67,7 @@ _STANDARD = Registry()
 
 
 def operator(*names: str, since: int = 1, domain: str = "") -> Callable[[_F], _F]:
-    """Register the decorated function as our own operator `names`, from version `since` on."""
+    """Registers the decorated function as our operator `names`, from version `since` on."""
 
     def register(function: _F) -> _F:
         for name in names:
@@ -82,7 +79,7 @@ def operator(*names: str, since: int = 1, domain: str = "") -> Callable[[_F], _F
 
 @cache
 def standard() -> Registry:
-    """Our own operators: every module of `tracer.interpreter.ops`."""
+    """Returns our operators: those of every module of `tracer.interpreter.ops`."""
     for module in pkgutil.iter_modules(ops.__path__):
         importlib.import_module(f"{ops.__name__}.{module.name}")
     return _STANDARD

@@ -1,4 +1,4 @@
-"""What the ONNX standard says of an operator."""
+"""Looks up operators in onnx's schemas: the schema, and attribute defaults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracer.graph.model import Node
 
 
 def schema_of(node: Node, opset: int) -> Any:
-    """The `onnx.defs.OpSchema` of the node's operator at `opset`, or None where onnx has none."""
+    """Returns the `onnx.defs.OpSchema` of the node's operator at `opset`, or None."""
     try:
         return onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
@@ -18,12 +18,12 @@ def schema_of(node: Node, opset: int) -> Any:
 
 
 def completed(node: Node, opset: int) -> onnx.NodeProto:
-    """The node with the defaults its opset gives to the attributes it leaves out."""
+    """Returns the node with the opset's defaults for the attributes it omits."""
     proto = onnx.NodeProto()
     proto.CopyFrom(node.proto)
     schema = schema_of(node, opset)
-    given = {attribute.name for attribute in proto.attribute}
+    names = {attribute.name for attribute in proto.attribute}
     for name, attribute in schema.attributes.items() if schema else ():
-        if name not in given and attribute.default_value.type:
+        if name not in names and attribute.default_value.type:
             proto.attribute.add().CopyFrom(attribute.default_value)
     return proto

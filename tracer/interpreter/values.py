@@ -1,6 +1,6 @@
-"""Values the interpreter computes with, and their way out of ONNX protobufs.
+"""Reads tensors, attributes and types of ONNX protobufs into the interpreter's values.
 
-A tensor is a numpy array (bfloat16, float8 and int4 by ml_dtypes, strings as objects), a
+A tensor is a numpy array (bfloat16, float8 and int4 from ml_dtypes, strings as objects), a
 sequence a list, a map a dict, an empty optional None.
 """
 
@@ -24,9 +24,9 @@ Value: TypeAlias = Any
 
 
 def from_tensor(proto: onnx.TensorProto, folder: Path | None = None) -> Array:
-    """The array of a stored tensor; external data are looked for in `folder`.
+    """Returns a stored tensor as an array; external data are read from `folder`.
 
-    Raises ModelError, with the tensor's name, where the data do not fit the type.
+    Raises ModelError, with the tensor's name, if the data do not fit the type.
     """
     type_ = tensor_type.from_initializer(proto)
     if type_.dtype == "undefined" or any(n < 0 for n in proto.dims):
@@ -45,7 +45,7 @@ def from_tensor(proto: onnx.TensorProto, folder: Path | None = None) -> Array:
 
 
 def from_sparse(proto: onnx.SparseTensorProto, folder: Path | None = None) -> Array:
-    """A sparse tensor made dense; indices are flat or one row per element (onnx.proto)."""
+    """Returns a sparse tensor as a dense array; indices are flat or one row per element."""
     values = from_tensor(proto.values, folder)
     indices = from_tensor(proto.indices, folder)
     limits.allow(proto.dims, values.dtype)
@@ -62,7 +62,7 @@ def from_sparse(proto: onnx.SparseTensorProto, folder: Path | None = None) -> Ar
 
 
 def from_attribute(attribute: onnx.AttributeProto) -> Any:
-    """The value of an attribute that holds no graph: text decoded, tensors as arrays."""
+    """Returns the value of an attribute that holds no graph: text decoded, tensors as arrays."""
     kinds = onnx.AttributeProto
     value: Any = onnx.helper.get_attribute_value(attribute)
     convert: Callable[[Any], Any] | None = {
@@ -79,7 +79,7 @@ def from_attribute(attribute: onnx.AttributeProto) -> Any:
 
 
 def empty(type_: tensor_type.TensorType | None) -> Array:
-    """What a loop without trips leaves: no rows of the declared type, float32 where unknown."""
+    """Returns an array of the declared type with no rows; float32 if the type is unknown."""
     if type_ is None or type_.dtype == "undefined":
         return np.empty((0,), np.float32)
     dtype = np.dtype(object if type_.dtype == "string" else _scalar(type_.dtype))
@@ -91,7 +91,7 @@ def _scalar(dtype: str) -> Any:
 
 
 def nbytes(value: Value) -> int:
-    """Bytes of a value's elements; strings count as pointers, a sequence as its members."""
+    """Returns the bytes of a value; strings count as pointers, a sequence as its members."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, list):
@@ -100,7 +100,7 @@ def nbytes(value: Value) -> int:
 
 
 def type_proto(value: Value) -> onnx.TypeProto:
-    """The ONNX type of a value, as functions that depend on their input types want it."""
+    """Returns the ONNX type of a value."""
     if isinstance(value, np.ndarray):
         elem = (
             onnx.TensorProto.STRING

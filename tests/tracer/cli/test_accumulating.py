@@ -270,7 +270,7 @@ def test_a_batch_that_was_filled_up_is_told(capfd, tmp_path):
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        (("--limit", 3), 2, "--limit is about samples of a data set"),
+        (("--limit", 3), 2, "--limit needs --data"),
         (("--data", "d.npz", "--inputs", "d.npz"), 2, "--inputs and --data together"),
         (("--data", "d.npz", "--dim", "N=3"), 2, "own shapes decide"),
         (("--data", "numbers"), 2, "no data set 'numbers'"),

@@ -200,11 +200,11 @@ def test_an_option_that_no_side_heeds_is_refused(
     assert f"{idle} would do nothing" in err
 
 
-def test_options_of_one_kind_of_side_are_heeded_where_another_kind_is_beside_it(recorded, model):
-    from tracer.api.compare.targets import Settings, parse, refuse_idle
+def test_options_of_one_kind_of_side_are_used_where_another_kind_is_beside_it(recorded, model):
+    from tracer.api.compare.sides import SideSettings, parse, refuse_unused
 
     sides = [parse(str(recorded("r.trace", 1))), parse(str(model))]
-    refuse_idle(sides, Settings(seed=3, optimization="none"), 4, 2)
+    refuse_unused(sides, SideSettings(seed=3, optimization="none"), 4, 2)
 
 
 def test_the_gate_calls_equal_times_equal(recorded, capfd):

@@ -1,5 +1,6 @@
 """Sides as a user names them, the turns they take, and what is said of them."""
 
+import importlib.util
 import itertools
 import sys
 from dataclasses import replace
@@ -11,15 +12,15 @@ import pytest
 
 import tracer
 from tests.graphs import residual
-from tracer.api import compare, framework
-from tracer.api.compare import rounds, targets
-from tracer.api.compare.targets import Settings
+from tracer.api import compare
+from tracer.api.compare import rounds
+from tracer.api.compare.sides import Recorded, SideSettings, parse, with_short_labels
 from tracer.errors import InputError, ThresholdError, UsageError
 from tracer.graph.loading import open_model
 from tracer.storage import trace_file
 from tracer.support.tolerance import Tolerance
 
-QUICK = Settings(threads=1, warmup=0)
+QUICK = SideSettings(threads=1, warmup=0)
 
 
 @pytest.fixture
@@ -42,11 +43,11 @@ def saved(trace, tmp_path):
 
 
 def test_a_side_is_what_its_name_says(model, saved):
-    assert isinstance(targets.parse(saved), targets.Recorded)
-    assert targets.parse(model).optimization is None
-    assert targets.parse(f"{model}@ort").optimization is None
-    assert targets.parse(f"{model}@ort:basic").optimization == "basic"
-    assert isinstance(targets.parse(f"{model}@interpreter"), targets.OnInterpreter)
+    assert isinstance(parse(saved), Recorded)
+    assert parse(model).optimization is None
+    assert parse(f"{model}@ort").optimization is None
+    assert parse(f"{model}@ort:basic").optimization == "basic"
+    assert parse(f"{model}@interpreter").executor == "interpreter"
 
 
 @pytest.mark.parametrize(
@@ -59,31 +60,34 @@ def test_a_side_is_what_its_name_says(model, saved):
 )
 def test_an_executor_there_is_none_of_is_refused(model, suffix, error, said):
     with pytest.raises(error, match=said):
-        targets.parse(model + suffix)
+        parse(model + suffix)
 
 
 def test_what_is_not_there_or_not_a_trace_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such file"):
-        targets.parse(str(tmp_path / "none.onnx"))
+        parse(str(tmp_path / "none.onnx"))
     with pytest.raises(UsageError, match="no framework is named"):
-        targets.parse("net.py:Net")
+        parse("net.py:Net")
     broken = tmp_path / "broken.trace"
     broken.write_text("not SQLite")
     with pytest.raises(InputError, match="not a trace"):
-        targets.parse(str(broken))
+        parse(str(broken))
 
 
 def test_a_framework_that_is_not_installed_names_the_extra(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda n: (n != "chainer" and find_spec(n)) or None
+    )
     with pytest.raises(UsageError, match=r"tracer-onnx\[chainer\]"):
-        targets.parse("net.py:Net@chainer")
+        parse("net.py:Net@chainer")
 
 
 def test_sides_are_called_by_their_files_where_those_differ():
-    sides = [targets.Recorded(name, None) for name in ("x/a.trace", "y/b.trace")]
-    assert [side.label for side in targets.distinct(sides)] == ["a.trace", "b.trace"]
-    sides = [targets.Recorded(name, None) for name in ("x/a.trace", "y/a.trace", "x/a.trace")]
-    assert [side.label for side in targets.distinct(sides)] == [
+    sides = [Recorded(name, None) for name in ("x/a.trace", "y/b.trace")]
+    assert [side.label for side in with_short_labels(sides)] == ["a.trace", "b.trace"]
+    sides = [Recorded(name, None) for name in ("x/a.trace", "y/a.trace", "x/a.trace")]
+    assert [side.label for side in with_short_labels(sides)] == [
         "x/a.trace", "y/a.trace", "x/a.trace #2",
     ]  # fmt: skip
 
@@ -175,7 +179,7 @@ def test_inputs_that_do_not_fit_are_a_note_and_no_failure(model, tmp_path):
     found = compare.compare([model, str(tmp_path / "wide.onnx")], settings=QUICK, rounds=2,
                                runs=1, tolerance=Tolerance())  # fmt: skip
     assert not found.numbers
-    assert any("takes 2 inputs, and 1 are given" in note for note in found.notes)
+    assert any("takes 2 inputs, not 1" in note for note in found.notes)
 
 
 def test_saved_traces_are_said_not_to_have_taken_turns(saved, model):
@@ -190,7 +194,7 @@ def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monk
         asked.append((target, options))
         return trace
 
-    monkeypatch.setattr(framework, "profile_framework", profile_framework)
+    monkeypatch.setattr("tracer.api.compare.sides.profile_framework", profile_framework)
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     settings = replace(QUICK, arguments={"depth": 20}, backward=True)

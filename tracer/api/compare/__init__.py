@@ -1,4 +1,4 @@
-"""Run sides in turn, or read them, and compare them."""
+"""Compare models and recordings: alternate runs of the sides that are run now, then compare."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from analyzers.compare import Comparison
-from analyzers.compare import compare as compared
+from analyzers.compare import compare as compare_sides
 from analyzers.compare.sides import Side, measured, recorded
 from analyzers.compare.sweep import Sweeps
-from analyzers.compare.sweep import sweep as swept
+from analyzers.compare.sweep import sweep as sweep_of
 from tracer.api.compare import values
 from tracer.api.compare.rounds import quieter, take_turns
-from tracer.api.compare.targets import (
-    AtBatch,
+from tracer.api.compare.sides import (
+    LiveSide,
+    NamedSide,
     Recorded,
-    Settings,
-    Target,
-    distinct,
+    SideSettings,
     parse,
-    refuse_idle,
+    refuse_unused,
+    with_short_labels,
 )
 from tracer.errors import ThresholdError, UsageError
 from tracer.support.progress import Progress
 from tracer.support.tolerance import Tolerance
+
+_DEFAULT = SideSettings()
 
 
 def compare(
@@ -32,93 +34,102 @@ def compare(
     *,
     by: str = "layer",
     depth: int | None = None,
-    settings: Settings = Settings(),  # noqa: B008 - frozen, so one for all is right
+    settings: SideSettings = _DEFAULT,
     rounds: int | None = None,
     runs: int | None = None,
     tolerance: Tolerance | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Compare the first of `sides` with each of the others, in time and work.
+    """Compares each of `sides` with the first one, in time and work.
 
-    Sides are named as on the command line (see `tracer.api.compare.targets`); those that are no
-    saved traces are run now, in turn. With a `tolerance`, what they compute is compared too.
-    Raises the errors of `tracer.errors`; InputError where there is too little in common.
+    Sides are named as on the command line (see `tracer.api.compare.sides`). Those that are not
+    saved traces are run now, alternating. With a `tolerance` their values are compared as well.
+    Raises the errors of `tracer.errors`; InputError if the models have too little in common.
     """
     if len(sides) < 2:
         raise UsageError("one side alone cannot be compared", "Name two or more.")
-    found = distinct([parse(side) for side in sides])
-    refuse_idle(found, settings, rounds, runs)
-    live = [side for side in found if not isinstance(side, Recorded)]
-    taken = iter(_measured(live, settings, rounds, runs, progress))
-    ready = [
-        recorded(side.label, side.trace, settings.batch)
-        if isinstance(side, Recorded)
-        else next(taken)
-        for side in found
-    ]
-    result = compared(ready, by, depth)
+    named = _named(sides, settings, rounds, runs)
+    live = [side for side in named if not isinstance(side, Recorded)]
+    measurements = iter(_measure(live, settings, rounds, runs, progress))
+    comparison = compare_sides(
+        [
+            recorded(side.label, side.trace, settings.batch)
+            if isinstance(side, Recorded)
+            else next(measurements)
+            for side in named
+        ],
+        by,
+        depth,
+    )
     if tolerance is None:
-        return result
-    numbers, notes = values.compared(found, settings, tolerance)
-    return replace(result, numbers=numbers, notes=(*result.notes, *notes))
+        return comparison
+    numbers, notes = values.compare_values(named, settings, tolerance)
+    return replace(comparison, numbers=numbers, notes=(*comparison.notes, *notes))
 
 
 def sweep(
     sides: Sequence[str],
     batches: Sequence[int],
     *,
-    settings: Settings = Settings(),  # noqa: B008 - frozen, so one for all is right
+    settings: SideSettings = _DEFAULT,
     rounds: int | None = None,
     runs: int | None = None,
     progress: Progress | None = None,
 ) -> Sweeps:
-    """Each of `sides` at several batch sizes; a saved trace must have runs of each.
+    """Compares batch sizes of each of `sides`; a saved trace must have a run of each.
 
-    What is run now takes turns, batch sizes and models alike.
+    Runs alternate between batch sizes and models.
     """
-    found = distinct([parse(side) for side in sides])
-    refuse_idle(found, settings, rounds, runs)
+    named = _named(sides, settings, rounds, runs)
     live = [
-        AtBatch(side.label, side, batch)
-        for side in found
+        replace(side, batch=batch)
+        for side in named
         if not isinstance(side, Recorded)
         for batch in batches
     ]
-    taken = iter(_measured(live, settings, rounds, runs, progress))
+    measurements = iter(_measure(live, settings, rounds, runs, progress))
     return Sweeps(
-        swept(
+        sweep_of(
             side.label,
             [recorded(side.label, side.trace, batch) for batch in batches]
             if isinstance(side, Recorded)
-            else [next(taken) for _ in batches],
+            else [next(measurements) for _ in batches],
         )
-        for side in found
+        for side in named
     )
 
 
-def _measured(
-    live: Sequence[Target],
-    settings: Settings,
+def _named(
+    sides: Sequence[str], settings: SideSettings, rounds: int | None, runs: int | None
+) -> list[NamedSide]:
+    named = with_short_labels([parse(side) for side in sides])
+    refuse_unused(named, settings, rounds, runs)
+    return named
+
+
+def _measure(
+    live: Sequence[LiveSide],
+    settings: SideSettings,
     rounds: int | None,
     runs: int | None,
     progress: Progress | None,
 ) -> list[Side]:
-    """Run sides in turn."""
+    """Runs the sides alternately."""
     if not live:
         return []
-    kept = quieter(take_turns(live, settings, rounds, runs, progress))
-    return [measured(side.label, traces) for side, traces in zip(live, kept, strict=True)]
+    quiet = quieter(take_turns(live, settings, rounds, runs, progress))
+    return [measured(side.label, traces) for side, traces in zip(live, quiet, strict=True)]
 
 
 def check(comparison: Comparison, fail_above: float) -> tuple[str, bool]:
-    """One line on whether any side is slower than the first by more than a share, and if so.
+    """Returns a line on whether a side is slower than the first by more than a share, and if so.
 
-    It is where the whole interval of the ratio lies above. Raises ThresholdError where the runs
-    are too few for an interval: a gate that cannot tell must not let pass.
+    A side fails if its whole confidence interval lies above. Raises ThresholdError if there are
+    too few runs for an interval: a gate must not pass what it cannot judge.
     """
-    first, *others = comparison.totals.to_dict("records")
+    first, *rest = comparison.totals.to_dict("records")
     verdicts, failed = [], False
-    for row in others:
+    for row in rest:
         low, high = row["ratio_low"] - 1, row["ratio_high"] - 1
         if math.isnan(low):
             raise ThresholdError(
@@ -128,14 +139,14 @@ def check(comparison: Comparison, fail_above: float) -> tuple[str, bool]:
         slower = low > fail_above
         failed = failed or slower
         verdicts.append(
-            f"{'FAIL' if slower else 'pass'}: {row['side']} is {_than(row['ratio'])} "
+            f"{'FAIL' if slower else 'pass'}: {row['side']} is {_relation(row['ratio'])} "
             f"{first['side']} (between {low:+.1%} and {high:+.1%}, allowed {fail_above:+.1%})"
         )
     return "; ".join(verdicts), failed
 
 
-def _than(ratio: float) -> str:
-    """`1.5% slower than`, or what is said where that would be 0.0%."""
+def _relation(ratio: float) -> str:
+    """Returns text such as `1.5% slower than`, or `as fast as` where that would be 0.0%."""
     share = f"{abs(ratio - 1):.1%}"
     if share == "0.0%":
         return "as fast as"

@@ -1,4 +1,4 @@
-"""What a model computes from given feeds: its outputs, and the tensor of every node."""
+"""Compare the values that the sides compute: outputs, and the tensor of every node."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from exporters.records import ExportOptions, InputSpec
 from exporters.registry import exporter_of
 from exporters.source import load_source
 from tracer import inputs
-from tracer.api.compare.targets import (
-    InFramework,
-    OnInterpreter,
-    OnOnnxruntime,
+from tracer.api.compare.sides import (
+    INTERPRETER,
+    FrameworkSide,
+    NamedSide,
+    OnnxSide,
     Recorded,
-    Settings,
-    Target,
+    SideSettings,
 )
 from tracer.errors import TracerError, UsageError
 from tracer.executors.onnxruntime import feeding, node_names, sessions
@@ -35,20 +35,21 @@ from tracer.support.optional import not_installed
 from tracer.support.tolerance import Tolerance
 
 
-def compared(
-    sides: Sequence[Recorded | Target], settings: Settings, tolerance: Tolerance
+def compare_values(
+    sides: Sequence[NamedSide], settings: SideSettings, tolerance: Tolerance
 ) -> tuple[tuple[Numbers, ...], tuple[str, ...]]:
-    """The numbers of each side that can run against the first's, and why of any there are none.
+    """Compares the values of each side that can run with the first side's.
 
-    The first side that is an ONNX model decides the feeds. Inputs go by their order.
+    Returns the differences, and notes on sides whose values cannot be compared. The feeds are those
+    of the first ONNX model; inputs are matched by order.
     """
-    models = [side for side in sides if isinstance(side, OnOnnxruntime | OnInterpreter)]
-    if not models or not isinstance(sides[0], OnOnnxruntime | OnInterpreter | InFramework):
+    models = [side for side in sides if isinstance(side, OnnxSide)]
+    if not models or isinstance(sides[0], Recorded):
         return (), ()
     arrays = list(_feeds(models[0], settings).values())
-    first, notes, found = None, [], []
+    first, notes, comparisons = None, [], []
     for side in sides:
-        if not isinstance(side, OnOnnxruntime | OnInterpreter | InFramework):
+        if isinstance(side, Recorded):
             continue
         try:
             values = _values(side, arrays, settings)
@@ -56,14 +57,14 @@ def compared(
             notes.append(f"numbers not compared: {side.label}: {error.what}")
             continue
         if first is not None:
-            found.append(numbers(first, values, tolerance))
+            comparisons.append(numbers(first, values, tolerance))
         elif side is not sides[0]:
             break
         first = first or values
-    return tuple(found), tuple(notes)
+    return tuple(comparisons), tuple(notes)
 
 
-def _feeds(side: OnOnnxruntime | OnInterpreter, settings: Settings) -> Mapping[str, Any]:
+def _feeds(side: OnnxSide, settings: SideSettings) -> Mapping[str, Any]:
     return feeds_for(
         side.source,
         side.model,
@@ -75,51 +76,47 @@ def _feeds(side: OnOnnxruntime | OnInterpreter, settings: Settings) -> Mapping[s
 
 
 def _values(
-    side: OnOnnxruntime | OnInterpreter | InFramework, arrays: Sequence[Any], settings: Settings
+    side: OnnxSide | FrameworkSide, arrays: Sequence[Any], settings: SideSettings
 ) -> Values:
-    if isinstance(side, InFramework):
+    if isinstance(side, FrameworkSide):
         return _of_framework(side, arrays, settings)
-    feeds = _named(side.model, arrays)
-    if isinstance(side, OnInterpreter):
-        return _of_interpreter(side, feeds, settings)
-    return _of_onnxruntime(side, feeds, settings)
+    feeds = _feeds_by_name(side.model, arrays)
+    run = _of_interpreter if side.executor == INTERPRETER else _of_onnxruntime
+    return run(side, feeds, settings)
 
 
-def _named(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
-    """The arrays by the names of the model's inputs. Raises InputError where they do not fit."""
+def _feeds_by_name(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
+    """Returns the arrays by input name. Raises UsageError or InputError if they do not fit."""
     names = [value.name for value in model.inputs]
     if len(names) != len(arrays):
-        raise UsageError(f"it takes {len(names)} inputs, and {len(arrays)} are given")
+        raise UsageError(f"it takes {len(names)} inputs, not {len(arrays)}")
     feeds = dict(zip(names, arrays, strict=True))
     inputs.check(model, feeds)
     return feeds
 
 
-def _of_onnxruntime(side: OnOnnxruntime, feeds: dict[str, Any], settings: Settings) -> Values:
-    """Nodes without optimisation, which leaves each its tensor; outputs with that of the side."""
+def _of_onnxruntime(side: OnnxSide, feeds: dict[str, Any], settings: SideSettings) -> Values:
+    """Runs nodes without optimisation, so that each has its tensor; outputs with the side's."""
     model = side.model
     options = OrtSettings(
         threads=settings.threads, optimization=side.optimization or settings.optimization
     )
     session = sessions.Factory(model, node_names.serialize(model), options).open()
-    made: Any = feeding.runner(model, session, feeds)()
-    names = [value.name for value in model.graph.output]
-    known = tensors(model, feeds, settings.threads)
-    return _gathered(side.label, model, feeds, dict(zip(names, made, strict=True)), known)
+    outputs: Any = feeding.runner(model, session, feeds)()
+    by_name = tensors(model, feeds, settings.threads)
+    return _by_node(side.label, model, feeds, outputs, by_name)
 
 
-def _of_interpreter(side: OnInterpreter, feeds: dict[str, Any], settings: Settings) -> Values:
-    keeper = _Keeper()
-    interpreter = Interpreter(side.model, threads=settings.threads or None).with_observers(keeper)
-    made = interpreter.run(None, feeds)
-    names = [value.name for value in side.model.graph.output]
-    outputs = dict(zip(names, made, strict=True))
-    return _gathered(side.label, side.model, feeds, outputs, keeper.tensors)
+def _of_interpreter(side: OnnxSide, feeds: dict[str, Any], settings: SideSettings) -> Values:
+    recorder = _TensorRecorder()
+    interpreter = Interpreter(side.model, threads=settings.threads or None)
+    outputs = interpreter.with_observers(recorder).run(None, feeds)
+    return _by_node(side.label, side.model, feeds, outputs, recorder.tensors)
 
 
-def _of_framework(side: InFramework, arrays: Sequence[Any], settings: Settings) -> Values:
-    """Its own activations, by the nodes of the graph that it exports to."""
-    with redirect_stdout(sys.stderr):  # what the user's own code prints is no data of ours
+def _of_framework(side: FrameworkSide, arrays: Sequence[Any], settings: SideSettings) -> Values:
+    """Runs the framework's model; its activations go by the nodes of its exported graph."""
+    with redirect_stdout(sys.stderr):  # stdout is for data; the user's code may print
         model = load_source(
             side.source,
             settings.arguments,
@@ -137,40 +134,41 @@ def _of_framework(side: InFramework, arrays: Sequence[Any], settings: Settings) 
             conversion = exporter.convert(model, specs, options)
         except ModuleNotFoundError as error:
             raise not_installed(f"running {side.source}", error) from error
-        made, known = conversion.run(arrays), conversion.values(arrays)
+        outputs, tensors_by_name = conversion.run(arrays), conversion.values(arrays)
     exported = loading.from_proto(conversion.proto)
-    names = [value.name for value in exported.graph.output]
-    outputs = dict(zip(names, made, strict=True))
-    return _gathered(side.label, exported, _named(exported, arrays), outputs, known)
+    feeds = _feeds_by_name(exported, arrays)
+    return _by_node(side.label, exported, feeds, outputs, tensors_by_name)
 
 
-def _gathered(
+def _by_node(
     label: str,
     model: Model,
     feeds: Mapping[str, Any],
-    outputs: Mapping[str, Any],
-    known: Mapping[str, Any],
+    outputs: Sequence[Any],
+    tensors_by_name: Mapping[str, Any],
 ) -> Values:
-    """Tensors of the main graph by the node that makes them, beside the model's table."""
+    """Returns the outputs, and tensors of the main graph by the node that computes them."""
     by_node = {
-        node.key: known[node.outputs[0]]
+        node.key: tensors_by_name[node.outputs[0]]
         for node in model.nodes
-        if not node.scope.path and node.outputs and node.outputs[0] in known
+        if not node.scope.path and node.outputs and node.outputs[0] in tensors_by_name
     }
     types = shape_inference.infer(model, FeedSet(feeds, None).shapes)
-    return Values(label, node_table(model, types, []), list(outputs.items()), by_node)
+    names = [value.name for value in model.graph.output]
+    named_outputs = list(zip(names, outputs, strict=True))
+    return Values(label, node_table(model, types, []), named_outputs, by_node)
 
 
-class _Keeper:
-    """Keeps the tensors of the main graph."""
+class _TensorRecorder:
+    """Records the tensors of the main graph; an observer of the interpreter."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Value] = {}
 
     def before(self, node: Node, inputs: Sequence[Value]) -> None:
-        """Nothing is known yet."""
+        """Does nothing: there are no outputs yet."""
 
     def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
-        """Keep what the node made."""
+        """Records the outputs of the node."""
         if not node.scope.path:
             self.tensors.update(zip(node.outputs, outputs, strict=False))

@@ -35,7 +35,7 @@ _TAKES_BETA = {"affine", "hardsigmoid", "scaledtanh"}
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RecurrentSettings:
     """The attributes the three operators have in common."""
 
     activations: Sequence[str]
@@ -46,7 +46,7 @@ class Settings:
     layout: int
 
 
-def activations(settings: Settings) -> list[Activation]:
+def activations(settings: RecurrentSettings) -> list[Activation]:
     """The functions by their names; alphas and betas go to those that take them, in order."""
     alphas, betas = iter(settings.alphas), iter(settings.betas)
     found = []
@@ -67,7 +67,7 @@ def run(
     lengths: Array | None,
     initial: Sequence[Array | None],
     hidden: int,
-    settings: Settings,
+    settings: RecurrentSettings,
     cells: Sequence[tuple[Array, Cell]],
 ) -> tuple[Array, ...]:
     """Y and the last states, for a cell per direction with its weights for the input (G, I).

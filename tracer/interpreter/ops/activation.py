@@ -1,4 +1,4 @@
-"""Activations: functions of one tensor with parameters."""
+"""Activation functions: Relu, Elu, Sigmoid, Gelu, Clip and their relatives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Consumed = Sequence[int] | None
 
 
 @operator("Relu")
-def relu(X: Array, *, consumed_inputs: _Consumed = None) -> Array:  # noqa: N803
+def relu(X: Array, *, consumed_inputs: _Consumed = None) -> Array:
     """max(x, 0)."""
     if compiled_elementwise.suits(X):
         return compiled_elementwise.relu(X)
@@ -25,8 +25,8 @@ def relu(X: Array, *, consumed_inputs: _Consumed = None) -> Array:  # noqa: N803
 
 
 @operator("LeakyRelu")
-def leaky_relu(X: Array, *, alpha: float = 0.01, consumed_inputs: _Consumed = None) -> Array:  # noqa: N803
-    """X, times alpha where negative."""
+def leaky_relu(X: Array, *, alpha: float = 0.01, consumed_inputs: _Consumed = None) -> Array:
+    """x, or alpha x where x is negative."""
 
     def compute(x: Array, out: Array) -> None:
         np.multiply(x, alpha, out=out)
@@ -36,14 +36,14 @@ def leaky_relu(X: Array, *, alpha: float = 0.01, consumed_inputs: _Consumed = No
 
 
 @operator("PRelu")
-def prelu_1(X: Array, slope: Array, *, consumed_inputs: _Consumed = None) -> Array:  # noqa: N803
-    """Before opset 7 the slope is one number, or one per channel."""
+def prelu_1(X: Array, slope: Array, *, consumed_inputs: _Consumed = None) -> Array:
+    """PRelu before opset 7: one slope, or one per channel."""
     return prelu(X, slope.reshape(-1, *[1] * (X.ndim - 2)) if slope.size > 1 else slope)
 
 
 @operator("PRelu", since=7)
-def prelu(X: Array, slope: Array) -> Array:  # noqa: N803
-    """X, times the slope where negative."""
+def prelu(X: Array, slope: Array) -> Array:
+    """x, or slope x where x is negative."""
 
     def compute(x: Array, slope: Array, out: Array) -> None:
         np.multiply(x, slope, out=out)
@@ -53,62 +53,54 @@ def prelu(X: Array, slope: Array) -> Array:  # noqa: N803
 
 
 @operator("ThresholdedRelu", since=10)
-def thresholded_relu(X: Array, *, alpha: float = 1.0) -> Array:  # noqa: N803
-    """X where it is above alpha, else 0."""
+def thresholded_relu(X: Array, *, alpha: float = 1.0) -> Array:
+    """x where x > alpha, else 0."""
     return apply_float(lambda x, out: np.multiply(x, x > alpha, out=out), X)
 
 
 @operator("Elu")
-def elu(X: Array, *, alpha: float = 1.0, consumed_inputs: _Consumed = None) -> Array:  # noqa: N803
-    """X, alpha (exp(x) - 1) where negative."""
+def elu(X: Array, *, alpha: float = 1.0, consumed_inputs: _Consumed = None) -> Array:
+    """x, or alpha (exp(x) - 1) where x is negative."""
     return _exponential(X, 1.0, alpha, 1.0)
 
 
 @operator("Selu", since=6)
 def selu(
-    X: Array,  # noqa: N803
+    X: Array,
     *,
     alpha: float = 1.6732631921768188,
     gamma: float = 1.0507010221481323,
     consumed_inputs: _Consumed = None,
 ) -> Array:
-    """Gamma times the Elu of alpha."""
+    """gamma x, or gamma alpha (exp(x) - 1) where x is negative."""
     return _exponential(X, gamma, gamma * alpha, 1.0)
 
 
 @operator("Selu", since=1)
 def selu_1(
-    X: Array,  # noqa: N803
-    *,
-    alpha: float = 1.6732,
-    gamma: float = 1.0507,
-    consumed_inputs: _Consumed = None,
+    X: Array, *, alpha: float = 1.6732, gamma: float = 1.0507, consumed_inputs: _Consumed = None
 ) -> Array:
-    """The first Selu had shorter constants."""
+    """Selu before opset 6, with shorter constants."""
     return _exponential(X, gamma, gamma * alpha, 1.0)
 
 
 @operator("Celu", since=12)
-def celu(X: Array, *, alpha: float = 1.0) -> Array:  # noqa: N803
+def celu(X: Array, *, alpha: float = 1.0) -> Array:
     """max(0, x) + min(0, alpha (exp(x / alpha) - 1))."""
     return _exponential(X, 1.0, alpha, alpha)
 
 
 @operator("Sigmoid")
-def sigmoid(X: Array, *, consumed_inputs: _Consumed = None) -> Array:  # noqa: N803
+def sigmoid(X: Array, *, consumed_inputs: _Consumed = None) -> Array:
     """1 / (1 + exp(-x))."""
     return apply_float(sigmoid_into, X)
 
 
 @operator("HardSigmoid")
 def hard_sigmoid(
-    X: Array,  # noqa: N803
-    *,
-    alpha: float = 0.2,
-    beta: float = 0.5,
-    consumed_inputs: _Consumed = None,
+    X: Array, *, alpha: float = 0.2, beta: float = 0.5, consumed_inputs: _Consumed = None
 ) -> Array:
-    """Alpha x + beta, kept in [0, 1]."""
+    """alpha x + beta, clipped to [0, 1]."""
 
     def compute(x: Array, out: Array) -> None:
         np.multiply(x, alpha, out=out)
@@ -119,8 +111,8 @@ def hard_sigmoid(
 
 
 @operator("HardSwish", since=14)
-def hard_swish(X: Array) -> Array:  # noqa: N803
-    """X times its hard sigmoid of slope 1/6."""
+def hard_swish(X: Array) -> Array:
+    """x times clip(x / 6 + 1/2, 0, 1)."""
 
     def compute(x: Array, out: Array) -> None:
         np.multiply(x, 1 / 6, out=out)
@@ -132,8 +124,8 @@ def hard_swish(X: Array) -> Array:  # noqa: N803
 
 
 @operator("Swish", since=24)
-def swish(X: Array, *, alpha: float = 1.0) -> Array:  # noqa: N803
-    """X times the sigmoid of alpha x."""
+def swish(X: Array, *, alpha: float = 1.0) -> Array:
+    """x sigmoid(alpha x)."""
 
     def compute(x: Array, out: Array) -> None:
         sigmoid_into(x * alpha, out)
@@ -143,8 +135,8 @@ def swish(X: Array, *, alpha: float = 1.0) -> Array:  # noqa: N803
 
 
 @operator("Mish", since=18)
-def mish(X: Array) -> Array:  # noqa: N803
-    """X tanh(softplus(x))."""
+def mish(X: Array) -> Array:
+    """x tanh(softplus(x))."""
 
     def compute(x: Array, out: Array) -> None:
         np.logaddexp(x, 0, out=out)
@@ -155,14 +147,14 @@ def mish(X: Array) -> Array:  # noqa: N803
 
 
 @operator("Softplus")
-def softplus(X: Array) -> Array:  # noqa: N803
+def softplus(X: Array) -> Array:
     """log(1 + exp(x)), without overflow."""
     return apply_float(lambda x, out: np.logaddexp(x, 0, out=out), X)
 
 
 @operator("Softsign")
 def softsign(input: Array) -> Array:
-    """X / (1 + |x|)."""
+    """x / (1 + |x|)."""
 
     def compute(x: Array, out: Array) -> None:
         np.absolute(x, out=out)
@@ -173,8 +165,8 @@ def softsign(input: Array) -> Array:
 
 
 @operator("Gelu", since=20)
-def gelu(X: Array, *, approximate: str = "none") -> Array:  # noqa: N803
-    """X times the normal distribution function, or its approximation by tanh."""
+def gelu(X: Array, *, approximate: str = "none") -> Array:
+    """x times the normal distribution function, or its tanh approximation."""
 
     def exact(x: Array, out: Array) -> None:
         erf_into(x * x.dtype.type(np.sqrt(0.5)), out)
@@ -197,7 +189,7 @@ def gelu(X: Array, *, approximate: str = "none") -> Array:  # noqa: N803
 
 @operator("Shrink", since=9)
 def shrink(input: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
-    """0 within lambd of 0, else moved towards 0 by the bias."""
+    """0 where |x| <= lambd, else x moved towards 0 by the bias."""
     x = input.astype(np.float64)
     moved = np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
     return moved.astype(input.dtype)
@@ -205,9 +197,9 @@ def shrink(input: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
 
 @operator("Clip", since=11)
 def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Array:
-    """`input` kept between `min` and `max`; where they cross, `max` wins."""
-    made = input if min is None else apply(np.maximum, input, min)
-    return made if max is None else apply(np.minimum, made, max)
+    """Clips `input` to [min, max]; where min > max, the result is max."""
+    raised = input if min is None else apply(np.maximum, input, min)
+    return raised if max is None else apply(np.minimum, raised, max)
 
 
 @operator("Clip")
@@ -218,13 +210,13 @@ def clip_1(
     max: float | None = None,
     consumed_inputs: _Consumed = None,
 ) -> Array:
-    """Clip with its bounds as attributes."""
+    """Clip before opset 11: bounds are attributes."""
     low, high = (None if v is None else np.array(v, input.dtype) for v in (min, max))
     return clip(input, low, high)
 
 
 def sigmoid_into(x: Array, out: Array) -> None:
-    """The sigmoid written to `out`; exp overflows to infinity, whose reciprocal is 0."""
+    """Writes the sigmoid to `out`; exp may overflow to infinity, whose reciprocal is 0."""
     np.negative(x, out=out)
     np.exp(out, out=out)
     out += 1
@@ -232,7 +224,7 @@ def sigmoid_into(x: Array, out: Array) -> None:
 
 
 def _exponential(x: Array, positive: float, negative: float, scale: float) -> Array:
-    """Positive x, or negative (exp(x / scale) - 1)."""
+    """positive * x where x > 0, else negative * (exp(x / scale) - 1)."""
 
     def compute(x: Array, out: Array) -> None:
         np.minimum(x, 0, out=out)

@@ -1,4 +1,4 @@
-"""Add, Sub, Mul, Div, Mod, Pow, and Max, Min, Sum, Mean of any number of inputs."""
+"""Add, Sub, Mul, Div, Mod, Pow; Max, Min, Sum, Mean of any number of inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracer.support.types import Array
 
 
 def divide(a: Array, b: Array, out: Array) -> None:
-    """Integers are divided towards zero, as in C."""
+    """Divides; integers are rounded towards zero, as in C."""
     if out.dtype.kind not in "iu":
         np.divide(a, b, out=out)
         return
@@ -24,9 +24,9 @@ def divide(a: Array, b: Array, out: Array) -> None:
 
 
 def binary(name: str, compute: Compute) -> Callable[[Array, Array], Array]:
-    """An operator with numpy's broadcasting, which ONNX has since opset 7."""
+    """Returns an operator with numpy's broadcasting, as from opset 7."""
 
-    def function(A: Array, B: Array) -> Array:  # noqa: N803
+    def function(A: Array, B: Array) -> Array:
         a, b = (B, A) if name in ("Add", "Mul") and A.size < B.size else (A, B)
         return (
             compiled_elementwise.binary(name, a, b)
@@ -38,11 +38,11 @@ def binary(name: str, compute: Compute) -> Callable[[Array, Array], Array]:
 
 
 def legacy_binary(compute: Compute) -> Callable[..., Array]:
-    """The operator as it was before opset 7."""
+    """Returns the operator as before opset 7, with one-sided broadcasting."""
 
     def function(
-        A: Array,  # noqa: N803
-        B: Array,  # noqa: N803
+        A: Array,
+        B: Array,
         *,
         axis: int | None = None,
         broadcast: int = 0,
@@ -54,7 +54,7 @@ def legacy_binary(compute: Compute) -> Callable[..., Array]:
 
 
 def folded(compute: Compute) -> Callable[..., Array]:
-    """An operator that folds any number of inputs."""
+    """Returns an operator that folds any number of inputs."""
 
     def function(*data_0: Array, consumed_inputs: Sequence[int] | None = None) -> Array:
         return reduce(lambda a, b: apply(compute, a, b), data_0)
@@ -78,14 +78,14 @@ for _name, _compute in {"Max": np.maximum, "Min": np.minimum, "Sum": np.add}.ite
 
 @operator("Mean")
 def mean(*data_0: Array, consumed_inputs: Sequence[int] | None = None) -> Array:
-    """The mean of the inputs, element by element."""
+    """The element-wise mean of the inputs."""
     total = reduce(lambda a, b: apply(np.add, a, b), data_0)
     return apply(np.divide, total, np.array(len(data_0), total.dtype))
 
 
 @operator("Pow", since=7)
-def power(X: Array, Y: Array) -> Array:  # noqa: N803
-    """`X` to the power of `Y`, in the type of `X`."""
+def power(X: Array, Y: Array) -> Array:
+    """X to the power of Y, in the type of X."""
     if X.dtype == Y.dtype and X.dtype.kind != "i":
         return apply(np.power, X, Y)
     wide = np.result_type(X.dtype, np.float64) if X.dtype.kind in "iu" else X.dtype
@@ -95,12 +95,12 @@ def power(X: Array, Y: Array) -> Array:  # noqa: N803
 
 
 @operator("Pow", since=1)
-def power_1(X: Array, Y: Array, *, axis: int | None = None, broadcast: int = 0) -> Array:  # noqa: N803
-    """The first Pow broadcasts one-sidedly."""
+def power_1(X: Array, Y: Array, *, axis: int | None = None, broadcast: int = 0) -> Array:
+    """Pow before opset 7: one-sided broadcasting."""
     return power(X, aligned(X, Y, broadcast, axis))
 
 
 @operator("Mod", since=10)
-def mod(A: Array, B: Array, *, fmod: int = 0) -> Array:  # noqa: N803
-    """The remainder: with the divisor's sign, with the dividend's if `fmod` is set."""
+def mod(A: Array, B: Array, *, fmod: int = 0) -> Array:
+    """The remainder, with the sign of the divisor, or of the dividend if `fmod` is set."""
     return apply(np.fmod if fmod else np.mod, A, B)

@@ -1,4 +1,4 @@
-"""Attention: softmax(Q K^T + bias) V over heads, with caches, masks and windows."""
+"""Attention and FlexAttention: softmax(Q K^T + bias) V over heads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tracer.support.types import Array
 
 @operator("Attention", since=23)
 def attention(
-    Q: Array,  # noqa: N803
-    K: Array,  # noqa: N803
-    V: Array,  # noqa: N803
+    Q: Array,
+    K: Array,
+    V: Array,
     attn_mask: Array | None = None,
     past_key: Array | None = None,
     past_value: Array | None = None,
@@ -33,11 +33,11 @@ def attention(
     softcap: float = 0.0,
     softmax_precision: int | None = None,
 ) -> tuple[Array, ...]:
-    """Y, the present key and value, and the scores at the stage the output mode names."""
+    """Y, the present key and value, and the scores at the stage that the output mode selects."""
     flat = Q.ndim == 3
     if flat:
-        Q = _heads(Q, q_num_heads)  # noqa: N806
-        K, V = _heads(K, kv_num_heads), _heads(V, kv_num_heads)  # noqa: N806
+        Q = _heads(Q, q_num_heads)
+        K, V = _heads(K, kv_num_heads), _heads(V, kv_num_heads)
     key = K if past_key is None else np.concatenate([past_key, K], axis=2)
     value = V if past_value is None else np.concatenate([past_value, V], axis=2)
     queries, keys = Q.shape[2], key.shape[2]
@@ -55,24 +55,24 @@ def attention(
     stages.append(scores)
     shares = _softmax(scores, bias, softmax_precision).astype(Q.dtype)
     stages.append(shares)
-    made = _grouped(shares, value)
+    output = _grouped(shares, value)
     if flat:
-        made = made.transpose(0, 2, 1, 3).reshape(len(made), queries, -1)
-    return made, key, value, stages[qk_matmul_output_mode]
+        output = output.transpose(0, 2, 1, 3).reshape(len(output), queries, -1)
+    return output, key, value, stages[qk_matmul_output_mode]
 
 
 @operator("FlexAttention", since=1, domain="ai.onnx.preview")
 def flex_attention(
-    Q: Array,  # noqa: N803
-    K: Array,  # noqa: N803
-    V: Array,  # noqa: N803
+    Q: Array,
+    K: Array,
+    V: Array,
     *,
     prob_mod: Body | None = None,
     scale: float | None = None,
     score_mod: Body | None = None,
     softmax_precision: int | None = None,
 ) -> Array:
-    """Attention whose scores and shares pass through graphs of the user's."""
+    """Attention whose scores and shares are modified by graphs."""
     root = Q.dtype.type(np.sqrt(1 / np.sqrt(Q.shape[3]) if scale is None else scale))
     scores = _grouped(Q * root, np.swapaxes(K * root, -1, -2))
     narrow = Q.dtype.itemsize < 4
@@ -89,25 +89,25 @@ def flex_attention(
 
 
 def _heads(x: Array, count: int | None) -> Array:
-    """(N, L, heads * size) as (N, heads, L, size)."""
+    """Reshapes (N, L, heads * size) to (N, heads, L, size)."""
     if not count or x.shape[2] % count:
         raise ModelError(f"{x.shape[2]} channels do not fall into {count} heads")
     return x.reshape(*x.shape[:2], count, -1).transpose(0, 2, 1, 3)
 
 
 def _grouped(a: Array, b: Array) -> Array:
-    """The product of heads, several of `a` sharing one of `b`."""
+    """Multiplies heads; several heads of `a` may share one of `b`."""
     if a.shape[1] == b.shape[1]:
         return products.matmul(a, b)
     if a.shape[1] % b.shape[1]:
         raise ModelError(f"{a.shape[1]} query heads are no multiple of {b.shape[1]}")
     shared = a.reshape(len(a), b.shape[1], -1, *a.shape[2:])
-    made = products.matmul(shared, b[:, :, None])
-    return made.reshape(*a.shape[:3], b.shape[-1])
+    product = products.matmul(shared, b[:, :, None])
+    return product.reshape(*a.shape[:3], b.shape[-1])
 
 
 def _offset(past_key: Array | None, lengths: Array | None, queries: int) -> Array:
-    """Keys that precede the queries: one number, or one for each batch entry with its length."""
+    """Returns the number of keys before the queries: one, or one per batch entry."""
     if past_key is not None:
         return np.array(past_key.shape[2])
     if lengths is not None:
@@ -118,18 +118,18 @@ def _offset(past_key: Array | None, lengths: Array | None, queries: int) -> Arra
 def _window(
     queries: int, keys: int, offset: Array, left: int, right: int, causal: int
 ) -> Array | None:
-    """Which keys a query may see by its position; None for all of them."""
+    """Returns which keys each query may attend to by position; None means all keys."""
     if not causal and left < 0 and right < 0:
         return None
-    behind = np.arange(queries)[:, None] + offset - np.arange(keys)
-    seen = np.ones(behind.shape, np.bool_)
+    distance = np.arange(queries)[:, None] + offset - np.arange(keys)
+    visible = np.ones(distance.shape, np.bool_)
     if causal:
-        seen &= behind >= 0
+        visible &= distance >= 0
     if left >= 0:
-        seen &= behind <= left
+        visible &= distance <= left
     if right >= 0:
-        seen &= -behind <= right
-    return seen
+        visible &= -distance <= right
+    return visible
 
 
 def _bias(
@@ -139,7 +139,7 @@ def _bias(
     keys: int,
     dtype: np.dtype[np.generic],
 ) -> Array | None:
-    """What is added to the scores: 0 or the mask where a key is seen, -inf elsewhere."""
+    """Returns what is added to the scores: 0 or the mask for visible keys, -inf for others."""
     if lengths is not None:
         present = np.arange(keys) < lengths.reshape(-1, 1, 1, 1)
         allowed = present if allowed is None else allowed & present
@@ -157,7 +157,7 @@ def _bias(
 
 
 def _softmax(scores: Array, bias: Array | None, precision: int | None) -> Array:
-    """The softmax of each row; a row that sees no key is 0."""
+    """Returns the softmax of each row; a row without visible keys is 0."""
     kind = scores.dtype
     if precision is not None:
         kind = onnx.helper.tensor_dtype_to_np_dtype(precision)

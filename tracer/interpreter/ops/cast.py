@@ -1,4 +1,4 @@
-"""Cast, CastLike, BitCast: one element type to another."""
+"""Cast, CastLike, BitCast: conversion between element types."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 
 @operator("Cast", since=6)
 def cast(input: Array, *, to: int, saturate: int = 1, round_mode: str = "up") -> Array:
-    """`input` as the ONNX element type `to`; `saturate` concerns float8, `round_mode` e8m0."""
+    """Converts to the ONNX type `to`; `saturate` applies to float8, `round_mode` to e8m0."""
     return converted(input, _dtype(to), bool(saturate), round_mode)
 
 
 @operator("Cast", since=1)
 def cast_1(input: Array, *, to: str) -> Array:
-    """The first Cast named its type in words."""
+    """Cast before opset 6: the type is a name."""
     return converted(input, _dtype(onnx.TensorProto.DataType.Value(to)), True, "up")
 
 
@@ -39,18 +39,18 @@ def cast_1(input: Array, *, to: str) -> Array:
 def cast_like(
     input: Array, target_type: Array, *, saturate: int = 1, round_mode: str = "up"
 ) -> Array:
-    """`input` as the element type of `target_type`."""
+    """Converts to the element type of `target_type`."""
     return converted(input, target_type.dtype, bool(saturate), round_mode)
 
 
 @operator("BitCast", since=26)
 def bit_cast(input: Array, *, to: int) -> Array:
-    """The bits of `input` read as another type of the same width."""
+    """Reinterprets the bits as another type of the same width."""
     return np.ascontiguousarray(input).view(_dtype(to)).reshape(input.shape)
 
 
 def converted(x: Array, dtype: np.dtype[Any], saturate: bool, round_mode: str) -> Array:
-    """Convert by the table of the Cast operator's specification."""
+    """Converts by the table in the specification of Cast."""
     if x.dtype == dtype:
         return x
     if dtype.hasobject:
@@ -59,8 +59,7 @@ def converted(x: Array, dtype: np.dtype[Any], saturate: bool, round_mode: str) -
         return _from_text(x, dtype)
     if dtype == _E8M0:
         wide = x.astype(np.float32)
-        made = onnx.numpy_helper.to_float8e8m0(wide, saturate, round_mode)
-        return made.astype(dtype)
+        return onnx.numpy_helper.to_float8e8m0(wide, saturate, round_mode).astype(dtype)
     if saturate and dtype in _SATURATING:
         info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
         wide = x.astype(np.float32)

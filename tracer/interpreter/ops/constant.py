@@ -1,4 +1,4 @@
-"""Tensors that are made from nothing but their description."""
+"""Constant, ConstantOfShape, EyeLike, Range, OneHot: generated tensors."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def constant(
     value_string: str | None = None,
     value_strings: Sequence[str] | None = None,
 ) -> Array:
-    """The one attribute that is set, as a tensor."""
-    given = (
+    """Returns the single attribute that is set, as a tensor."""
+    attributes = (
         (value, None),
         (sparse_value, None),
         (value_float, np.float32),
@@ -37,15 +37,15 @@ def constant(
         (value_string, object),
         (value_strings, object),
     )
-    for content, dtype in given:
+    for content, dtype in attributes:
         if content is not None:
             return np.array(content, dtype) if dtype else np.asarray(content)
-    raise ModelError("no value is given")
+    raise ModelError("no attribute holds a value")
 
 
 @operator("ConstantOfShape", since=9)
 def constant_of_shape(input: Array, *, value: Array | None = None) -> Array:
-    """A tensor of the shape in `input`, filled with the one element of `value` (float32 0)."""
+    """A tensor of the shape in `input`, filled with `value` (default float32 0)."""
     fill = np.zeros(1, np.float32) if value is None else value
     shape = tuple(input.tolist())
     limits.allow(shape, fill.dtype)
@@ -62,7 +62,7 @@ def eye_like(input: Array, *, dtype: int | None = None, k: int = 0) -> Array:
 
 @operator("Range", since=11)
 def range_(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Array:
-    """`start + i * delta` for as many i as stay before `limit`; floats in float64 at all times."""
+    """start + i * delta for i = 0, 1, ... up to `limit`; floats are computed in float64."""
     dtype = start.dtype
     wide = np.int64 if dtype.kind in "iu" else np.float64
     first, last, step = (v.reshape(-1)[0].astype(wide) for v in (start, limit, delta))
@@ -75,13 +75,13 @@ def range_(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> 
 
 @operator("OneHot", since=9)
 def one_hot(indices: Array, depth: Array, values: Array, *, axis: int = -1) -> Array:
-    """`values[1]` where the index along the new `axis` is that of `indices`, else `values[0]`."""
-    many = int(depth.reshape(-1)[0])
+    """values[1] where the index along the new `axis` equals `indices`, else values[0]."""
+    count = int(depth.reshape(-1)[0])
     shape = list(indices.shape)
     at = nonnegative_axis(axis, indices.ndim + 1)
-    shape.insert(at, many)
+    shape.insert(at, count)
     limits.allow(shape, values.dtype)
     numbers = indices.astype(np.int64)
-    numbers = np.where(numbers < 0, numbers + many, numbers)
-    hot = np.expand_dims(numbers, at) == np.arange(many).reshape([-1] + [1] * (indices.ndim - at))
+    numbers = np.where(numbers < 0, numbers + count, numbers)
+    hot = np.expand_dims(numbers, at) == np.arange(count).reshape([-1] + [1] * (indices.ndim - at))
     return np.where(hot, values[1], values[0]).astype(values.dtype)

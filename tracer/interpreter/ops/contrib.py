@@ -1,8 +1,7 @@
-"""onnxruntime's operators on quantised tensors, of the domain com.microsoft.
+"""onnxruntime's operators on quantised tensors, domain com.microsoft.
 
-They are defined by onnxruntime's ContribOperators.md: the operator of the standard domain on the
-dequantised tensors, its result quantised again. Where onnxruntime rounds otherwise on its way, its
-result may be the neighbouring integer.
+By onnxruntime's ContribOperators.md each computes on dequantised tensors and quantises the result.
+onnxruntime may round intermediate values differently and return a neighbouring integer.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ operator("DequantizeLinear", domain=DOMAIN)(dequantize_linear)
 
 @operator("QGemm", domain=DOMAIN)
 def qgemm(
-    A: Array,  # noqa: N803
+    A: Array,
     a_scale: Array,
     a_zero_point: Array,
-    B: Array,  # noqa: N803
+    B: Array,
     b_scale: Array,
     b_zero_point: Array,
-    C: Array | None = None,  # noqa: N803
+    C: Array | None = None,
     y_scale: Array | None = None,
     y_zero_point: Array | None = None,
     *,
     alpha: float = 1.0,
-    transA: int = 0,  # noqa: N803
-    transB: int = 0,  # noqa: N803
+    transA: int = 0,
+    transB: int = 0,
 ) -> Array:
-    """Alpha A B + C, C int32 in the scale of the product; float32 where there is no y_scale."""
+    """alpha A B + C, with C int32 in the product's scale; returns float32 without y_scale."""
     left = A.astype(np.int32) - a_zero_point.astype(np.int32)
     right = B.astype(np.int32)
     right -= columns(b_zero_point, bool(transB)).astype(np.int32)
@@ -59,7 +58,7 @@ def qgemm(
 
 
 def columns(parameter: Array, transposed: bool) -> Array:
-    """A parameter of B, one number or one for each column of the product, shaped to meet B."""
+    """Reshapes a parameter of B, one number or one per column of the product, to match B."""
     if parameter.size == 1:
         return parameter.reshape(())
     return parameter.reshape(-1, 1) if transposed else parameter
@@ -68,27 +67,27 @@ def columns(parameter: Array, transposed: bool) -> Array:
 def gemm_output(
     sums: Array, step: Array, y_scale: Array | None, y_zero_point: Array | None
 ) -> Array:
-    """Sums of products as QGemm gives them: quantised again, or as the floats they stand for."""
+    """Returns the output of QGemm: sums requantised, or as float32 without y_scale."""
     if y_scale is None or y_zero_point is None:
         return (sums * step).astype(np.float32)
     return requantized(sums, step / y_scale, y_zero_point)
 
 
 def _of_elements(compute: Compute) -> Callable[..., Array]:
-    """An operator of two tensors, element by element."""
+    """Returns an element-wise operator of two quantised tensors."""
 
     def function(
-        A: Array,  # noqa: N803
-        A_scale: Array,  # noqa: N803
-        A_zero_point: Array | None,  # noqa: N803
-        B: Array,  # noqa: N803
-        B_scale: Array,  # noqa: N803
-        B_zero_point: Array | None,  # noqa: N803
-        C_scale: Array,  # noqa: N803
-        C_zero_point: Array | None = None,  # noqa: N803
+        A: Array,
+        A_scale: Array,
+        A_zero_point: Array | None,
+        B: Array,
+        B_scale: Array,
+        B_zero_point: Array | None,
+        C_scale: Array,
+        C_zero_point: Array | None = None,
     ) -> Array:
-        made = compute(_real(A, A_scale, A_zero_point), _real(B, B_scale, B_zero_point))
-        return _quantized(made, C_scale, C_zero_point, A)
+        result = compute(_real(A, A_scale, A_zero_point), _real(B, B_scale, B_zero_point))
+        return _quantized(result, C_scale, C_zero_point, A)
 
     return function
 
@@ -100,28 +99,23 @@ operator("QLinearMul", domain=DOMAIN)(_of_elements(np.multiply))
 @operator("QLinearWhere", domain=DOMAIN)
 def qlinear_where(
     condition: Array,
-    X: Array,  # noqa: N803
+    X: Array,
     x_scale: Array,
     x_zero_point: Array,
-    Y: Array,  # noqa: N803
+    Y: Array,
     y_scale: Array,
     y_zero_point: Array,
     z_scale: Array,
     z_zero_point: Array,
 ) -> Array:
     """X where the condition holds, else Y."""
-    made = np.where(condition, _real(X, x_scale, x_zero_point), _real(Y, y_scale, y_zero_point))
-    return _quantized(made, z_scale, z_zero_point, X)
+    result = np.where(condition, _real(X, x_scale, x_zero_point), _real(Y, y_scale, y_zero_point))
+    return _quantized(result, z_scale, z_zero_point, X)
 
 
 @operator("QLinearConcat", domain=DOMAIN)
-def qlinear_concat(
-    Y_scale: Array,  # noqa: N803
-    Y_zero_point: Array,  # noqa: N803
-    *inputs: Array,
-    axis: int,
-) -> Array:
-    """Tensors one after the other along the axis; each is given with its scale and zero point."""
+def qlinear_concat(Y_scale: Array, Y_zero_point: Array, *inputs: Array, axis: int) -> Array:
+    """Concatenates tensors along `axis`; each input is a tensor, its scale and zero point."""
     if len(inputs) % 3:
         raise ModelError(f"{len(inputs)} inputs are not tensors with a scale and a zero point each")
     triples = zip(inputs[::3], inputs[1::3], inputs[2::3], strict=True)
@@ -131,7 +125,7 @@ def qlinear_concat(
 
 @operator("QLinearAveragePool", domain=DOMAIN)
 def qlinear_average_pool(
-    X: Array,  # noqa: N803
+    X: Array,
     x_scale: Array,
     x_zero_point: Array | None,
     y_scale: Array,
@@ -153,13 +147,13 @@ def qlinear_average_pool(
             kernel_shape=kernel_shape, pads=pads, strides=strides,
         )  # fmt: skip
 
-    made = _channels_first(pool, _real(X, x_scale, x_zero_point), bool(channels_last))
-    return _quantized(made, y_scale, y_zero_point, X)
+    result = _channels_first(pool, _real(X, x_scale, x_zero_point), bool(channels_last))
+    return _quantized(result, y_scale, y_zero_point, X)
 
 
 @operator("QLinearGlobalAveragePool", domain=DOMAIN)
 def qlinear_global_average_pool(
-    X: Array,  # noqa: N803
+    X: Array,
     x_scale: Array,
     x_zero_point: Array | None,
     y_scale: Array,
@@ -169,8 +163,8 @@ def qlinear_global_average_pool(
 ) -> Array:
     """The mean of each channel."""
     real = _real(X, x_scale, x_zero_point)
-    made = _channels_first(global_average_pool, real, bool(channels_last))
-    return _quantized(made, y_scale, y_zero_point, X)
+    result = _channels_first(global_average_pool, real, bool(channels_last))
+    return _quantized(result, y_scale, y_zero_point, X)
 
 
 @operator("QLinearReduceMean", domain=DOMAIN)
@@ -184,43 +178,43 @@ def qlinear_reduce_mean(
     axes: _Ints = None,
     keepdims: int = 1,
 ) -> Array:
-    """The mean over axes, all of them if none is given."""
+    """The mean over `axes` (default: all)."""
     real = _real(data, data_scale, data_zero_point)
-    made = real.mean(axis=tuple(axes) if axes else None, keepdims=bool(keepdims))
-    return _quantized(np.asarray(made), reduced_scale, reduced_zero_point, data)
+    result = real.mean(axis=tuple(axes) if axes else None, keepdims=bool(keepdims))
+    return _quantized(np.asarray(result), reduced_scale, reduced_zero_point, data)
 
 
 @operator("QLinearLeakyRelu", domain=DOMAIN)
 def qlinear_leaky_relu(
-    X: Array,  # noqa: N803
-    X_scale: Array,  # noqa: N803
-    X_zero_point: Array | None,  # noqa: N803
-    Y_scale: Array,  # noqa: N803
-    Y_zero_point: Array | None = None,  # noqa: N803
+    X: Array,
+    X_scale: Array,
+    X_zero_point: Array | None,
+    Y_scale: Array,
+    Y_zero_point: Array | None = None,
     *,
     alpha: float = 0.01,
 ) -> Array:
-    """X where it is positive, else alpha X."""
-    made = leaky_relu(_real(X, X_scale, X_zero_point), alpha=alpha)
-    return _quantized(made, Y_scale, Y_zero_point, X)
+    """x, or alpha x where x is negative."""
+    result = leaky_relu(_real(X, X_scale, X_zero_point), alpha=alpha)
+    return _quantized(result, Y_scale, Y_zero_point, X)
 
 
 @operator("QLinearSigmoid", domain=DOMAIN)
 def qlinear_sigmoid(
-    X: Array,  # noqa: N803
-    X_scale: Array,  # noqa: N803
-    X_zero_point: Array | None,  # noqa: N803
-    Y_scale: Array,  # noqa: N803
-    Y_zero_point: Array | None = None,  # noqa: N803
+    X: Array,
+    X_scale: Array,
+    X_zero_point: Array | None,
+    Y_scale: Array,
+    Y_zero_point: Array | None = None,
 ) -> Array:
-    """1 / (1 + exp(-X))."""
+    """1 / (1 + exp(-x))."""
     return _quantized(sigmoid(_real(X, X_scale, X_zero_point)), Y_scale, Y_zero_point, X)
 
 
 @operator("QLinearSoftmax", domain=DOMAIN)
 def qlinear_softmax(
-    X: Array,  # noqa: N803
-    X_scale: Array,  # noqa: N803
+    X: Array,
+    X_scale: Array,
     x_zero_point: Array | None,
     y_scale: Array,
     y_zero_point: Array,
@@ -228,25 +222,25 @@ def qlinear_softmax(
     axis: int = -1,
     opset: int,
 ) -> Array:
-    """Softmax as in version `opset` of the standard domain: before 13 over all axes from `axis`."""
+    """Softmax of standard version `opset`: before 13 over all axes from `axis`."""
     function = softmax if opset >= 13 else flattened(softmax)
-    made = function(_real(X, X_scale, x_zero_point), axis=axis)
-    return _quantized(made, y_scale, y_zero_point, X)
+    result = function(_real(X, X_scale, x_zero_point), axis=axis)
+    return _quantized(result, y_scale, y_zero_point, X)
 
 
 def _real(x: Array, scale: Array, zero_point: Array | None) -> Array:
-    """What a quantised tensor stands for, float32."""
+    """Dequantises to float32."""
     return dequantize_linear(x, scale, zero_point)
 
 
 def _quantized(real: Array, scale: Array, zero_point: Array | None, like: Array) -> Array:
-    """Quantised, in the type of `like` where there is no zero point to tell it."""
+    """Quantises to the type of the zero point, or of `like` without one."""
     zero = np.zeros((), like.dtype) if zero_point is None else zero_point
     return quantize_linear(real, scale, zero)
 
 
 def _channels_first(function: Callable[[Array], Array], x: Array, last: bool) -> Array:
-    """`function` of a tensor with channels at axis 1, where they may be the last axis."""
+    """Applies `function` with channels at axis 1; `last` says that they are the last axis."""
     if not last:
         return function(x)
     return np.moveaxis(function(np.ascontiguousarray(np.moveaxis(x, -1, 1))), 1, -1)

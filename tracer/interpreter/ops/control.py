@@ -1,4 +1,4 @@
-"""If, Loop, Scan and SequenceMap: operators that run graphs."""
+"""If, Loop, Scan and SequenceMap: operators that run subgraphs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,15 @@ from tracer.support.types import Array
 
 @operator("If")
 def if_(cond: Array, *, then_branch: Body, else_branch: Body) -> tuple[Value, ...]:
-    """The outputs of the branch that the single element of `cond` chooses."""
+    """Runs the branch that `cond` (one element) selects."""
     return tuple(then_branch() if cond.item() else else_branch())
 
 
 @operator("Loop")
 def loop(
-    M: Array | None = None,  # noqa: N803
-    cond: Array | None = None,
-    *carried: Value,
-    body: Body,
+    M: Array | None = None, cond: Array | None = None, *carried: Value, body: Body
 ) -> tuple[Value, ...]:
-    """Run the body until its condition is false or `M` trips are done."""
+    """Runs the body until its condition is false, at most `M` times."""
     most = None if M is None else int(M.item())
     keep = cond is None or bool(cond.item())
     states: Sequence[Value] = carried
@@ -37,10 +34,10 @@ def loop(
     trip = 0
     while keep and (most is None or trip < most):
         budget.trip(trip + 1)
-        made = body(np.array(trip, np.int64), np.array(keep), *states)
-        keep = bool(made[0].item())
-        states = made[1 : 1 + len(carried)]
-        scans.push(made[1 + len(carried) :])
+        outputs = body(np.array(trip, np.int64), np.array(keep), *states)
+        keep = bool(outputs[0].item())
+        states = outputs[1 : 1 + len(carried)]
+        scans.push(outputs[1 + len(carried) :])
         trip += 1
     return (*states, *scans.stacked(body))
 
@@ -49,14 +46,14 @@ def loop(
 def sequence_map(
     input_sequence: list[Value], *additional_inputs: Value, body: Body
 ) -> tuple[Value, ...]:
-    """Sequences of the body's outputs for each element, and for that of the other sequences."""
-    made = [
+    """Runs the body on each element, with the matching elements of the other sequences."""
+    outputs = [
         body(element, *(v[i] if isinstance(v, list) else v for v in additional_inputs))
         for i, element in enumerate(input_sequence)
     ]
-    if not made:
+    if not outputs:
         return tuple([] for _ in body.outputs)
-    return tuple(list(column) for column in zip(*made, strict=True))
+    return tuple(list(column) for column in zip(*outputs, strict=True))
 
 
 @operator("Scan", since=9)
@@ -69,7 +66,7 @@ def scan(
     scan_output_axes: Sequence[int] | None = None,
     scan_output_directions: Sequence[int] | None = None,
 ) -> tuple[Value, ...]:
-    """Run the body once for each slice of the scan inputs; direction 1 is backwards."""
+    """Runs the body once per slice of the scan inputs; direction 1 is backwards."""
     count = len(states_and_inputs) - num_scan_inputs
     states: Sequence[Value] = states_and_inputs[:count]
     sources = [
@@ -86,13 +83,13 @@ def scan(
     scans = Stacks(len(body.outputs) - count)
     for trip in range(length):
         budget.clock()
-        made = body(*states, *(source[trip] for source in sources))
-        states = made[:count]
-        scans.push(made[count:])
-    outputs = scans.stacked(body)
-    directions = scan_output_directions or [0] * len(outputs)
-    axes = scan_output_axes or [0] * len(outputs)
-    flipped = [np.flip(o, 0) if d else o for o, d in zip(outputs, directions, strict=True)]
+        outputs = body(*states, *(source[trip] for source in sources))
+        states = outputs[:count]
+        scans.push(outputs[count:])
+    stacks = scans.stacked(body)
+    directions = scan_output_directions or [0] * len(stacks)
+    axes = scan_output_axes or [0] * len(stacks)
+    flipped = [np.flip(s, 0) if d else s for s, d in zip(stacks, directions, strict=True)]
     return (*states, *(np.moveaxis(o, 0, a) for o, a in zip(flipped, axes, strict=True)))
 
 
@@ -104,7 +101,7 @@ def scan_8(
     num_scan_inputs: int,
     directions: Sequence[int] | None = None,
 ) -> tuple[Value, ...]:
-    """The first Scan: everything has a batch axis in front, each element its own length."""
+    """Scan of opset 8: all inputs have a leading batch axis, each entry its own length."""
     count = len(states_and_inputs) - num_scan_inputs
     batch = states_and_inputs[count].shape[0]
     longest = states_and_inputs[count].shape[1]
@@ -113,38 +110,38 @@ def scan_8(
         length = longest if sequence_lens is None else int(sequence_lens[index])
         states = (state[index] for state in states_and_inputs[:count])
         sources = (source[index, :length] for source in states_and_inputs[count:])
-        made = scan(
+        outputs = scan(
             *states,
             *sources,
             body=body,
             num_scan_inputs=num_scan_inputs,
             scan_input_directions=directions,
         )
-        results.append([*made[:count], *(_padded(m, longest) for m in made[count:])])
+        results.append([*outputs[:count], *(_padded(o, longest) for o in outputs[count:])])
     return tuple(np.stack(column) for column in zip(*results, strict=True))
 
 
 class Stacks:
-    """Values that the trips of a loop leave, one list per output; counted while they wait."""
+    """Collects the scan outputs of a loop, and counts their bytes as live until stacked."""
 
     def __init__(self, count: int) -> None:
         self._lists: list[list[Array]] = [[] for _ in range(count)]
         self._bytes = 0
 
-    def push(self, made: Sequence[Array]) -> None:
-        """Keep the outputs of one trip."""
-        for kept, value in zip(self._lists, made, strict=True):
-            kept.append(value)
+    def push(self, outputs: Sequence[Array]) -> None:
+        """Appends the outputs of one trip."""
+        for trips, value in zip(self._lists, outputs, strict=True):
+            trips.append(value)
             limits.in_force().hold(value.nbytes)
             self._bytes += value.nbytes
 
     def stacked(self, body: Body) -> list[Array]:
-        """One array per output, trips along a new first axis."""
+        """Returns one array per output, with the trips along a new first axis."""
         limits.in_force().release(self._bytes)
         types = body.types[len(body.types) - len(self._lists) :]
         return [
-            np.stack(kept) if kept else values.empty(type_)
-            for kept, type_ in zip(self._lists, types, strict=True)
+            np.stack(trips) if trips else values.empty(type_)
+            for trips, type_ in zip(self._lists, types, strict=True)
         ]
 
 

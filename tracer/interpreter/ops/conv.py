@@ -1,4 +1,4 @@
-"""Conv: the convolutions of floats."""
+"""Conv: convolution of floats."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tracer.support.types import Array
 
 @operator("Conv")
 def conv(
-    X: Array,  # noqa: N803
-    W: Array,  # noqa: N803
-    B: Array | None = None,  # noqa: N803
+    X: Array,
+    W: Array,
+    B: Array | None = None,
     *,
     auto_pad: str = "NOTSET",
     dilations: Sequence[int] | None = None,
@@ -28,20 +28,20 @@ def conv(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Array:
-    """Convolution of `X` (N, C, *size) with `W` (M, C / group, *kernel), plus `B` (M)."""
+    """Convolves X (N, C, *size) with W (M, C / group, *kernel) and adds B (M)."""
     check(X, W, group)
     if B is not None and B.shape != W.shape[:1]:
         raise ModelError(f"a bias of shape {list(B.shape)} for {len(W)} maps")
     dtype = X.dtype
     if dtype.name in ("float16", "bfloat16"):
-        X, W = X.astype(np.float32), W.astype(np.float32)  # noqa: N806
+        X, W = X.astype(np.float32), W.astype(np.float32)
     slid = window(X.shape[2:], W.shape[2:], strides, pads, dilations, auto_pad)
     shift = None if B is None else B.astype(X.dtype, copy=False)
     return _convolved(X, W, shift, slid, group).astype(dtype, copy=False)
 
 
 def _convolved(x: Array, w: Array, bias: Array | None, slid: Window, group: int) -> Array:
-    """By compiled kernels where the work is large enough, else by numpy."""
+    """Uses compiled kernels if the work is large enough, else numpy."""
     each = w.shape[1] == 1 and group > 1
     compiled = x.ndim <= 4 and not (each and slid.pointwise)
     depth = int(np.prod(w.shape[1:]))
@@ -53,7 +53,7 @@ def _convolved(x: Array, w: Array, bias: Array | None, slid: Window, group: int)
             if each
             else compiled_products.convolve(x, w, slid, group, bias)
         )
-    made = (depthwise if each else convolve)(x, w, slid, group)
+    result = (depthwise if each else convolve)(x, w, slid, group)
     if bias is not None:
-        made += bias.reshape(-1, *[1] * (x.ndim - 2))
-    return made
+        result += bias.reshape(-1, *[1] * (x.ndim - 2))
+    return result

@@ -1,4 +1,4 @@
-"""ConvTranspose: the gradient of a convolution, every input element spread over a window."""
+"""ConvTranspose: adds every input element, times the weights, over an output window."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _Ints = Sequence[int] | None
 
 @operator("ConvTranspose")
 def conv_transpose(
-    X: Array,  # noqa: N803
-    W: Array,  # noqa: N803
-    B: Array | None = None,  # noqa: N803
+    X: Array,
+    W: Array,
+    B: Array | None = None,
     *,
     auto_pad: str = "NOTSET",
     dilations: _Ints = None,
@@ -30,7 +30,7 @@ def conv_transpose(
     pads: _Ints = None,
     strides: _Ints = None,
 ) -> Array:
-    """Transposed convolution of `X` (N, C, *size) with `W` (C, M / group, *kernel)."""
+    """Transposed convolution of X (N, C, *size) with W (C, M / group, *kernel), plus B (M)."""
     rank = X.ndim - 2
     if W.ndim != X.ndim or X.shape[1] != W.shape[0] or X.shape[1] % group:
         raise ModelError(
@@ -47,10 +47,10 @@ def conv_transpose(
     whole = np.zeros((len(X), maps, *(max(f, b + n) for f, b, n in zip(full, before, size,
                       strict=True))), wide)  # fmt: skip
     _spread(X.astype(wide, copy=False), W.astype(wide, copy=False), group, steps, spread, whole)
-    made: Array = whole[:, :, *(slice(b, b + n) for b, n in zip(before, size, strict=True))]
+    output: Array = whole[:, :, *(slice(b, b + n) for b, n in zip(before, size, strict=True))]
     if B is not None:
-        made = made + B.astype(wide).reshape(-1, *[1] * rank)
-    return made.astype(dtype, copy=False)
+        output = output + B.astype(wide).reshape(-1, *[1] * rank)
+    return output.astype(dtype, copy=False)
 
 
 def geometry(
@@ -63,27 +63,27 @@ def geometry(
     output_shape: _Ints,
     auto_pad: str,
 ) -> tuple[list[int], list[int], list[int]]:
-    """Per spatial axis: the full size, where the output begins in it, and the output's size.
+    """Returns per spatial axis the full size, the output's start in it, and the output's size.
 
-    Raises ModelError for an output of nothing, as onnxruntime does.
+    Raises ModelError for an empty output, as onnxruntime does.
     """
     more = output_padding or [0] * len(size)
     full = [
         (n - 1) * s + (k - 1) * d + 1 + extra
         for n, s, k, d, extra in zip(size, steps, kernel, spread, more, strict=True)
     ]
-    before, made = _crop(size, full, steps, pads, output_shape, auto_pad)
-    if min(made, default=1) < 1:
+    before, cropped = _crop(size, full, steps, pads, output_shape, auto_pad)
+    if min(cropped, default=1) < 1:
         raise ModelError(
-            f"the output would be {made}, cut from {full}; every axis must be at least 1"
+            f"the output would be {cropped}, cut from {full}; every axis must be at least 1"
         )
-    return full, before, made
+    return full, before, cropped
 
 
 def _spread(
     x: Array, w: Array, group: int, steps: list[int], spread: list[int], whole: Array
 ) -> None:
-    """Add weights (transposed) times input to the places each kernel position reaches."""
+    """Adds transposed weights times input at the outputs each kernel position reaches."""
     kernel, size = w.shape[2:], x.shape[2:]
     deep, maps = x.shape[1] // group, w.shape[1]
     rows = w.reshape(group, deep, -1).transpose(0, 2, 1)
@@ -111,16 +111,15 @@ def _crop(
     output_shape: _Ints,
     auto_pad: str,
 ) -> tuple[list[int], list[int]]:
-    """Where the output begins in the full one, and its size, by the operator's specification."""
+    """Returns the output's start in the full size, and its size, by the specification."""
     rank = len(full)
     if output_shape is None and not auto_pad.startswith("SAME"):
         around = list(pads or [0] * (2 * rank)) if auto_pad == "NOTSET" else [0] * (2 * rank)
-        made = [f - around[i] - around[rank + i] for i, f in enumerate(full)]
-        return around[:rank], made
+        return around[:rank], [f - around[i] - around[rank + i] for i, f in enumerate(full)]
     if output_shape is None:
-        wanted = [n * s for n, s in zip(size, steps, strict=True)]
+        cropped = [n * s for n, s in zip(size, steps, strict=True)]
     else:
-        wanted = list(output_shape)[-rank:]
-    total = [max(f - n, 0) for f, n in zip(full, wanted, strict=True)]
+        cropped = list(output_shape)[-rank:]
+    total = [max(f - n, 0) for f, n in zip(full, cropped, strict=True)]
     upper = auto_pad == "SAME_UPPER"
-    return [t // 2 if upper else t - t // 2 for t in total], wanted
+    return [t // 2 if upper else t - t // 2 for t in total], cropped

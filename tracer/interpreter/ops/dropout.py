@@ -1,4 +1,4 @@
-"""Dropout: nothing in inference, a random mask in training."""
+"""Dropout: the identity in inference, a random mask in training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracer.interpreter.binding import Context
+from tracer.interpreter.binding import NodeContext
 from tracer.interpreter.ops.random import seed_of
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
@@ -19,16 +19,16 @@ def dropout(
     training_mode: Array | None = None,
     *,
     seed: int | None = None,
-    ctx: Context,
+    ctx: NodeContext,
 ) -> tuple[Array, Array]:
-    """The input itself; in training some of it set to 0, the rest scaled up."""
+    """Returns the input and a mask; in training random elements are 0 and the rest scaled up."""
     share = 0.5 if ratio is None else float(ratio.reshape(-1)[0])
     if training_mode is None or not training_mode.any() or share == 0:
         return data, np.ones(data.shape, np.bool_)
-    # ONNX's own cases are made with numpy's old generator, seeded by the attribute.
+    # ONNX's own test cases use numpy's legacy generator, seeded by the attribute.
     draws = np.random.RandomState(seed_of(ctx) if seed is None else seed).uniform(size=data.shape)
-    kept = np.greater_equal(draws, share)
-    return (data * kept / np.array(1 - share, data.dtype)).astype(data.dtype), kept
+    mask = np.greater_equal(draws, share)
+    return (data * mask / np.array(1 - share, data.dtype)).astype(data.dtype), mask
 
 
 @operator("Dropout")
@@ -39,5 +39,5 @@ def dropout_1(
     is_test: int = 0,
     ratio: float = 0.5,
 ) -> tuple[Array, Array]:
-    """Inference: the input, and a mask of ones."""
+    """Dropout before opset 12: returns the input and a mask of ones."""
     return data, np.ones(data.shape, np.bool_)

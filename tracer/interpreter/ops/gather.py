@@ -1,4 +1,4 @@
-"""Gather: values picked by index."""
+"""Gather, GatherElements, GatherND, NonZero, Unique: selection by index."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tracer.support.types import Array
 
 @operator("Gather")
 def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
-    """Slices of the axis at `indices`, whose shape takes its place."""
+    """Slices of `axis` at `indices`; the shape of `indices` replaces the axis."""
     at = nonnegative_axis(axis, data.ndim)
     limits.allow((*data.shape[:at], *indices.shape, *data.shape[at + 1 :]), data.dtype)
     return np.take(data, wrapped(indices, data.shape[at]), axis=at)
@@ -23,7 +23,7 @@ def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
 
 @operator("GatherElements", since=11)
 def gather_elements(data: Array, indices: Array, *, axis: int = 0) -> Array:
-    """For each index the element of its row along the axis."""
+    """The element at each index along `axis`."""
     places: list[Any] = list(np.indices(indices.shape, sparse=True))
     places[axis] = wrapped(indices, data.shape[axis])
     return data[tuple(places)]
@@ -31,26 +31,28 @@ def gather_elements(data: Array, indices: Array, *, axis: int = 0) -> Array:
 
 @operator("GatherND", since=11)
 def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
-    """The slices at the index tuples in the last axis, batch by batch."""
+    """The slices at the index tuples in the last axis, per batch entry."""
     batch = data.shape[:batch_dims]
     ready = data.reshape(-1, *data.shape[batch_dims:])
     tuples = indices.reshape(len(ready), -1, indices.shape[-1])
     depth = indices.shape[-1]
     limits.allow((*indices.shape[:-1], *data.shape[batch_dims + depth :]), data.dtype)
     places = [wrapped(tuples[..., i], data.shape[batch_dims + i]) for i in range(depth)]
-    made = ready[(np.arange(len(ready))[:, None], *places)]
-    return made.reshape((*batch, *indices.shape[batch_dims:-1], *data.shape[batch_dims + depth :]))
+    slices = ready[(np.arange(len(ready))[:, None], *places)]
+    return slices.reshape(
+        (*batch, *indices.shape[batch_dims:-1], *data.shape[batch_dims + depth :])
+    )
 
 
 @operator("NonZero", since=9)
-def non_zero(X: Array) -> Array:  # noqa: N803
-    """Indices of the elements that are not zero, one column each."""
+def non_zero(X: Array) -> Array:
+    """The indices of nonzero elements, one column per element."""
     return np.array(np.nonzero(np.atleast_1d(X)), np.int64).reshape(max(X.ndim, 1), -1)
 
 
 @operator("Unique", since=11)
-def unique(X: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:  # noqa: N803
-    """The distinct values, where each is first, what each element is of them, how often."""
+def unique(X: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
+    """The distinct values, their first indices, the inverse indices, and their counts."""
     values, first, inverse, counts = np.unique(
         X, return_index=True, return_inverse=True, return_counts=True, axis=axis
     )

@@ -1,4 +1,4 @@
-"""Convolutions and products of quantized tensors: exact in integers, then requantized."""
+"""ConvInteger, QLinearConv, QLinearMatMul: exact integer sums, requantised where asked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def conv_integer(
     pads: _Ints = None,
     strides: _Ints = None,
 ) -> Array:
-    """The int32 convolution of 8-bit tensors, zero points taken off; padding is 0 after that."""
+    """Subtracts the zero points of 8-bit tensors and convolves into int32; padding is 0."""
     check(x, w, group)
     slid = window(x.shape[2:], w.shape[2:], strides, pads, dilations, auto_pad)
     return convolve_centred(centred(x, x_zero_point), centred(w, w_zero_point), slid, group)
@@ -48,7 +48,7 @@ def qlinear_conv(
     w_zero_point: Array,
     y_scale: Array,
     y_zero_point: Array,
-    B: Array | None = None,  # noqa: N803
+    B: Array | None = None,
     *,
     auto_pad: str = "NOTSET",
     dilations: _Ints = None,
@@ -57,7 +57,7 @@ def qlinear_conv(
     pads: _Ints = None,
     strides: _Ints = None,
 ) -> Array:
-    """The convolution of quantized tensors, plus the int32 bias, quantized again."""
+    """Convolves quantised tensors, adds the int32 bias, requantises."""
     exact = conv_integer(
         x, w, x_zero_point, w_zero_point, auto_pad=auto_pad, dilations=dilations, group=group,
         pads=pads, strides=strides,
@@ -80,7 +80,7 @@ def qlinear_matmul(
     y_scale: Array,
     y_zero_point: Array,
 ) -> Array:
-    """The product of quantized matrices, quantized again; scales may be per row, per column."""
+    """Multiplies quantised matrices and requantises; scales may be per row or column."""
     left = a.astype(np.int32) - per_row(a_zero_point)
     right = b.astype(np.int32) - b_zero_point.astype(np.int32)
     exact = integer_matmul(left, right, products.integers)
@@ -88,19 +88,19 @@ def qlinear_matmul(
 
 
 def matmul_factor(a_scale: Array, b_scale: Array, y_scale: Array) -> Array:
-    """What a sum of products is multiplied by before it is quantized again, by row and column."""
+    """Returns the factor from sums of products to quantised results, by row and column."""
     rows = a_scale[..., None] if a_scale.ndim == 1 and a_scale.size > 1 else a_scale
     factor: Array = rows.astype(np.float32) * b_scale.astype(np.float32)
     return factor / y_scale.astype(np.float32)
 
 
 def requantized(sums: Array, factor: Array, zero_point: Array) -> Array:
-    """Sums of products times `factor`, quantized with `zero_point`."""
+    """Returns sums of products times `factor`, quantised with `zero_point`."""
     return rounded((sums * factor).astype(np.float32), zero_point, zero_point.dtype)
 
 
 def centred(tensor: Array, zero_point: Array | None) -> Array:
-    """int32 without the zero point, which is one number or one for each output channel."""
+    """Returns int32 minus the zero point, which is one number or one per output channel."""
     wide = tensor.astype(np.int32)
     if zero_point is None:
         return wide
@@ -112,8 +112,8 @@ def centred(tensor: Array, zero_point: Array | None) -> Array:
 
 
 def convolve_centred(x: Array, w: Array, slid: Window, group: int) -> Array:
-    """The exact convolution of integers into int32, in floats as far as those are exact."""
+    """Convolves integers exactly into int32, in floats as far as floats are exact."""
     depth = int(np.prod(w.shape[1:]))
     carrier = products.carrier(x, w, depth)
-    made = convolve(x.astype(carrier), w.astype(carrier), slid, group)
-    return made.astype(np.int64).astype(np.int32)  # wraps as int32 does
+    sums = convolve(x.astype(carrier), w.astype(carrier), slid, group)
+    return sums.astype(np.int64).astype(np.int32)  # wraps as int32 does

@@ -1,4 +1,4 @@
-"""Comparisons, boolean and bitwise operators, and the choice between two tensors."""
+"""Comparisons, boolean and bitwise operators, Where, IsNaN, IsInf."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tracer.support.types import Array
 
 
 def comparison(compute: Compute) -> Callable[[Array, Array], Array]:
-    """An operator with a boolean result."""
+    """Returns an operator with a boolean result and numpy's broadcasting."""
 
-    def function(A: Array, B: Array) -> Array:  # noqa: N803
+    def function(A: Array, B: Array) -> Array:
         return apply(compute, A, B, dtype=np.bool_)
 
     return function
 
 
 def legacy_comparison(compute: Compute) -> Callable[..., Array]:
-    """The operator as it was before opset 7."""
+    """Returns the operator as before opset 7, with one-sided broadcasting."""
 
-    def function(A: Array, B: Array, *, axis: int | None = None, broadcast: int = 0) -> Array:  # noqa: N803
+    def function(A: Array, B: Array, *, axis: int | None = None, broadcast: int = 0) -> Array:
         return apply(compute, A, aligned(A, B, broadcast, axis), dtype=np.bool_)
 
     return function
@@ -46,38 +46,38 @@ operator("GreaterOrEqual", since=12)(comparison(np.greater_equal))
 
 
 @operator("Not")
-def not_(X: Array) -> Array:  # noqa: N803
-    """The opposite."""
+def not_(X: Array) -> Array:
+    """The negation."""
     return apply(np.logical_not, X)
 
 
 @operator("BitwiseAnd", since=18)
-def bitwise_and(A: Array, B: Array) -> Array:  # noqa: N803
+def bitwise_and(A: Array, B: Array) -> Array:
     """Bits set in both."""
     return apply(np.bitwise_and, A, B)
 
 
 @operator("BitwiseOr", since=18)
-def bitwise_or(A: Array, B: Array) -> Array:  # noqa: N803
+def bitwise_or(A: Array, B: Array) -> Array:
     """Bits set in either."""
     return apply(np.bitwise_or, A, B)
 
 
 @operator("BitwiseXor", since=18)
-def bitwise_xor(A: Array, B: Array) -> Array:  # noqa: N803
-    """Bits set in one alone."""
+def bitwise_xor(A: Array, B: Array) -> Array:
+    """Bits set in exactly one."""
     return apply(np.bitwise_xor, A, B)
 
 
 @operator("BitwiseNot", since=18)
-def bitwise_not(X: Array) -> Array:  # noqa: N803
+def bitwise_not(X: Array) -> Array:
     """All bits flipped."""
     return apply(np.invert, X)
 
 
 @operator("BitShift", since=11)
-def bit_shift(X: Array, Y: Array, *, direction: str) -> Array:  # noqa: N803
-    """`X` shifted by `Y` bits."""
+def bit_shift(X: Array, Y: Array, *, direction: str) -> Array:
+    """X shifted by Y bits."""
     shifts = {"LEFT": np.left_shift, "RIGHT": np.right_shift}
     if direction not in shifts:
         raise ModelError(f"direction '{direction}' is neither LEFT nor RIGHT")
@@ -85,8 +85,8 @@ def bit_shift(X: Array, Y: Array, *, direction: str) -> Array:  # noqa: N803
 
 
 @operator("Where", since=9)
-def where(condition: Array, X: Array, Y: Array) -> Array:  # noqa: N803
-    """`X` where the condition holds, else `Y`."""
+def where(condition: Array, X: Array, Y: Array) -> Array:
+    """X where the condition holds, else Y."""
 
     def choose(condition: Array, x: Array, y: Array, out: Array) -> None:
         np.copyto(out, y)
@@ -96,17 +96,17 @@ def where(condition: Array, X: Array, Y: Array) -> Array:  # noqa: N803
 
 
 @operator("IsNaN", since=9)
-def is_nan(X: Array) -> Array:  # noqa: N803
-    """Where there is no number."""
+def is_nan(X: Array) -> Array:
+    """Whether each element is NaN."""
     return apply(np.isnan, X, dtype=np.bool_)
 
 
 @operator("IsInf", since=10)
-def is_inf(X: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:  # noqa: N803
-    """Where a number is infinite, in the directions asked for."""
+def is_inf(X: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
+    """Whether each element is infinite, of the signs to detect."""
     if X.dtype.name.endswith(("fn", "fnuz")):  # these float8 have no infinity
         return np.zeros(X.shape, np.bool_)
-    found = np.isinf(X)
+    infinite = np.isinf(X)
     if not detect_negative:
-        found = found & (X > 0)
-    return found & (X < 0) if not detect_positive else found
+        infinite = infinite & (X > 0)
+    return infinite & (X < 0) if not detect_positive else infinite

@@ -1,4 +1,4 @@
-"""Functions of one tensor, element by element."""
+"""Element-wise functions of one tensor: Exp, Log, Sqrt, Sin, Erf and so on."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _LATER = {
 
 
 def unary(compute: Compute) -> Callable[..., Array]:
-    """An operator of one input; `consumed_inputs` was a hint that opset 6 dropped."""
+    """Returns an operator of one input; `consumed_inputs` is a hint that opset 6 dropped."""
 
-    def function(X: Array, *, consumed_inputs: Sequence[int] | None = None) -> Array:  # noqa: N803
+    def function(X: Array, *, consumed_inputs: Sequence[int] | None = None) -> Array:
         return apply(compute, X)
 
     return function
@@ -73,7 +73,7 @@ _SINGLE = (
 
 
 def erf_into(x: Array, out: Array) -> None:
-    """The error function of float32 or float64 `x`, written to `out`."""
+    """Writes the error function of float32 or float64 `x` to `out`."""
     if x.dtype.itemsize > 4:
         from scipy import special  # 0.35 s, and few models compute in float64
 

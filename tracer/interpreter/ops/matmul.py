@@ -1,4 +1,4 @@
-"""MatMul, Gemm, Einsum and the products of integers."""
+"""MatMul, Gemm, Einsum, MatMulInteger."""
 
 from __future__ import annotations
 
@@ -12,66 +12,63 @@ from tracer.support.types import Array
 
 
 @operator("MatMul")
-def matmul(A: Array, B: Array) -> Array:  # noqa: N803
+def matmul(A: Array, B: Array) -> Array:
     """The matrix product with numpy's broadcasting."""
     return products.matmul(A, B)
 
 
 @operator("Gemm", since=7)
 def gemm(
-    A: Array,  # noqa: N803
-    B: Array,  # noqa: N803
-    C: Array | None = None,  # noqa: N803
+    A: Array,
+    B: Array,
+    C: Array | None = None,
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
-    transA: int = 0,  # noqa: N803
-    transB: int = 0,  # noqa: N803
+    transA: int = 0,
+    transB: int = 0,
 ) -> Array:
-    """Alpha A B + beta C, with A and B transposed on demand."""
-    made = products.matmul(A.T if transA else A, B.T if transB else B)
+    """alpha A B + beta C, with A and B optionally transposed."""
+    output = products.matmul(A.T if transA else A, B.T if transB else B)
     if alpha != 1:
-        made = (made * alpha).astype(A.dtype)
+        output = (output * alpha).astype(A.dtype)
     if C is None or beta == 0:
-        return made
-    made += C if beta == 1 else (C * beta).astype(A.dtype)
-    return made
+        return output
+    output += C if beta == 1 else (C * beta).astype(A.dtype)
+    return output
 
 
 @operator("Gemm")
 def gemm_1(
-    A: Array,  # noqa: N803
-    B: Array,  # noqa: N803
-    C: Array,  # noqa: N803
+    A: Array,
+    B: Array,
+    C: Array,
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
     broadcast: int = 0,
-    transA: int = 0,  # noqa: N803
-    transB: int = 0,  # noqa: N803
+    transA: int = 0,
+    transB: int = 0,
 ) -> Array:
-    """Gemm when broadcasting C had to be asked for."""
+    """Gemm before opset 7: `broadcast` enables broadcasting of C."""
     return gemm(A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
 
 
 @operator("Einsum", since=12)
-def einsum(*Inputs: Array, equation: str) -> Array:  # noqa: N803
-    """The sum of products that the equation describes."""
+def einsum(*Inputs: Array, equation: str) -> Array:
+    """The sum of products described by `equation`."""
     narrow = Inputs[0].dtype.name in ("float16", "bfloat16")
     inputs = [v.astype(np.float32) for v in Inputs] if narrow else list(Inputs)
     limits.allow(_einsum_shape(equation, inputs), inputs[0].dtype)
-    made = np.einsum(equation.replace(" ", ""), *inputs, optimize=len(inputs) > 1)
-    return np.asarray(made).astype(Inputs[0].dtype, copy=False)
+    output = np.einsum(equation.replace(" ", ""), *inputs, optimize=len(inputs) > 1)
+    return np.asarray(output).astype(Inputs[0].dtype, copy=False)
 
 
 @operator("MatMulInteger", since=10)
 def matmul_integer(
-    A: Array,  # noqa: N803
-    B: Array,  # noqa: N803
-    a_zero_point: Array | None = None,
-    b_zero_point: Array | None = None,
+    A: Array, B: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None
 ) -> Array:
-    """The int32 product of 8-bit matrices, zero points taken off; they may be per row, column."""
+    """Subtracts zero points (also per row or column) of 8-bit matrices; multiplies into int32."""
     left = A.astype(np.int32)
     if a_zero_point is not None:
         left -= per_row(a_zero_point)
@@ -82,13 +79,13 @@ def matmul_integer(
 
 
 def per_row(zero_point: Array) -> Array:
-    """One zero point for each row of the left matrix, shaped to be taken off."""
+    """Reshapes zero points of the left matrix, one or one per row, to match its rows."""
     wide = zero_point.astype(np.int32)
     return wide[..., None] if wide.ndim == 1 and wide.size > 1 else wide
 
 
 def integer_matmul(a: Array, b: Array, product: Product) -> Array:
-    """numpy's matmul of integers into int32, every matrix by `product`."""
+    """Computes numpy's matmul of integers into int32, each matrix by `product`."""
     left = a[None] if a.ndim == 1 else a
     right = b[:, None] if b.ndim == 1 else b
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
@@ -105,7 +102,7 @@ def integer_matmul(a: Array, b: Array, product: Product) -> Array:
 
 
 def _einsum_shape(equation: str, inputs: list[Array]) -> list[int]:
-    """Sizes of the output's axes, as far as the equation names them."""
+    """Returns the sizes of the output axes that the equation names."""
     terms, _, result = equation.replace(" ", "").partition("->")
     sizes: dict[str, int] = {}
     for term, value in zip(terms.split(","), inputs, strict=True):

@@ -1,4 +1,4 @@
-"""Normalisations: values shifted and scaled by statistics of a batch, an image, a group, a row."""
+"""Batch, instance, group, layer, RMS, Lp and local response normalisation."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _Ints = Sequence[int] | None
 
 @operator("BatchNormalization", since=14)
 def batch_normalization(
-    X: Array,  # noqa: N803
+    X: Array,
     scale: Array,
-    B: Array,  # noqa: N803
+    B: Array,
     input_mean: Array,
     input_var: Array,
     *,
@@ -29,23 +29,23 @@ def batch_normalization(
     momentum: float = 0.9,
     training_mode: int = 0,
 ) -> Array | tuple[Array, ...]:
-    """Each channel by its stored mean and variance; by those of the batch in training."""
+    """Normalises each channel by its stored statistics, in training by the batch's."""
     if not training_mode:
         return _by_channel(X, scale, B, input_mean, input_var, epsilon)
     axes = tuple(axis for axis in range(X.ndim) if axis != 1)
     wide = X.astype(np.float64)
     mean, variance = wide.mean(axes), wide.var(axes)
-    made = _by_channel(X, scale, B, mean.astype(input_mean.dtype), variance, epsilon)
+    output = _by_channel(X, scale, B, mean.astype(input_mean.dtype), variance, epsilon)
     running_mean = (input_mean * momentum + mean * (1 - momentum)).astype(input_mean.dtype)
     running_var = (input_var * momentum + variance * (1 - momentum)).astype(input_var.dtype)
-    return made, running_mean, running_var
+    return output, running_mean, running_var
 
 
 @operator("BatchNormalization")
 def batch_normalization_1(
-    X: Array,  # noqa: N803
+    X: Array,
     scale: Array,
-    B: Array,  # noqa: N803
+    B: Array,
     mean: Array,
     var: Array,
     *,
@@ -55,7 +55,7 @@ def batch_normalization_1(
     momentum: float = 0.9,
     spatial: int = 1,
 ) -> Array:
-    """Inference as it was before opset 14; `spatial` 0 has statistics for every element."""
+    """Inference before opset 14; `spatial` 0 has statistics per element."""
     if spatial:
         return _by_channel(X, scale, B, mean, var, epsilon)
     factor = scale / np.sqrt(var + np.array(epsilon, var.dtype))
@@ -64,14 +64,9 @@ def batch_normalization_1(
 
 @operator("InstanceNormalization")
 def instance_normalization(
-    input: Array,
-    scale: Array,
-    B: Array,  # noqa: N803
-    *,
-    consumed_inputs: _Ints = None,
-    epsilon: float = 1e-5,
+    input: Array, scale: Array, B: Array, *, consumed_inputs: _Ints = None, epsilon: float = 1e-5
 ) -> Array:
-    """Each channel of each image by its own mean and variance."""
+    """Normalises each channel of each image by its own mean and variance."""
     axes = tuple(range(2, input.ndim))
     ready = _standardized(input, axes, epsilon)
     return (ready * _channels(scale, input.ndim) + _channels(B, input.ndim)).astype(input.dtype)
@@ -79,7 +74,7 @@ def instance_normalization(
 
 @operator("GroupNormalization", since=21)
 def group_normalization(
-    X: Array,  # noqa: N803
+    X: Array,
     scale: Array,
     bias: Array,
     *,
@@ -87,7 +82,7 @@ def group_normalization(
     num_groups: int,
     stash_type: int = 1,
 ) -> Array:
-    """Each group of channels of each image by its own mean and variance."""
+    """Normalises each group of channels of each image by its own mean and variance."""
     grouped = X.reshape(len(X), num_groups, -1)
     ready = _standardized(_stashed(grouped, stash_type), (2,), epsilon).reshape(X.shape)
     ready = ready.astype(X.dtype)
@@ -96,14 +91,9 @@ def group_normalization(
 
 @operator("GroupNormalization", since=18)
 def group_normalization_18(
-    X: Array,  # noqa: N803
-    scale: Array,
-    bias: Array,
-    *,
-    epsilon: float = 1e-5,
-    num_groups: int,
+    X: Array, scale: Array, bias: Array, *, epsilon: float = 1e-5, num_groups: int
 ) -> Array:
-    """The first one scaled by group, not by channel."""
+    """GroupNormalization before opset 21: scale and bias are per group."""
     each = X.shape[1] // num_groups
     return group_normalization(
         X, np.repeat(scale, each), np.repeat(bias, each), epsilon=epsilon, num_groups=num_groups
@@ -112,15 +102,15 @@ def group_normalization_18(
 
 @operator("LayerNormalization", since=17)
 def layer_normalization(
-    X: Array,  # noqa: N803
-    Scale: Array,  # noqa: N803
-    B: Array | None = None,  # noqa: N803
+    X: Array,
+    Scale: Array,
+    B: Array | None = None,
     *,
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> tuple[Array, ...]:
-    """The axes from `axis` on by their mean and variance, which are outputs too."""
+    """Normalises the axes from `axis` on; also returns mean and inverse deviation."""
     first = nonnegative_axis(axis, X.ndim)
     axes = tuple(range(first, X.ndim))
     wide = _stashed(X, stash_type)
@@ -130,30 +120,25 @@ def layer_normalization(
         and Scale.shape == X.shape[first:]
     ):
         shift = np.zeros_like(Scale) if B is None else np.broadcast_to(B, Scale.shape)
-        made, *statistics = compiled_normalization.normalize(X, Scale, shift, epsilon)
+        output, *statistics = compiled_normalization.normalize(X, Scale, shift, epsilon)
         shape = X.shape[:first] + (1,) * len(axes)
-        return made, *(each.reshape(shape) for each in statistics)
+        return output, *(each.reshape(shape) for each in statistics)
     mean = wide.mean(axes, keepdims=True)
     ready = wide - mean
     variance = np.square(ready).mean(axes, keepdims=True)
     inverse = 1 / np.sqrt(variance + np.array(epsilon, variance.dtype))
     ready *= inverse
-    made = ready.astype(X.dtype, copy=False) * Scale
+    output = ready.astype(X.dtype, copy=False) * Scale
     if B is not None:
-        made += B
-    return made, mean, inverse
+        output += B
+    return output, mean, inverse
 
 
 @operator("RMSNormalization", since=23)
 def rms_normalization(
-    X: Array,  # noqa: N803
-    scale: Array,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
+    X: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Array:
-    """The axes from `axis` on by their root mean square."""
+    """Divides by the root mean square over the axes from `axis` on."""
     axes = tuple(range(nonnegative_axis(axis, X.ndim), X.ndim))
     wide = _stashed(X, stash_type)
     square = np.square(wide).mean(axes, keepdims=True)
@@ -162,7 +147,7 @@ def rms_normalization(
 
 
 @operator("MeanVarianceNormalization", since=9)
-def mean_variance_normalization(X: Array, *, axes: Sequence[int] = (0, 2, 3)) -> Array:  # noqa: N803
+def mean_variance_normalization(X: Array, *, axes: Sequence[int] = (0, 2, 3)) -> Array:
     """(X - mean) / (standard deviation + 1e-9) over the axes."""
     places = tuple(axes)
     mean = X.mean(places, keepdims=True)
@@ -172,7 +157,7 @@ def mean_variance_normalization(X: Array, *, axes: Sequence[int] = (0, 2, 3)) ->
 
 @operator("LpNormalization")
 def lp_normalization(input: Array, *, axis: int = -1, p: int = 2) -> Array:
-    """Values by the p-norm of their row; rows of norm 0 stay 0."""
+    """Divides each row by its p-norm; rows of norm 0 stay 0."""
     if p not in (1, 2):
         raise ModelError(f"p is {p}, neither 1 nor 2")
     size = np.absolute(input)
@@ -186,14 +171,9 @@ def lp_normalization(input: Array, *, axis: int = -1, p: int = 2) -> Array:
 
 @operator("LRN")
 def lrn(
-    X: Array,  # noqa: N803
-    *,
-    alpha: float = 1e-4,
-    beta: float = 0.75,
-    bias: float = 1.0,
-    size: int,
+    X: Array, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int
 ) -> Array:
-    """Values by a power of the squares of `size` neighbouring channels."""
+    """Divides by (bias + alpha / size * sum of squares of `size` neighbour channels)^beta."""
     channels = X.shape[1]
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
     squares = np.square(X)
@@ -235,7 +215,7 @@ def _standardized(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
 
 
 def _stashed(x: Array, stash_type: int) -> Array:
-    """In the type the statistics are to be computed in."""
+    """Converts to the type in which statistics are computed."""
     return x.astype(onnx.helper.tensor_dtype_to_np_dtype(stash_type), copy=False)
 
 

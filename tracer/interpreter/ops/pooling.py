@@ -1,4 +1,4 @@
-"""Poolings: a window of each channel folded into one value."""
+"""Max, average and Lp pooling, their global forms, and MaxUnpool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter.binding import Context
+from tracer.interpreter.binding import NodeContext
 from tracer.interpreter.numeric import (
     buffer_pool,
     compiled_elementwise,
@@ -27,7 +27,7 @@ _Ints = Sequence[int] | None
 
 @operator("MaxPool")
 def max_pool(
-    X: Array,  # noqa: N803
+    X: Array,
     *,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
@@ -36,23 +36,23 @@ def max_pool(
     pads: _Ints = None,
     storage_order: int = 0,
     strides: _Ints = None,
-    ctx: Context,
+    ctx: NodeContext,
 ) -> tuple[Array, ...]:
-    """The largest value of each window, and its flat index if that output is wanted."""
+    """The largest value of each window, and its flat index if that output has a name."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     lowest = _lowest(X.dtype)
     if X.ndim <= 4 and compiled_elementwise.suits(X):
-        made = compiled_products.max_pool(X, slid)
+        maxima = compiled_products.max_pool(X, slid)
     else:
-        made = _slide(X, slid, lowest, lambda total, plane: np.maximum(total, plane, out=total))
-    if len(ctx.wanted) < 2 or not ctx.wanted[1]:
-        return (made,)
-    return made, _indices(X, slid, lowest, storage_order)
+        maxima = _slide(X, slid, lowest, lambda total, plane: np.maximum(total, plane, out=total))
+    if len(ctx.outputs_named) < 2 or not ctx.outputs_named[1]:
+        return (maxima,)
+    return maxima, _indices(X, slid, lowest, storage_order)
 
 
 @operator("AveragePool")
 def average_pool(
-    X: Array,  # noqa: N803
+    X: Array,
     *,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
@@ -62,16 +62,16 @@ def average_pool(
     pads: _Ints = None,
     strides: _Ints = None,
 ) -> Array:
-    """The mean of each window; padding counts as zeros with `count_include_pad`, else not."""
+    """The mean of each window; padding counts as zeros only with `count_include_pad`."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
-    made = _slide(X, slid, 0, lambda total, plane: np.add(total, plane, out=total))
-    made /= counts(X.shape[2:], slid, bool(count_include_pad)).astype(made.dtype)
-    return made
+    means = _slide(X, slid, 0, lambda total, plane: np.add(total, plane, out=total))
+    means /= counts(X.shape[2:], slid, bool(count_include_pad)).astype(means.dtype)
+    return means
 
 
 @operator("LpPool")
 def lp_pool(
-    X: Array,  # noqa: N803
+    X: Array,
     *,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
@@ -84,24 +84,24 @@ def lp_pool(
     """The p-norm of each window."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     powers = np.absolute(X) ** np.array(p, X.dtype)
-    made = _slide(powers, slid, 0, lambda total, plane: np.add(total, plane, out=total))
-    return made ** np.array(1 / p, X.dtype)
+    sums = _slide(powers, slid, 0, lambda total, plane: np.add(total, plane, out=total))
+    return sums ** np.array(1 / p, X.dtype)
 
 
 @operator("GlobalAveragePool")
-def global_average_pool(X: Array) -> Array:  # noqa: N803
+def global_average_pool(X: Array) -> Array:
     """The mean of each channel."""
     return X.mean(axis=_spatial(X), keepdims=True)
 
 
 @operator("GlobalMaxPool")
-def global_max_pool(X: Array) -> Array:  # noqa: N803
+def global_max_pool(X: Array) -> Array:
     """The largest value of each channel."""
     return X.max(axis=_spatial(X), keepdims=True)
 
 
 @operator("GlobalLpPool")
-def global_lp_pool(X: Array, *, p: float = 2) -> Array:  # noqa: N803
+def global_lp_pool(X: Array, *, p: float = 2) -> Array:
     """The p-norm of each channel."""
     powers = np.absolute(X) ** np.array(p, X.dtype)
     return powers.sum(axis=_spatial(X), keepdims=True) ** np.array(1 / p, X.dtype)
@@ -109,15 +109,15 @@ def global_lp_pool(X: Array, *, p: float = 2) -> Array:  # noqa: N803
 
 @operator("MaxUnpool", since=9)
 def max_unpool(
-    X: Array,  # noqa: N803
-    I: Array,  # noqa: E741, N803
+    X: Array,
+    I: Array,  # noqa: E741
     output_shape: Array | None = None,
     *,
     kernel_shape: Sequence[int],
     pads: _Ints = None,
     strides: _Ints = None,
 ) -> Array:
-    """Zeros with the values of `X` where a MaxPool of these attributes took them from."""
+    """Zeros, except for the values of X at the positions I that MaxPool took them from."""
     rank = X.ndim - 2
     steps, around = strides or [1] * rank, pads or [0] * (2 * rank)
     size = [
@@ -130,16 +130,16 @@ def max_unpool(
     limits.allow(shape, X.dtype)
     flat = np.zeros(int(np.prod(shape)), X.dtype)
     flat[I.reshape(-1)] = X.reshape(-1)
-    made = flat.reshape(shape)
+    output = flat.reshape(shape)
     if output_shape is None or tuple(output_shape) == shape:
-        return made
-    wanted = tuple(int(n) for n in output_shape)
-    limits.allow(wanted, X.dtype)
-    return np.pad(made, [(0, w - n) for w, n in zip(wanted, shape, strict=True)])
+        return output
+    larger = tuple(int(n) for n in output_shape)
+    limits.allow(larger, X.dtype)
+    return np.pad(output, [(0, n - m) for n, m in zip(larger, shape, strict=True)])
 
 
 def _slide(x: Array, slid: Window, fill: Any, fold: Callable[[Array, Array], object]) -> Array:
-    """Fold the values at each kernel position into the first one's."""
+    """Folds the values at all kernel positions of each window into one."""
     limits.allow((*x.shape[:2], *slid.out), x.dtype)
     out = buffer_pool.empty((*x.shape[:2], *slid.out), x.dtype)
     channels = parallel.pieces(x.shape[1], max(_TILE // slid.pixels, 1))
@@ -161,7 +161,7 @@ def _slide(x: Array, slid: Window, fill: Any, fold: Callable[[Array, Array], obj
 
 
 def counts(size: Sequence[int], slid: Window, include_pad: bool) -> Array:
-    """How many values each window holds: those in the input, or in its padding too."""
+    """Returns how many values each window holds, optionally including padding."""
     axes = []
     for axis, n in enumerate(size):
         low = -slid.before[axis] if include_pad else 0
@@ -173,7 +173,7 @@ def counts(size: Sequence[int], slid: Window, include_pad: bool) -> Array:
 
 
 def _indices(x: Array, slid: Window, lowest: Any, storage_order: int) -> Array:
-    """Where each window's first maximum lies in `x` flat; spatial axes reversed for order 1."""
+    """Returns the flat index in `x` of each window's first maximum; order 1 is column-major."""
     rank = len(slid.kernel)
     view = np.moveaxis(patches(padded(x, slid, lowest), slid), range(2, 2 + rank), range(-rank, 0))
     best = view.reshape(*view.shape[: 2 + rank], -1).argmax(axis=-1)

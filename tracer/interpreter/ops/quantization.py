@@ -1,4 +1,4 @@
-"""Quantize and dequantize: reals as small integers (or small floats), scale and zero point."""
+"""QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def quantize_linear(
     precision: int = 0,
     saturate: int = 1,
 ) -> Array:
-    """round(x / scale) + zero point, kept in the range of the result's type.
+    """round(x / scale) + zero point, saturated to the range of the result's type.
 
     The scale is one number, one per slice of `axis`, or one per `block_size` slices.
     """
@@ -71,7 +71,7 @@ def dequantize_linear(
 
 @operator("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
-    """uint8 with the scale and zero point that the range of `x` and 0 asks for."""
+    """Quantises to uint8; scale and zero point follow from the range of `x` and 0."""
     low = min(x.min(initial=0), np.float32(0))
     high = max(x.max(initial=0), np.float32(0))
     scale = np.float32((high - low) / np.float32(255))
@@ -81,23 +81,23 @@ def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
 
 
 def rounded(ratio: Array, zero: Array | None, dtype: np.dtype[Any]) -> Array:
-    """round(ratio) + zero in an integer type, half to even, out of range at its ends."""
+    """round(ratio) + zero as an integer type: half to even, saturated."""
     info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     wide = ratio.dtype.type
     shift = np.zeros((), wide) if zero is None else zero.astype(wide)
     native = dtype if dtype.kind in "iu" else np.dtype(np.int8)  # holds 2 and 4 bits
 
     def compute(ratio: Array, shift: Array, out: Array) -> None:
-        made = np.rint(ratio, out=np.empty_like(ratio))  # an array also without axes
-        made += shift
-        np.clip(made, wide(int(info.min)), wide(int(info.max)), out=made)
-        out[...] = made
+        shifted = np.rint(ratio, out=np.empty_like(ratio))  # an array even of rank 0
+        shifted += shift
+        np.clip(shifted, wide(int(info.min)), wide(int(info.max)), out=shifted)
+        out[...] = shifted
 
     return apply(compute, ratio, shift, dtype=native).astype(dtype, copy=False)
 
 
 def aligned(parameter: Array, x: Array, axis: int, block_size: int) -> Array:
-    """A scale or zero point shaped to meet `x`: whole, by axis, or by blocks along it."""
+    """Reshapes a scale or zero point to match `x`: per tensor, per axis, or per block."""
     if parameter.size == 1:
         return parameter.reshape(())
     if block_size:
@@ -114,14 +114,14 @@ def aligned(parameter: Array, x: Array, axis: int, block_size: int) -> Array:
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:
-    """Whether values of this type are integers, the 2- and 4-bit ones of ml_dtypes too."""
+    """Whether a type is an integer type, including 2 and 4 bits of ml_dtypes."""
     return dtype.kind in "iu" or dtype.name.startswith(("int", "uint"))
 
 
 def _quantized_type(zero_point: Array | None, output_dtype: int) -> np.dtype[Any]:
-    wanted = onnx.helper.tensor_dtype_to_np_dtype(output_dtype) if output_dtype else None
+    declared = onnx.helper.tensor_dtype_to_np_dtype(output_dtype) if output_dtype else None
     if zero_point is None:
-        return np.dtype(np.uint8) if wanted is None else wanted
-    if wanted is not None and wanted != zero_point.dtype:
-        raise ModelError(f"output_dtype is {wanted}, the zero point {zero_point.dtype}")
+        return np.dtype(np.uint8) if declared is None else declared
+    if declared is not None and declared != zero_point.dtype:
+        raise ModelError(f"output_dtype is {declared}, the zero point {zero_point.dtype}")
     return zero_point.dtype

@@ -1,6 +1,6 @@
-"""Random tensors: numpy's PCG64, seeded by the attribute or else by the node's key.
+"""Random tensors from numpy's PCG64, seeded by the attribute or else by the node's key.
 
-ONNX leaves the generator open; a run of ours gives the same bits every time.
+ONNX does not specify the generator; here every run gives the same bits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from tracer import limits
-from tracer.interpreter.binding import Context
+from tracer.interpreter.binding import NodeContext
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
@@ -25,9 +25,9 @@ def random_normal(
     mean: float = 0.0,
     scale: float = 1.0,
     seed: float | None = None,
-    ctx: Context,
+    ctx: NodeContext,
 ) -> Array:
-    """Normal values of the given mean and standard deviation."""
+    """Normal values of mean `mean` and standard deviation `scale`."""
     return _normal(shape, _dtype(dtype), mean, scale, generator(seed, ctx))
 
 
@@ -39,9 +39,9 @@ def random_normal_like(
     mean: float = 0.0,
     scale: float = 1.0,
     seed: float | None = None,
-    ctx: Context,
+    ctx: NodeContext,
 ) -> Array:
-    """Normal values in the shape of `input`, and in its type if none is given."""
+    """Normal values in the shape of `input`; `dtype` defaults to its type."""
     kind = input.dtype if dtype is None else _dtype(dtype)
     return _normal(input.shape, kind, mean, scale, generator(seed, ctx))
 
@@ -54,7 +54,7 @@ def random_uniform(
     low: float = 0.0,
     high: float = 1.0,
     seed: float | None = None,
-    ctx: Context,
+    ctx: NodeContext,
 ) -> Array:
     """Uniform values in [low, high)."""
     return _uniform(shape, _dtype(dtype), low, high, generator(seed, ctx))
@@ -68,25 +68,30 @@ def random_uniform_like(
     low: float = 0.0,
     high: float = 1.0,
     seed: float | None = None,
-    ctx: Context,
+    ctx: NodeContext,
 ) -> Array:
-    """Uniform values in the shape of `input`, and in its type if none is given."""
+    """Uniform values in [low, high) in the shape of `input`; `dtype` defaults to its type."""
     kind = input.dtype if dtype is None else _dtype(dtype)
     return _uniform(input.shape, kind, low, high, generator(seed, ctx))
 
 
 @operator("Bernoulli", since=15)
 def bernoulli(
-    input: Array, *, dtype: int | None = None, seed: float | None = None, ctx: Context
+    input: Array, *, dtype: int | None = None, seed: float | None = None, ctx: NodeContext
 ) -> Array:
-    """1 with the probability that `input` holds, else 0."""
+    """1 with the probability in `input`, else 0."""
     kind = input.dtype if dtype is None else _dtype(dtype)
     return (generator(seed, ctx).random(input.shape) < input.astype(np.float64)).astype(kind)
 
 
 @operator("Multinomial", since=7)
 def multinomial(
-    input: Array, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None, ctx: Context
+    input: Array,
+    *,
+    dtype: int = 6,
+    sample_size: int = 1,
+    seed: float | None = None,
+    ctx: NodeContext,
 ) -> Array:
     """`sample_size` classes for each row of unnormalised log probabilities."""
     logits = input.astype(np.float64)
@@ -95,14 +100,14 @@ def multinomial(
     return np.argmax(logits[:, None, :] + noise, axis=-1).astype(_dtype(dtype))
 
 
-def generator(seed: float | None, ctx: Context) -> np.random.Generator:
-    """The node's own generator, afresh in every run."""
+def generator(seed: float | None, ctx: NodeContext) -> np.random.Generator:
+    """Returns a new generator, the same in every run."""
     bits = seed_of(ctx) if seed is None else int(np.float32(seed).view(np.uint32))
     return np.random.default_rng(bits)
 
 
-def seed_of(ctx: Context) -> int:
-    """A 32-bit seed of the node's own, from its key."""
+def seed_of(ctx: NodeContext) -> int:
+    """Returns a 32-bit seed derived from the node's key."""
     return zlib.crc32(ctx.node.key.encode())
 
 

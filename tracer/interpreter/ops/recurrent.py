@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM."""
+"""RNN, GRU and LSTM: their gates; `numeric.recurrent` runs the steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracer.interpreter.numeric.recurrent import Activation, Cell, Settings, State, activations, run
+from tracer.interpreter.numeric.recurrent import (
+    Activation,
+    Cell,
+    RecurrentSettings,
+    State,
+    activations,
+    run,
+)
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
@@ -16,10 +23,10 @@ _Names = Sequence[str] | None
 
 @operator("RNN")
 def rnn(
-    X: Array,  # noqa: N803
-    W: Array,  # noqa: N803
-    R: Array,  # noqa: N803
-    B: Array | None = None,  # noqa: N803
+    X: Array,
+    W: Array,
+    R: Array,
+    B: Array | None = None,
     sequence_lens: Array | None = None,
     initial_h: Array | None = None,
     *,
@@ -44,10 +51,10 @@ def rnn(
 
 @operator("GRU")
 def gru(
-    X: Array,  # noqa: N803
-    W: Array,  # noqa: N803
-    R: Array,  # noqa: N803
-    B: Array | None = None,  # noqa: N803
+    X: Array,
+    W: Array,
+    R: Array,
+    B: Array | None = None,
     sequence_lens: Array | None = None,
     initial_h: Array | None = None,
     *,
@@ -73,14 +80,14 @@ def gru(
 
 @operator("LSTM")
 def lstm(
-    X: Array,  # noqa: N803
-    W: Array,  # noqa: N803
-    R: Array,  # noqa: N803
-    B: Array | None = None,  # noqa: N803
+    X: Array,
+    W: Array,
+    R: Array,
+    B: Array | None = None,
     sequence_lens: Array | None = None,
     initial_h: Array | None = None,
     initial_c: Array | None = None,
-    P: Array | None = None,  # noqa: N803
+    P: Array | None = None,
     *,
     activation_alpha: _Floats = None,
     activation_beta: _Floats = None,
@@ -92,7 +99,7 @@ def lstm(
     layout: int = 0,
     output_sequence: int = 0,
 ) -> tuple[Array, ...]:
-    """c' = f c + i g, h' = o tanh(c'), with peepholes P where they are given."""
+    """c' = f c + i g, h' = o tanh(c'), with optional peepholes P."""
     settings = _settings(W, activations or ["Sigmoid", "Tanh", "Tanh"], activation_alpha,
                          activation_beta, clip, direction, layout, 3)  # fmt: skip
     hidden = R.shape[-1]
@@ -164,17 +171,17 @@ def _settings(
     direction: str,
     layout: int,
     each: int,
-) -> Settings:
-    """One set of activations serves both directions where no second one is given."""
+) -> RecurrentSettings:
+    """Repeats one set of activations for both directions if there is no second set."""
     count = each * len(w)
     repeated = (list(names) * len(w))[:count] if len(names) < count else list(names)[:count]
-    return Settings(repeated, alphas or (), betas or (), clip, direction, layout)
+    return RecurrentSettings(repeated, alphas or (), betas or (), clip, direction, layout)
 
 
 def _directions(
-    r: Array, b: Array | None, gates: int, settings: Settings, each: int
+    r: Array, b: Array | None, gates: int, settings: RecurrentSettings, each: int
 ) -> list[tuple[tuple[Array, Array], list[Activation]]]:
-    """For each direction the biases of input and state, and its activations."""
+    """Returns per direction the biases of input and state, and the activations."""
     size = gates * r.shape[-1]
     whole = np.zeros((len(r), 2 * size), r.dtype) if b is None else b
     functions = activations(settings)

@@ -1,4 +1,4 @@
-"""Reductions over axes, arg-max and -min, cumulative sums and products, TopK."""
+"""Reductions over axes, ArgMax, ArgMin, CumSum, CumProd, TopK."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracer.support.types import Array
 
 Axes = tuple[int, ...] | None
 Fold = Callable[[Array, Axes], Array]
-"""Reduces an array over axes that it keeps, as 1."""
+"""Reduces an array over axes and keeps them with size 1."""
 
 _AXES_INPUT = {
     # version at which `axes` became an input
@@ -65,24 +65,20 @@ _FOLDS: dict[str, Fold] = {
 
 
 def reduction(fold: Fold) -> Callable[..., Array]:
-    """The operator with its axes as an input; without any it reduces all, or none on demand."""
+    """Returns the operator with its axes as an input; no axes mean all or, optionally, none."""
 
     def function(
-        data: Array,
-        axes: Array | None = None,
-        *,
-        keepdims: int = 1,
-        noop_with_empty_axes: int = 0,
+        data: Array, axes: Array | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> Array:
         if (axes is None or not axes.size) and noop_with_empty_axes:
-            return fold(data[None], (0,))[0]  # what folding does to single elements still holds
+            return fold(data[None], (0,))[0]  # single elements are folded, e.g. squared
         return _fold(fold, data, None if axes is None else axes.tolist(), keepdims)
 
     return function
 
 
 def legacy_reduction(fold: Fold) -> Callable[..., Array]:
-    """The operator with its axes as an attribute."""
+    """Returns the operator with its axes as an attribute."""
 
     def function(data: Array, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Array:
         return _fold(fold, data, axes, keepdims)
@@ -97,42 +93,37 @@ for _name, _function in _FOLDS.items():
 
 @operator("ArgMax")
 def arg_max(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
-    """Index of the largest value along the axis, the first or the last one of equals."""
+    """The index of the largest value along `axis`: the first, or the last of equals."""
     return _arg(np.argmax, data, axis, keepdims, select_last_index)
 
 
 @operator("ArgMin")
 def arg_min(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
-    """Index of the smallest value along the axis, the first or the last one of equals."""
+    """The index of the smallest value along `axis`: the first, or the last of equals."""
     return _arg(np.argmin, data, axis, keepdims, select_last_index)
 
 
 @operator("CumSum", since=11)
 def cum_sum(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
-    """Running sums along the axis: from its end, and without the element itself, on demand."""
+    """Running sums along `axis`, optionally from its end or without the element itself."""
     return _running(np.add, 0, x, axis, exclusive, reverse)
 
 
 @operator("CumProd", since=26)
 def cum_prod(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
-    """Running products along the axis."""
+    """Running products along `axis`, with the options of CumSum."""
     return _running(np.multiply, 1, x, axis, exclusive, reverse)
 
 
 @operator("TopK", since=10)
 def top_k(
-    X: Array,  # noqa: N803
-    K: Array,  # noqa: N803
-    *,
-    axis: int = -1,
-    largest: int = 1,
-    sorted: int = 1,
+    X: Array, K: Array, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Array, Array]:
-    """The `K` largest or smallest values along the axis and their indices, lower ones first."""
+    """The K largest or smallest values along `axis`, and their indices; ties: lowest first."""
     count = int(K.reshape(-1)[0])
     if not 0 <= count <= X.shape[axis]:
         raise ModelError(f"K is {count} on an axis of {X.shape[axis]}")
-    if largest:  # a stable sort of the reversed array puts lower indices last among equals
+    if largest:  # a stable sort of the reversed array puts lower indices last among ties
         order = np.flip(np.argsort(np.flip(X, axis), axis=axis, kind="stable"), axis)
         order = X.shape[axis] - 1 - order
     else:
@@ -142,8 +133,8 @@ def top_k(
 
 
 @operator("TopK")
-def top_k_1(X: Array, *, axis: int = -1, k: int) -> tuple[Array, Array]:  # noqa: N803
-    """The first TopK has its number as an attribute."""
+def top_k_1(X: Array, *, axis: int = -1, k: int) -> tuple[Array, Array]:
+    """TopK before opset 10: k is an attribute."""
     return top_k(X, np.array([k]), axis=axis)
 
 
@@ -151,18 +142,17 @@ def _fold(fold: Fold, data: Array, axes: Sequence[int] | None, keepdims: int) ->
     places = (
         tuple(range(data.ndim)) if not axes else tuple(nonnegative_axis(a, data.ndim) for a in axes)
     )
-    made = np.asarray(fold(data, places))
-    return made if keepdims else made.reshape([n for i, n in enumerate(made.shape)
-                                               if i not in places])  # fmt: skip
+    folded = np.asarray(fold(data, places))
+    return folded if keepdims else np.squeeze(folded, places)
 
 
 def _arg(find: Callable[..., Any], data: Array, axis: int, keepdims: int, last: int) -> Array:
     if last:
-        found = data.shape[axis] - 1 - find(np.flip(data, axis), axis=axis)
+        indices = data.shape[axis] - 1 - find(np.flip(data, axis), axis=axis)
     else:
-        found = find(data, axis=axis)
-    made = np.asarray(found, np.int64)
-    return np.expand_dims(made, axis) if keepdims else made
+        indices = find(data, axis=axis)
+    indices = np.asarray(indices, np.int64)
+    return np.expand_dims(indices, axis) if keepdims else indices
 
 
 def _running(
@@ -170,11 +160,11 @@ def _running(
 ) -> Array:
     rows = np.moveaxis(x, int(axis.reshape(-1)[0]), 0)
     rows = np.flip(rows, 0) if reverse else rows
-    made = ufunc.accumulate(rows, axis=0, dtype=x.dtype)
+    totals = ufunc.accumulate(rows, axis=0, dtype=x.dtype)
     if exclusive:
-        made = np.concatenate([np.full_like(made[:1], neutral), made[:-1]])
-    made = np.flip(made, 0) if reverse else made
-    return np.moveaxis(made, 0, int(axis.reshape(-1)[0]))
+        totals = np.concatenate([np.full_like(totals[:1], neutral), totals[:-1]])
+    totals = np.flip(totals, 0) if reverse else totals
+    return np.moveaxis(totals, 0, int(axis.reshape(-1)[0]))
 
 
 def _wide(x: Array) -> Any:

@@ -1,4 +1,4 @@
-"""Resize and Upsample: one axis after the other, every output a weighted sum of inputs."""
+"""Resize and Upsample: axis by axis, each output a weighted sum of inputs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _ASYMMETRIC = "asymmetric"
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis: sizes, the scale the model gives, the region of interest."""
+class ResizedAxis:
+    """One axis: input and output size, scale, region of interest."""
 
     size: int
     out: int
@@ -29,8 +29,8 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
-    """How an output is made from its neighbours, by the names of Resize's attributes."""
+class ResizeMethod:
+    """The attributes of Resize that determine indices and weights."""
 
     mode: str
     coordinates: str
@@ -42,7 +42,7 @@ class Method:
 
 @operator("Resize", since=11)
 def resize(
-    X: Array,  # noqa: N803
+    X: Array,
     roi: Array | None = None,
     scales: Array | None = None,
     sizes: Array | None = None,
@@ -57,8 +57,8 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Array:
-    """`X` at another size, by scales or sizes of the axes."""
-    method = Method(
+    """Resizes X by scales or to sizes of its axes."""
+    method = ResizeMethod(
         mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(antialias),
         bool(exclude_outside),
     )  # fmt: skip
@@ -68,27 +68,27 @@ def resize(
     for place, axis in zip(places, described, strict=True):
         shape[place] = axis.out
     limits.allow(shape, X.dtype)
-    made, outside = X, np.zeros(shape, np.bool_)
+    resized, outside = X, np.zeros(shape, np.bool_)
     if X.dtype.kind != "f":
-        made = X.astype(np.float64)
+        resized = X.astype(np.float64)
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
     for place, axis in zip(places, described, strict=True):
         if axis.size == axis.out and axis.scale == 1 and not (crop and roi is not None):
             continue
         where = _sources(axis, method.coordinates)
-        made = _along(made, place, axis, where, method)
+        resized = _along(resized, place, axis, where, method)
         if crop:
             beyond = (where < 0) | (where > axis.size - 1)
             outside |= beyond.reshape([-1 if i == place else 1 for i in range(X.ndim)])
     if crop:
-        made = np.where(outside, np.array(extrapolation_value, made.dtype), made)
-    return _returned(made, X.dtype)
+        resized = np.where(outside, np.array(extrapolation_value, resized.dtype), resized)
+    return _rounded(resized, X.dtype)
 
 
 @operator("Resize", since=10)
 @operator("Upsample", since=9)
-def resize_10(X: Array, scales: Array, *, mode: str = "nearest") -> Array:  # noqa: N803
-    """The first Resize and the last Upsample know scales and two modes."""
+def resize_10(X: Array, scales: Array, *, mode: str = "nearest") -> Array:
+    """Resize of opset 10 and Upsample of opset 9: scales, and two modes."""
     return resize(
         X,
         None,
@@ -100,20 +100,16 @@ def resize_10(X: Array, scales: Array, *, mode: str = "nearest") -> Array:  # no
 
 
 @operator("Upsample", since=7)
-def upsample_7(X: Array, *, mode: str = "nearest", scales: Sequence[float]) -> Array:  # noqa: N803
-    """Upsample with its scales as an attribute."""
+def upsample_7(X: Array, *, mode: str = "nearest", scales: Sequence[float]) -> Array:
+    """Upsample of opset 7: scales are an attribute."""
     return resize_10(X, np.array(scales, np.float32), mode=mode)
 
 
 @operator("Upsample")
 def upsample_1(
-    X: Array,  # noqa: N803
-    *,
-    height_scale: float,
-    mode: str = "nearest",
-    width_scale: float,
+    X: Array, *, height_scale: float, mode: str = "nearest", width_scale: float
 ) -> Array:
-    """The first Upsample is for images."""
+    """Upsample before opset 7: scales of height and width."""
     return upsample_7(X, mode=mode, scales=[1, 1, height_scale, width_scale])
 
 
@@ -124,8 +120,8 @@ def _axes(
     scales: Array | None,
     sizes: Array | None,
     policy: str,
-) -> list[Axis]:
-    """Size, scale and region of each axis that is resized."""
+) -> list[ResizedAxis]:
+    """Returns size, scale and region of each axis to resize."""
     sources = [x.shape[place] for place in places]
     if scales is not None and scales.size:
         factors = [float(s) for s in scales]
@@ -133,7 +129,7 @@ def _axes(
     elif sizes is not None and sizes.size:
         factors, out = _by_sizes(sources, sizes.tolist(), policy)
     else:
-        raise ModelError("neither scales nor sizes are given")
+        raise ModelError("both scales and sizes are missing")
     if min(factors, default=1) <= 0:
         raise ModelError(f"scales {factors} are not all above 0")
     count = len(places)
@@ -141,7 +137,7 @@ def _axes(
     if roi is not None and roi.size:
         region = [float(v) for v in roi]
     return [
-        Axis(n, o, s, region[i], region[count + i])
+        ResizedAxis(n, o, s, region[i], region[count + i])
         for i, (n, o, s) in enumerate(zip(sources, out, factors, strict=True))
     ]
 
@@ -154,13 +150,13 @@ def _by_sizes(
         return factors, list(sizes)
     choices: dict[str, Callable[[list[float]], float]] = {"not_larger": min, "not_smaller": max}
     if policy not in choices:
-        raise ModelError(f"keep_aspect_ratio_policy '{policy}' is not known")
+        raise ModelError(f"keep_aspect_ratio_policy '{policy}' is not supported")
     scale = choices[policy](factors)
     return [scale] * len(sources), [int(scale * n + 0.5) for n in sources]
 
 
-def _sources(axis: Axis, coordinates: str) -> Array:
-    """Where in the input each output lies."""
+def _sources(axis: ResizedAxis, coordinates: str) -> Array:
+    """Returns the input coordinate of each output."""
     x = np.arange(axis.out, dtype=np.float64)
     width = axis.scale * axis.size
     centred = (x + 0.5) / axis.scale - 0.5
@@ -178,11 +174,11 @@ def _sources(axis: Axis, coordinates: str) -> Array:
         span = (axis.end - axis.start) * (axis.size - 1)
         inside = x * span / (width - 1) if width != 1 else np.full_like(x, span / 2)
         return inside + axis.start * (axis.size - 1)
-    raise ModelError(f"coordinate_transformation_mode '{coordinates}' is not known")
+    raise ModelError(f"coordinate_transformation_mode '{coordinates}' is not supported")
 
 
-def _along(x: Array, place: int, axis: Axis, where: Array, method: Method) -> Array:
-    """Sum neighbours along one axis; those outside repeat the edge, or do not count."""
+def _along(x: Array, place: int, axis: ResizedAxis, where: Array, method: ResizeMethod) -> Array:
+    """Sums weighted neighbours along one axis; beyond it the edge repeats, or weighs 0."""
     if method.mode == "nearest":
         if method.antialias:
             raise ModelError("antialias does not go with mode 'nearest'")
@@ -216,8 +212,8 @@ def _nearest(where: Array, rule: str) -> Array:
     return rules[rule](where)
 
 
-def _neighbours(where: Array, axis: Axis, method: Method) -> tuple[Array, Array]:
-    """Indices and weights of the inputs that each output is made of, (out, neighbours)."""
+def _neighbours(where: Array, axis: ResizedAxis, method: ResizeMethod) -> tuple[Array, Array]:
+    """Returns indices and weights (out, neighbours) of the inputs of each output."""
     kernels: dict[str, tuple[int, Callable[[Array], Array]]] = {
         "linear": (1, lambda d: np.clip(1 - d, 0, 1)),
         "cubic": (2, lambda d: _cubic(d, method.cubic_a)),
@@ -243,8 +239,8 @@ def _cubic(d: Array, a: float) -> Array:
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
-def _returned(made: Array, dtype: np.dtype[np.generic]) -> Array:
+def _rounded(x: Array, dtype: np.dtype[np.generic]) -> Array:
     if dtype.kind not in "iu":
-        return made.astype(dtype, copy=False)
+        return x.astype(dtype, copy=False)
     info = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
-    return np.clip(np.rint(made), info.min, info.max).astype(dtype)
+    return np.clip(np.rint(x), info.min, info.max).astype(dtype)

@@ -1,4 +1,4 @@
-"""MaxRoiPool: the largest value of each bin of regions of an image."""
+"""MaxRoiPool: the maximum of each bin of image regions."""
 
 from __future__ import annotations
 
@@ -13,19 +13,15 @@ from tracer.support.types import Array
 
 @operator("MaxRoiPool")
 def max_roi_pool(
-    X: Array,  # noqa: N803
-    rois: Array,
-    *,
-    pooled_shape: Sequence[int],
-    spatial_scale: float = 1.0,
+    X: Array, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
 ) -> Array:
-    """Regions (image, x1, y1, x2, y2) cut into bins; a bin outside the image is 0.
+    """Divides regions (image, x1, y1, x2, y2) into bins; a bin outside the image is 0.
 
     The bins are those of R. Girshick, "Fast R-CNN" (2015), as Caffe rounds them.
     """
     shape = (len(rois), X.shape[1], *pooled_shape)
     limits.allow(shape, X.dtype)
-    made = np.zeros(shape, X.dtype)
+    maxima = np.zeros(shape, X.dtype)
     corners = np.floor(rois[:, 1:] * spatial_scale + 0.5).astype(np.int64)
     for number, (left, top, right, bottom) in enumerate(corners.tolist()):
         image = X[int(rois[number, 0])]
@@ -35,12 +31,12 @@ def max_roi_pool(
             for j, column in enumerate(columns):
                 part = image[:, row, column]
                 if part.size:
-                    made[number, :, i, j] = part.max(axis=(1, 2))
-    return made
+                    maxima[number, :, i, j] = part.max(axis=(1, 2))
+    return maxima
 
 
 def _bins(first: int, last: int, count: int, size: int) -> list[slice]:
-    """The region from `first` to `last` in `count` bins that may overlap, kept in the image."""
+    """Divides `first` to `last` into `count` bins, which may overlap, within the image."""
     width = max(last - first + 1, 1) / count
     edges = [(int(np.floor(i * width)), int(np.ceil((i + 1) * width))) for i in range(count)]
     return [

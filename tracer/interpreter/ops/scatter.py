@@ -1,4 +1,4 @@
-"""Scatter: values put, or folded, into a copy at given places."""
+"""Scatter, ScatterElements, ScatterND: updates of a copy at indices."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ def scatter_elements(
     data: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none"
 ) -> Array:
     """A copy of `data` with `updates` at `indices` along `axis`."""
-    made = data.copy()
+    output = data.copy()
     places: list[Any] = list(np.indices(indices.shape, sparse=True))
     places[axis] = wrapped(indices, data.shape[axis])
-    _put(made, tuple(places), updates, reduction)
-    return made
+    _put(output, tuple(places), updates, reduction)
+    return output
 
 
 @operator("ScatterND", since=11)
 def scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
     """A copy of `data` with slices of `updates` at the index tuples in the last axis."""
-    made = data.copy()
+    output = data.copy()
     depth = indices.shape[-1]
     places = tuple(wrapped(indices[..., axis], data.shape[axis]) for axis in range(depth))
-    _put(made, places, updates, reduction)
-    return made
+    _put(output, places, updates, reduction)
+    return output
 
 
 def wrapped(indices: Array, size: int) -> Array:
-    """Indices counted from the start; negative ones mean the end. Refuses what is outside."""
+    """Returns indices counted from the start. Raises ModelError for indices out of range."""
     if indices.size and (indices.min() < -size or indices.max() >= size):
         raise ModelError(
             f"index {indices.min() if indices.min() < -size else indices.max()} is outside "

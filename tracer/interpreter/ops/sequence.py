@@ -1,4 +1,4 @@
-"""Sequences (lists) and optionals (the value, or None)."""
+"""Sequences (lists) and optionals (the value or None)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def sequence_construct(*inputs: Value) -> list[Value]:
 
 @operator("SequenceEmpty", since=11)
 def sequence_empty(*, dtype: int = 1) -> list[Value]:
-    """A sequence without elements; their type matters to type inference alone."""
+    """An empty sequence; `dtype` matters only to type inference."""
     return []
 
 
 @operator("SequenceAt", since=11)
 def sequence_at(input_sequence: list[Value], position: Array) -> Value:
-    """The element at `position`, from the end where negative."""
+    """The element at `position`, which counts from the end if negative."""
     return input_sequence[_index(input_sequence, position, 0)]
 
 
@@ -32,27 +32,27 @@ def sequence_at(input_sequence: list[Value], position: Array) -> Value:
 def sequence_insert(
     input_sequence: list[Value], tensor: Value, position: Array | None = None
 ) -> list[Value]:
-    """A sequence with `tensor` before `position`, at the end without one."""
+    """A sequence with `tensor` inserted before `position` (default: at the end)."""
     at = len(input_sequence) if position is None else _index(input_sequence, position, 1)
     return [*input_sequence[:at], tensor, *input_sequence[at:]]
 
 
 @operator("SequenceErase", since=11)
 def sequence_erase(input_sequence: list[Value], position: Array | None = None) -> list[Value]:
-    """A sequence without the element at `position`, without the last one if none is given."""
+    """A sequence without the element at `position` (default: the last)."""
     at = len(input_sequence) - 1 if position is None else _index(input_sequence, position, 0)
     return [*input_sequence[:at], *input_sequence[at + 1 :]]
 
 
 @operator("SequenceLength", since=11)
 def sequence_length(input_sequence: list[Value]) -> Array:
-    """How many elements there are."""
+    """The number of elements."""
     return np.array(len(input_sequence), np.int64)
 
 
 @operator("ConcatFromSequence", since=11)
 def concat_from_sequence(input_sequence: list[Array], *, axis: int, new_axis: int = 0) -> Array:
-    """The elements joined along `axis`, a new one if `new_axis` is set."""
+    """Concatenates the elements along `axis`, or stacks them with `new_axis`."""
     return (np.stack if new_axis else np.concatenate)(input_sequence, axis=axis)
 
 
@@ -60,7 +60,7 @@ def concat_from_sequence(input_sequence: list[Array], *, axis: int, new_axis: in
 def split_to_sequence(
     input: Array, split: Array | None = None, *, axis: int = 0, keepdims: int = 1
 ) -> list[Array]:
-    """Parts of the sizes in `split`, or of its one size; slices of 1 without it."""
+    """Splits into parts of the sizes in `split`, all of one size, or (default) of size 1."""
     length = input.shape[axis]
     if split is None:
         parts = np.split(input, length, axis)
@@ -84,14 +84,14 @@ def optional_has_element(input: Value = None) -> Array:
 
 @operator("OptionalGetElement", since=15)
 def optional_get_element(input: Value) -> Value:
-    """The value, which must be there."""
+    """The value. Raises ModelError for an empty optional."""
     if input is None:
         raise ModelError("the optional is empty")
     return input
 
 
 def _index(sequence: list[Value], position: Array, beyond: int) -> int:
-    """The position counted from the start; `beyond` more than the last one are allowed."""
+    """Returns the position from the start; up to `beyond` past the last element."""
     at = int(position.reshape(-1)[0])
     if not -len(sequence) <= at < len(sequence) + beyond:
         raise ModelError(f"position {at} is outside a sequence of {len(sequence)}")

@@ -1,4 +1,4 @@
-"""Shapes: read, changed without moving data, transposed, repeated."""
+"""Shape, Reshape, Squeeze, Transpose, Expand, Tile and other changes of shape."""
 
 from __future__ import annotations
 
@@ -35,59 +35,56 @@ def size(data: Array) -> Array:
 
 @operator("Reshape", since=5)
 def reshape(data: Array, shape: Array, *, allowzero: int = 0) -> Array:
-    """Another shape: -1 is what is left; 0 is the input's size there unless `allowzero` is set."""
-    wanted = [int(n) for n in shape]
+    """Reshapes; -1 is inferred, 0 copies the input's size unless `allowzero` is set."""
+    sizes = [int(n) for n in shape]
     if not allowzero:
-        wanted = [data.shape[i] if n == 0 else n for i, n in enumerate(wanted)]
-    if min(wanted, default=0) < -1:  # numpy takes any negative number for -1
-        raise ModelError(f"shape {wanted} has a size below -1")
-    return data.reshape(wanted)
+        sizes = [data.shape[i] if n == 0 else n for i, n in enumerate(sizes)]
+    if min(sizes, default=0) < -1:  # numpy takes any negative number for -1
+        raise ModelError(f"shape {sizes} has a size below -1")
+    return data.reshape(sizes)
 
 
 @operator("Reshape")
 def reshape_1(data: Array, *, shape: _Ints = None, consumed_inputs: _Ints = None) -> Array:
-    """The first Reshape has its shape as an attribute."""
+    """Reshape before opset 5: the shape is an attribute."""
     return reshape(data, np.array(shape or [], np.int64))
 
 
 @operator("Flatten")
 def flatten(input: Array, *, axis: int = 1) -> Array:
-    """A matrix: the axes before `axis` are rows, the others columns."""
+    """A matrix with the axes before `axis` as rows and the others as columns."""
     place = axis + input.ndim if axis < 0 else axis
-    return (
-        input.reshape(int(np.prod(input.shape[:place])), -1)
-        if input.size
-        else input.reshape(int(np.prod(input.shape[:place])), int(np.prod(input.shape[place:])))
-    )
+    rows, columns = (int(np.prod(part)) for part in (input.shape[:place], input.shape[place:]))
+    return input.reshape(rows, columns)
 
 
 @operator("Squeeze", since=13)
 def squeeze(data: Array, axes: Array | None = None) -> Array:
-    """Without the axes of size 1, or those in `axes`."""
+    """Removes `axes` (default: all axes of size 1)."""
     return np.squeeze(data, None if axes is None else tuple(axes.tolist()))
 
 
 @operator("Squeeze")
 def squeeze_1(data: Array, *, axes: _Ints = None) -> Array:
-    """Squeeze with its axes as an attribute."""
+    """Squeeze before opset 13: the axes are an attribute."""
     return np.squeeze(data, None if axes is None else tuple(axes))
 
 
 @operator("Unsqueeze", since=13)
 def unsqueeze(data: Array, axes: Array) -> Array:
-    """With new axes of size 1 at the places the result is to have them."""
+    """Inserts axes of size 1 at `axes` of the result."""
     return np.expand_dims(data, tuple(axes.reshape(-1).tolist()))
 
 
 @operator("Unsqueeze")
 def unsqueeze_1(data: Array, *, axes: Sequence[int]) -> Array:
-    """Unsqueeze with its axes as an attribute."""
+    """Unsqueeze before opset 13: the axes are an attribute."""
     return np.expand_dims(data, tuple(axes))
 
 
 @operator("Transpose")
 def transpose(data: Array, *, perm: _Ints = None) -> Array:
-    """A view with the axes in the order of `perm`, reversed without one."""
+    """A view with the axes in the order of `perm` (default: reversed)."""
     return np.transpose(data, perm)
 
 
@@ -101,17 +98,16 @@ def expand(input: Array, shape: Array) -> Array:
 
 @operator("Tile", since=6)
 def tile(input: Array, repeats: Array) -> Array:
-    """The input put side by side as often as `repeats` says of each axis."""
+    """Repeats the input along each axis `repeats` times."""
     if len(repeats) != input.ndim or (repeats < 0).any():
         raise ModelError(f"repeats {repeats.tolist()} do not fit {input.ndim} axes")
-    made = [n * int(r) for n, r in zip(input.shape, repeats, strict=True)]
-    limits.allow(made, input.dtype)
+    limits.allow([n * int(r) for n, r in zip(input.shape, repeats, strict=True)], input.dtype)
     return np.tile(input, repeats)
 
 
 @operator("Tile")
 def tile_1(input: Array, tiles: Array, axis: Array) -> Array:
-    """The first Tile repeats one axis."""
+    """Tile before opset 6: repeats one axis."""
     repeats = np.ones(input.ndim, np.int64)
     repeats[int(axis.reshape(-1)[0])] = int(tiles.reshape(-1)[0])
     return tile(input, repeats)
@@ -119,7 +115,7 @@ def tile_1(input: Array, tiles: Array, axis: Array) -> Array:
 
 @operator("DepthToSpace")
 def depth_to_space(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
-    """Channels spread over blocks of the image; CRD has the block's place vary fastest."""
+    """Moves channels into blocks of the image; in CRD the position in a block varies fastest."""
     n, c, h, w = input.shape
     if c % (blocksize * blocksize):
         raise ModelError(f"{c} channels are no multiple of {blocksize} squared")
@@ -133,21 +129,22 @@ def depth_to_space(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
 
 @operator("SpaceToDepth")
 def space_to_depth(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
-    """Blocks of the image gathered in channels; CRD has the block's place vary fastest."""
+    """Moves blocks of the image into channels; in CRD the position in a block varies fastest."""
     n, c, h, w = input.shape
     if h % blocksize or w % blocksize:
         raise ModelError(f"an image of {h} by {w} does not fall into blocks of {blocksize}")
     split = input.reshape(n, c, h // blocksize, blocksize, w // blocksize, blocksize)
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
-    made = split.transpose(order)
-    return made.reshape(n, c * blocksize * blocksize, h // blocksize, w // blocksize)
+    return split.transpose(order).reshape(
+        n, c * blocksize * blocksize, h // blocksize, w // blocksize
+    )
 
 
 @operator("Trilu", since=14)
 def trilu(input: Array, k: Array | None = None, *, upper: int = 1) -> Array:
-    """The upper or lower triangle of matrices, from the diagonal `k`; the rest is 0."""
+    """The upper or lower triangle of matrices from diagonal `k`; other elements are 0."""
     diagonal = 0 if k is None else int(k.reshape(-1)[0])
     rows, columns = input.shape[-2:]
     offset = np.arange(columns) - np.arange(rows)[:, None]
-    kept = offset >= diagonal if upper else offset <= diagonal
-    return np.where(kept, input, np.zeros((), input.dtype))
+    inside = offset >= diagonal if upper else offset <= diagonal
+    return np.where(inside, input, np.zeros((), input.dtype))

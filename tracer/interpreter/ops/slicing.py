@@ -1,4 +1,4 @@
-"""Parts of tensors: Slice, Split, Concat, Pad, Compress, ReverseSequence."""
+"""Slice, Split, Concat, Pad, Compress, ReverseSequence."""
 
 from __future__ import annotations
 
@@ -9,23 +9,20 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.binding import Context
+from tracer.interpreter.binding import NodeContext
 from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
 _Ints = Sequence[int] | None
+_PAD_MODES = ("reflect", "edge", "wrap")
 
 
 @operator("Slice", since=10)
 def slice_(
-    data: Array,
-    starts: Array,
-    ends: Array,
-    axes: Array | None = None,
-    steps: Array | None = None,
+    data: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None
 ) -> Array:
-    """A view from `starts` to `ends` by `steps`; out of range means as far as there is."""
+    """A view from `starts` to `ends` by `steps`; bounds are clamped to the axis."""
     places = range(len(starts)) if axes is None else axes.tolist()
     strides = [1] * len(starts) if steps is None else steps.tolist()
     index: list[slice] = [slice(None)] * data.ndim
@@ -38,45 +35,52 @@ def slice_(
 def slice_1(
     data: Array, *, axes: _Ints = None, ends: Sequence[int], starts: Sequence[int]
 ) -> Array:
-    """The first Slice has its bounds as attributes."""
+    """Slice before opset 10: bounds are attributes."""
     return slice_(data, np.array(starts), np.array(ends), None if axes is None else np.array(axes))
 
 
 @operator("Concat", since=4)
 def concat(*inputs: Array, axis: int) -> Array:
-    """The inputs joined along the axis."""
-    return _joined(inputs, axis)
+    """Concatenates the inputs along `axis`."""
+    if len(inputs) == 1:
+        return inputs[0]
+    shape = list(inputs[0].shape)
+    shape[axis] = sum(v.shape[axis] for v in inputs)
+    limits.allow(shape, inputs[0].dtype)
+    return np.concatenate(inputs, axis)
 
 
 @operator("Concat")
 def concat_1(*inputs: Array, axis: int = 1) -> Array:
-    """The first Concat joins channels unless told otherwise."""
-    return _joined(inputs, axis)
+    """Concat before opset 4: `axis` defaults to 1."""
+    return concat(*inputs, axis=axis)
 
 
 @operator("Split", since=13)
 def split(
     input: Array, split: Array | None = None, *, axis: int = 0, num_outputs: int | None = None,
-    ctx: Context,
+    ctx: NodeContext
 ) -> tuple[Array, ...]:  # fmt: skip
-    """Views of the sizes in `split`, else of as equal sizes as there are outputs."""
-    count = num_outputs or len(ctx.wanted)
+    """Views of the sizes in `split` (default: equal sizes, one per output)."""
+    count = num_outputs or len(ctx.outputs_named)
     return _parts(input, None if split is None else split.tolist(), axis, count)
 
 
 @operator("Split", since=2)
-def split_2(input: Array, *, axis: int = 0, split: _Ints = None, ctx: Context) -> tuple[Array, ...]:
-    """Split with its sizes as an attribute."""
-    return _parts(input, split, axis, len(ctx.wanted))
+def split_2(
+    input: Array, *, axis: int = 0, split: _Ints = None, ctx: NodeContext
+) -> tuple[Array, ...]:
+    """Split before opset 13: sizes are an attribute."""
+    return _parts(input, split, axis, len(ctx.outputs_named))
 
 
 @operator("Split")
 def split_1(
-    input: Array, split: Array | _Ints = None, *, axis: int = 0, ctx: Context
+    input: Array, split: Array | _Ints = None, *, axis: int = 0, ctx: NodeContext
 ) -> tuple[Array, ...]:
-    """The first Split has its sizes as an attribute or an input of the same name."""
+    """Split before opset 2: sizes are an attribute, or an input of the same name."""
     sizes = None if split is None else [int(n) for n in split]
-    return _parts(input, sizes, axis, len(ctx.wanted))
+    return _parts(input, sizes, axis, len(ctx.outputs_named))
 
 
 @operator("Pad", since=11)
@@ -88,7 +92,7 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Array:
-    """Axes made longer at both ends, or shorter where a number is negative."""
+    """Lengthens axes at both ends; a negative width shortens."""
     places = (
         list(range(data.ndim)) if axes is None else [nonnegative_axis(a, data.ndim) for a in axes]
     )
@@ -101,7 +105,7 @@ def pad(
 
 @operator("Pad", since=2)
 def pad_2(data: Array, *, mode: str = "constant", pads: Sequence[int], value: float = 0.0) -> Array:
-    """Pad with its widths as an attribute."""
+    """Pad before opset 11: widths are an attribute."""
     return pad(data, np.array(pads), np.array(value, data.dtype), mode=mode)
 
 
@@ -109,13 +113,13 @@ def pad_2(data: Array, *, mode: str = "constant", pads: Sequence[int], value: fl
 def pad_1(
     data: Array, *, mode: str = "constant", paddings: Sequence[int], value: float = 0.0
 ) -> Array:
-    """The first Pad calls them paddings."""
+    """Pad before opset 2: the attribute is called `paddings`."""
     return pad_2(data, mode=mode, pads=paddings, value=value)
 
 
 @operator("Compress", since=9)
 def compress(input: Array, condition: Array, *, axis: int | None = None) -> Array:
-    """The slices of the axis for which the condition holds; of the flat tensor without one."""
+    """The slices along `axis` (default: of the flat tensor) where the condition holds."""
     return np.compress(condition, input, axis)
 
 
@@ -123,17 +127,17 @@ def compress(input: Array, condition: Array, *, axis: int | None = None) -> Arra
 def reverse_sequence(
     input: Array, sequence_lens: Array, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Array:
-    """The first `sequence_lens` steps of each batch entry backwards, the others as they are."""
+    """Reverses the first `sequence_lens` steps of each batch entry."""
     rows = np.moveaxis(input, (time_axis, batch_axis), (0, 1))
     steps = np.arange(rows.shape[0])[:, None]
     back = sequence_lens[None] - 1 - steps
     order = np.where(back >= 0, back, steps)
-    made = rows[order, np.arange(rows.shape[1])]
-    return np.moveaxis(made, (0, 1), (time_axis, batch_axis))
+    reversed_ = rows[order, np.arange(rows.shape[1])]
+    return np.moveaxis(reversed_, (0, 1), (time_axis, batch_axis))
 
 
 def _range(size: int, start: int, end: int, step: int) -> slice:
-    """Bounds clamped as Slice's specification says, which is not quite Python's way backwards."""
+    """Returns bounds clamped by Slice's specification, which differs from Python's for step < 0."""
     if step == 0:
         raise ModelError("a step is 0")
     start = start + size if start < 0 else start
@@ -152,17 +156,8 @@ def _parts(x: Array, sizes: Sequence[int] | None, axis: int, count: int) -> tupl
         each = -(-length // count)
         sizes = [min(each, max(length - i * each, 0)) for i in range(count)]
     if sum(sizes) != length or min(sizes, default=0) < 0:
-        raise ModelError(f"parts of {list(sizes)} do not make an axis of {length}")
+        raise ModelError(f"parts of {list(sizes)} do not add up to an axis of {length}")
     return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis))
-
-
-def _joined(inputs: Sequence[Array], axis: int) -> Array:
-    if len(inputs) == 1:
-        return inputs[0]
-    shape = list(inputs[0].shape)
-    shape[axis] = sum(v.shape[axis] for v in inputs)
-    limits.allow(shape, inputs[0].dtype)
-    return np.concatenate(inputs, axis)
 
 
 def _padded(data: Array, widths: list[tuple[int, int]], mode: str, fill: Any) -> Array:
@@ -175,7 +170,6 @@ def _padded(data: Array, widths: list[tuple[int, int]], mode: str, fill: Any) ->
     limits.allow([n + a + b for n, (a, b) in zip(data.shape, more, strict=True)], data.dtype)
     if mode == "constant":
         return np.pad(data, more, constant_values=fill)
-    modes = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
-    if mode not in modes:
-        raise ModelError(f"mode '{mode}' is not one of constant, {', '.join(modes)}")
-    return np.pad(data, more, mode=modes[mode])  # type: ignore[call-overload]
+    if mode not in _PAD_MODES:
+        raise ModelError(f"mode '{mode}' is not one of constant, {', '.join(_PAD_MODES)}")
+    return np.pad(data, more, mode=mode)  # type: ignore[call-overload]

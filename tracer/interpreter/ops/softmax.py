@@ -13,24 +13,24 @@ from tracer.support.types import Array
 
 @operator("Softmax", since=13)
 def softmax(input: Array, *, axis: int = -1) -> Array:
-    """exp(x) by its sum along the axis."""
+    """exp(x) divided by its sum along `axis`."""
     return _along(_softmax, input, axis)
 
 
 @operator("LogSoftmax", since=13)
 def log_softmax(input: Array, *, axis: int = -1) -> Array:
-    """The logarithm of the softmax, without its rounding."""
+    """The logarithm of the softmax, computed without rounding the softmax."""
     return _along(_log_softmax, input, axis)
 
 
 @operator("Hardmax", since=13)
 def hardmax(input: Array, *, axis: int = -1) -> Array:
-    """1 at the first maximum along the axis, else 0."""
+    """1 at the first maximum along `axis`, else 0."""
     return _along(_hardmax, input, axis)
 
 
 def flattened(function: Callable[..., Array]) -> Callable[..., Array]:
-    """The operator before opset 13: the axes from `axis` on are one row."""
+    """Returns the operator before opset 13: the axes from `axis` on form one row."""
 
     def coerced(input: Array, *, axis: int = 1) -> Array:
         rows = int(np.prod(input.shape[: axis + input.ndim if axis < 0 else axis]))
@@ -44,7 +44,7 @@ for _name, _function in {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax
 
 
 def _along(compute: Callable[[Array, Array], None], x: Array, axis: int) -> Array:
-    """`compute` on rows of the axis, made the last one; half precision in float32."""
+    """Applies `compute` along `axis`; bfloat16 is computed in float32."""
     dtype = x.dtype
     wide = x.astype(np.float32) if dtype.name == "bfloat16" else x
     rows = np.ascontiguousarray(np.moveaxis(wide, axis, -1)) if wide.ndim else wide.reshape(1)
@@ -58,8 +58,8 @@ def _along(compute: Callable[[Array, Array], None], x: Array, axis: int) -> Arra
         compute(flat[parts[index]], out[parts[index]])
 
     parallel.run_blocks(len(parts), block)
-    made = np.moveaxis(out.reshape(rows.shape), -1, axis) if wide.ndim else out.reshape(())
-    return made.astype(dtype, copy=False)
+    result = np.moveaxis(out.reshape(rows.shape), -1, axis) if wide.ndim else out.reshape(())
+    return result.astype(dtype, copy=False)
 
 
 def _softmax(x: Array, out: Array) -> None:

@@ -1,4 +1,4 @@
-"""Windows of signal processing: sums of cosines."""
+"""BlackmanWindow, HammingWindow, HannWindow: sums of cosines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WINDOWS = {
 
 
 def window(factors: Sequence[float]) -> Callable[..., Array]:
-    """The operator for these factors; a periodic window is one longer without its last value."""
+    """Returns the operator; a periodic window is one longer, without its last value."""
 
     def function(size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
         count = int(size.reshape(-1)[0])

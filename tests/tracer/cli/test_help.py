@@ -1,0 +1,115 @@
+"""The help texts, the time they take, and shell completion."""
+
+import importlib
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import tracer.cli
+from analyzers import grouping, options
+from analyzers.cost.conventions import CONVENTIONS
+
+CONTEXT = click.Context(tracer.cli.tracer)
+COMMANDS = tracer.cli.tracer.list_commands(CONTEXT)
+HEAVY = {
+    "chainer", "msgspec", "numba", "numpy", "onnx", "onnxruntime", "pandas", "rich", "scipy",
+    "torch",
+}  # fmt: skip
+
+
+def help_of(*command, columns=80):
+    """The lines of a help text on a terminal of so many columns."""
+    result = CliRunner().invoke(
+        tracer.cli.tracer, [*command, "--help"], env={"COLUMNS": str(columns)}
+    )
+    assert result.exit_code == 0
+    return result.output.splitlines()
+
+
+def options_of(name):
+    command = importlib.import_module(f"tracer.cli.{name}").command
+    return [param for param in command.params if isinstance(param, click.Option)]
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys, tracer.cli\n"
+        "for words in ['--help'], *([name, '--help'] for name in sys.argv[1:]):\n"
+        "    assert tracer.cli.main(words) == 0\n"
+        "print('modules:', *sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *COMMANDS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.count("Usage: ") == len(COMMANDS) + 1
+    assert not HEAVY & set(done.stdout.rpartition("modules:")[2].split())
+
+
+def test_the_choices_of_options_are_those_of_the_library():
+    assert tuple(CONVENTIONS) == options.ADDITION_CONVENTIONS
+    assert tuple(grouping.NAMES) == options.GROUPINGS
+
+
+def test_commands_stand_in_three_sections():
+    titles = ("Measure:", "Understand:", "Transform:")
+    sections, title = {}, None
+    for line in help_of():
+        title = line if line.endswith(":") and not line.startswith(" ") else title
+        if title in titles and line.startswith("  "):
+            sections.setdefault(title, []).append(line.split()[0])
+    assert sections == {
+        "Measure:": ["profile", "compare", "report"],
+        "Understand:": ["count", "fusions", "interpret", "env"],
+        "Transform:": ["export", "quantize", "whatif"],
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "interpret"])
+def test_a_command_is_one_short_sentence(name):
+    sentence = importlib.import_module(f"tracer.cli.{name}").command.get_short_help_str(200)
+    assert len(sentence) <= 60
+    assert sentence.endswith(".") and sentence.count(".") == 1
+    assert any(line.endswith(f"  {sentence}") for line in help_of())  # not cut off
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "interpret"])
+def test_an_option_tells_its_value_and_what_it_sets(name):
+    text = "\n".join(help_of(name))
+    assert "INTEGER" not in text and "FLOAT" not in text and " TEXT" not in text
+    assert max(map(len, text.splitlines())) <= 100  # examples are not wrapped
+    for option in options_of(name):
+        assert option.hidden or option.help[0].isupper() or ":" in option.help, option.opts
+        assert option.hidden or option.help.rstrip(")")[-1] in ".]…", option.opts
+
+
+@pytest.mark.parametrize("name", ["profile", "whatif", "compare", "quantize", "export"])
+def test_options_stand_in_sections(name):
+    titles = [line for line in help_of(name) if line.endswith(":") and line[0] != " "]
+    assert len(titles) >= 4
+    assert "Output:" in titles
+
+
+def test_examples_stand_in_the_options():
+    shown = " ".join(" ".join(help_of("profile")).split())
+    for example in ("1,16,64", "--dim sequence=128", "cpu, cuda"):
+        assert example in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [("tracer prof", "profile"), ("tracer report --by mod", "module")]
+)
+def test_a_shell_completes_commands_and_choices(words, expected):
+    env = {
+        **os.environ,
+        "_TRACER_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tracer"], capture_output=True, text=True, env=env, check=True
+    )
+    assert done.stdout.splitlines() == [f"plain,{expected}"]

@@ -1,0 +1,232 @@
+"""The sides of a comparison: what a user names, and how each side is run.
+
+`run.trace` is a saved recording. `model.onnx`, `model.onnx@ort:basic`, `model.onnx@interpreter` and
+`FILE.py:NAME@torch`, a framework's own model, are run now.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from exporters.frameworks import frameworks
+from tracer.api.framework import profile_framework
+from tracer.api.interpret import interpret
+from tracer.api.profile import profile
+from tracer.errors import InputError, UsageError
+from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
+from tracer.executors.reference.executor import ReferenceSettings
+from tracer.graph.loading import open_model
+from tracer.graph.model import Model
+from tracer.records.trace import Trace
+from tracer.storage import trace_file
+from tracer.support.optional import not_installed
+from tracer.support.progress import Progress
+
+ORT, INTERPRETER = "ort", "interpreter"
+_INTERPRETED_RUNS = 5
+_FORMS = (
+    "A side is FILE.trace, FILE.onnx, FILE.onnx@ort, @ort:none … @ort:all or @interpreter, "
+    "or FILE.py:NAME@torch or @chainer."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SideSettings:
+    """How sides that are run now are run; the names are those of `tracer.profile`."""
+
+    batch: int | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    feeds: Path | None = None
+    seed: int = 0
+    warmup: int = 2
+    threads: int = 0
+    optimization: str = "all"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    weights: Path | None = None
+    backward: bool = False
+    device: str = "cpu"
+
+
+_FLAGS = {
+    "dims": "--dim", "feeds": "--inputs", "seed": "--seed", "warmup": "--warmup",
+    "threads": "--threads", "optimization": "--optimization", "arguments": "--arg",
+    "weights": "--weights", "backward": "--backward", "device": "--device",
+}  # fmt: skip
+"""Options of the settings that some kinds of sides do not use."""
+
+_ONNX_SETTINGS = frozenset({"dims", "feeds", "seed", "warmup", "threads"})
+_FRAMEWORK_SETTINGS = frozenset(
+    {"arguments", "weights", "seed", "warmup", "threads", "backward", "device"}
+)
+
+
+class LiveSide(Protocol):
+    """A side that is run now."""
+
+    @property
+    def label(self) -> str:
+        """Its name in the results."""
+
+    def run(
+        self, runs: int | None, settings: SideSettings, progress: Progress | None = None
+    ) -> Trace:
+        """Returns a trace of one run of `runs` inferences [default: the executor's]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A saved trace."""
+
+    label: str
+    trace: Trace = field(repr=False)
+    uses: ClassVar[frozenset[str]] = frozenset()
+    kind: ClassVar[str] = "recorded traces"
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxSide:
+    """An ONNX model in onnxruntime or in the interpreter.
+
+    `optimization` and `batch` replace those of the settings.
+    """
+
+    label: str
+    model: Model = field(repr=False)
+    source: Path
+    executor: str = ORT
+    optimization: str | None = None
+    batch: int | None = None
+    kind: ClassVar[str] = "ONNX models"
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """Names of the settings that change its result, besides the batch size."""
+        optimized = self.executor == ORT and self.optimization is None
+        return _ONNX_SETTINGS | {"optimization"} if optimized else _ONNX_SETTINGS
+
+    def run(
+        self, runs: int | None, settings: SideSettings, progress: Progress | None = None
+    ) -> Trace:
+        """Profiles or interprets the model."""
+        batch = self.batch or settings.batch
+        feeds = _feeds(self.source, settings, batch)
+        if self.executor == INTERPRETER:
+            return interpret(
+                self.model, batch=batch, dims=settings.dims, feeds=feeds, seed=settings.seed,
+                options=ReferenceSettings(
+                    runs or _INTERPRETED_RUNS, min(settings.warmup, 1), settings.threads
+                ),
+                progress=progress,
+            )  # fmt: skip
+        return profile(
+            self.model, batch=batch, dims=settings.dims, feeds=feeds, seed=settings.seed, runs=runs,
+            warmup=settings.warmup, threads=settings.threads,
+            optimization=self.optimization or settings.optimization,
+            confirm=False,  # once for each of many rounds would take too long
+            progress=progress,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkSide:
+    """A model run eagerly in its framework; each run loads it again. `batch` as in OnnxSide."""
+
+    label: str
+    source: str
+    framework: str
+    batch: int | None = None
+    uses: ClassVar[frozenset[str]] = _FRAMEWORK_SETTINGS
+    kind: ClassVar[str] = "models of a framework"
+
+    def run(
+        self, runs: int | None, settings: SideSettings, progress: Progress | None = None
+    ) -> Trace:
+        """Profiles the model in its framework."""
+        return profile_framework(
+            self.source,
+            framework=self.framework,
+            args=settings.arguments,
+            weights=settings.weights,
+            batch=self.batch or settings.batch,
+            runs=runs,
+            warmup=settings.warmup,
+            threads=settings.threads,
+            seed=settings.seed,
+            backward=settings.backward,
+            device=settings.device,
+            progress=progress,
+        )
+
+
+NamedSide: TypeAlias = Recorded | OnnxSide | FrameworkSide
+
+
+def parse(text: str) -> NamedSide:
+    """Returns the side that `text` names. Raises UsageError or InputError if there is none."""
+    name, at, executor = text.rpartition("@")
+    if not at or Path(text).exists():
+        name, executor = text, ""
+    if executor in frameworks():
+        if importlib.util.find_spec(executor) is None:
+            raise not_installed(text, ModuleNotFoundError(name=executor))
+        return FrameworkSide(text, name, executor)
+    if executor == "" and Path(name).suffix == ".trace":
+        return Recorded(text, trace_file.load(name))
+    if executor == "" and ".py:" in name:
+        raise UsageError(f"{text}: no framework is named", f"Add @{' or @'.join(frameworks())}.")
+    engine, _, level = executor.partition(":")
+    if engine not in ("", ORT, INTERPRETER) or (level and engine != ORT):
+        raise UsageError(f"{text}: there is no executor '{executor}'", _FORMS)
+    if level not in ("", *OPTIMIZATIONS):
+        raise UsageError(
+            f"{text}: there is no optimization '{level}'",
+            f"The levels are {', '.join(OPTIMIZATIONS)}.",
+        )
+    if not name or not Path(name).exists():
+        raise InputError(f"{name or repr(text)}: no such file", _FORMS)
+    return OnnxSide(text, open_model(name), Path(name), engine or ORT, level or None)
+
+
+def refuse_unused(
+    sides: Sequence[NamedSide], settings: SideSettings, rounds: int | None, runs: int | None
+) -> None:
+    """Raises UsageError for settings that no side uses."""
+    default = SideSettings()
+    used = frozenset[str]().union(*(side.uses for side in sides))
+    unused = [
+        flag
+        for name, flag in _FLAGS.items()
+        if name not in used and getattr(settings, name) != getattr(default, name)
+    ]
+    if all(isinstance(side, Recorded) for side in sides):
+        unused += [flag for flag, count in (("--rounds", rounds), ("--runs", runs)) if count]
+    if unused:
+        kinds = ", ".join(dict.fromkeys(side.kind for side in sides))
+        raise UsageError(
+            f"{', '.join(unused)} would do nothing: the sides are {kinds}",
+            "Leave that out, or name a side that it is for.",
+        )
+
+
+def with_short_labels(sides: Sequence[NamedSide]) -> list[NamedSide]:
+    """Labels sides by file name if that tells them apart; numbers equal labels."""
+    short = [side.label.rpartition("/")[2] for side in sides]
+    if len(set(short)) == len({side.label for side in sides}):
+        sides = [replace(side, label=label) for side, label in zip(sides, short, strict=True)]
+    counts: dict[str, int] = {}
+    labelled = []
+    for side in sides:
+        counts[side.label] = count = counts.get(side.label, 0) + 1
+        labelled.append(replace(side, label=f"{side.label} #{count}") if count > 1 else side)
+    return labelled
+
+
+def _feeds(source: Path, settings: SideSettings, batch: int | None) -> Path | None:
+    """Returns the feeds of the settings, else the test data in a model's folder."""
+    if settings.feeds or batch is not None or settings.dims or not source.is_dir():
+        return settings.feeds
+    return next(iter(sorted(source.glob("test_data_set_*"))), None)
