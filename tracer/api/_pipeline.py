@@ -104,7 +104,7 @@ def observed(
 ) -> tuple[Types, Mapping[str, float] | None]:
     """Returns types of all tensors, and calls of all nodes where a run was needed for them.
 
-    A graph that was optimised is run once more without optimisation, where shapes do not tell.
+    Where shape inference is incomplete, an optimised model runs once without optimisation.
     """
     types = shape_inference.infer(model, feedset.shapes)
     if graph is not None and not observed_shapes.needed(model, types):

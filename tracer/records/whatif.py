@@ -18,6 +18,9 @@ from tracer.records.trace import ModelInfo, PartialSums
 Widths: TypeAlias = tuple[int, ...]
 """Bits of the narrow nodes, in the order of the model."""
 
+REFERENCE_BITS = 32
+"""Width that energies are compared with: the usual width of integer accumulators."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeOverflows:
