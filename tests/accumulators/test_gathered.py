@@ -155,8 +155,8 @@ def test_a_network_is_that_of_the_passes_of_numpy(monkeypatch, model, bits):
     def run():
         narrowing = Narrowing(loaded, read(f"*={bits}"))
         outputs = Interpreter(loaded, around=narrowing.kernel).run(None, {loaded.inputs[0].name: x})
-        counters = narrowing.fresh({}, OverflowCounter)
-        with narrowing.measured(counters):
+        counters = narrowing.new_runners({}, OverflowCounter)
+        with narrowing.using(counters):
             again = Interpreter(loaded, around=narrowing.kernel).run(
                 None, {loaded.inputs[0].name: x}
             )

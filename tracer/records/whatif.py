@@ -158,7 +158,7 @@ class NodeWork:
 class Variant:
     """The answer for one combination of graph, accumulator and pinned widths.
 
-    `weight_bits` and `activation_bits` are None where the model's own were kept. `energies` maps a
+    `weight_bits` and `activation_bits` are None for the model's own bits. `energies` maps a
     width to the energies of the nodes at that width, in the order of `work`.
     """
 
