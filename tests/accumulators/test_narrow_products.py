@@ -38,11 +38,11 @@ def test_integer_convolution(bits, group, stride, pad):
     np.testing.assert_array_equal(output, convolved(*centred, bits, None, stride, pad, group))
     exact = convolved(*centred, 64, None, stride, pad, group)
     np.testing.assert_array_equal(plain(proto, x), exact)
-    (accumulation,) = narrowing.accumulations().values()
-    assert accumulation.tally.outputs.sum() == exact.size
-    assert accumulation.tally.outputs_changed.sum() == np.count_nonzero(output != exact)
-    assert accumulation.tally.max_abs_error.max() == np.abs(output - exact).max()
-    assert (accumulation.tally.final_min.min(), accumulation.tally.final_max.max()) == (
+    (result,) = narrowing.accumulations().values()
+    assert result.tally.outputs.sum() == exact.size
+    assert result.tally.outputs_changed.sum() == np.count_nonzero(output != exact)
+    assert result.tally.max_abs_error.max() == np.abs(output - exact).max()
+    assert (result.tally.final_min.min(), result.tally.final_max.max()) == (
         exact.min(),
         exact.max(),
     )
@@ -74,8 +74,8 @@ def test_convolution_between_dequantised_tensors(bits):
     np.testing.assert_array_equal(np.rint(output / step), sums)
     untouched = sums == convolved(integers, w, 64, bias)
     np.testing.assert_array_equal(output[untouched], plain(proto, x)[untouched])
-    (accumulation,) = narrowing.accumulations().values()
-    assert accumulation.tally.outputs_changed.sum() == np.count_nonzero(~untouched) > 0
+    (result,) = narrowing.accumulations().values()
+    assert result.tally.outputs_changed.sum() == np.count_nonzero(~untouched) > 0
 
 
 @pytest.mark.parametrize("bits", [9, 13, 16])
@@ -118,8 +118,8 @@ def test_transposed_convolution_that_does_not_end_with_its_input(pads, more):
     integers = (whole / 0.25).astype(np.int64)
     output, narrowing = narrowed(proto, read("60"), x)
     np.testing.assert_array_equal(output, whole)
-    (accumulation,) = narrowing.accumulations().values()
-    extremes = accumulation.tally.final_min.min(), accumulation.tally.final_max.max()
+    (result,) = narrowing.accumulations().values()
+    extremes = result.tally.final_min.min(), result.tally.final_max.max()
     assert extremes == (integers.min(), integers.max())
 
 

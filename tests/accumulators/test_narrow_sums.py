@@ -83,5 +83,5 @@ def test_a_sum_of_nothing_is_0(order):
     policy = Policy.of(Accumulator(8, order=named(order)))
     output, narrowing = narrowed(proto, policy, uint8(2, 0), int8(0, 3))
     np.testing.assert_array_equal(output, np.zeros((2, 3)))
-    (accumulation,) = narrowing.accumulations().values()
-    assert (accumulation.guaranteed, accumulation.datatype) == (2, 2)
+    (result,) = narrowing.accumulations().values()
+    assert (result.guaranteed, result.datatype) == (2, 2)

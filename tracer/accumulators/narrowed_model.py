@@ -15,7 +15,7 @@ from tracer.accumulators.engine.node_output import replaced
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.kernels import loaded
-from tracer.accumulators.nodes import Summing, lowerings
+from tracer.accumulators.nodes import ComputeSums, lowerings
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders.sequential import Sequential
 from tracer.accumulators.spec.policy import Policy, Rule
@@ -63,7 +63,7 @@ class Narrowing:
 
     def __init__(self, model: Model, policy: Policy) -> None:
         self._model = model
-        self._summings: dict[str, Summing] = {}
+        self._summings: dict[str, ComputeSums] = {}
         self._runners: dict[str, SumRunner] = {}
         self._unfit: dict[str, str] = {}
         rules = policy.assign(model.nodes)
@@ -92,8 +92,7 @@ class Narrowing:
             for name in ("sequential_sums", "program_sums", "sum_statistics"):
                 loaded(name)
             if any(runner.accumulator.order != Sequential() for runner in self._runners.values()):
-                for name in ("program_sums_vector", "grouped_sums"):
-                    loaded(name)
+                loaded("grouped_sums")
 
     def new_runners(
         self, bits: Mapping[str, int], runner_type: type[SumRunner] = SumRunner

@@ -218,7 +218,7 @@ def _add(total: SumRunner, part: SumRunner) -> None:
         same_size = len(total.tally.outputs) == len(part.tally.outputs)
         total.tally = total.tally if same_size else total.tally.folded()
         total.tally.merge(part.tally if same_size else part.tally.folded())
-    new = [r for r in part.reductions if not any(r.like(known) for known in total.reductions)]
+    new = [r for r in part.reductions if not any(map(r.same_bounds, total.reductions))]
     total.reductions += new
 
 
