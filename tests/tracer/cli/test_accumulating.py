@@ -301,7 +301,7 @@ def test_a_certificate_has_the_formats_of_a_float_graph(tmp_path, capfd):
         (["--product-bits", "12"], 2, "--product-bits is about narrow accumulators"),
         (["--magnitude"], 2, "--magnitude is about narrow accumulators"),
         (["--certificate", "c.json"], 2, "--certificate is about narrow accumulators"),
-        (["--inputs", "a.npz", "--inputs", "b.npz"], 2, "2 inputs are given for one inference"),
+        (["--inputs", "a.npz", "--inputs", "b.npz"], 2, "2 inputs are named for one inference"),
         (["-o", "sums.txt"], 2, "names no format"),
         (["--check-certificate", "none.json"], 3, "none.json: cannot be read"),
     ],
@@ -374,7 +374,7 @@ def test_a_note_names_a_batch_that_was_filled_up(capfd, tmp_path):
         code, out, _ = run(capfd, tmp_path / "m.onnx", "--accumulator", 8, option,
                            tmp_path / "d.npz", "--json")  # fmt: skip
         assert code == 0
-        assert "the last batch has 1, and its last sample again" in str(json.loads(out)["notes"])
+        assert "the last batch has 1 and repeats its last sample" in str(json.loads(out)["notes"])
 
 
 @pytest.mark.parametrize(
