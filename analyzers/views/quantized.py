@@ -52,7 +52,8 @@ def _accuracy(accuracy: Accuracy, data: str) -> str:
     before, after = (
         f"{value:{digits}} {accuracy.unit}".strip() for value in (accuracy.before, accuracy.after)
     )
-    return f"{accuracy.metric}: {before} before, {after} after ({accuracy.samples:,} samples of {data})"
+    samples = f"{accuracy.samples:,} samples of {data}"
+    return f"{accuracy.metric}: {before} before, {after} after ({samples})"
 
 
 def _decibels(value: float) -> str:
