@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import cloup
 
+from analyzers.options import ViewOptions
 from tracer.cli import _data, _options
 from tracer.cli._types import LARGEST, Count, PathName
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
@@ -102,7 +103,7 @@ def command(
       tracer quantize model.onnx --calibrate digits --exclude Gemm --method entropy -o q.onnx
     """
     from tracer.api import quantize
-    from tracer.cli import _progress, _quantization
+    from tracer.cli import _output, _progress
 
     options = QuantizationOptions(
         format=format_,
@@ -131,4 +132,5 @@ def command(
             progress=report,
         )
     click.echo(f"wrote {output} ({output.stat().st_size:,} bytes)", err=True)
-    (_quantization.as_json if as_json else _quantization.as_table)(made, top)
+    targets = (_output.Target("json", None),) if as_json else ()
+    _output.Output(targets, ViewOptions(top=top)).emit(made)
