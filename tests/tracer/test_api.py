@@ -130,7 +130,7 @@ def test_assumed_sizes_shrink_until_the_model_takes_them():
     proto = parse(SHORT_TABLE, tokens=zeros((9, 8), np.float32), table=zeros((32, 8), np.float32))
     trace = tracer.profile(proto, runs=2)
     assert trace.runs[0].inputs["ids"] == "int64[1,32]"
-    assert "sequence was not given: 32 assumed" in trace.notes
+    assert "sequence is not set: 32 assumed" in trace.notes
 
 
 def test_a_size_that_no_assumption_meets_is_told_with_the_remedy():

@@ -31,6 +31,7 @@ from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress, silent
 from tracer.support.timing import elapsed_us
+from tracer.support.types import type_text
 
 EXECUTOR = "onnxruntime"
 _CPU = "CPUExecutionProvider"
@@ -169,7 +170,7 @@ class Recording:
         return Run(
             executor=EXECUTOR,
             batch=self.feedset.batch,
-            inputs={name: _described(value) for name, value in self.feedset.feeds.items()},
+            inputs={name: type_text(value) for name, value in self.feedset.feeds.items()},
             wall_us=np.array(self.wall_us),
             instrumented_us=np.concatenate([t.dur for t in self.tables]).astype(np.float64),
             samples=samples.astype(np.float32),
@@ -194,10 +195,3 @@ def _launch_notes(kernels: Sequence[Kernel]) -> tuple[str, ...]:
         f"{provider} runs asynchronously: its kernels have the times of their launch"
         for provider in providers
     )
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, list):
-        return f"sequence of {len(value)}"
-    dtype = "string" if value.dtype.kind in "OUST" else value.dtype.name
-    return f"{dtype}[{','.join(map(str, value.shape))}]"
