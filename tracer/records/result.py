@@ -38,7 +38,7 @@ class Result:
         """
         target = Path(path)
         views = _views()
-        known = views.file_formats(type(self))
+        known = views.formats(type(self))
         extension = views.extension_of(target, known)
         if extension is None:
             raise UsageError(
