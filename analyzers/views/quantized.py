@@ -1,4 +1,4 @@
-"""The view of a quantisation: accuracy before and after, and the error of each layer."""
+"""The view of a Quantized: accuracy before and after, and the layers with the largest errors."""
 
 from __future__ import annotations
 
@@ -8,42 +8,26 @@ from typing import Any
 import pandas as pd
 
 from analyzers.options import ViewOptions
-from analyzers.views.page import Page, Table, name_column, number_column
-from tracer.records.quantized import Accuracy, Quantized
-
-_COLUMNS = (
-    name_column("node", "node", 0),
-    name_column("op", "op_type", 3),
-    name_column("module", "module", 4),
-    number_column("SQNR dB", "sqnr_db", lambda db: "exact" if math.isinf(db) else f"{db:.1f}", 1),
-    number_column("added noise", "added_noise", lambda share: f"{100 * share:.2g} %", 2),
-)
+from analyzers.views.page import Column, Page, Table, name_column, number_column
+from tracer.records.quantized import Accuracy, LayerError, Quantized
 
 
 def page(result: Quantized, options: ViewOptions) -> Page:
-    """The settings, the accuracy, and the layers with the largest error first."""
-    settings, accuracy = result.settings, result.accuracy
-    scales = "per channel" if settings["per_channel"] else "per tensor"
-    title = (
-        f"{result.model.name} · {settings['weight_type']} weights {scales}, "
-        f"{settings['activation_type']} activations · {settings['format']}, "
-        f"{settings['method']} of {settings['calibrate']}"
+    """The accuracy, and the layers by the noise that they add."""
+    layers = table(result, options).sort_values("added_noise", ascending=False, kind="stable")
+    head = () if result.accuracy is None else (_accuracy(result.accuracy, result.settings["test"]),)
+    return Page(
+        (Table(_title(result), _COLUMNS, layers, head=head, is_long=True),), result.notes, ""
     )
-    head = (_accuracy(accuracy, str(settings["test"])),) if accuracy else ()
-    layers = table(result, ViewOptions(top=0))
-    return Page((Table(title, _COLUMNS, layers, is_long=True, head=head),), result.notes, "")
 
 
 def table(result: Quantized, options: ViewOptions) -> pd.DataFrame:
-    """The layers, those with the largest error first."""
-    columns = ["node", "op_type", "module", "sqnr_db", "added_noise"]
-    layers = pd.DataFrame(result.layers, columns=columns)
-    layers = layers.sort_values("added_noise", ascending=False, kind="stable")
-    return layers.head(options.top) if options.top else layers
+    """A row for each layer, in the order of the graph."""
+    return pd.DataFrame(result.layers, columns=list(LayerError.__slots__))
 
 
 def document(result: Quantized, options: ViewOptions) -> dict[str, Any]:
-    """Model, settings, accuracy, the layers in the order of the graph, notes."""
+    """Everything but the model itself; layers are in the order of the graph."""
     return {
         "model": result.model,
         "settings": result.settings,
@@ -58,6 +42,16 @@ def model(result: Quantized, options: ViewOptions) -> bytes:
     return result.proto.SerializeToString()
 
 
+def _title(result: Quantized) -> str:
+    settings = result.settings
+    scales = "per channel" if settings["per_channel"] else "per tensor"
+    return (
+        f"{result.model.name} · {settings['weight_type']} weights {scales}, "
+        f"{settings['activation_type']} activations · {settings['format']}, {settings['method']} "
+        f"of {settings['calibrate']}"
+    )
+
+
 def _accuracy(accuracy: Accuracy, data: str) -> str:
     digits = ".2f" if accuracy.unit == "%" else ".4g"
     before, after = (
@@ -65,3 +59,20 @@ def _accuracy(accuracy: Accuracy, data: str) -> str:
     )
     samples = f"{accuracy.samples:,} samples of {data}"
     return f"{accuracy.metric}: {before} before, {after} after ({samples})"
+
+
+def _decibels(value: float) -> str:
+    return "exact" if math.isinf(value) else f"{value:.1f}"
+
+
+def _noise(value: float) -> str:
+    return f"{100 * value:.2g} %"
+
+
+_COLUMNS: tuple[Column, ...] = (
+    name_column("node", "node", 0),
+    name_column("op", "op_type", 3),
+    name_column("module", "module", 4),
+    number_column("SQNR dB", "sqnr_db", _decibels, 2),
+    number_column("added noise", "added_noise", _noise, 1),
+)

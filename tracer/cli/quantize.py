@@ -102,8 +102,10 @@ def command(
       tracer quantize model.onnx --calibrate inputs.npz --format qoperator --reduce-range -o q.onnx
       tracer quantize model.onnx --calibrate digits --exclude Gemm --method entropy -o q.onnx
     """
-    from tracer.api import quantize
+    from analyzers.views import formats
+    from tracer.api.quantize import quantize
     from tracer.cli import _output, _progress
+    from tracer.records.quantized import Quantized
 
     options = QuantizationOptions(
         format=format_,
@@ -116,8 +118,9 @@ def command(
         nodes=nodes,
         exclude=exclude,
     )
+    targets = _output.targets((), as_json, known=formats(Quantized))
     with _progress.progress() as report:
-        made = quantize.quantize(
+        result = quantize(
             model,
             calibrate,
             output=output,
@@ -132,5 +135,4 @@ def command(
             progress=report,
         )
     click.echo(f"wrote {output} ({output.stat().st_size:,} bytes)", err=True)
-    targets = (_output.Target("json", None),) if as_json else ()
-    _output.Output(targets, ViewOptions(top=top)).emit(made)
+    _output.Output(targets, ViewOptions(top=top)).emit(result)

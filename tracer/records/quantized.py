@@ -58,9 +58,11 @@ class Quantized(Result):
     proto: onnx.ModelProto = field(repr=False)
 
     def headline(self) -> str:
-        """The model, its types, and its accuracy."""
-        types = f"{self.settings['weight_type']}/{self.settings['activation_type']}"
-        if self.accuracy is None:
-            return f"{self.model.name}, {types}"
-        before, after = self.accuracy.before, self.accuracy.after
-        return f"{self.model.name}, {types}, {self.accuracy.metric} {before:.4g} -> {after:.4g}"
+        """The model, its layers and its accuracy."""
+        accuracy = self.accuracy
+        change = (
+            "accuracy unknown"
+            if accuracy is None
+            else f"{accuracy.metric} {accuracy.before:.4g} -> {accuracy.after:.4g}"
+        )
+        return f"{self.model.name}, {len(self.layers)} layers, {change}"
