@@ -7,6 +7,7 @@ import json
 import numpy as np
 import onnx
 import onnxruntime as ort
+import pandas as pd
 import pytest
 
 import tracer
@@ -82,6 +83,19 @@ def test_the_python_door_says_the_same(small, capfd):
     assert [layer.sqnr_db for layer in quantized.layers] == [
         layer["sqnr_db"] for layer in json.loads(out)["layers"]
     ]
+
+
+def test_a_result_is_saved_by_extension_and_shown_in_a_notebook(small):
+    quantized = tracer.quantize(small / "m.onnx", small / "x.npz")
+    assert repr(quantized) == (
+        f"Quantized(m.onnx, 8 layers, agreement 100 -> {quantized.accuracy.after:.4g})"
+    )
+    rows = pd.read_csv(quantized.save(small / "layers.csv"))
+    assert rows["node"].tolist() == list("cpaklgfy")
+    assert rows["added_noise"].tolist() == [layer.added_noise for layer in quantized.layers]
+    document = json.loads(quantized.save(small / "q.json").read_text())
+    assert [layer["node"] for layer in document["layers"]] == list("cpaklgfy")
+    assert "agreement: 100.00 % before" in quantized._repr_html_()
 
 
 def test_outputs_that_no_metric_fits_are_told(tmp_path, capfd):
