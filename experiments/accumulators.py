@@ -11,7 +11,7 @@ from typing import Any
 
 import tracer
 from analyzers.energy import Work, find
-from analyzers.views import ViewOptions, renderer
+from analyzers.views import render
 from experiments import _page
 from experiments._evaluating import ACCUMULATOR, BATCH, Sums, answered, evaluated, work_of
 from experiments._page import Page
@@ -83,8 +83,8 @@ def make(path: str, data: str, limit: int | None, widths: Sequence[int], budget:
         "## Which widths to build",
         choices(sums, work),
         "## Where the sums lie",
-        f"At {narrow} bits, one less than the smallest acceptable uniform width; layers in the order "
-        "of the tables. Inputs of later layers come from layers whose sums were clipped:",
+        f"At {narrow} bits, one less than the smallest acceptable uniform width; layers in the "
+        "order of the tables. Inputs of later layers come from layers whose sums were clipped:",
         _page.picture("5-accumulators.png", f"partial sums of every layer, and {narrow} bits"),
         "## Other accumulators",
         others(model, dataset, narrow),
@@ -238,7 +238,7 @@ def _histograms(model: Model, dataset: Dataset, bits: int) -> bytes:
     policy = Policy.of(replace(ACCUMULATOR, bits=bits))
     samples = Samples(dataset.name, dataset.limit)
     trace = tracer.interpret(model, accumulator=policy, feeds=samples, batch=BATCH)
-    return renderer("png")(trace, ViewOptions())
+    return render(trace, "png")
 
 
 def _commands(path: str, data: str, limit: int | None, widths: Sequence[int], narrow: int) -> str:

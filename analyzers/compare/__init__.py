@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pandas as pd
 
@@ -14,19 +15,22 @@ from analyzers.compare.rows import rows_of
 from analyzers.compare.sides import Side
 from analyzers.options import refuse_depth
 from tracer.errors import InputError, UsageError
+from tracer.records.result import Result
 
 MODEL = "model"
 _LEAST_COMMON = 0.25
 _MOST_SIDES = 26
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Result):
     """Several sides, each compared with the first.
 
     `totals` has a row for each side, `layers` a row for each layer (see `analyzers.compare.totals`
     and `layers` for the columns). `layers` is None for a comparison by model.
     """
+
+    view: ClassVar[str] = "analyzers.compare.views.comparison"
 
     sides: tuple[Side, ...]
     by: str
@@ -34,6 +38,12 @@ class Comparison:
     layers: pd.DataFrame | None = field(repr=False)
     notes: tuple[str, ...]
     numbers: tuple[Numbers, ...] = ()
+
+    def headline(self) -> str:
+        """The sides, each with its time relative to the first."""
+        rows = self.totals.to_dict("records")
+        others = [f"{row['side']} {row['ratio']:.3g} x" for row in rows[1:]]
+        return f"{rows[0]['side']}; {', '.join(others)}"
 
 
 def compare(sides: Sequence[Side], by: str = "layer", depth: int | None = None) -> Comparison:

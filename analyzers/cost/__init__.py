@@ -18,7 +18,7 @@ from analyzers.cost.count import Count, UnknownWorkError
 from analyzers.cost.operation import Address, Operation, facts_of
 from analyzers.cost.traffic import Bytes
 from tracer.graph.model import Model
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 
 WORK = ("macs", "adds", "muls", "flops")
 COLUMNS = (*WORK, "params", "param_bytes", "bytes_read", "bytes_written")
@@ -55,7 +55,7 @@ class _Row:
 
 def cost(
     model: Model,
-    types: Types,
+    types: TensorTypes,
     calls: Mapping[str, float] | None = None,
     convention: str = "plain",
 ) -> Cost:

@@ -13,14 +13,17 @@ from analyzers.cost.operation import Address, Facts, Operation, facts_of
 from analyzers.cost.traffic import Bytes
 from analyzers.dataflow import Dataflow
 from tracer.graph.model import Model, Node
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 
 Group = tuple[str, ...]
 """Keys of the nodes of a kernel."""
 
 
 def traffic(
-    model: Model, types: Types, groups: Iterable[Group], calls: Mapping[str, float] | None = None
+    model: Model,
+    types: TensorTypes,
+    groups: Iterable[Group],
+    calls: Mapping[str, float] | None = None,
 ) -> dict[Group, Bytes]:
     """Returns bytes read and written per run by each group of nodes; None is unknown.
 

@@ -11,7 +11,7 @@ import onnx.numpy_helper
 
 from analyzers.cost.count import UnknownWorkError
 from tracer.graph.model import Model, Node, Scope
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 
 Address = tuple[str, str]
 """A tensor: the path of the graph that defines it, and its name."""
@@ -47,7 +47,7 @@ class Operand:
 class Facts:
     """Types and constants of the tensors of a model, with a cache of operands."""
 
-    types: Types
+    types: TensorTypes
     opsets: Mapping[str, int]
     constants: Mapping[Address, onnx.NodeProto]
     """The Constant node behind each name that has one."""
@@ -172,7 +172,7 @@ class Operation:
         return next((a for a in self.node.proto.attribute if a.name == name), None)
 
 
-def facts_of(model: Model, types: Types) -> Facts:
+def facts_of(model: Model, types: TensorTypes) -> Facts:
     """Returns the types and constants of `model` for the rules."""
     constants = {
         (node.scope.path, node.proto.output[0]): node.proto

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tracer.graph.model import Model
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 from tracer.graph.tensor_type import bits_of
 from tracer.support.types import FloatArray
 
@@ -66,7 +66,7 @@ class Work:
         return np.array([bits[node] for node in self.nodes], np.float64)
 
 
-def operand_bits(model: Model, types: Types) -> dict[str, tuple[int, int]]:
+def operand_bits(model: Model, types: TensorTypes) -> dict[str, tuple[int, int]]:
     """Returns the bits of activations and weights of each node that sums quantised products.
 
     In a QDQ model they are those of the type before DequantizeLinear. Float nodes are left out.

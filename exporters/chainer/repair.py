@@ -14,9 +14,7 @@ def repair(proto: onnx.ModelProto) -> None:
 
     Works in place. Drops unread parameters, since runtimes warn of each.
     """
-    runtime.fit_ir_version(
-        proto
-    )  # onnx_chainer's may be too new for the runtime
+    runtime.fit_ir_version(proto)  # onnx_chainer's may be too new for the runtime
     _lift_constants(proto.graph)
     _drop_weights_from_inputs(proto.graph)
     _drop_unread_weights(proto.graph)

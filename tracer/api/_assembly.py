@@ -18,7 +18,7 @@ from analyzers.table import node_table
 from analyzers.timing import notes, timing
 from analyzers.values import value_columns
 from tracer.graph.model import Model
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 from tracer.records import environment
 from tracer.records.environment import Peaks
 from tracer.records.tensor_match import Evidence
@@ -41,7 +41,7 @@ class Analyzed:
 def analyze(
     model: Model,
     run: Run,
-    types: Types,
+    types: TensorTypes,
     calls: Mapping[str, float] | None,
     convention: str,
     peaks: Peaks | None = None,

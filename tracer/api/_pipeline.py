@@ -12,11 +12,11 @@ from analyzers import observed_shapes
 from analyzers.attribution import attribute
 from analyzers.timing import largest, wall
 from tracer.api._assembly import Analyzed, Groups, analyze
-from tracer.errors import TracerError, UsageError
+from tracer.errors import TracerError
 from tracer.executors.protocol import Executor, OptimizedGraph
 from tracer.graph import shape_inference
 from tracer.graph.model import Model
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 from tracer.inputs import random
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import Request, on_sizes_that_run
@@ -61,19 +61,15 @@ class Pipeline:
                 run = replace(run, notes=(*run.notes, note))
             else:
                 groups = attribute(self.model, run.kernels, evidence)
-        if self.replay:
+        if self.replay and graph is not None:
             run = self._replayed(run, graph, groups, feedset)
         types, calls = observed(self.model, feedset, run, graph)
         return analyze(
             self.model, run, types, calls, self.convention, self.roofs(), evidence, groups
         )
 
-    def _replayed(
-        self, run: Run, graph: OptimizedGraph | None, groups: Groups, feedset: FeedSet
-    ) -> Run:
+    def _replayed(self, run: Run, graph: OptimizedGraph, groups: Groups, feedset: FeedSet) -> Run:
         """Returns `run` with the times of the kernels of the slowest rows, each run alone."""
-        if graph is None:
-            raise UsageError(f"{run.executor} cannot run kernels alone", "Leave out the replay.")
         positions = list(largest(run, groups, self.replay))
         kernels = [run.kernels[position] for position in positions]
         times = np.full(len(run.kernels), np.nan)
@@ -101,7 +97,7 @@ def other_inputs(request: Request, first: FeedSet) -> Sequence[FeedSet]:
 
 def observed(
     model: Model, feedset: FeedSet, run: Run, graph: OptimizedGraph | None
-) -> tuple[Types, Mapping[str, float] | None]:
+) -> tuple[TensorTypes, Mapping[str, float] | None]:
     """Returns types of all tensors, and calls of all nodes where a run was needed for them.
 
     Where shape inference is incomplete, an optimised model runs once without optimisation.

@@ -17,7 +17,7 @@ from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.executors.reference.executor import Receive, ReferenceSettings
 from tracer.graph import shape_inference
 from tracer.graph.loading import ModelSource, open_model
-from tracer.inputs.request import Feeds, Samples, request_for
+from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.limits import Limits
 from tracer.records.trace import Trace
 from tracer.support.progress import Progress, silent
@@ -29,7 +29,7 @@ def interpret(
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
-    feeds: Feeds | Samples = None,
+    feeds: InputPaths | Samples = None,
     seed: int = 0,
     runs: int = 5,
     warmup: int = 1,

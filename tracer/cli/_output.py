@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,14 +17,11 @@ from tracer.support.files import check_writable, write_atomically
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from analyzers.views import ViewOptions
-    from tracer.records.trace import Trace
-    from tracer.records.whatif import WhatIf
+    from analyzers.options import ViewOptions
+    from analyzers.views.format import Format
+    from tracer.records.result import Result
 
 STDOUT = "-"
-_NEEDS = {"parquet": ("pyarrow", "parquet"), "png": ("matplotlib", "plots")}
-_NEEDS["svg"] = _NEEDS["png"]
-_BINARY = frozenset({"trace", "parquet", "png"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,32 +32,31 @@ class Target:
     path: Path | None
 
 
-_SCREEN = Target("terminal", None)
-
-
 def targets(
     outputs: Sequence[str],
     as_json: bool = False,
     as_csv: bool = False,
     force: bool = False,
-    known: Sequence[str] | None = None,
+    known: Mapping[str, Format] | None = None,
 ) -> tuple[Target, ...]:
-    """Every target, checked: known format, its package installed, the file free and writable.
+    """Every target, checked: the format exists, its package is installed, the file is writable.
 
-    `known` are the formats there are, those of a trace unless given. Raises UsageError or
+    `known` are the formats of the result [default: formats of a Trace]. Raises UsageError or
     InputError before any work is done.
     """
-    from analyzers.views import formats
+    if known is None:
+        from analyzers.views import formats
+        from tracer.records.trace import Trace
 
-    known = formats() if known is None else known
-    wanted = [*outputs, *(["json:-"] if as_json else []), *(["csv:-"] if as_csv else [])]
-    found = tuple(parse(output, known) for output in wanted)
-    _refuse_twice(found)
-    if sys.stdout is None and any(target.path is None for target in found or [_SCREEN]):
+        known = formats(Trace)
+    names = [*outputs, *(["json:-"] if as_json else []), *(["csv:-"] if as_csv else [])]
+    chosen = tuple(parse(output, known) for output in names)
+    _refuse_twice(chosen)
+    if sys.stdout is None and (not chosen or any(target.path is None for target in chosen)):
         raise InputError("stdout is closed", "Open it, or write to a file with -o.")
-    for target in found:
-        _check(target, force)
-    return found
+    for target in chosen:
+        _check(target, known[target.format], force)
+    return chosen
 
 
 def write_stdout(data: bytes) -> None:
@@ -101,37 +97,20 @@ class Output:
     targets: tuple[Target, ...]
     options: ViewOptions
 
-    def emit(self, trace: Trace) -> None:
-        """Write every target, then the terminal's table unless stdout was one of them."""
-        from analyzers.views import renderer, terminal
+    def emit(self, result: Result) -> None:
+        """Write every target, then print the page unless stdout was one of the targets."""
+        from analyzers.views import render, show
 
-        write(
-            [(t, renderer(t.format)(trace, self.options)) for t in self.targets],
-            lambda console: terminal.render(trace, self.options, console),
-        )
-
-
-def show_what_if(found: WhatIf, targets: Sequence[Target], top: int | None) -> None:
-    """The same for a what-if: every target, and its page unless stdout was one of them."""
-    from analyzers.whatif.views import renderer, terminal
-
-    write(
-        [(target, renderer(target.format)(found)) for target in targets],
-        lambda console: terminal.render(found, top, console),
-    )
-
-
-def write(rendered: Sequence[tuple[Target, bytes]], on_screen: Callable[[Console], None]) -> None:
-    """Write every target, then the terminal's view unless stdout was one of them."""
-    for target, data in rendered:
-        if target.path is not None:
-            write_atomically(target.path, data)
-            click.echo(f"wrote {target.path}", err=True)
-    for target, data in rendered:  # after the files, which a full pipe is not to cost
-        if target.path is None:
-            write_stdout(data)
-    if all(target.path is not None for target, _ in rendered):
-        write_screen(on_screen)
+        rendered = [(t.path, render(result, t.format, self.options)) for t in self.targets]
+        for path, data in rendered:
+            if path is not None:
+                write_atomically(path, data)
+                click.echo(f"wrote {path}", err=True)
+        for path, data in rendered:  # files first: a full pipe must not cost them
+            if path is None:
+                write_stdout(data)
+        if all(path is not None for path, _ in rendered):
+            write_screen(lambda console: show(result, console, self.options))
 
 
 def _refuse_twice(found: Sequence[Target]) -> None:
@@ -145,14 +124,16 @@ def _refuse_twice(found: Sequence[Target]) -> None:
         seen.add(place)
 
 
-def parse(output: str, known: Sequence[str]) -> Target:
+def parse(output: str, known: Mapping[str, Format]) -> Target:
     """The target that FILE.png or png:FILE names. Raises UsageError for an unknown format."""
     name, colon, rest = output.partition(":")
     if colon and name in known:
         return Target(name, None if rest == STDOUT else Path(rest))
     if output == STDOUT:
         return Target("json", None)
-    extension = _extension(Path(output), known)
+    from analyzers.views import extension_of
+
+    extension = extension_of(Path(output), known)
     if extension is None:
         raise UsageError(
             f"{output}: the extension names no format",
@@ -161,29 +142,9 @@ def parse(output: str, known: Sequence[str]) -> Target:
     return Target(extension, Path(output))
 
 
-def _extension(path: Path, known: Sequence[str]) -> str | None:
-    """The longest format that the name ends with, or that it is: `roofline.png` is one."""
-    if not path.suffix:
-        return None
-    found = [name for name in known if f".{path.name}".endswith(f".{name}")]
-    return max(found, key=len, default=None)
-
-
-def _kind(extension: str) -> str:
-    """What sort of file a format is: `roofline.png` is a `png`."""
-    return extension.rpartition(".")[2]
-
-
-def _check(target: Target, force: bool) -> None:
-    import importlib.util
-
-    package, extra = _NEEDS.get(_kind(target.format), (None, None))
-    if package is not None and importlib.util.find_spec(package) is None:
-        raise UsageError(
-            f"{target.format} needs {package}",
-            f"Install it with: pip install 'tracer-onnx[{extra}]'.",
-        )
+def _check(target: Target, form: Format, force: bool) -> None:
+    form.check()
     if target.path is not None:
         check_writable(target.path, force)
-    elif _kind(target.format) in _BINARY and sys.stdout.isatty():
+    elif form.is_binary and sys.stdout.isatty():
         raise UsageError(f"{target.format} is not text", "Redirect it, or name a file with -o.")

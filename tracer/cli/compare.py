@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from analyzers.options import refuse_depth
+from analyzers.options import ViewOptions, refuse_depth
 from tracer.cli import _options
 from tracer.cli._types import Count, Integers, Percent
 from tracer.executors.eager.settings import DEVICES
 
 if TYPE_CHECKING:
     from analyzers.compare import Comparison
-    from analyzers.compare.views import Result
     from tracer.api.compare.sides import SideSettings
-    from tracer.cli._output import Target
+    from tracer.cli._output import Output
     from tracer.support.tolerance import Tolerance
 
 
@@ -112,13 +111,15 @@ def command(
       tracer compare r18.onnx r50.onnx r152.onnx --by model
       tracer compare net.onnx --batch 1,16,64 -o batches.svg
     """
-    from analyzers.compare.views import formats
+    from analyzers.compare import Comparison
+    from analyzers.views import formats
     from tracer.api.compare.sides import SideSettings
     from tracer.cli import _output
     from tracer.support.tolerance import Tolerance
 
     refuse_depth(by, depth)
-    targets = _output.targets(outputs, as_json, as_csv, force, formats())
+    targets = _output.targets(outputs, as_json, as_csv, force, formats(Comparison))
+    output = _output.Output(targets, ViewOptions(top=top))
     settings = SideSettings(
         batch=batches[0] if batches and len(batches) == 1 else None,
         dims=dict(dims),
@@ -133,10 +134,10 @@ def command(
         device=device,
     )
     if batches and len(batches) > 1:
-        return _swept(sides, batches, settings, (rounds, runs), fail_above, targets, top)
+        return _swept(sides, batches, settings, (rounds, runs), fail_above, output)
     tolerance = Tolerance(rtol, atol) if numbers and by != "model" else None
     found = _compared(sides, (by, depth), settings, rounds, runs, tolerance)
-    _show(found, targets, top)
+    output.emit(found)
     return 0 if fail_above is None else _judged(found, fail_above)
 
 
@@ -170,8 +171,7 @@ def _swept(
     settings: SideSettings,
     repeats: tuple[int | None, int | None],
     fail_above: float | None,
-    targets: tuple[Target, ...],
-    top: int | None,
+    output: Output,
 ) -> int:
     from tracer.api import compare
     from tracer.cli import _progress
@@ -191,18 +191,8 @@ def _swept(
             runs=repeats[1],
             progress=report,
         )
-    _show(found, targets, top)
+    output.emit(found)
     return 0
-
-
-def _show(found: Result, targets: tuple[Target, ...], top: int | None) -> None:
-    from analyzers.compare.views import renderer, terminal
-    from tracer.cli import _output
-
-    _output.write(
-        [(target, renderer(target.format)(found, top)) for target in targets],
-        lambda console: terminal.render(found, top, console),
-    )
 
 
 def _judged(found: Comparison, fail_above: float) -> int:

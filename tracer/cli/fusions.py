@@ -50,11 +50,13 @@ def command(
       tracer fusions model.onnx --optimization extended --dim sequence=16
       tracer fusions model.onnx --json -o map.csv -o map.md
     """
-    from analyzers.fusions.views import formats, renderer, terminal
+    from analyzers.fusions import Fusions
+    from analyzers.options import ViewOptions
+    from analyzers.views import formats
     from tracer.api.fusions import fusions
     from tracer.cli import _output, _progress
 
-    targets = _output.targets(outputs, as_json, as_csv, force, formats())
+    targets = _output.targets(outputs, as_json, as_csv, force, formats(Fusions))
     with _progress.progress() as report:
         result = fusions(
             model,
@@ -66,7 +68,4 @@ def command(
             optimization=optimization,
             progress=report,
         )
-    _output.write(
-        [(target, renderer(target.format)(result)) for target in targets],
-        lambda console: terminal.render(result, console),
-    )
+    _output.Output(targets, ViewOptions()).emit(result)

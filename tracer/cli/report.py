@@ -27,10 +27,7 @@ def command(trace: Path, output: Output) -> None:
       tracer report run.trace --by module
       tracer report run.trace -o layers.svg --threshold 20
     """
-    from tracer.cli import _output
     from tracer.storage import trace_file, whatif_file
 
-    if whatif_file.holds_what_if(trace):
-        _output.show_what_if(whatif_file.load(trace), output.targets, output.options.top)
-    else:
-        output.emit(trace_file.load(trace))
+    is_what_if = whatif_file.holds_what_if(trace)
+    output.emit((whatif_file if is_what_if else trace_file).load(trace))

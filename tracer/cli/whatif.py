@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from analyzers.options import ADDITION_CONVENTIONS
+from analyzers.options import ADDITION_CONVENTIONS, ViewOptions
 from tracer.cli import _accumulating, _data, _options
 from tracer.cli._types import LARGEST, Amount, Count, Integers, Words
 from tracer.errors import UsageError
@@ -143,18 +143,20 @@ def command(
         )
     if trace is not None:
         click.echo(f"wrote {trace}", err=True)
-    _output.show_what_if(found, targets, top)
+    _output.Output(targets, ViewOptions(top=top)).emit(found)
 
 
 def _targets(
     outputs: tuple[str, ...], as_json: bool, as_csv: bool, force: bool
 ) -> tuple[Path | None, tuple[Target, ...]]:
     """The trace, which may be there already, and what is rendered; all checked before any work."""
-    from analyzers.whatif.views import formats
+    from analyzers.views import formats
     from tracer.cli import _output
+    from tracer.records.whatif import WhatIf
     from tracer.support.files import check_writable
 
-    parsed = [(output, _output.parse(output, formats())) for output in outputs]
+    known = formats(WhatIf)
+    parsed = [(output, _output.parse(output, known)) for output in outputs]
     traces = [target.path for _, target in parsed if target.format == "trace"]
     if len(traces) > 1 or None in traces:
         raise UsageError(
@@ -165,4 +167,4 @@ def _targets(
         assert path is not None
         check_writable(path, force=True)
     rest = [output for output, target in parsed if target.format != "trace"]
-    return next(iter(traces), None), _output.targets(rest, as_json, as_csv, force, formats())
+    return next(iter(traces), None), _output.targets(rest, as_json, as_csv, force, known)

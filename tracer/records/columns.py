@@ -19,7 +19,7 @@ Format = Literal[
     "name", "path", "count", "nonzero", "number", "width", "micros", "si", "percent", "roof",
     "bar", "difference",
 ]  # fmt: skip
-"""Names of the functions in `analyzers.views._format` that write a cell."""
+"""Names of the functions in `analyzers.views.text` that write a cell."""
 
 TableName = Literal["work", "overflow"]
 Kind = Literal["stored", "folded", "displayed"]
@@ -113,7 +113,7 @@ SPECS = (
     _text("domain", None, 99, "domain of the operator"),
     _text("module", "module", 6, "framework module of the node, dotted", table=None),
     _text("source", "source", 11, "file and line that created the node", table=None),
-    ColumnSpec("nodes", "Int64", "", "sum", "nodes", "count", 10, "nodes in the row", None,
+    ColumnSpec("nodes", "Int64", "", "sum", "nodes", "count", 10, "nodes in the row", "work",
                "folded"),
     _text("executor", None, 99, "executor of the run"),
     ColumnSpec("batch", "Int64", "", "none", None, "count", 99, "batch size of the run"),

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.records.environment import Environment
+from tracer.records.result import Result
 from tracer.records.trace import ModelInfo, PartialSums
 
 Widths: TypeAlias = tuple[int, ...]
@@ -157,7 +158,7 @@ class NodeWork:
 class Variant:
     """The answer for one combination of graph, accumulator and pinned widths.
 
-    `weight_bits` and `activation_bits` are None where the model's own were kept. `energies` maps a
+    `weight_bits` and `activation_bits` are None for the model's own bits. `energies` maps a
     width to the energies of the nodes at that width, in the order of `work`.
     """
 
@@ -183,9 +184,11 @@ class Variant:
         return tuple(bits for work, bits in pairs if work.node not in self.pinned.bits)
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIf:
+@dataclass(frozen=True, slots=True, repr=False)
+class WhatIf(Result):
     """The result of a what-if: a variant for each combination that was tried."""
+
+    view: ClassVar[str] = "analyzers.whatif.views"
 
     model: ModelInfo
     environment: Environment
@@ -194,3 +197,12 @@ class WhatIf:
     energy: EnergyBasis
     variants: tuple[Variant, ...]
     notes: tuple[str, ...] = ()
+
+    def headline(self) -> str:
+        """The model, the variants, and the observed width of the first."""
+        first = self.variants[0].answer
+        uniform = "none" if first.uniform is None else max(first.uniform.widths)
+        return (
+            f"{self.model.name}, {len(self.variants)} variants; {first.accumulator.order}: "
+            f"observed {first.observed} bits, within the budget {uniform}"
+        )

@@ -27,7 +27,7 @@ def run(capfd, *args):
 
 def test_every_node_and_output_is_shown(model, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "240")
-    code, out, _ = run(capfd, model)
+    code, out, _ = run(capfd, model, "--notes")
     assert code == 0
     for word in ("Conv", "GlobalAveragePool", "float32", "mean", "inputs are random, seed 0"):
         assert word in out

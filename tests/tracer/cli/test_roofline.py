@@ -37,7 +37,7 @@ def test_a_first_profile_says_that_it_measures_and_a_second_does_not(model, capf
     code, out, err = run(capfd, "profile", model, *FAST)
     assert code == 0
     assert "measuring what this machine can do with 1 thread" in err
-    assert "roofs 100 GFLOP/s in float32, 200 GOP/s in int8, 20 GB/s from memory" in out
+    assert "peaks: 100 GFLOP/s float32, 200 GOP/s int8, 20 GB/s memory" in out
     _, _, err = run(capfd, "profile", model, *FAST)
     assert err == ""
 
@@ -95,16 +95,18 @@ def test_the_roofline_is_drawn_and_again_from_the_trace(model, capfd, tmp_path):
 )
 def test_the_longest_extension_names_the_format(name, found):
     from analyzers.views import formats
+    from tracer.records.trace import Trace
 
-    assert _output.parse(name, formats()).format == found
+    assert _output.parse(name, formats(Trace)).format == found
 
 
 @pytest.mark.parametrize("name", ["png", ".png", "roofline", "a.roofline"])
 def test_a_name_without_extension_names_none(name):
     from analyzers.views import formats
+    from tracer.records.trace import Trace
 
     with pytest.raises(UsageError):
-        _output.parse(name, formats())
+        _output.parse(name, formats(Trace))
 
 
 def test_env_tells_peaks_that_were_measured_and_measures_when_asked(capfd, fresh):
@@ -134,7 +136,7 @@ def test_the_table_fits_and_a_wide_one_shows_the_roof(model, capfd, monkeypatch,
 
 def test_markdown_has_the_advice(model, capfd, tmp_path):
     from analyzers.advice import advise
-    from analyzers.views._format import cell
+    from analyzers.views.text import cell
 
     run(capfd, "profile", model, *FAST, "-o", tmp_path / "m.md", "-o", tmp_path / "m.trace")
     trace = tracer.load(tmp_path / "m.trace")

@@ -1,0 +1,108 @@
+"""Reads the members of an .npz file row by row, so that it need not fit into memory."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from tracer.errors import InputError
+
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_HINT = "Write it with numpy.savez or numpy.savez_compressed."
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An array of the archive: name, shape and type from its header."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+
+    def whole(self, stream: IO[bytes]) -> NDArray[Any]:
+        """Reads the whole array from a stream past its header."""
+        flat = self._read(stream, math.prod(self.shape))
+        return flat.reshape(self.shape, order="F" if self.fortran else "C")
+
+    def rows(self, stream: IO[bytes], size: int) -> Iterator[NDArray[Any]]:
+        """Yields up to `size` rows at a time; an array in Fortran order is read at once."""
+        if self.fortran and len(self.shape) > 1:
+            array = self.whole(stream)
+            yield from (array[i : i + size] for i in range(0, len(array), size))
+            return
+        row = math.prod(self.shape[1:])
+        for start in range(0, self.shape[0], size):
+            count = min(size, self.shape[0] - start)
+            yield self._read(stream, count * row).reshape(count, *self.shape[1:])
+
+    def _read(self, stream: IO[bytes], items: int) -> NDArray[Any]:
+        nbytes = items * self.dtype.itemsize
+        data = stream.read(nbytes)
+        if len(data) != nbytes:
+            raise ValueError(f"'{self.name}' ends before its last row")
+        return np.frombuffer(data, self.dtype)
+
+
+def members(path: Path) -> dict[str, Member]:
+    """Returns the arrays of an archive by name. Raises InputError for any other file."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file", "Name an .npz file or a data set.")
+    with _errors_naming(path), zipfile.ZipFile(path) as archive:
+        return {name: _member(archive, name)[0] for name in _names(archive)}
+
+
+@contextmanager
+def opened(path: Path, members: list[Member]) -> Iterator[list[IO[bytes]]]:
+    """Opens a stream per member, past its header.
+
+    Raises InputError for a broken archive, also while the streams are read.
+    """
+    with _errors_naming(path), ExitStack() as stack:
+        archive = stack.enter_context(zipfile.ZipFile(path))
+        streams = []
+        for member in members:
+            stored, stream = _member(archive, member.name)
+            if stored != member:
+                raise ValueError(f"'{member.name}' has changed")
+            streams.append(stack.enter_context(stream))
+        yield streams
+
+
+def _names(archive: zipfile.ZipFile) -> list[str]:
+    return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> tuple[Member, IO[bytes]]:
+    stream = archive.open(f"{name}.npy")
+    version = npy.read_magic(stream)
+    if version not in _HEADERS:
+        raise ValueError(f"'{name}' is of .npy version {version}, which is for records")
+    shape, fortran, dtype = _HEADERS[version](stream)
+    if dtype.hasobject:
+        raise ValueError(f"'{name}' holds Python objects, which are not read")
+    if dtype.itemsize == 0 or any(size < 0 for size in shape):
+        raise ValueError(f"'{name}' has an invalid header")
+    return Member(name, shape, dtype, fortran), stream
+
+
+@contextmanager
+def _errors_naming(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (
+        ValueError, OSError, EOFError, KeyError, NotImplementedError, RuntimeError, MemoryError,
+        OverflowError, zipfile.BadZipFile, zlib.error,
+    ) as error:  # fmt: skip
+        why = str(error).partition("\n")[0]
+        raise InputError(f"{path}: not an .npz file of plain arrays ({why})", _HINT) from error
