@@ -212,8 +212,8 @@ def _learned(trace: Trace, totals: Comparison) -> list[str]:
         f"The functions take {inside:,.0f} µs of an inference of {wall:,.0f} µs (timed without "
         f"the hook): {1 - inside / wall:.0%} is Python overhead in Chainer between its "
         "functions, which the original table could not show.",
-        f"Each mean has a confidence interval: ±{width.median():.1%} or less for half of the layers, "
-        f"±{width.max():.1%} at most.",
+        f"Each mean has a confidence interval: ±{width.median():.1%} or less for half of the "
+        f"layers, ±{width.max():.1%} at most.",
         f"The same weights run {speed['torch']:.1f} times as fast in torch, "
         f"{speed['onnxruntime, node by node']:.1f} times in onnxruntime node by node, and "
         f"{speed['onnxruntime, optimised']:.1f} times once it may fuse: {fused} kernels for 66 "
