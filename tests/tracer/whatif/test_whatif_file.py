@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import tracer
-from analyzers.whatif.views import json as as_json
+from analyzers.views import render
 from tests.tracer.whatif import networks
 from tracer.api.whatif import what_if
 from tracer.errors import InputError
-from tracer.storage import trace_file, whatif_file
+from tracer.storage import trace_database, trace_file, whatif_file
 from tracer.whatif import evaluation
 from tracer.whatif.options import WhatIfOptions
 
 OPTIONS = WhatIfOptions(batch=4, accuracy_budget=10)
 WIDTHS = "8:20"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "traces"
 
 KILLED = """
 import os, signal, sys
@@ -46,7 +50,7 @@ def evaluations(path):
 
 
 def rendered(result):
-    return as_json.render(result)
+    return render(result, "json")
 
 
 @pytest.fixture
@@ -151,3 +155,21 @@ def test_a_trace_and_a_what_if_have_one_schema_and_are_told_apart(files, tmp_pat
         whatif_file.load(tmp_path / "r.trace")
     with pytest.raises(InputError, match="holds a what-if, not a trace"):
         trace_file.load(tmp_path / "w.trace")
+
+
+def test_a_what_if_of_an_earlier_format_is_continued(tmp_path):
+    path = tmp_path / "w.trace"
+    path.write_bytes((FIXTURES / "whatif.trace").read_bytes())
+    with sqlite3.connect(path) as database:
+        meta = dict(database.execute("SELECT key, value FROM meta").fetchall())
+        variant, widths = database.execute("SELECT variant, widths FROM evaluations").fetchone()
+    assert meta["format"] == "2"
+    result = whatif_file.load(path)
+    with closing(whatif_file.WhatIfFile(path, json.loads(meta["identity"]))) as file:
+        evaluation = file.find(variant, json.loads(widths))
+        assert evaluation in result.variants[0].answer.evaluations
+        file.finish(result)
+    with sqlite3.connect(path) as database:
+        query = "SELECT value FROM meta WHERE key = 'format'"
+        assert database.execute(query).fetchone() == (str(trace_database.FORMAT),)
+    assert rendered(whatif_file.load(path)) == rendered(result)

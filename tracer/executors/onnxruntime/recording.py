@@ -65,7 +65,7 @@ class Recording:
     factory: sessions.Factory
     feedset: FeedSet
     saved: Path
-    report: Progress = silent
+    progress: Progress = silent
     plain: _Inference | None = None
     empty: _Inference | None = None
     total: int = 0
@@ -103,13 +103,10 @@ class Recording:
             for index in range(warmup + part):
                 run()
                 counted.append(index >= warmup)
-                self.report(done + sum(counted), self.total, "profiling")
+                self.progress(done + sum(counted), self.total, "profiling")
             self._let_threads_sleep()
             self._add_plain(plain_runs, warmup)
-        path = Path(session.end_profiling())
-        recorded = profile_events.read(path, self.labels)
-        path.unlink()
-        table = self_times.tabulate(recorded, len(self.labels.kernels))
+        table = self._read(session)
         if len(table.dur) < len(counted):
             if len(counted) > 1:  # a run makes more events than before: retry with fewer runs
                 self.add_profiled(0, max(1, len(table.dur) // 2))
@@ -119,10 +116,18 @@ class Recording:
                 "that onnxruntime's profiler holds",
                 "Profile fewer loop iterations.",
             )
-        self.events_per_run = max(1, len(recorded) // len(table.dur))
         self.tables.append(
             self_times.RunTable(table.dur[counted], table.self_us[counted], table.calls[counted])
         )
+
+    def _read(self, session: Any) -> self_times.RunTable:
+        """Reads and deletes the profile of a session."""
+        path = Path(session.end_profiling())
+        events = profile_events.read(path, self.labels)
+        path.unlink()
+        table = self_times.tabulate(events, len(self.labels.kernels))
+        self.events_per_run = max(1, len(events) // max(1, len(table.dur)))
+        return table
 
     def _let_threads_sleep(self) -> None:
         """Waits until threads of one session stop spinning, as they slow the other session."""
