@@ -37,6 +37,11 @@ def document(result: Quantized, options: ViewOptions) -> dict[str, Any]:
     }
 
 
+def model(result: Quantized, options: ViewOptions) -> bytes:
+    """The quantised model."""
+    return result.proto.SerializeToString()
+
+
 def _title(result: Quantized) -> str:
     settings = result.settings
     scales = "per channel" if settings["per_channel"] else "per tensor"

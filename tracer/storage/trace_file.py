@@ -13,10 +13,11 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.records.columns import COLUMNS
 from tracer.records.environment import Environment
 from tracer.records.node_table import typed
-from tracer.records.trace import Kernel, ModelInfo, PartialSums, Run, Trace
+from tracer.records.trace import Kernel, ModelInfo, Run, Trace
 from tracer.storage import trace_database
 from tracer.storage.trace_database import TRACE, as_text
 from tracer.support.types import FloatArray
