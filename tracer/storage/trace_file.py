@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
 def _read(database: sqlite3.Connection, meta: dict[str, str]) -> Trace:
     sums = trace_database.sums_by_run(database)
     runs = tuple(
-        _read_run(database, sums, *row)
+        _read_run(database, sums, row)
         for row in database.execute("SELECT * FROM runs ORDER BY position").fetchall()
     )
     trace = Trace(
@@ -100,18 +101,9 @@ def _read(database: sqlite3.Connection, meta: dict[str, str]) -> Trace:
 
 
 def _read_run(
-    database: sqlite3.Connection,
-    sums: dict[int, tuple[PartialSums, ...]],
-    position: int,
-    executor: str,
-    batch: int | None,
-    inputs: str,
-    notes: str,
-    wall_us: bytes,
-    instrumented_us: bytes,
-    tick_us: float,
-    empty_us: bytes | None,
+    database: sqlite3.Connection, sums: Mapping[int, tuple[PartialSums, ...]], row: tuple[Any, ...]
 ) -> Run:
+    position, executor, batch, inputs, notes, wall_us, instrumented_us, tick_us, empty_us = row
     rows = database.execute(
         "SELECT record, bias_us, bias_error_us, replayed_us, samples FROM kernels WHERE run = ? "
         "ORDER BY position",
