@@ -129,11 +129,11 @@ def test_missing_mnist_is_told_with_what_to_get_and_where_to_put_it(tmp_path):
         data.load("mnist", tmp_path)
 
 
-@pytest.mark.parametrize("built", [True, False])
-def test_the_archive_of_cifar_10_is_unpacked_in_the_data_folder_itself(tmp_path, built):
+@pytest.mark.parametrize("folder_exists", [True, False])
+def test_the_archive_of_cifar_10_is_unpacked_in_the_data_folder_itself(tmp_path, folder_exists):
     """It brings its folder: unpacked inside that folder, nothing would be found."""
     unpacked = tmp_path / "cifar-10-batches-bin"
-    if built:
+    if folder_exists:
         unpacked.mkdir()
     with pytest.raises(InputError, match=f"in {tmp_path}, which makes {unpacked}; or give"):
         data.load("cifar10", tmp_path)
