@@ -84,7 +84,7 @@ def test_the_roofline_is_drawn_and_again_from_the_trace(model, capfd, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "extension"),
     [
         ("roofline.png", "roofline.png"),
         ("out/a.b.roofline.svg", "roofline.svg"),
@@ -93,10 +93,10 @@ def test_the_roofline_is_drawn_and_again_from_the_trace(model, capfd, tmp_path):
         ("roofline.png:x", "roofline.png"),
     ],
 )
-def test_the_longest_extension_names_the_format(name, found):
+def test_the_longest_extension_names_the_format(name, extension):
     from analyzers.views import formats
 
-    assert _output.parse(name, formats()).format == found
+    assert _output.parse(name, formats()).format == extension
 
 
 @pytest.mark.parametrize("name", ["png", ".png", "roofline", "a.roofline"])
