@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from analyzers.views._drawing import HIGH, PLAIN, blank, saved
+from analyzers.views.drawing import HIGH, PLAIN, blank, saved
 from experiments import _page
 from models.training.loop import Epoch
 

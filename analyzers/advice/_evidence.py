@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analyzers.grouping import by_node
-from analyzers.views._format import printable
+from analyzers.views.text import printable
 from tracer.records.environment import Peaks
 from tracer.records.trace import Kernel, Run, Trace
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analyzers.advice._evidence import Advice, Evidence, keys
-from analyzers.views._format import printable
+from analyzers.views.text import printable
 from tracer.records.trace import Kernel
 
 _REORDERS = ("ReorderInput", "ReorderOutput")

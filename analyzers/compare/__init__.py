@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pandas as pd
 
@@ -14,14 +15,15 @@ from analyzers.compare.rows import rows_of
 from analyzers.compare.sides import Side
 from analyzers.options import refuse_depth
 from tracer.errors import InputError, UsageError
+from tracer.records.result import Result
 
 MODEL = "model"
 _LEAST_COMMON = 0.25
 _MOST_SIDES = 26
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Result):
     """Several sides, each of the others against the first.
 
     `totals` has a row for each side, `layers` one for each layer (see `analyzers.compare.totals`
@@ -29,12 +31,20 @@ class Comparison:
     for each of the others, how many of its rows and of the first's lie in layers of both.
     """
 
+    view: ClassVar[str] = "analyzers.compare.views.comparison"
+
     sides: tuple[Side, ...]
     by: str
     totals: pd.DataFrame = field(repr=False)
     layers: pd.DataFrame | None = field(repr=False)
     notes: tuple[str, ...]
     numbers: tuple[Numbers, ...] = ()
+
+    def headline(self) -> str:
+        """The sides, each with its time relative to the first."""
+        rows = self.totals.to_dict("records")
+        others = [f"{row['side']} {row['ratio']:.3g} x" for row in rows[1:]]
+        return f"{rows[0]['side']}; {', '.join(others)}"
 
 
 def compare(sides: Sequence[Side], by: str = "layer", depth: int | None = None) -> Comparison:

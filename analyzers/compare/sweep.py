@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
 from analyzers.compare.sides import Side
 from analyzers.grouping import by_op
 from tracer.errors import InputError
+from tracer.records.result import Result
 
 WHOLE = "(whole run)"
 
@@ -28,6 +29,17 @@ class Sweep:
     def batches(self) -> tuple[int, ...]:
         """The batch sizes."""
         return tuple(side.run.batch or 1 for side in self.sides)
+
+
+class Sweeps(Result, tuple[Sweep, ...]):
+    """The sweeps of one or more models."""
+
+    __slots__ = ()
+    view: ClassVar[str] = "analyzers.compare.views.sweeps"
+
+    def headline(self) -> str:
+        """Each model and its batch sizes."""
+        return "; ".join(f"{one.label} at batch {', '.join(map(str, one.batches))}" for one in self)
 
 
 def sweep(label: str, sides: Sequence[Side]) -> Sweep:
@@ -92,3 +104,11 @@ def _grown(rows: pd.DataFrame) -> pd.DataFrame:
     work = (rows["flops"] / base["flops"]).where(base["flops"] > 0, rows["bytes"] / base["bytes"])
     time = (rows["time_us"] / base["time_us"]).where(base["time_us"] > 0)
     return rows.assign(time_growth=time, work_growth=work.where(work > 0))
+
+
+def wide(one: Sweep) -> pd.DataFrame:
+    """A row for each operator, a column for each figure and batch: `sample_us_16`."""
+    order = list(dict.fromkeys(one.table["op"]))
+    found = one.table.pivot(index="op", columns="batch").loc[order]
+    found.columns = found.columns.map(lambda pair: f"{pair[0]}_{pair[1]}")
+    return found.reset_index()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from analyzers.attribution import attribute
 from analyzers.fusions.confirmation import UNKNOWN, Verdict, confirm
@@ -15,6 +15,7 @@ from analyzers.fusions.fates import Fate, fates
 from analyzers.fusions.services import service
 from tracer.graph.model import Model
 from tracer.records.environment import Environment
+from tracer.records.result import Result
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel, ModelInfo
 
@@ -55,9 +56,11 @@ class NodeFate:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fusions:
+@dataclass(frozen=True, slots=True, repr=False)
+class Fusions(Result):
     """The whole map. `inputs` counts those on which values were compared; 0 is none."""
+
+    view: ClassVar[str] = "analyzers.fusions.views"
 
     model: ModelInfo
     environment: Environment
@@ -66,6 +69,10 @@ class Fusions:
     kernels: tuple[FusedKernel, ...] = field(repr=False)
     nodes: tuple[NodeFate, ...] = field(repr=False)
     notes: tuple[str, ...] = ()
+
+    def headline(self) -> str:
+        """The model, its nodes and its kernels."""
+        return f"{self.model.name}, {len(self.nodes)} nodes in {len(self.kernels)} kernels"
 
 
 def mapped(

@@ -9,7 +9,7 @@ from analyzers.fusions import GROUP, OVERHEAD, PART, Fusions
 from analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, UNKNOWN
 from analyzers.fusions.fates import FOLDED, IDLE, REMOVED
 from analyzers.fusions.services import KINDS
-from analyzers.views._format import plural
+from analyzers.views.text import plural
 
 
 def sentences(found: Fusions) -> tuple[str, ...]:

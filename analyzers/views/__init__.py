@@ -1,33 +1,81 @@
-"""Renderings of a Trace. A file format is one module, called by its extension, with `render`.
+"""One registry of formats for all results: Trace, Comparison, Sweeps, Fusions, WhatIf and others.
 
-A second picture of the same trace is a package with a module for each of its formats: its extension
-has two parts, as in `roofline.png`.
+A format is a `Format` in a module of `analyzers.views.formats`. A result is a `Result`, whose
+`view` names the module with its `page`, `table`, `document`, `figure` and so on; a result has every
+format whose part that module defines.
+
+    render(trace, "csv")  ->  formats.csv: Format("csv", part="table", ...)
+                          ->  analyzers.views.trace.table(trace, options)  ->  bytes
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from analyzers.options import ViewOptions
-from analyzers.views import _formats
+from analyzers.views import formats as format_modules
+from analyzers.views import terminal
+from analyzers.views.format import Format
+from analyzers.views.html import html
 from tracer.errors import UsageError
-from tracer.records.trace import Trace
+from tracer.records.result import Result
 
-__all__ = ["ViewOptions", "formats", "renderer"]
+if TYPE_CHECKING:
+    from rich.console import Console
 
-Render = Callable[["Trace", ViewOptions], bytes]
-
-
-def formats() -> tuple[str, ...]:
-    """Extensions of the formats there are, without the dot; that of a package has two parts."""
-    return _formats.names(__name__)
+_DEFAULT = ViewOptions()
 
 
-def renderer(extension: str) -> Render:
-    """The function that renders a format. Raises UsageError where there is none."""
-    if extension not in formats():
+def formats(kind: type[Result]) -> Mapping[str, Format]:
+    """The formats that results of this class have, by extension."""
+    view = importlib.import_module(kind.view)
+    return {f.extension: f for f in _all() if hasattr(view, f.part)}
+
+
+def render(result: Result, extension: str, options: ViewOptions = _DEFAULT) -> bytes:
+    """`result` as a file with this extension.
+
+    Raises UsageError where the result has no such format, or a package for it is missing.
+    """
+    known = formats(type(result))
+    if extension not in known:
         raise UsageError(
-            f"there is no format '{extension}'", f"The formats are {', '.join(formats())}."
+            f"there is no format '{extension}'", f"The formats are {', '.join(known)}."
         )
-    render: Render = _formats.render(__name__, extension)
-    return render
+    known[extension].check()
+    part = getattr(_view(result), known[extension].part)
+    return known[extension].render(part(result, options), options)
+
+
+def extension_of(path: Path, known: Mapping[str, Format]) -> str | None:
+    """The longest extension that the name ends with, or that it is; None without any."""
+    matching = [name for name in known if f".{path.name}".endswith(f".{name}")]
+    return max(matching, key=len, default=None) if path.suffix else None
+
+
+def show(result: Result, console: Console, options: ViewOptions = _DEFAULT) -> None:
+    """Print the page of `result`, with as many columns as the console has room for."""
+    terminal.show(_view(result).page(result, options), options, console)
+
+
+def as_html(result: Result, options: ViewOptions = _DEFAULT) -> str:
+    """The page of `result` as static HTML, as notebooks show it."""
+    return html(_view(result).page(result, options), options)
+
+
+def _view(result: Result) -> ModuleType:
+    return importlib.import_module(result.view)
+
+
+@cache
+def _all() -> tuple[Format, ...]:
+    """Every format of every module, sorted by extension."""
+    modules = pkgutil.iter_modules(format_modules.__path__, f"{format_modules.__name__}.")
+    every = [f for module in modules for f in importlib.import_module(module.name).FORMATS]
+    return tuple(sorted(every, key=lambda one: one.extension))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzers.views._format import percent, plural, si
+from analyzers.views.text import percent, plural, si
 from analyzers.whatif import USUAL, saved
 from tracer.records.whatif import Judgement, Variant, WhatIf, WidthChoice
 

@@ -106,25 +106,25 @@ def _statistics(of: Callable[[Any], Statistics | None]) -> list[_Column]:
 
 
 def _key(row: Row) -> str:
-    from analyzers.views._format import printable
+    from analyzers.views.text import printable
 
     return printable(row.record.node.key)
 
 
 def _op(row: Row) -> str:
-    from analyzers.views._format import printable
+    from analyzers.views.text import printable
 
     return printable(row.record.node.qualified_type)
 
 
 def _name(output: Output) -> str:
-    from analyzers.views._format import printable
+    from analyzers.views.text import printable
 
     return printable(output.name)
 
 
 def _time(row: Row) -> str:
-    from analyzers.views._format import micros
+    from analyzers.views.text import micros
 
     return micros(row.record.time_us)
 

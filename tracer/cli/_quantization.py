@@ -78,7 +78,7 @@ def _layers(layers: Sequence[LayerError]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from analyzers.views._format import printable
+    from analyzers.views.text import printable
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("node", "op", "module"):

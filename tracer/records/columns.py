@@ -19,7 +19,7 @@ Format = Literal[
     "name", "path", "count", "nonzero", "number", "width", "micros", "si", "percent", "roof",
     "bar", "difference",
 ]  # fmt: skip
-"""Names of the functions in `analyzers.views._format` that write a cell."""
+"""Names of the functions in `analyzers.views.text` that write a cell."""
 
 TableName = Literal["work", "overflow"]
 Kind = Literal["stored", "folded", "displayed"]

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import ClassVar
+
+from tracer.records.result import Result
 
 _PACKAGES = (
     "tracer-onnx", "onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "numba", "pandas",
@@ -69,12 +72,14 @@ class Peaks:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """CPU, memory (bytes), accelerators and versions; None and empty mean not known or absent.
+@dataclass(frozen=True, slots=True, repr=False)
+class Environment(Result):
+    """CPU, memory (bytes), accelerators and versions; None and empty mean unknown or absent.
 
     `peaks` are measured only when something is to be compared with them.
     """
+
+    view: ClassVar[str] = "analyzers.views.environment"
 
     cpu: str
     cpu_count: int
@@ -86,6 +91,10 @@ class Environment:
     python: str
     packages: Mapping[str, str]
     peaks: Peaks | None = None
+
+    def headline(self) -> str:
+        """The same line as `summary`."""
+        return self.summary
 
     @property
     def summary(self) -> str:

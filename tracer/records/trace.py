@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -17,6 +17,7 @@ from tracer.accumulators.statistics.tally import Tally
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.records.environment import Environment
+from tracer.records.result import Result
 from tracer.support.types import FloatArray, IntArray
 
 
@@ -133,9 +134,11 @@ class Run:
     replayed_us: FloatArray | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+@dataclass(frozen=True, slots=True, repr=False)
+class Trace(Result):
     """One model, its runs, and the node table over all of them (see `tracer.records.columns`)."""
+
+    view: ClassVar[str] = "analyzers.views.trace"
 
     model: ModelInfo
     environment: Environment
@@ -143,3 +146,8 @@ class Trace:
     runs: tuple[Run, ...]
     nodes: pd.DataFrame
     notes: tuple[str, ...] = ()
+
+    def headline(self) -> str:
+        """The model, its nodes, and each run."""
+        runs = [f"{run.executor}, batch {run.batch}, {len(run.wall_us)} runs" for run in self.runs]
+        return "; ".join([f"{self.model.name}, {self.model.nodes} nodes", *(runs or ["not run"])])

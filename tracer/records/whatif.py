@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.records.environment import Environment
+from tracer.records.result import Result
 from tracer.records.trace import ModelInfo, PartialSums
 
 Widths: TypeAlias = tuple[int, ...]
@@ -180,9 +181,11 @@ class Variant:
         return tuple(bits for work, bits in pairs if work.node not in self.pinned.bits)
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIf:
+@dataclass(frozen=True, slots=True, repr=False)
+class WhatIf(Result):
     """The result of a what-if: a variant for each combination that was tried."""
+
+    view: ClassVar[str] = "analyzers.whatif.views"
 
     model: ModelInfo
     environment: Environment
@@ -191,3 +194,12 @@ class WhatIf:
     energy: EnergyBasis
     variants: tuple[Variant, ...]
     notes: tuple[str, ...] = ()
+
+    def headline(self) -> str:
+        """The model, the variants, and the observed width of the first."""
+        first = self.variants[0].answer
+        uniform = "none" if first.uniform is None else max(first.uniform.widths)
+        return (
+            f"{self.model.name}, {len(self.variants)} variants; {first.accumulator.order}: "
+            f"observed {first.observed} bits, within the budget {uniform}"
+        )

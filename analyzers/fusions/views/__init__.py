@@ -1,21 +1,103 @@
-"""Renderings of a map of fusions; a file format is one module, called by its extension."""
+"""The view of a map of fusions: the kernels in the order they ran, and the nodes without one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
 
-from analyzers.fusions import Fusions
-from analyzers.views import _formats
+import pandas as pd
 
-Render = Callable[["Fusions"], bytes]
+from analyzers.fusions import FusedKernel, Fusions
+from analyzers.fusions.words import sentences
+from analyzers.options import ViewOptions
+from analyzers.views.page import Page, Table, figure, name
+from analyzers.views.text import count
+
+_KERNELS = (
+    name("kernel", "kernel", 1),
+    name("op", "op_type", 10),
+    figure("calls", "calls", count, 4),
+    figure("nodes", "count", count, 2),
+    name("stands for", "members", 0),
+    name("values", "verdict", 3),
+    name("why", "why", 5),
+)
+_NODES = (name("node", "node", 0), name("op", "op_type", 1), name("fate", "fate", 2),
+          name("why", "why", 3))  # fmt: skip
+_COLUMNS = ["kernel", "kernel_op", "role", "node", "op_type", "module", "values", "why"]
 
 
-def formats() -> tuple[str, ...]:
-    """Extensions of the formats there are, without the dot."""
-    return _formats.names(__name__)
+def page(result: Fusions, options: ViewOptions) -> Page:
+    """The kernels, and the nodes without a kernel."""
+    title = f"{result.model.name} · onnxruntime, optimization {result.settings['optimization']}"
+    tables = [Table(title, _KERNELS, _kernels(result), head=sentences(result))]
+    lost = pd.DataFrame(
+        [
+            {"node": row.node, "op_type": row.op_type, "fate": row.fate, "why": row.why}
+            for row in result.nodes
+            if not row.kernels
+        ]
+    )
+    if len(lost):
+        tables.append(Table("Nodes without a kernel", _NODES, lost))
+    return Page(tuple(tables), result.notes, result.environment.summary)
 
 
-def renderer(extension: str) -> Render:
-    """The function that renders one of the `formats`."""
-    render: Render = _formats.render(__name__, extension)
-    return render
+def table(result: Fusions, options: ViewOptions) -> pd.DataFrame:
+    """A row for each node in each of its kernels, then for other kernels and for other nodes.
+
+    `role` is the role of the kernel, or the fate of a node without a kernel.
+    """
+    return pd.DataFrame(_rows(result), columns=_COLUMNS)
+
+
+def document(result: Fusions, options: ViewOptions) -> dict[str, Any]:
+    """`summary`, then the fields of `Fusions` (docs/fusions.md)."""
+    return {
+        "summary": sentences(result),
+        "model": result.model,
+        "environment": result.environment,
+        "settings": result.settings,
+        "inputs": result.inputs,
+        "kernels": result.kernels,
+        "nodes": result.nodes,
+        "notes": result.notes,
+    }
+
+
+def _kernels(result: Fusions) -> pd.DataFrame:
+    several = any(row.calls != 1 for row in result.kernels)
+    return pd.DataFrame(
+        [
+            {
+                "kernel": row.kernel,
+                "op_type": row.op_type,
+                "calls": row.calls if several else None,
+                "count": len(row.nodes) or None,
+                "members": " + ".join(row.nodes) or f"({row.why})",
+                "verdict": row.verdict,
+                "why": _why(row) or None,
+            }
+            for row in result.kernels
+        ]
+    )
+
+
+def _why(row: FusedKernel) -> str:
+    """The reason of a verdict, and the nodes by name where values disagree with names."""
+    named = f"its names say {' + '.join(row.named) or 'no node'}" if row.named is not None else ""
+    return "; ".join(filter(None, (row.why if row.nodes else "", named)))
+
+
+def _rows(result: Fusions) -> Iterator[tuple[Any, ...]]:
+    nodes = {row.node: row for row in result.nodes}
+    for kernel in result.kernels:
+        about = (kernel.kernel, kernel.op_type, kernel.role)
+        for key in kernel.nodes:
+            node = nodes[key]
+            yield *about, key, node.op_type, node.module, kernel.verdict, kernel.why or None
+        if not kernel.nodes:
+            yield *about, None, None, None, None, kernel.why
+    for node in result.nodes:
+        if not node.kernels:
+            yield None, None, node.fate, node.node, node.op_type, node.module, None, node.why

@@ -1,21 +1,145 @@
-"""Renderings of a what-if; a file format is one module, called by its extension."""
+"""The view of a what-if: for each variant the answer, the widths, and the nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from analyzers.views import _formats
-from tracer.records.whatif import WhatIf
+import pandas as pd
 
-Render = Callable[["WhatIf"], bytes]
+from analyzers.options import ViewOptions
+from analyzers.views.formats.json import records
+from analyzers.views.page import Column, Page, Table, name
+from analyzers.views.page import figure as number
+from analyzers.views.text import count, percent, si, width
+from analyzers.views.text import number as counted
+from analyzers.whatif import axes, label, nodes, rows, words
+from analyzers.whatif.views import picture
+from tracer.records.whatif import Variant, WhatIf
+from tracer.storage import whatif_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def formats() -> tuple[str, ...]:
-    """Extensions of the formats there are, without the dot."""
-    return _formats.names(__name__)
+def page(result: WhatIf, options: ViewOptions) -> Page:
+    """For each variant the answer in words, the widths, and the nodes."""
+    tables = tuple(table for variant in result.variants for table in _tables(result, variant))
+    basis = result.energy
+    about = (
+        f"energy per sample: {basis.model} ({basis.source}), additions counted {basis.convention}"
+    )
+    return Page(tables, (*result.notes, about), result.environment.summary)
 
 
-def renderer(extension: str) -> Render:
-    """The function that renders one of the `formats`."""
-    render: Render = _formats.render(__name__, extension)
-    return render
+def table(result: WhatIf, options: ViewOptions) -> pd.DataFrame:
+    """A row for each width of each variant, with what makes the variant first."""
+    whole = {"product_bits": "Int64", "weight_bits": "Int64", "activation_bits": "Int64"}
+    tables = []
+    for variant in result.variants:
+        own = rows(variant)
+        for position, (axis, value) in enumerate(axes(variant).items()):
+            own.insert(position, axis, value)
+        tables.append(own.astype(whole))
+    return pd.concat(tables, ignore_index=True)
+
+
+def document(result: WhatIf, options: ViewOptions) -> dict[str, Any]:
+    """Everything that was evaluated (docs/whatif.md has the fields)."""
+    return {
+        "model": result.model,
+        "environment": result.environment,
+        "settings": result.settings,
+        "notes": result.notes,
+        "judgement": result.judgement,
+        "energy": result.energy,
+        "variants": [_variant(variant) for variant in result.variants],
+    }
+
+
+def figure(result: WhatIf, options: ViewOptions) -> Figure:
+    """Score and energy by width, partial sums, the Pareto front."""
+    return picture.figure(result)
+
+
+def stored(result: WhatIf, options: ViewOptions) -> bytes:
+    """The what-if as an SQLite file."""
+    return whatif_file.dumps(result)
+
+
+def _variant(variant: Variant) -> dict[str, Any]:
+    answer = variant.answer
+    return {
+        "accumulator": axes(variant),
+        "score": answer.score,
+        "samples": answer.samples,
+        "guaranteed": answer.guaranteed,
+        "observed": answer.observed,
+        "limiting": answer.limiting,
+        "uniform": answer.uniform,
+        "each": answer.each,
+        "widths": records(rows(variant)),
+        "nodes": records(nodes(variant)),
+        "energies": variant.energies,
+        "front": answer.front,
+        "evaluations": answer.evaluations,
+        "screening": answer.screening,
+    }
+
+
+def _tables(result: WhatIf, variant: Variant) -> Iterator[Table]:
+    title = f"{result.model.name} · {label(result, variant)}"
+    head = (*words.sentences(result, variant), words.effort(result, variant))
+    yield Table(title, _columns(result), _marked(variant), head=head)
+    yield Table("Node by node", _node_columns(result), nodes(variant), is_long=True)
+
+
+def _columns(result: WhatIf) -> list[Column]:
+    judgement, unit = result.judgement, result.energy.unit
+    metric = f"{judgement.metric.rpartition(':')[2]} {judgement.unit}".strip()
+    digits = ".2f" if judgement.unit == "%" else ".4g"
+    return [
+        number("bits", "bits", count, 0),
+        name("", "answer", 1),
+        number(metric, "score", lambda value: f"{value:{digits}}", 2),
+        number("overflow", "overflow_outputs", counted, 3),
+        number("share", "share", percent, 6),
+        number("transient", "transient_outputs", counted, 7),
+        number("persistent", "persistent_outputs", counted, 8),
+        number("changed", "outputs_changed", counted, 10),
+        number("events", "saturation_events", counted, 11),
+        number("outputs", "outputs", counted, 12),
+        number(f"energy {unit}".strip(), "energy", si, 4),
+        number("saved", "saved", percent, 5),
+        number("vs A", "saved_against_safe", percent, 9),
+    ]
+
+
+def _marked(variant: Variant) -> pd.DataFrame:
+    """The rows, those of the answers A and B marked."""
+    table, answer = rows(variant), variant.answer
+    marks = {answer.observed: "A"}
+    if answer.uniform is not None:
+        bits = variant.swept(answer.uniform)[0]
+        marks[bits] = f"{marks[bits]} B" if bits in marks else "B"
+    table["answer"] = [marks.get(bits, "") for bits in table["bits"]]
+    table["share"] = table["overflow_outputs"] / table["outputs"].where(table["outputs"] > 0)
+    return table
+
+
+def _node_columns(result: WhatIf) -> list[Column]:
+    unit = result.energy.unit
+    return [
+        name("node", "node", 0),
+        name("module", "module", 8),
+        name("op", "op_type", 7),
+        number("guaranteed", "guaranteed", width, 4),
+        number("A", "observed", width, 1),
+        number("pinned", "bits_pinned", width, 2),
+        number("B", "bits_uniform", width, 2),
+        number("C", "bits_each", width, 3),
+        number(f"energy B {unit}".strip(), "energy_uniform", si, 5),
+        number("energy C", "energy_each", si, 6),
+        number("muls", "muls", si, 9),
+        number("adds", "adds", si, 10),
+    ]

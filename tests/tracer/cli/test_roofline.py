@@ -134,7 +134,7 @@ def test_the_table_fits_and_a_wide_one_shows_the_roof(model, capfd, monkeypatch,
 
 def test_markdown_has_the_advice(model, capfd, tmp_path):
     from analyzers.advice import advise
-    from analyzers.views._format import cell
+    from analyzers.views.text import cell
 
     run(capfd, "profile", model, *FAST, "-o", tmp_path / "m.md", "-o", tmp_path / "m.trace")
     trace = tracer.load(tmp_path / "m.trace")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from analyzers.compare import Comparison
 from analyzers.compare import compare as compare_sides
 from analyzers.compare.sides import Side, measured, recorded
-from analyzers.compare.sweep import Sweep
+from analyzers.compare.sweep import Sweeps
 from analyzers.compare.sweep import sweep as sweep_of
 from tracer.api.compare import values
 from tracer.api.compare.rounds import quieter, take_turns
@@ -75,7 +75,7 @@ def sweep(
     rounds: int | None = None,
     runs: int | None = None,
     progress: Progress | None = None,
-) -> tuple[Sweep, ...]:
+) -> Sweeps:
     """Compares batch sizes of each of `sides`; a saved trace must have a run of each.
 
     Runs alternate between batch sizes and models.
@@ -88,7 +88,7 @@ def sweep(
         for batch in batches
     ]
     measurements = iter(_measure(live, settings, rounds, runs, progress))
-    return tuple(
+    return Sweeps(
         sweep_of(
             side.label,
             [recorded(side.label, side.trace, batch) for batch in batches]

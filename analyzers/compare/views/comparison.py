@@ -1,0 +1,310 @@
+"""The view of a Comparison: whole models, then layers, then numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from analyzers.compare import Comparison
+from analyzers.compare.contrast import LEVEL
+from analyzers.compare.layers import letter
+from analyzers.compare.numbers import Numbers
+from analyzers.compare.sides import Side
+from analyzers.compare.views import charts
+from analyzers.compare.views.charts import MARK
+from analyzers.options import ViewOptions
+from analyzers.views.formats.json import records
+from analyzers.views.page import Column, Page, Table, name, signed_percent, times
+from analyzers.views.page import figure as number
+from analyzers.views.text import micros, percent, plural, printable, si
+
+_NAMES = {
+    "layer": (name("layer", "layer", 0), name("module", "module", 6), name("op", "op", 5)),
+    "module": (
+        name("module", "module", 0), name("op", "op", 30), name("also holds", "also_holds", 31),
+    ),
+    "op": (name("op", "op", 0),),
+}  # fmt: skip
+"""What the rows are called, whatever they are folded into."""
+
+_LISTED = 10
+_WORK = (("MACs", "macs"), ("parameters", "params"))
+
+
+def page(result: Comparison, options: ViewOptions) -> Page:
+    """The totals of the sides, then the layers, then the numbers."""
+    tables = [_totals(result)]
+    if result.layers is not None:
+        tables.append(_layers(result, result.layers))
+    tables += [_numbers(result, numbers) for numbers in result.numbers]
+    summary = result.sides[0].trace.environment.summary
+    return Page(tuple(tables), (*result.notes, *_side_notes(result)), summary)
+
+
+def table(result: Comparison, options: ViewOptions) -> pd.DataFrame:
+    """The layers, or the totals if only totals were compared."""
+    rows = result.totals if result.layers is None else result.layers
+    return rows.head(options.top) if options.top else rows
+
+
+def figure(result: Comparison, options: ViewOptions) -> Any:
+    """The time of each layer on every side, or the total time of each side."""
+    return charts.comparison(result, options.top)
+
+
+def document(result: Comparison, options: ViewOptions) -> dict[str, Any]:
+    """All tables, and the sides with their models and rounds."""
+    return {
+        "by": result.by,
+        "level": LEVEL,
+        "sides": [_side(side, letter(index)) for index, side in enumerate(result.sides)],
+        "totals": records(result.totals),
+        "layers": None if result.layers is None else records(table(result, options)),
+        "numbers": [
+            {
+                "first": numbers.first,
+                "second": numbers.second,
+                "rtol": numbers.relative,
+                "atol": numbers.absolute,
+                "first_divergence": numbers.first_divergence,
+                "outputs": records(numbers.outputs),
+                "layers": records(numbers.layers),
+                "notes": numbers.notes,
+            }
+            for numbers in result.numbers
+        ],
+        "notes": result.notes,
+    }
+
+
+def _side(side: Side, letter: str) -> dict[str, Any]:
+    rounds = side.wall.rounds
+    return {
+        "letter": letter,
+        "label": side.label,
+        "executor": side.run.executor,
+        "batch": side.run.batch,
+        "model": side.trace.model,
+        "environment": side.trace.environment,
+        "settings": side.trace.settings,
+        "rounds_us": None if rounds is None else rounds.tolist(),
+        "notes": side.trace.notes,
+    }
+
+
+def _side_notes(result: Comparison) -> Iterator[str]:
+    """What to know of the sides; once, where it is so of all. One turn's noise is no news."""
+    told: dict[str, list[str]] = {}
+    for side in result.sides:
+        for note in side.trace.notes if side.rounds_us is None else side.run.notes:
+            told.setdefault(note, []).append(side.label)
+    for note, labels in told.items():
+        yield note if len(labels) == len(result.sides) else f"{', '.join(labels)}: {note}"
+
+
+def _totals(result: Comparison) -> Table:
+    rows = result.totals.assign(
+        letter=[letter(index).upper() for index in range(len(result.sides))],
+        speed=1 / result.totals["ratio"],
+    )
+    columns = (
+        name("", "letter", 0),
+        name("side", "side", 1),
+        number("time µs", "time_us", micros, 2),
+        number("std err", "error_us", micros, 8),
+        Column("÷ A", "ratio", _marked("ratio", "significant"), 3),
+        Column(_interval_header(), "ratio_low", _interval(""), 4),
+        number("speed", "speed", times, 9),
+        number("conv", "convolution_share", percent, 5),
+        number("backward", "backward_share", percent, 6),
+        number("MACs", "macs", si, 7),
+        number("params", "params", si, 10),
+        number("bytes", "bytes", si, 12),
+        number("flop/s", "flops_per_s", si, 11),
+        number("batch", "batch", lambda value: f"{value:g}", 13),
+        name("executor", "executor", 14),
+    )
+    return Table("Whole runs, without instrument", columns, rows, tuple(_verdicts(result)))
+
+
+def _verdicts(result: Comparison) -> Iterator[str]:
+    """In words, whether each side differs from the first."""
+    records = result.totals.to_dict("records")
+    for index, row in enumerate(records[1:], 1):
+        who = f"{letter(index).upper()} ({row['side']})"
+        if math.isnan(row["ratio_low"]):
+            yield f"{who}: too few runs, or too uneven ones, to tell how it differs from A"
+            continue
+        span = f"{signed_percent(row['ratio_low'] - 1)} to {signed_percent(row['ratio_high'] - 1)}"
+        if row["significant"]:
+            slower = row["ratio"] > 1
+            factor = row["ratio"] if slower else 1 / row["ratio"]
+            way = "slower" if slower else "faster"
+            yield f"{who} is {times(factor)} times {way} than A: {span} of time"
+        else:
+            yield f"{who}: no difference from A can be told, only that it lies within {span}"
+
+
+def _layers(result: Comparison, rows: pd.DataFrame) -> Table:
+    count = len(result.sides)
+    two = count == 2
+    columns: list[Column] = list(_NAMES[result.by])
+    ends = [letter(index) for index in range(count)]
+    columns += [
+        number(f"{e.upper()} µs", f"time_us_{e}", micros, 1 + n) for n, e in enumerate(ends)
+    ]
+    others = ends[1:]
+    for place, end in enumerate(others):
+        ratio = _marked(f"ratio_{end}", f"significant_{end}")
+        columns.append(Column(f"{end.upper()} ÷ A", f"ratio_{end}", ratio, 100 + 2 * place))
+    if two:
+        columns.append(Column(_interval_header(), "ratio_low_b", _interval("_b"), 104))
+        columns.append(number("Δ µs", "change_us_b", _signed, 103))
+    columns += [
+        number(f"{what} {e.upper()}", f"{field}_{e}", si, 120 + place)
+        for place, (what, field) in enumerate(_WORK)
+        for e in _telling(rows, field, ends)
+    ]
+    ranked = [_ranked(column, place) for place, column in enumerate(_by_rank(columns))]
+    order = {column.header: column for column in ranked}
+    shown = [order[column.header] for column in columns]
+    title = f"By {result.by}, the largest change in time first"
+    return Table(title, shown, rows, tuple(_layer_lines(result, rows)), is_long=True)
+
+
+def _by_rank(columns: Sequence[Column]) -> list[Column]:
+    return sorted(columns, key=lambda column: column.rank)
+
+
+def _ranked(column: Column, place: int) -> Column:
+    """Names and times first, then ratios, then the rest; as the terminal counts ranks."""
+    return Column(column.header, column.field, column.text, place, column.is_name)
+
+
+def _telling(rows: pd.DataFrame, field: str, ends: Sequence[str]) -> Sequence[str]:
+    """The sides to show the work of: one where all do the same."""
+    first = rows[f"{field}_{ends[0]}"]
+    same = all(first.fillna(0).eq(rows[f"{field}_{end}"].fillna(0)).all() for end in ends[1:])
+    return ends[:1] if same else ends
+
+
+def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
+    """How many differ, what has no partner, where the work differs."""
+    everyone = "".join(letter(index).upper() for index in range(len(result.sides)))
+    for end in (letter(index) for index in range(1, len(result.sides))):
+        known = int(rows[f"p_{end}"].notna().sum())
+        real = int(rows[f"significant_{end}"].sum())
+        yield (
+            f"{end.upper()}: {real} of {plural(known, 'row')} differ from A for certain "
+            f"({MARK}; Holm, {LEVEL:.0%} over all rows together)"
+        )
+    alone = rows[rows["on"] != everyone]
+    for on, group in alone.groupby("on", sort=False):
+        ends = list(str(on).lower())
+        cells = [_alone(row, result.by, ends) for row in group.to_dict("records")]
+        yield f"only in {on}: {_listed(cells)}"
+    common = rows[rows["on"] == everyone]
+    for what, field in _WORK:
+        cells = [
+            f"{printable(row[result.by])} {' and '.join(amounts)}"
+            for row in common.to_dict("records")
+            if len(set(amounts := _amounts(row, field, everyone))) > 1 and "" not in amounts
+        ]
+        if cells:
+            yield f"{what} differ: {_listed(cells)}"
+
+
+def _amounts(row: Mapping[Any, Any], field: str, on: str) -> list[str]:
+    """The work of each side, '' where it is not known."""
+    values = [row[f"{field}_{end}"] for end in on.lower()]
+    return ["" if value is None or value != value else f"{value:,.0f}" for value in values]
+
+
+def _alone(row: Mapping[Any, Any], by: str, ends: Sequence[str]) -> str:
+    times_us = [row[f"time_us_{end}"] for end in ends]
+    told = ", ".join(f"{micros(time)} µs" for time in times_us if not math.isnan(time))
+    text = printable(row[by])
+    if by == "layer" and row["op"] != row["layer"]:
+        text += f" ({printable(row['op'])})"
+    return f"{text} {told}" if told else text
+
+
+def _listed(cells: Sequence[str]) -> str:
+    more = len(cells) - _LISTED
+    shown = "; ".join(cells[:_LISTED])
+    return f"{shown}; and {more:,} more" if more > 0 else shown
+
+
+def _numbers(result: Comparison, found: Numbers) -> Table:
+    outputs = found.outputs.rename(columns={"output": "layer", "output_b": "layer_b"})
+    faulty = found.layers[found.layers["fault"] != ""].assign(what="layer")
+    if not len(faulty):
+        furthest = found.layers.sort_values("max_abs", ascending=False, kind="stable").head(1)
+        faulty = furthest.assign(what="furthest layer")
+    rows = pd.concat([outputs.assign(what="output"), faulty], ignore_index=True)
+    for field in ("nan", "inf"):
+        rows[field] = [
+            f"{a}, {b}" if a or b else None
+            for a, b in zip(rows[f"{field}_a"].fillna(0), rows[f"{field}_b"].fillna(0), strict=True)
+        ]
+    columns = (
+        name("what", "what", 0),
+        name("tensor of A", "layer", 1),
+        name("tensor of B", "layer_b", 6),
+        number("max abs", "max_abs", _short, 2),
+        number("max rel", "max_rel", _short, 3),
+        number("ULP", "max_ulp", _short, 4),
+        name("NaN", "nan", 7),
+        name("Inf", "inf", 8),
+        name("beyond tolerance", "fault", 5),
+    )
+    rows["fault"] = rows["fault"].where(rows["fault"] != "")
+    title = f"Numbers of {found.second} against {found.first}, same input"
+    return Table(title, columns, rows, (*_divergence(found), *found.notes), is_long=True)
+
+
+def _divergence(found: Numbers) -> Iterator[str]:
+    within = f"(rtol {found.relative:g}, atol {found.absolute:g})"
+    if found.first_divergence is None:
+        yield f"every one of {plural(len(found.layers), 'layer')} is within tolerance {within}"
+    else:
+        row = found.layers.set_index("layer").loc[found.first_divergence]
+        yield f"first divergence: '{printable(found.first_divergence)}', {row['fault']} {within}"
+    counts = {
+        f"{kind} in {which}": int(found.outputs[f"{field}_{end}"].fillna(0).sum())
+        for kind, field in (("NaN", "nan"), ("Inf", "inf"))
+        for which, end in (("A", "a"), ("B", "b"))
+    }
+    if any(counts.values()):
+        yield "outputs: " + ", ".join(f"{count:,} {what}" for what, count in counts.items())
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _signed(value: float) -> str:
+    return f"{'-' if value < 0 else '+'}{micros(abs(value))}"
+
+
+def _marked(ratio: str, significant: str) -> Any:
+    def text(row: Any) -> str:
+        shown = times(float(row[ratio]))
+        return f"{shown}{MARK if row[significant] else ' '}" if shown else ""
+
+    return text
+
+
+def _interval(end: str) -> Any:
+    def text(row: Any) -> str:
+        low, high = float(row[f"ratio_low{end}"]), float(row[f"ratio_high{end}"])
+        return "" if math.isnan(low) else f"{times(low)} to {times(high)}"
+
+    return text
+
+
+def _interval_header() -> str:
+    return f"{1 - LEVEL:.0%} interval"

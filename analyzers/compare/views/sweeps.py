@@ -1,0 +1,91 @@
+"""The view of a batch sweep: a table for each model, its batch sizes side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from analyzers.compare.sides import Side
+from analyzers.compare.sweep import Sweep, Sweeps, wide
+from analyzers.compare.views import charts
+from analyzers.options import ViewOptions
+from analyzers.views.formats.json import records
+from analyzers.views.page import Column, Page, Table, name, times
+from analyzers.views.page import figure as number
+from analyzers.views.text import micros, percent, plural, quantity
+
+
+def page(result: Sweeps, options: ViewOptions) -> Page:
+    """For each model the times by batch size, then their growth."""
+    notes = [
+        f"{one.label}: {note}" if len(result) > 1 else note
+        for one in result
+        for side in one.sides
+        for note in (side.trace.notes if side.rounds_us is None else side.run.notes)
+    ]
+    environment = result[0].sides[0].trace.environment
+    tables = tuple(table for one in result for table in (_times(one), _growth(one)))
+    return Page(tables, tuple(dict.fromkeys(notes)), environment.summary)
+
+
+def table(result: Sweeps, options: ViewOptions) -> pd.DataFrame:
+    """The operators of all models at each batch size; `side` is the model."""
+    rows = pd.concat([one.table.assign(side=one.label) for one in result], ignore_index=True)
+    rows = rows[["side", *(column for column in rows.columns if column != "side")]]
+    return rows.head(options.top) if options.top else rows
+
+
+def figure(result: Sweeps, options: ViewOptions) -> Any:
+    """By model the time of a sample, and the growth of time and work with the batch size."""
+    return charts.sweeps(result, options.top)
+
+
+def document(result: Sweeps, options: ViewOptions) -> dict[str, Any]:
+    """`sweeps`: for each model its batch sizes and operators."""
+    return {
+        "sweeps": [
+            {
+                "label": one.label,
+                "executor": one.sides[0].run.executor,
+                "model": one.sides[0].trace.model,
+                "environment": one.sides[0].trace.environment,
+                "batches": one.batches,
+                "operators": records(one.table),
+            }
+            for one in result
+        ]
+    }
+
+
+def _times(one: Sweep) -> Table:
+    sizes = one.batches
+    counts = {plural(len(side.run.instrumented_us), _counted(side)): None for side in one.sides}
+    columns: list[Column] = [name("op", "op", 0)]
+    ranks = iter(range(1, 100))
+    samples = [number(f"µs/sample @{n}", f"sample_us_{n}", micros, next(ranks)) for n in sizes]
+    calls = [number(f"µs/call @{n}", f"call_us_{n}", micros, next(ranks)) for n in sizes]
+    shares = [number(f"share @{n}", f"share_{n}", percent, next(ranks)) for n in sizes]
+    executor = one.sides[0].run.executor
+    title = f"{one.label} · {executor} · {' and '.join(counts)}"
+    return Table(title, [*columns, *samples, *calls, *shares], wide(one), is_long=True)
+
+
+def _counted(side: Side) -> str:
+    return "run" if side.rounds_us is None else "round"
+
+
+def _growth(one: Sweep) -> Table:
+    """How time and work grow; where time grows less than work, the batch pays."""
+    sizes = one.batches
+    columns: list[Column] = [name("op", "op", 0)]
+    ranks = iter(range(1, 100))
+    for size in sizes[1:]:
+        columns.append(number(f"time to @{size}", f"time_growth_{size}", times, next(ranks)))
+        columns.append(number(f"work to @{size}", f"work_growth_{size}", times, next(ranks)))
+    columns += [
+        number(f"bytes @{size}", f"bytes_{size}", lambda value: quantity(value, "B"), next(ranks))
+        for size in sizes
+    ]
+    title = f"{one.label} · growth of a run's time and work from batch {sizes[0]} on"
+    return Table(title, columns, wide(one), is_long=True)

@@ -1,0 +1,63 @@
+"""The view of an Environment: the machine, the versions of packages, and the machine's peaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+
+from analyzers.options import ViewOptions
+from analyzers.views.page import Page, Table, name
+from analyzers.views.text import plural
+from tracer.records.environment import Environment, Peaks
+
+
+def page(result: Environment, options: ViewOptions) -> Page:
+    """One table of names and values."""
+    return Page(
+        (Table("", (name("", "name", 0), name("value", "value", 1)), table(result, options)),),
+        (),
+        "",
+    )
+
+
+def table(result: Environment, options: ViewOptions) -> pd.DataFrame:
+    """`name` and `value`, a row for each fact."""
+    return pd.DataFrame(_facts(result), columns=["name", "value"])
+
+
+def document(result: Environment, options: ViewOptions) -> dict[str, Any]:
+    """The fields of `Environment`."""
+    return asdict(result)
+
+
+def _facts(observed: Environment) -> Iterator[tuple[str, str]]:
+    yield "CPU", f"{observed.cpu} ({observed.cpu_count} available)"
+    yield "instructions", " ".join(observed.cpu_flags) or "unknown"
+    memory = observed.memory_bytes
+    yield "memory", f"{memory / 2**30:.1f} GiB" if memory else "unknown"
+    yield "GPU", ", ".join(observed.gpus) or "none"
+    yield "CUDA", observed.cuda or "none"
+    yield "OS", observed.os
+    yield "Python", observed.python
+    yield from observed.packages.items()
+    if observed.peaks is None:
+        yield "peaks", "not measured: tracer env --peaks"
+    else:
+        yield from _peaks(observed.peaks)
+
+
+def _peaks(peaks: Peaks) -> Iterator[tuple[str, str]]:
+    threads = plural(peaks.threads, "thread")
+    yield "float32 peak", f"{_giga(peaks.float32.rate)} GFLOP/s with {threads} ({peaks.float32.by})"
+    if peaks.int8 is not None:
+        yield "int8 peak", f"{_giga(peaks.int8.rate)} GOP/s ({peaks.int8.by})"
+    yield "memory peak", f"{_giga(peaks.memory.rate)} GB/s ({peaks.memory.by})"
+    if peaks.is_busy:
+        yield "", f"measured while other programs took {1 - peaks.cpu_share:.0%} of the CPU"
+
+
+def _giga(rate: float) -> str:
+    return f"{rate / 1e9:.3g}"

@@ -1,0 +1,44 @@
+"""What a view is: a file format, what it needs, and which part of a result it renders."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from analyzers.options import ViewOptions
+from tracer.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """A Python package, and the extra of tracer-onnx that installs it."""
+
+    package: str
+    extra: str
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A file format, named by its extension: `csv`, `roofline.png`.
+
+    `part` is the function of a result's view module that yields what `render` makes bytes of:
+    `page`, `table`, `document`, `figure`, `roofline` or `stored`. A result without that function
+    has not this format.
+    """
+
+    extension: str
+    part: str
+    render: Callable[[Any, ViewOptions], bytes]
+    is_binary: bool = False
+    needs: Extra | None = None
+
+    def check(self) -> None:
+        """Raise UsageError where the package that the format needs is not installed."""
+        if self.needs is None or importlib.util.find_spec(self.needs.package) is not None:
+            return
+        raise UsageError(
+            f"{self.extension} needs {self.needs.package}",
+            f"Install it with: pip install 'tracer-onnx[{self.needs.extra}]'.",
+        )

@@ -1,0 +1,34 @@
+"""`.csv`: the table of a result, safe to open in a spreadsheet or to print."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analyzers.options import ViewOptions
+from analyzers.views.format import Format
+from analyzers.views.text import printable
+
+_FORMULA = ("=", "+", "-", "@")
+
+
+def render(table: pd.DataFrame, options: ViewOptions) -> bytes:
+    """UTF-8 CSV (RFC 4180) with a header; a missing value is an empty cell.
+
+    Control characters in text become escapes, because a terminal would obey them. Text that a
+    spreadsheet would run as a formula starts with an apostrophe.
+    """
+    table = table.copy()
+    for column in table.columns:
+        if table[column].dtype.kind not in "iufb":
+            table[column] = table[column].map(_inert, na_action="ignore")
+    return table.to_csv(index=False, lineterminator="\n").encode()
+
+
+def _inert(cell: object) -> object:
+    if not isinstance(cell, str):
+        return cell
+    text = printable(cell)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+FORMATS = (Format("csv", "table", render),)

@@ -1,0 +1,27 @@
+"""`.png`, `.svg`, `.roofline.png` and `.roofline.svg`: charts (need the `plots` extra)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from analyzers.options import ViewOptions
+from analyzers.views.drawing import saved
+from analyzers.views.format import Extra, Format
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_PLOTS = Extra("matplotlib", "plots")
+
+
+def render(figure: Figure, options: ViewOptions, kind: str) -> bytes:
+    """The figure as `png` or `svg`; the same figure gives the same file."""
+    return saved(figure, kind)
+
+
+FORMATS = tuple(
+    Format(f"{prefix}{kind}", part, partial(render, kind=kind), kind == "png", _PLOTS)
+    for prefix, part in (("", "figure"), ("roofline.", "roofline"))
+    for kind in ("png", "svg")
+)

@@ -1,0 +1,42 @@
+"""A page as static HTML: escaped, without script, as a notebook shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from analyzers.options import DEFAULT_TOP, ViewOptions
+from analyzers.views.page import Page, Table
+from analyzers.views.text import printable
+
+
+def html(page: Page, options: ViewOptions) -> str:
+    """The tables and notes of `page`; long tables have 10 rows unless `options.top` is set."""
+    top = DEFAULT_TOP if options.top is None else options.top
+    parts = [part for table in page.tables for part in _table(table, top)]
+    parts += [_paragraph(f"note: {note}") for note in page.notes]
+    return "".join((*parts, _paragraph(page.foot)))
+
+
+def _table(table: Table, top: int) -> Iterator[str]:
+    if table.title:
+        yield f"<p><b>{_text(table.title)}</b></p>"
+    yield from map(_paragraph, table.head)
+    columns, rows = table.cells(top, on_page=True)
+    aligned = [f' style="text-align:{"left" if c.is_name else "right"}"' for c in columns]
+    pairs = zip(columns, aligned, strict=True)
+    heads = "".join(f"<th{style}>{_text(c.header)}</th>" for c, style in pairs)
+    yield f"<table><tr>{heads}</tr>"
+    for row in rows:
+        cells = zip(row, aligned, strict=True)
+        yield f"<tr>{''.join(f'<td{style}>{_text(text)}</td>' for text, style in cells)}</tr>"
+    yield "</table>"
+    yield from map(_paragraph, (*table.lines, *table.advice))
+
+
+def _paragraph(line: str) -> str:
+    return f"<p>{_text(line)}</p>"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

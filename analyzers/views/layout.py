@@ -1,0 +1,93 @@
+"""Which columns of a table fit into a terminal, and how wide: names are cut where they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from analyzers.views.page import Column
+
+_NAME_LEAST, _NAME_ROOM, _NAME_COMFORT = 6, 15, 30
+"""Cells a name asks for to get a column, from narrow terminals to wide ones; and those it gets
+before columns of luxury do."""
+
+_SHARE_OF_A_NAME = 6
+"""On a terminal of few cells a name asks for a sixth of them."""
+
+_LUXURY = 10
+"""The rank from which a column is worth less than names that are not cut."""
+
+_GAP = 2
+
+
+def fitted(columns: Sequence[Column], rows: Sequence[tuple[str, ...]], width: int) -> Table:
+    """The `rows` of texts in those of `columns` that fit into `width` cells."""
+    texts = {
+        c.header: list(cells) for c, cells in zip(columns, zip(*rows, strict=True), strict=True)
+    }
+    widths = _widths(columns, texts, width)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    shown = [c for c in columns if c.header in widths]
+    for column in shown:
+        table.add_column(
+            column.header,
+            justify="left" if column.is_name or not column.header else "right",
+            no_wrap=True,
+            overflow="ellipsis",
+            width=widths[column.header],
+        )
+        if column.ends_apart:
+            room = widths[column.header]
+            texts[column.header] = [_ending(text, room) for text in texts[column.header]]
+    for cells in zip(*(texts[c.header] for c in shown), strict=True):
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def _ending(text: str, width: int) -> str:
+    """As much of the end of `text` as fits after an ellipsis."""
+    if cell_len(text) <= width:
+        return text
+    while cell_len(text) >= width:
+        text = text[1:]
+    return f"…{text}"
+
+
+def _widths(
+    columns: Sequence[Column], texts: Mapping[str, Sequence[str]], width: int
+) -> dict[str, int]:
+    """Cells for each column that fits, by header: ranks first, then the names grow."""
+    full = {c.header: max(map(cell_len, (c.header, *texts[c.header]))) for c in columns}
+    names = [c for c in columns if c.is_name]
+    name_room = min(max(_NAME_LEAST, width // _SHARE_OF_A_NAME), _NAME_ROOM)
+    room = width - 1
+    widths: dict[str, int] = {}
+    for column in sorted(columns, key=lambda c: c.rank):
+        if column.rank >= _LUXURY:
+            room -= _grow(widths, names, full, room, _NAME_COMFORT)
+        least = full[column.header]
+        least = min(least, name_room) if column.is_name else least
+        if least + _GAP > room:
+            break
+        widths[column.header] = least
+        room -= least + _GAP
+    _grow(widths, names, full, room, width)
+    return widths
+
+
+def _grow(
+    widths: dict[str, int], names: Sequence[Column], full: Mapping[str, int], room: int, most: int
+) -> int:
+    """Widen the names that are shown, up to `most` cells each; returns the cells it took."""
+    taken = 0
+    for name in names:
+        if name.header in widths:
+            wanted = min(full[name.header], most) - widths[name.header]
+            more = max(0, min(room - taken, wanted))
+            widths[name.header] += more
+            taken += more
+    return taken

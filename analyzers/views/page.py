@@ -1,0 +1,120 @@
+"""A page: titled tables with lines about them. Terminal, Markdown and HTML show the same pages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pandas as pd
+
+from analyzers.views.text import FORMATS, printable
+from tracer.records.columns import PAGE_RANK, ColumnSpec
+
+Row: TypeAlias = "pd.Series[Any]"
+"""A row of a table, its numbers as floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, shown if any cell has text and the terminal has room for its rank.
+
+    Columns with the lowest rank get their room first. A name may be cut, a number never; of a
+    name that `ends_apart`, as `folder/file.py:36` does, the end stays.
+    """
+
+    header: str
+    field: str
+    text: Callable[[Row], str]
+    rank: int
+    is_name: bool = False
+    ends_apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A title, the columns and the rows; `head` stands above, `lines` and `advice` below the rows.
+
+    `is_long`: a terminal shows only the first rows. `weight` is the column that tells how much the
+    hidden rows hold, and its name in words.
+    """
+
+    title: str
+    columns: Sequence[Column]
+    rows: pd.DataFrame
+    lines: tuple[str, ...] = ()
+    is_long: bool = False
+    head: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    weight: tuple[str, str] | None = None
+
+    def cells(
+        self, top: int | None, on_page: bool = False
+    ) -> tuple[list[Column], list[tuple[str, ...]]]:
+        """The columns with any text, and the text of `top` rows (None or 0: all).
+
+        With `on_page`, columns that only a wide terminal has room for are left out.
+        """
+        rows = self.rows.head(top) if self.is_long and top else self.rows
+        numeric = [name for name in rows.columns if pd.api.types.is_numeric_dtype(rows[name])]
+        rows = rows.astype(dict.fromkeys(numeric, "float64"))
+        texts = [
+            (column, [column.text(row) for _, row in rows.iterrows()])
+            for column in self.columns
+            if column.field in rows and not (on_page and column.rank >= PAGE_RANK)
+        ]
+        shown = [(column, cells) for column, cells in texts if any(map(str.strip, cells))]
+        return [c for c, _ in shown], list(zip(*(cells for _, cells in shown), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Tables, and what to know about them.
+
+    A terminal shows the first few `notes`; the others and `details` with `--notes`.
+    """
+
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...]
+    foot: str
+    details: tuple[str, ...] = ()
+
+
+def specified(spec: ColumnSpec) -> Column:
+    """The column of the node table that `spec` describes."""
+    write: Callable[[Any], str] = FORMATS[spec.format]
+    return Column(
+        spec.header or "",
+        spec.name,
+        lambda row: write(row[spec.name]),
+        spec.rank,
+        spec.is_name,
+        spec.format == "path",
+    )
+
+
+def figure(header: str, field: str, text: Callable[[float], str], rank: int) -> Column:
+    """A column of numbers; a missing number is an empty cell."""
+    return Column(header, field, lambda row: _number(row[field], text), rank)
+
+
+def name(header: str, field: str, rank: int) -> Column:
+    """A column of names, which a narrow terminal may cut."""
+    return Column(header, field, lambda row: FORMATS["name"](row[field]), rank, is_name=True)
+
+
+def times(value: float) -> str:
+    """A ratio with three digits: `0.983`, `12.4`, `1,234`."""
+    if not math.isfinite(value):
+        return ""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:#.3g}"
+
+
+def signed_percent(value: float) -> str:
+    """A share with its sign: `+12.3%`."""
+    return f"{value:+.0%}" if abs(value) >= 10 else f"{value:+.1%}"
+
+
+def _number(value: Any, text: Callable[[float], str]) -> str:
+    return "" if pd.isna(value) else text(float(value))

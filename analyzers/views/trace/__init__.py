@@ -1,0 +1,110 @@
+"""The view of a Trace: its page, table, document, charts and file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from analyzers.advice import advise
+from analyzers.grouping import NAMES, remark
+from analyzers.options import ViewOptions
+from analyzers.views.page import Column, Page, Table, specified
+from analyzers.views.trace import bars, headline, histograms, overflow
+from analyzers.views.trace.document import document
+from analyzers.views.trace.roofline import figure as roofline
+from analyzers.views.trace.sections import Section, folded, largest_first, sections, table
+from tracer.records.columns import SPECS, TableName
+from tracer.records.trace import Trace
+from tracer.storage import trace_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["document", "figure", "page", "roofline", "stored", "table"]
+
+_ROUTINE = ("inputs are ", "inputs of ")
+"""Beginnings of the notes that say how every run is made, and never that something is wrong."""
+
+
+def page(trace: Trace, options: ViewOptions) -> Page:
+    """The tables of all runs, then what to know about them."""
+    tables = [each for section in sections(trace) for each in _tables(trace, section, options)]
+    routine = tuple(note for note in trace.notes if _is_routine(note))
+    notes = tuple(note for note in trace.notes if note not in routine)
+    return Page(tuple(tables), notes, trace.environment.summary, routine)
+
+
+def figure(trace: Trace, options: ViewOptions) -> Figure:
+    """The histograms of partial sums if accumulators were narrow, else the time of each layer."""
+    chart = histograms if any(run.sums for run in trace.runs) else bars
+    return chart.figure(trace, options)
+
+
+def stored(trace: Trace, options: ViewOptions) -> bytes:
+    """The trace as an SQLite file."""
+    return trace_file.dumps(trace)
+
+
+def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Table]:
+    title = headline.headline(trace, section)
+    groups, named = folded(section, options), NAMES[options.by]
+    if overflow.has_overflow(section.nodes):
+        yield Table(
+            title,
+            _columns("overflow", named),
+            overflow.worst_first(groups),
+            head=overflow.words(section.nodes),
+            lines=(overflow.totals(section.nodes),),
+            is_long=True,
+        )
+        title = ""
+    yield Table(
+        title,
+        _columns("work", named),
+        _displayed(groups),
+        head=headline.verdict(section.run, section.nodes) if section.run else (),
+        lines=tuple(_lines(trace, section, groups, options)),
+        is_long=True,
+        advice=tuple(advice.text for advice in advise(trace, section.run, section.nodes)),
+        weight=("time_share", "time") if groups["time_us"].notna().any() else ("macs", "MACs"),
+    )
+
+
+def _lines(
+    trace: Trace, section: Section, groups: pd.DataFrame, options: ViewOptions
+) -> Iterator[str]:
+    others = remark(groups, options.by)
+    if others:
+        yield others
+    yield headline.totals(trace, section.nodes)
+    yield from headline.memory(section)
+    yield from headline.roofs(trace.environment.peaks)
+
+
+def _columns(which: TableName, named: str) -> list[Column]:
+    """The columns of one table; the column that names the rows gets its room before all others."""
+    columns = [
+        specified(spec) for spec in SPECS if spec.header is not None and spec.table in (which, None)
+    ]
+    return [replace(column, rank=0) if column.field == named else column for column in columns]
+
+
+def _displayed(groups: pd.DataFrame) -> pd.DataFrame:
+    """The rows in the order shown, with the columns that only people need."""
+    rows = largest_first(groups)
+    if not (rows["nodes"] > 1).any():
+        rows = rows.drop(columns="nodes")
+    share = rows["time_share"]
+    rows = rows.assign(bar=share / share.max())
+    if "bytes_read" in rows:
+        rows["bytes_moved"] = rows["bytes_read"] + rows["bytes_written"]
+    if "time_us_ci95_high" in rows:  # the lower end stops at 0
+        rows["time_us_plus_minus"] = rows["time_us_ci95_high"] - rows["time_us"]
+    return rows
+
+
+def _is_routine(note: str) -> bool:
+    return note.partition(": ")[2].startswith(_ROUTINE) or note.startswith(_ROUTINE)

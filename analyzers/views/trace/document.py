@@ -1,0 +1,57 @@
+"""A trace as one object: `model`, `environment`, `settings`, `notes` and `runs`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyzers.advice import advise
+from analyzers.options import ViewOptions
+from analyzers.overflow import channels, widths
+from analyzers.timing import coverage, empty, wall
+from analyzers.views.formats.json import records
+from analyzers.views.trace.sections import Section, rows, sections
+from tracer.accumulators.spec import plain_values
+from tracer.records.trace import PartialSums, Trace
+
+
+def document(trace: Trace, options: ViewOptions) -> dict[str, Any]:
+    """`nodes` of a run are its rows of the node table, folded by `by`.
+
+    `advice` are sentences, each with the rule, the nodes and the figures behind it. `sums`
+    describe nodes with narrow accumulators: the accumulator, overflow at every width, and the
+    overflow columns by output channel.
+    """
+    return {
+        "model": trace.model,
+        "environment": trace.environment,
+        "settings": trace.settings,
+        "notes": trace.notes,
+        "runs": [_run(trace, section, options) for section in sections(trace)],
+    }
+
+
+def _run(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]:
+    run = section.run
+    return {
+        "batch": section.batch,
+        "executor": run.executor if run else None,
+        "inputs": run.inputs if run else None,
+        "wall_us": wall(run) if run else None,
+        "empty_us": empty(run) if run else None,
+        "coverage": coverage(run, section.nodes) if run else None,
+        "by": options.by,
+        "nodes": records(rows(section, options)),
+        "advice": advise(trace, run, section.nodes),
+        "sums": [_sums(sums) for sums in run.sums] if run else [],
+    }
+
+
+def _sums(sums: PartialSums) -> dict[str, Any]:
+    return {
+        "node": sums.node,
+        "accumulator": plain_values.dumped(sums.tally.accumulator),
+        "bits_guaranteed_any_order": sums.guaranteed_any_order,
+        "mean_abs_error": None if sums.tally.missing.any() else sums.tally.mean_abs_error,
+        "widths": records(widths(sums)),
+        "channels": records(channels(sums)),
+    }

@@ -1,0 +1,106 @@
+"""The lines above and below a trace's table: what ran, how long, and how much work it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+
+from analyzers.timing import coverage, empty, wall
+from analyzers.views.text import micros, plural, printable, quantity, si
+from analyzers.views.trace.sections import Section
+from tracer.records.environment import Peaks
+from tracer.records.trace import Run, Trace
+
+
+def headline(trace: Trace, section: Section) -> str:
+    """The model and how it ran."""
+    run = section.run
+    parts = [trace.model.name]
+    if section.batch is not None:
+        parts.append(f"batch {section.batch:,}")
+    if run is not None:
+        version = trace.environment.packages.get(run.executor, "")
+        parts.append(f"{run.executor} {version}".strip())
+        if "optimization" in trace.settings:
+            parts.append(f"optimization {trace.settings['optimization']}")
+        threads = trace.settings.get("threads")
+        parts.append(plural(threads, "thread") if threads else "default threads")
+        parts.append(plural(len(run.instrumented_us), "run"))
+    return " · ".join(parts)
+
+
+def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
+    """Wall time, the sum over nodes (corrected and as reported), and the rest."""
+    measured = wall(run)
+    if run.sums:  # the time of an emulation says nothing of the hardware that it emulates
+        return (f"emulated in {micros(measured['mean'])} µs per run",)
+    raw = float(nodes["time_us_raw"].sum())
+    corrected = float(nodes["time_us"].sum())
+    lines = [
+        f"wall  {micros(measured['mean'])} µs per run without profiler (median "
+        f"{micros(measured['p50'])}, p95 {micros(measured['p95'])}, {plural(len(run.wall_us), 'run')})",
+        f"nodes {micros(corrected)} µs, {coverage(run, nodes):.0%} of wall "
+        f"({micros(raw)} µs before profiler overhead is removed)",
+    ]
+    alone = empty(run)
+    if alone is not None:
+        rest = micros(measured["mean"] - corrected)
+        lines.append(f"rest  {rest} µs (a run without nodes takes {micros(alone)} µs)")
+    return tuple(lines)
+
+
+def totals(trace: Trace, nodes: pd.DataFrame) -> str:
+    """Sums over the model; "at least" where the work of a node is unknown."""
+    if not trace.model.opsets:  # a framework ran operators, and no graph whose work can be counted
+        params = trace.model.params
+        parameters = f", {si(params)} parameters" if params is not None else ""
+        return f"{plural(trace.model.nodes, 'operator')} forward{parameters}"
+    own = nodes[
+        nodes["index"].notna()
+    ]  # kernels that belong to the runtime do no work of the model
+    parts = [_sum(own["macs"], "{} MACs", si), _sum(own["flops"], "{} flops", si)]
+    if trace.model.params is not None:
+        parts.append(f"{si(trace.model.params)} parameters")
+    moved = own["bytes_read"] + own["bytes_written"]
+    parts.append(_sum(moved, "{} moved", lambda size: quantity(size, "B")))
+    return f"{plural(trace.model.nodes, 'node')}: {', '.join(parts)}"
+
+
+def roofs(peaks: Peaks | None) -> tuple[str, ...]:
+    """The peaks of the machine, if they were measured."""
+    if peaks is None:
+        return ()
+    int8 = f", {si(peaks.int8.rate)}OP/s int8" if peaks.int8 else ""
+    return (
+        f"peaks: {si(peaks.float32.rate)}FLOP/s float32{int8}, {si(peaks.memory.rate)}B/s memory "
+        f"({plural(peaks.threads, 'thread')})",
+    )
+
+
+def memory(section: Section) -> tuple[str, ...]:
+    """The most bytes alive at once, and the most in use in the runtime's arena."""
+    own = section.nodes[section.nodes["index"].notna()]
+    live = own["peak_bytes"].dropna()
+    if section.run is not None and not any(section.nodes["output_bytes"].notna()):
+        return ()  # of a framework's run the peaks are those of single operators
+    if live.empty:
+        return ()
+    at_least = "at least " if len(live) < len(own) else ""
+    node = printable(str(own["node"].iloc[int(own["peak_bytes"].argmax())]))
+    text = f"memory: {at_least}{quantity(float(live.max()), 'B')} of tensors alive at {node}"
+    kernels = section.run.kernels if section.run else ()
+    arena = [k.arena_peak_bytes for k in kernels if k.arena_peak_bytes is not None]
+    if arena:
+        text += f"; {quantity(max(arena), 'B')} in the runtime's arena"
+    return (text,)
+
+
+def _sum(column: pd.Series[Any], what: str, text: Callable[[float], str]) -> str:
+    """The sum of the known values, as a lower bound where a value is missing."""
+    missing = int(column.isna().sum())
+    if missing and missing == len(column):
+        return what.format("unknown")
+    total = what.format(text(float(column.sum())))
+    return f"at least {total}" if missing else total

@@ -1,0 +1,78 @@
+"""The overflow table of a trace: what narrow accumulators did, in words and by row."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from analyzers.views.text import number, percent, plural, width
+
+_COUNTS = ("outputs", "overflow_outputs", "transient_outputs", "persistent_outputs")
+
+
+def has_overflow(nodes: pd.DataFrame) -> bool:
+    """Whether any node of a node table had a narrow accumulator."""
+    return "bits" in nodes and bool(nodes["bits"].notna().any())
+
+
+def words(nodes: pd.DataFrame) -> tuple[str, str]:
+    """Two sentences on the nodes with sums: what overflows, and which widths suffice."""
+    narrow = nodes[nodes["bits"].notna()]
+    widths = narrow["bits"].unique()
+    at = f"at {widths[0]} bits" if len(widths) == 1 else "at their widths"
+    return _overflows(narrow, at), _sufficient(narrow)
+
+
+def _overflows(narrow: pd.DataFrame, at: str) -> str:
+    total = {name: int(narrow[name].sum()) for name in _COUNTS}
+    outputs, over = total["outputs"], total["overflow_outputs"]
+    if not over:
+        return f"nothing overflows {at}: {plural(len(narrow), 'node')}, {outputs:,} outputs"
+    nodes = int((narrow["overflow_outputs"] > 0).sum())
+    return (
+        f"{nodes:,} of {plural(len(narrow), 'node')} {'overflows' if nodes == 1 else 'overflow'} "
+        f"{at}, in {over:,} of {outputs:,} outputs ({percent(over / outputs)}): "
+        f"{total['transient_outputs']:,} transient, {total['persistent_outputs']:,} persistent"
+    )
+
+
+def _sufficient(narrow: pd.DataFrame) -> str:
+    observed, guaranteed = narrow["bits_observed"], narrow["bits_guaranteed"]
+    unknown = int(guaranteed.isna().sum())
+    data = f"{width(float(observed.max()))} bits suffice for this data"
+    if observed.isna().all():
+        data = "no partial sum was observed"
+    if unknown:
+        return f"{data}; no width is guaranteed for {plural(unknown, 'node')}"
+    return f"{data}, {width(float(guaranteed.max()))} bits for any input"
+
+
+def worst_first(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with sums: those with the largest share of overflows first, then the widest.
+
+    With `overflow_share` and `partial_sums`, the range as text.
+    """
+    rows = rows[rows["outputs"].notna()]
+    outputs = rows["outputs"].where(rows["outputs"] > 0)
+    low, high = (rows[name].astype("float64") for name in ("acc_min", "acc_max"))
+    ranked = rows.assign(
+        overflow_share=(rows["overflow_outputs"] / outputs).astype("float64"),
+        partial_sums=[_range(*ends) for ends in zip(low, high, strict=True)],
+    )
+    return ranked.sort_values(["overflow_share", "bits_observed"], ascending=False, kind="stable")
+
+
+def totals(nodes: pd.DataFrame) -> str:
+    """The counts over all nodes with narrow accumulators."""
+    narrow = nodes[nodes["bits"].notna()]
+    parts = [f"{int(narrow['outputs'].sum()):,} outputs"]
+    if narrow["saturation_events"].notna().all():
+        parts.append(f"{int(narrow['saturation_events'].sum()):,} saturation events")
+        parts.append(f"{int(narrow['outputs_changed'].sum()):,} outputs changed")
+        parts.append(f"largest error {number(float(narrow['max_abs_error'].max()))}")
+    return f"{plural(len(narrow), 'node')} with narrow accumulators: {', '.join(parts)}"
+
+
+def _range(low: float, high: float) -> str:
+    return "" if math.isnan(low) else f"{number(low)} … {number(high)}"

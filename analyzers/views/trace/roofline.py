@@ -1,0 +1,165 @@
+"""The roofline chart: the rate of each kernel over its intensity, and the machine's peaks."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from analyzers.advice import is_sure
+from analyzers.grouping import by_node
+from analyzers.options import ViewOptions
+from analyzers.roofline import COMPUTE, INT8, MEMORY, arithmetic
+from analyzers.views.drawing import blank, short, unformulated
+from analyzers.views.text import percent, plural, printable, si
+from analyzers.views.trace.headline import headline
+from analyzers.views.trace.labels import Points, place_labels
+from analyzers.views.trace.sections import Section, sections
+from tracer.errors import UsageError
+from tracer.records.environment import Peaks
+from tracer.records.trace import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+_LOOKS = {
+    COMPUTE: ("#0072B2", "o", "bound by arithmetic"),
+    MEMORY: ("#E69F00", "s", "bound by memory"),
+    None: ("#777777", "^", "roof not known"),
+}
+"""Colour, marker, meaning: colours that colour-blind readers tell apart (Okabe and Ito, 2008)."""
+_ROOF, _INT8_ROOF = "#222222", "#009E73"
+_WIDTH, _HEIGHT = 9.0, 6.0
+_TITLE_CHARACTERS = 105
+_LEAST_AREA, _AREA_OF_ALL = 14.0, 1400.0
+_FILLED = 0.65
+_LABELS = 8
+_LEGEND = "area: share of the time\nhollow: time uncertain"
+
+
+def figure(trace: Trace, options: ViewOptions) -> Figure:
+    """A panel for each run, a point for each kernel, its area the share of the time.
+
+    `options.top` is how many are labelled, 8 unless given. Raises UsageError where nothing was
+    timed.
+    """
+    timed = [section for section in sections(trace) if section.run is not None]
+    if not any(section.nodes["gflops_per_s"].notna().any() for section in timed):
+        raise UsageError(
+            "a roofline needs times and counts of work, and this trace lacks them",
+            "Make one with: tracer profile MODEL.onnx -o roofline.png.",
+        )
+    chart = blank(_WIDTH, _HEIGHT * len(timed))
+    panels = chart.subplots(len(timed), squeeze=False)[:, 0]
+    peaks = trace.environment.peaks
+    drawn = []
+    for axes, section in zip(panels, timed, strict=True):
+        title = printable(headline(trace, section))
+        wrapped = unformulated(textwrap.fill(title, _TITLE_CHARACTERS))
+        axes.set_title(wrapped, fontsize=10, loc="left")
+        drawn.append((axes, _draw(axes, section, peaks)))
+    chart.draw_without_rendering()  # labels are placed where there is room, in pixels
+    for axes, rows in drawn:
+        _label(axes, rows, _LABELS if options.top is None else options.top or len(rows))
+    return chart
+
+
+def _draw(axes: Axes, section: Section, peaks: Peaks | None) -> pd.DataFrame:
+    from matplotlib.colors import to_rgba
+
+    rows, hidden = _points(section.nodes)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for bound, (colour, marker, meaning) in _LOOKS.items():
+        some = rows[rows["bound"].isna() if bound is None else rows["bound"] == bound]
+        if len(some):
+            axes.scatter(
+                some["x"], some["y"], s=some["area"], marker=marker, edgecolors=colour, zorder=3,
+                facecolors=[to_rgba(colour, _FILLED if sure else 0) for sure in some["sure"]],
+                linewidths=0.9,
+            )  # fmt: skip
+            axes.scatter([], [], s=40, marker=marker, color=to_rgba(colour, _FILLED), label=meaning)
+    integer = section.run is not None and any(arithmetic(k) == INT8 for k in section.run.kernels)
+    if peaks is not None:
+        _draw_roofs(axes, rows, peaks, integer)
+    else:
+        axes.margins(0.1)
+    _describe(axes, hidden)
+    return rows
+
+
+def _points(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The kernels with a rate, and a line about the others."""
+    rows = by_node(nodes)
+    shown = (rows["gflops_per_s"] > 0) & (rows["gbytes_per_s"] > 0)
+    others = rows[~shown & rows["time_us"].notna()]
+    rows = rows[shown].sort_values("time_us", ascending=False, kind="stable")
+    rows = rows.assign(
+        x=rows["gflops_per_s"] / rows["gbytes_per_s"],
+        y=rows["gflops_per_s"],
+        area=_LEAST_AREA + _AREA_OF_ALL * rows["time_share"],
+        sure=is_sure(rows),
+    )
+    share = percent(float(others["time_share"].sum()))
+    what = f"{plural(len(others), 'kernel')} without arithmetic, or too short to be timed"
+    hidden = f"{what}, not shown ({share} of the time)"
+    return rows, hidden if len(others) else ""
+
+
+def _draw_roofs(axes: Axes, rows: pd.DataFrame, peaks: Peaks, integer: bool) -> None:
+    """The slope of memory, and the ceilings of arithmetic, with what was measured."""
+    slope, ceilings = peaks.memory.rate / 1e9, [(peaks.float32.rate / 1e9, "float32", _ROOF)]
+    if integer and peaks.int8 is not None:
+        ceilings.append((peaks.int8.rate / 1e9, "int8", _INT8_ROOF))
+    top = max(ceiling for ceiling, _, _ in ceilings)
+    ridge = top / slope
+    left = min([ridge / 30, *rows["x"] / 4])  # the roofs' names lie beside all points
+    right = max([ridge * 10, *rows["x"] * 4])
+    low = min([left * slope, *rows["y"] / 2])
+    high = 2.2 * max([top, *rows["y"]])
+    axes.set_xlim(left, right)
+    axes.set_ylim(low, high)
+    axes.plot([left, ridge], [left * slope, top], color=_ROOF, linewidth=1.4, zorder=2)
+    start = max(left, low / slope)
+    axes.annotate(
+        f"memory {si(peaks.memory.rate)}B/s", (start * 1.25, start * 1.25 * slope), (0, 4),
+        textcoords="offset points", fontsize=8, rotation=_angle(axes), rotation_mode="anchor",
+    )  # fmt: skip
+    for ceiling, name, colour in ceilings:
+        unit = "OP/s" if name == INT8 else "FLOP/s"
+        axes.plot([ceiling / slope, right], [ceiling] * 2, color=colour, linewidth=1.4, zorder=2)
+        axes.annotate(
+            f"{name} {si(1e9 * ceiling)}{unit}", (right, ceiling), (-4, 4),
+            textcoords="offset points", ha="right", fontsize=8, color=colour,
+        )  # fmt: skip
+
+
+def _angle(axes: Axes) -> float:
+    """Degrees that a line of slope 1 rises by, about, once the limits are set."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    across, up = math.log10(right / left), math.log10(high / low)
+    return math.degrees(math.atan2(_HEIGHT / up, _WIDTH / across))
+
+
+def _describe(axes: Axes, hidden: str) -> None:
+    axes.set_xlabel("intensity [flop/byte]" + (f"\n{hidden}" if hidden else ""))
+    axes.set_ylabel("GFLOP/s")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.grid(which="major", color="#dddddd", linewidth=0.6, zorder=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    legend = axes.legend(loc="lower right", fontsize=8, frameon=False, title=_LEGEND)
+    legend.get_title().set_fontsize(8)
+
+
+def _label(axes: Any, rows: pd.DataFrame, most: int) -> None:
+    points = Points(*(rows[name].to_numpy(float) for name in ("x", "y", "area")))
+    place_labels(axes, points, [unformulated(_text(row)) for _, row in rows.head(most).iterrows()])
+
+
+def _text(row: pd.Series[Any]) -> str:
+    return f"{short(printable(str(row['node'])))} {percent(float(row['time_share']))}"

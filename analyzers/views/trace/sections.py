@@ -1,0 +1,70 @@
+"""The rows of each run: which of them a view shows, and in what order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from analyzers.grouping import grouped
+from analyzers.options import ViewOptions, refuse_depth
+from tracer.records.trace import Run, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One run and its rows of the node table; a count has no run, an empty model no rows."""
+
+    run: Run | None
+    batch: int | None
+    nodes: pd.DataFrame
+
+
+def sections(trace: Trace) -> tuple[Section, ...]:
+    """A section for each run, in their order; one section for a trace without runs."""
+    if trace.runs:
+        return tuple(Section(run, run.batch, _rows_of(trace.nodes, run)) for run in trace.runs)
+    batches = trace.nodes["batch"].dropna()
+    return (Section(None, int(batches.iloc[0]) if len(batches) else None, trace.nodes),)
+
+
+def table(trace: Trace, options: ViewOptions) -> pd.DataFrame:
+    """The rows of all sections, as files hold them."""
+    return pd.concat([rows(section, options) for section in sections(trace)], ignore_index=True)
+
+
+def folded(section: Section, options: ViewOptions) -> pd.DataFrame:
+    """The rows of a section as `options` fold them, in the order of the graph.
+
+    A kernel of several nodes has the name of the first node and the number of others: `conv1 +2`.
+    """
+    groups = grouped(section.nodes, options.by, section.run, options.depth)
+    if options.by != "node":
+        return groups
+    more = groups["nodes"] - 1
+    names = groups["node"].where(more == 0, groups["node"] + " +" + more.astype(str))
+    return groups.assign(node=names)
+
+
+def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
+    """The node table of a section as it is; folded or shortened, its largest rows first."""
+    if options.by == "node":
+        refuse_depth(options.by, options.depth)
+        nodes = section.nodes
+        return largest_first(nodes).head(options.top) if options.top else nodes
+    groups = folded(section, options)
+    groups.insert(0, "batch", section.batch)
+    groups.insert(0, "executor", section.run.executor if section.run else None)
+    groups = largest_first(groups.astype({"executor": "string", "batch": "Int64"}))
+    return groups.head(options.top) if options.top else groups
+
+
+def largest_first(nodes: pd.DataFrame) -> pd.DataFrame:
+    """Sorted by time, or without times by MACs and then flops; missing values are last."""
+    keys = ["time_us"] if nodes["time_us"].notna().any() else ["macs", "flops"]
+    return nodes.sort_values(keys, ascending=False, kind="stable", na_position="last")
+
+
+def _rows_of(nodes: pd.DataFrame, run: Run) -> pd.DataFrame:
+    same_batch = nodes["batch"].isna() if run.batch is None else nodes["batch"] == run.batch
+    return nodes[(nodes["executor"] == run.executor) & same_batch.fillna(False)]

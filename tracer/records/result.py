@@ -1,0 +1,60 @@
+"""What every result offers: saving to a file, a table in a notebook, a one-line `repr`."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tracer.errors import UsageError
+from tracer.support.files import check_writable, write_atomically
+
+if TYPE_CHECKING:
+    from analyzers.options import ViewOptions
+
+_VIEWS = "analyzers.views"
+"""Found by name: records stand below the analyzers and do not import them."""
+
+
+class Result:
+    """A result of the API. A class of results names its view module and gives its headline."""
+
+    __slots__ = ()
+    view: ClassVar[str]
+    """The module with `page`, `table`, `document`, `figure` or `stored` (see `analyzers.views`)."""
+
+    def headline(self) -> str:
+        """What the result is about, in a few words."""
+        raise NotImplementedError
+
+    def save(
+        self, path: str | Path, options: ViewOptions | None = None, force: bool = False
+    ) -> Path:
+        """Write the result to `path`, in the format that its extension names, and return the path.
+
+        The file is written completely or not at all. Raises UsageError for an extension that names
+        no format of this result or needs a missing package, InputError where the file exists
+        (unless `force`) or cannot be written.
+        """
+        target = Path(path)
+        views = _views()
+        known = views.formats(type(self))
+        extension = views.extension_of(target, known)
+        if extension is None:
+            raise UsageError(
+                f"{path}: the extension names no format", f"The formats are {', '.join(known)}."
+            )
+        check_writable(target, force)
+        write_atomically(target, views.render(self, extension, options or views.ViewOptions()))
+        return target
+
+    def _repr_html_(self) -> str:
+        html: str = _views().as_html(self)
+        return html
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.headline()})"
+
+
+def _views() -> Any:
+    return importlib.import_module(_VIEWS)
