@@ -116,13 +116,15 @@ class Accumulating:
     ) -> tuple[Output, Path | None]:
         """Where the tables and where the model's outputs go, checked before any work."""
         from tracer.cli import _output, _values
+        from tracer.records import trace
 
         tables = [output for output in outputs if not _values.named(output)]
         place = _values.place([output for output in outputs if _values.named(output)], force)
         if self.certificate is not None:
             check_writable(self.certificate, force)
-        targets = _output.targets(tables, as_json, force=force)
-        return _output.Output(targets, self.view), place
+        output = _output.Output(self.view, (*tables, *(["json:-"] if as_json else [])), force)
+        output.check(trace.Trace)
+        return output, place
 
 
 class _Witness:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @cloup.command()
 @cloup.argument("trace", type=PathName())
-@_options.VIEW
+@_options.TRACE_VIEW
 def command(trace: Path, output: Output) -> None:
     """Show a saved trace again, in any format.
 
@@ -27,10 +27,9 @@ def command(trace: Path, output: Output) -> None:
       tracer report run.trace --by module
       tracer report run.trace -o layers.svg --threshold 20
     """
-    from tracer.cli import _output
     from tracer.storage import trace_file, whatif_file
 
-    if whatif_file.holds_what_if(trace):
-        _output.show_what_if(whatif_file.load(trace), output.targets, output.options.top)
-    else:
-        output.emit(trace_file.load(trace))
+    is_what_if = whatif_file.holds_what_if(trace)
+    result = whatif_file.load(trace) if is_what_if else trace_file.load(trace)
+    output.check(type(result))
+    output.emit(result)

@@ -51,7 +51,9 @@ def test_json_has_everything_and_is_alone_on_stdout(model, capfd):
     assert [side["letter"] for side in comparison["sides"]] == ["a", "b"]
     assert [len(side["rounds_us"]) for side in comparison["sides"]] == [4, 4]
     assert len(comparison["totals"]) == 2
-    nodes = [name for layer in comparison["layers"] for name in layer["nodes_a"].split("; ") if name]
+    nodes = [
+        name for layer in comparison["layers"] for name in layer["nodes_a"].split("; ") if name
+    ]
     assert len(set(nodes)) == len(nodes) == len(residual().graph.node)
     assert comparison["numbers"][0]["first_divergence"] is None
 

@@ -95,16 +95,18 @@ def test_the_roofline_is_drawn_and_again_from_the_trace(model, capfd, tmp_path):
 )
 def test_the_longest_extension_names_the_format(name, extension):
     from analyzers.views import formats
+    from tracer.records.trace import Trace
 
-    assert _output.parse(name, formats()).format == extension
+    assert _output.parse(name, formats(Trace)).extension == extension
 
 
 @pytest.mark.parametrize("name", ["png", ".png", "roofline", "a.roofline"])
 def test_a_name_without_extension_names_none(name):
     from analyzers.views import formats
+    from tracer.records.trace import Trace
 
     with pytest.raises(UsageError):
-        _output.parse(name, formats())
+        _output.parse(name, formats(Trace))
 
 
 def test_env_tells_peaks_that_were_measured_and_measures_when_asked(capfd, fresh):
