@@ -1,4 +1,4 @@
-"""What one run without optimisation shows of every node: the real shapes, and how often it ran."""
+"""Reads the real shapes of all tensors and the calls of all nodes off an unoptimised run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Observation:
 
 
 def needed(model: Model, types: Types) -> bool:
-    """Whether shapes alone leave something open: a size that depends on data, or a body."""
+    """Returns whether shape inference is incomplete: sizes that depend on data, or bodies."""
     if len(model.scopes) > 1:
         return True
     return any(
@@ -31,18 +31,18 @@ def needed(model: Model, types: Types) -> bool:
 
 
 def of(model: Model, kernels: Sequence[Kernel]) -> Observation:
-    """Read an Observation off the kernels of an unoptimised run.
+    """Returns types and calls from the kernels of an unoptimised run.
 
-    A node of a body that has no kernel was not run: the other branch was taken. An operator that
-    the runtime expands into others is seen by the tensor it makes.
+    A node of a body without a kernel did not run: the other branch was taken. An operator that the
+    runtime expands into others is recognised by the tensor it computes.
     """
     makers = {(n.scope.path, name): n.key for n in model.nodes for name in n.outputs if name}
     calls = {node.key: 0.0 for node in model.nodes if node.scope.owner is not None}
     types: dict[tuple[str, str], TensorType] = {}
     for kernel in kernels:
         names = [name for name in kernel.outputs if name]
-        made = {makers[kernel.scope, n] for n in names if (kernel.scope, n) in makers}
-        for key in made or {kernel.node} - {None}:
+        keys = {makers[kernel.scope, n] for n in names if (kernel.scope, n) in makers}
+        for key in keys or {kernel.node} - {None}:
             calls[str(key)] = max(calls.get(str(key), 0.0), kernel.calls)
         if len(names) == len(kernel.output_types):
             for name, kind in zip(names, kernel.output_types, strict=True):

@@ -19,10 +19,10 @@ from tracer import metrics
 from tracer.accumulators.spec.policy_text import read
 from tracer.graph.loading import open_model
 from tracer.inputs.datasets import open_dataset
-from tracer.whatif import scoring as judging
-from tracer.whatif.batches import Batches
 from tracer.whatif.evaluation import Evaluator
-from tracer.whatif.widths import read as plan
+from tracer.whatif.metric_scores import scorer
+from tracer.whatif.stored_batches import StoredBatches
+from tracer.whatif.width_plan import read as plan
 
 LENET = Path(__file__).parents[1] / "models" / "lenet" / "lenet.int8.onnx"
 ONE_WIDTH_ONCE = 270.0
@@ -82,9 +82,9 @@ def _sweep(images: int, accumulator: str, batch: int) -> dict[str, float]:
     model = open_model(LENET)
     again = -(-images // _DIGITS)
     dataset = open_dataset(f"digits*{again}", model, limit=images)
-    scoring = judging.scoring(model, dataset, metrics.find("top1"))
+    scoring = scorer(model, dataset, metrics.find("top1"))
     began = time.perf_counter()
-    evaluator = Evaluator(model, read("*=32"), Batches(dataset, batch), scoring)
+    evaluator = Evaluator(model, read("*=32"), StoredBatches(dataset, batch), scoring)
     seconds = {"wide, all overflows": time.perf_counter() - began}
     for bits in plan(accumulator).swept.value:
         began = time.perf_counter()

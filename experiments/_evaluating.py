@@ -16,7 +16,8 @@ from tracer.inputs.datasets import Batch, Dataset
 from tracer.metrics import METRICS
 from tracer.records.whatif import Answer
 from tracer.whatif.evaluation import Evaluator
-from tracer.whatif.sweep import Question, ask
+from tracer.whatif.evaluation_cache import EvaluationCache
+from tracer.whatif.sweep import Question, sweep_and_search
 
 ACCUMULATOR = Accumulator(32, order=named("channelwise"), bias="last", convention="magnitude")
 """The original's: each channel's window first, then the channels; B bits hold -2^B to 2^B - 1."""
@@ -48,10 +49,11 @@ def answered(
         allowed=lambda score, wide: score >= wide - budget,
         better=lambda score: score,
     )
+    cache = EvaluationCache(evaluator.nodes, evaluator.evaluate)
     modules = {node.key: node.module or node.key for node in model.nodes}
     single = evaluated(model, dataset, ACCUMULATOR, 1)
     return Sums(
-        ask(evaluator, ACCUMULATOR, question),
+        sweep_and_search(evaluator.baseline, ACCUMULATOR, question, cache),
         tuple(modules[key] for key in evaluator.nodes),
         single.baseline.needed,
     )

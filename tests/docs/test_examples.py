@@ -7,9 +7,7 @@ import pytest
 from tests.docs.examples import ROOT, examples, folder_of_examples
 
 PAGES = [
-    page
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    if examples(page)
+    page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if examples(page)
 ]
 _MEASURED = ("note: ", "- ")
 """How lines begin that depend on the machine: notes and advice."""

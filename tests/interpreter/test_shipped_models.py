@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tracer.executors.onnxruntime.tensors import tensors
+from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.graph.loading import open_model
 from tracer.inputs.request import feeds_for
 from tracer.interpreter.inspection import inspect

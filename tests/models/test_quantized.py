@@ -12,9 +12,9 @@ from models import families
 from tracer.graph import loading
 from tracer.inputs.datasets import open_dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.quantization.calibration import Samples
-from tracer.quantization.options import Options
-from tracer.quantization.quantizer import graphs
+from tracer.quantization.calibration import CalibrationSamples
+from tracer.quantization.options import QuantizationOptions
+from tracer.quantization.quantizer import quantized_graphs
 
 SHIPPED = [name for name in families.names() if families.recipe(name).shipped]
 CARD_ROW = re.compile(r"^\| `(?P<file>\w+\.int8\.onnx)` .*\| (?P<accuracy>[\d.]+) % \|$", re.M)
@@ -63,7 +63,7 @@ def test_it_is_what_the_command_makes(family):
     path = quantised(family)
     model = loading.load(families.shipped(family, "torch"))
     data = open_dataset("digits", model, limit=512, split="train")
-    _, proto = graphs(model, Samples(data, 32), Options())
+    _, proto = quantized_graphs(model, CalibrationSamples(data, 32), QuantizationOptions())
     batch = digits(path)
     made, shipped = (scores(m, batch.inputs) for m in (proto.SerializeToString(), str(path)))
     np.testing.assert_array_equal(made.argmax(1), shipped.argmax(1))

@@ -19,7 +19,7 @@ LOOPED = (
 WRONG_GRAPHS = {
     "a cycle": (HEAD + "{ a = Add (x, y)  y = Relu (a) }", "cycle through node Add_0"),
     "unsorted": (HEAD + "{ y = Relu (a)  a = Tanh (x) }", "not sorted: node Relu_0 reads 'a'"),
-    "undefined": (HEAD + "{ y = Relu (nope) }", "reads 'nope', which nothing in 'g' makes"),
+    "undefined": (HEAD + "{ y = Relu (nope) }", "reads 'nope', which no node of 'g' computes"),
     "not SSA": (HEAD + "{ y = Relu (x)  y = Tanh (x) }", "'y' is written twice, again by"),
     "a body with a cycle": (
         LOOPED.format("a = Add (s, n)  n = Relu (a)"),
@@ -27,15 +27,15 @@ WRONG_GRAPHS = {
     ),
     "an unsorted body": (
         LOOPED.format("n = Relu (a)  a = Tanh (s)"),
-        "not sorted: node Relu_1 reads 'a' before it is made, in body 'b' of node Loop_0",
+        "not sorted: node Relu_1 reads 'a' before it is computed, in body 'b' of node Loop_0",
     ),
     "a body that reads what nothing makes": (
         LOOPED.format("n = Relu (nope)"),
-        "node Relu_1 reads 'nope', which nothing in 'b' makes, in body 'b' of node Loop_0",
+        "node Relu_1 reads 'nope', which no node of 'b' computes, in body 'b' of node Loop_0",
     ),
     "a body that reads what is made after it": (
         LOOPED.format("n = Relu (late)"),
-        "reads 'late', which nothing in 'b' makes",
+        "reads 'late', which no node of 'b' computes",
     ),
     "an operator there is none of": (HEAD + "{ y = Magic (x) }", "No Op registered for Magic"),
 }

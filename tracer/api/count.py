@@ -9,7 +9,7 @@ from analyzers.memory import memory
 from analyzers.table import node_table
 from tracer.api._assembly import cost_notes, whole
 from tracer.graph import shape_inference
-from tracer.graph.loading import Source, open_model
+from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs import dims as dimensions
 from tracer.records import environment
 from tracer.records.node_table import typed
@@ -19,7 +19,7 @@ pass
 
 
 def count(
-    model: Source,
+    model: ModelSource,
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,

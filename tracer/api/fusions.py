@@ -8,7 +8,7 @@ from pathlib import Path
 from analyzers.fusions import Fusions, mapped
 from tracer.api._pipeline import matched, other_inputs
 from tracer.executors import registry
-from tracer.graph.loading import Source, open_model
+from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.request import on_sizes_that_run, request_for
 from tracer.limits import Limits
 from tracer.records import environment
@@ -19,7 +19,7 @@ _LIMITS = Limits(live_bytes=4 << 30)
 
 
 def fusions(
-    model: Source,
+    model: ModelSource,
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,

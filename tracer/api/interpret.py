@@ -14,7 +14,7 @@ from tracer.executors import registry
 from tracer.executors.narrowed.executor import NarrowedSettings, Receive
 from tracer.executors.reference.executor import ReferenceSettings
 from tracer.graph import shape_inference
-from tracer.graph.loading import Source, open_model
+from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.request import Feeds, Samples, request_for
 from tracer.limits import Limits
 from tracer.records.trace import Trace
@@ -22,7 +22,7 @@ from tracer.support.progress import Progress, silent
 
 
 def interpret(
-    model: Source,
+    model: ModelSource,
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,

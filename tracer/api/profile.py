@@ -10,7 +10,7 @@ from pathlib import Path
 from tracer.api._assembly import assembled
 from tracer.api._pipeline import Pipeline
 from tracer.executors import registry
-from tracer.graph.loading import Source, open_model
+from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.dims import batch_sizes
 from tracer.inputs.request import request_for
 from tracer.records.environment import Peaks
@@ -19,7 +19,7 @@ from tracer.support.progress import Progress, silent
 
 
 def profile(
-    model: Source,
+    model: ModelSource,
     *,
     batch: int | Sequence[int] | None = None,
     dims: Mapping[str, int] | None = None,

@@ -1,51 +1,31 @@
-"""The Python door to quantisation: a float model in, an integer one and what it costs out."""
+"""Quantises a float model, and measures what that costs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-import onnx
 
 from exporters import writing
 from tracer import metrics
 from tracer.graph import loading
-from tracer.graph.loading import Source, open_model
+from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.datasets import open_dataset
-from tracer.quantization.accuracy import Accuracy, accuracy
-from tracer.quantization.calibration import Samples
-from tracer.quantization.layers import LayerError
-from tracer.quantization.options import Options
-from tracer.quantization.quantizer import quantize as quantized
+from tracer.quantization import quantizer
+from tracer.quantization.accuracy import accuracy
+from tracer.quantization.calibration import CalibrationSamples
+from tracer.quantization.options import QuantizationOptions
+from tracer.records.quantized import Quantized
 from tracer.records.trace import ModelInfo
 from tracer.support.progress import Progress
 
 
-@dataclass(frozen=True, slots=True)
-class Quantization:
-    """The quantised model, how good it is, what each layer lost, and how it was made.
-
-    `model` is the float one. `accuracy` is None where no metric fits the data. `layers` are in
-    the order of the graph.
-    """
-
-    model: ModelInfo
-    settings: Mapping[str, Any]
-    accuracy: Accuracy | None
-    layers: tuple[LayerError, ...]
-    notes: tuple[str, ...]
-    proto: onnx.ModelProto = field(repr=False)
-
-
 def quantize(
-    model: Source,
+    model: ModelSource,
     calibrate: str | Path,
     *,
     output: str | Path | None = None,
     force: bool = False,
-    options: Options | None = None,
+    options: QuantizationOptions | None = None,
     limit: int | None = 512,
     test: str | Path | None = None,
     test_limit: int | None = None,
@@ -53,29 +33,38 @@ def quantize(
     batch: int = 32,
     folder: str | Path = "data",
     progress: Progress | None = None,
-) -> Quantization:
-    """Quantise `model` with the ranges seen on `limit` samples of the data set `calibrate`.
+) -> Quantized:
+    """Quantises `model` with activation ranges of `limit` samples of the data set `calibrate`.
 
-    A data set is a name (`digits`; files of others lie in `folder`), an .npz file or a folder with
-    test_data_sets; one with a training split is calibrated on that. The result is written to
-    `output` if that is given; then both models run on the data set `test`, the test split of
-    `calibrate` unless given, and are judged by `metric` (see `tracer.quantization.accuracy`).
-    Raises the errors of `tracer.errors`; a file that exists is kept unless `force`.
+    A data set is a name (`digits`; files of other names are in `folder`), an .npz file or a folder
+    with test_data_sets; calibration uses the training split where there is one. Writes the model to
+    `output`, if there is one. Then scores both models by `metric` on the data set `test` [default:
+    the test split of `calibrate`]; see `tracer.quantization.accuracy`. Raises the errors of
+    `tracer.errors`; replaces an existing file only with `force`.
     """
     target = None if output is None else Path(output)
     if target is not None:
         writing.check_target(target, force)
-    wanted = None if metric is None else metrics.find(metric)
-    loaded, options = open_model(model), options or Options()
+    chosen_metric = None if metric is None else metrics.find(metric)
+    loaded, options = open_model(model), options or QuantizationOptions()
     split = "test" if Path(calibrate).is_dir() else "train"
-    given = open_dataset(calibrate, loaded, limit=limit, split=split, folder=Path(folder))
-    judged = open_dataset(test or calibrate, loaded, limit=test_limit, folder=Path(folder))
-    samples = Samples(given, batch)
-    made = quantized(loaded, samples, options, progress)
+    calibration = open_dataset(calibrate, loaded, limit=limit, split=split, folder=Path(folder))
+    test_data = open_dataset(test or calibrate, loaded, limit=test_limit, folder=Path(folder))
+    samples = CalibrationSamples(calibration, batch)
+    graph = quantizer.quantize(loaded, samples, options, progress)
     if target is not None:
-        writing.write(made.proto, target)
-    narrow = loading.from_proto(made.proto)
-    found = accuracy(loaded, narrow, judged, wanted, batch, progress)
-    settings = {**asdict(options), "calibrate": given.name, "limit": limit, "test": judged.name}
-    notes = made.notes if found else (*made.notes, f"no metric fits {judged.name}: give --metric")
-    return Quantization(ModelInfo.of(loaded), settings, found, made.layers, notes, made.proto)
+        writing.write(graph.proto, target)
+    quantized = loading.from_proto(graph.proto)
+    scores = accuracy(loaded, quantized, test_data, chosen_metric, batch, progress)
+    missing = () if scores else (f"no metric fits {test_data.name}: give --metric",)
+    return Quantized(
+        model=ModelInfo.of(loaded),
+        settings={
+            **asdict(options), "calibrate": calibration.name, "limit": limit,
+            "test": test_data.name,
+        },
+        accuracy=scores,
+        layers=graph.layers,
+        notes=(*graph.notes, *missing),
+        proto=graph.proto,
+    )  # fmt: skip

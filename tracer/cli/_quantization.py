@@ -13,15 +13,13 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tracer.api.quantize import Quantization
-    from tracer.quantization.accuracy import Accuracy
-    from tracer.quantization.layers import LayerError
+    from tracer.records.quantized import Accuracy, LayerError, Quantized
 
 _NUMBERS = ("SQNR dB", "added noise")
 """Wider than any of the figures below them."""
 
 
-def as_json(made: Quantization, top: int) -> None:
+def as_json(made: Quantized, top: int) -> None:
     """Print one object: model, settings, accuracy, layers in their order, notes."""
     import msgspec
 
@@ -35,7 +33,7 @@ def as_json(made: Quantization, top: int) -> None:
     _output.write_stdout(msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")
 
 
-def as_table(made: Quantization, top: int) -> None:
+def as_table(made: Quantized, top: int) -> None:
     """Print the accuracy before and after, and the `top` layers that lose most; all for 0."""
     ranked = sorted(made.layers, key=lambda layer: -layer.added_noise)
     shown = ranked[: top or None]
@@ -53,7 +51,7 @@ def as_table(made: Quantization, top: int) -> None:
     _output.write_screen(render)
 
 
-def _settings(made: Quantization) -> str:
+def _settings(made: Quantized) -> str:
     said = made.settings
     scales = "per channel" if said["per_channel"] else "per tensor"
     return (

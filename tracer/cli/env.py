@@ -11,7 +11,7 @@ import cloup
 
 from tracer.cli import _options
 from tracer.cli._types import Count
-from tracer.executors.onnxruntime.settings import MOST_THREADS
+from tracer.executors.measuring import MOST_THREADS
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output

@@ -134,7 +134,7 @@ def _inspect(
 
 
 def _others(model: Model, feedset: FeedSet, threads: int) -> Any:
-    from tracer.executors.onnxruntime.tensors import tensors
+    from tracer.executors.onnxruntime.all_outputs import tensors
 
     return tensors(model, feedset.feeds, threads)
 

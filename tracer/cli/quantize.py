@@ -9,7 +9,7 @@ import cloup
 
 from tracer.cli import _data, _options
 from tracer.cli._types import LARGEST, Count, PathName
-from tracer.quantization.options import FORMATS, METHODS, TYPES, Options
+from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 
 
 @cloup.command()
@@ -104,7 +104,7 @@ def command(
     from tracer.api import quantize
     from tracer.cli import _progress, _quantization
 
-    options = Options(
+    options = QuantizationOptions(
         format=format_,
         per_channel=per_channel,
         symmetric=symmetric,

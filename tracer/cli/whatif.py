@@ -63,13 +63,15 @@ if TYPE_CHECKING:
     cloup.option("--metric", metavar="NAME",
                  help="Accuracy metric: top1, top5, mse, agreement (with wide accumulators), or "
                       "FILE.py:NAME.  [default: chosen by the data]"),
-    cloup.option("--budget", type=Amount("points"), default=1.0, show_default=True,
+    cloup.option("--budget", "accuracy_budget", type=Amount("points"), default=1.0,
+                 show_default=True,
                  help="Accuracy that may be lost, in percentage points or the metric's unit."),
     cloup.option("--search/--no-search", default=True, show_default=True,
                  help="Also search a width for each node."),
     cloup.option("--energy", metavar="MODEL", default="lab", show_default=True,
                  help="Energy model: lab, horowitz45, qtools, or FILE.toml."),
-    cloup.option("--convention", "counting", type=click.Choice(ADDITION_CONVENTIONS),
+    cloup.option("--convention", "addition_convention",
+                 type=click.Choice(ADDITION_CONVENTIONS),
                  help="How additions are counted; see docs/counting.md.  [default: by --order]"),
     cloup.option("--threads", type=Count(), default=0,
                  help="Threads of the interpreter.  [default: as many as BLAS uses]"),
@@ -110,10 +112,10 @@ def command(
     from tracer.api.whatif import what_if
     from tracer.cli import _progress
     from tracer.records.whatif import WhatIf
-    from tracer.whatif.options import Options
+    from tracer.whatif.options import WhatIfOptions
 
-    options = Options(
-        convention="magnitude" if magnitude else "twos-complement",
+    options = WhatIfOptions(
+        range_convention="magnitude" if magnitude else "twos-complement",
         weight_bits=weight_bits or (None,),
         activation_bits=activation_bits or (None,),
         **settings,

@@ -1,7 +1,7 @@
-"""A model as the rest of the engine sees it: the nodes of an ONNX graph, each with a stable key.
+"""A checked model and its nodes, each with a stable key.
 
-Local functions are inlined, so that every node is an operator that runs; nodes inside If, Loop
-and Scan bodies are walked too.
+Local functions are inlined, so every node is an operator that runs. The nodes include those
+inside the bodies of If, Loop and Scan.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ IR_WITH_UNLISTED_WEIGHTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A graph and the graphs around it; names resolve from the inside out.
+    """A graph and its outer graphs; names resolve from the inside out.
 
-    `path` is '' for the main graph, else `<key of the owner>.<attribute>`; `owner` is the node
-    whose body this is, None for the main graph.
+    `path` is '' for the main graph, else `<key of the owner>.<attribute>`. `owner` is the node
+    whose body the graph is, None for the main graph.
     """
 
     graph: onnx.GraphProto
@@ -34,7 +34,7 @@ class Scope:
     path: str = ""
 
     def outward(self) -> Iterator[Scope]:
-        """This scope, then each one around it."""
+        """Yields this scope, then each outer one."""
         scope: Scope | None = self
         while scope is not None:
             yield scope
@@ -43,9 +43,9 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operator of the graph as the user gave it.
+    """One operator of the user's graph.
 
-    A node of a body that does not say its module or source has those of the node around it.
+    A node of a body without a module or source of its own has those of the body's owner.
     """
 
     key: str
@@ -59,12 +59,12 @@ class Node:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the input tensors; '' is an optional input left out."""
+        """Names of the input tensors; '' is an omitted optional input."""
         return tuple(self.proto.input)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the output tensors; '' is an optional output left out."""
+        """Names of the output tensors; '' is an omitted optional output."""
         return tuple(self.proto.output)
 
     @property
@@ -77,8 +77,8 @@ class Node:
 class Model:
     """A checked ONNX model without its external data.
 
-    `proto` has its local functions inlined and is not to be changed. `path` is the file it came
-    from, whose folder the external data lie in; None for a model built in memory.
+    `proto` has its local functions inlined and must not be modified. `path` is the model's file,
+    whose folder holds the external data; None for a model built in memory.
     """
 
     proto: onnx.ModelProto = field(repr=False)
@@ -88,7 +88,7 @@ class Model:
 
     @property
     def name(self) -> str:
-        """What to call the model in messages: the file's name."""
+        """The model's file name, for messages."""
         return str(self.path) if self.path is not None else "<model in memory>"
 
     @property
@@ -104,17 +104,17 @@ class Model:
     @cached_property
     def scopes(self) -> tuple[Scope, ...]:
         """The main graph and every body, each once, in the order of the nodes."""
-        found = {node.scope.path: node.scope for node in self.nodes}
-        found.setdefault("", Scope(self.proto.graph))
+        scopes = {node.scope.path: node.scope for node in self.nodes}
+        scopes.setdefault("", Scope(self.proto.graph))
         for node in self.nodes:  # a body without nodes still has outputs
             for attribute, graph in bodies(node.proto):
                 path = f"{node.key}.{attribute}"
-                found.setdefault(path, Scope(graph, node.scope, node, path))
-        return tuple(found.values())
+                scopes.setdefault(path, Scope(graph, node.scope, node, path))
+        return tuple(scopes.values())
 
     @cached_property
     def opsets(self) -> dict[str, int]:
-        """Version imported of each domain; the standard domain is ''."""
+        """The imported version of each domain; the standard domain is ''."""
         return {canonical_domain(o.domain): o.version for o in self.proto.opset_import}
 
     @cached_property
@@ -126,23 +126,23 @@ class Model:
 
 
 def canonical_domain(domain: str) -> str:
-    """The standard domain has two spellings; ours is the empty one."""
+    """Returns '' for both spellings of the standard domain."""
     return "" if domain == "ai.onnx" else domain
 
 
 def expanded_keys(
     proto: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]
 ) -> tuple[str, ...]:
-    """Unique key of every node, in the order of `Model.nodes`, with calls expanded in place.
+    """Returns a unique key per node in the order of `Model.nodes`, with calls expanded in place.
 
-    A key is the node's name where it is unique in its graph, else `OpType_<index>`; the keys of
-    the nodes around it are put before: `call/inner`, and `If_3.then_branch/inner` for a body.
+    A key is the node's name if it is unique in its graph, else `OpType_<index>`. The keys of its
+    outer nodes precede it: `call/inner`, and `If_3.then_branch/inner` for a body.
     """
     expanded = {_signature(f.domain, f.name, f.overload): f.node for f in functions}
     taken: set[str] = set()
 
     def unique(key: str) -> str:
-        while key in taken:  # a name that looks like the path of another node
+        while key in taken:  # a name equal to the path of another node
             key += "_"
         taken.add(key)
         return key
@@ -165,7 +165,7 @@ def expanded_keys(
 def callers(
     proto: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]
 ) -> Iterator[tuple[onnx.NodeProto, ...]]:
-    """The calls of functions around every node, innermost first, in the order of their keys."""
+    """Yields the function calls around every node, innermost first, in the order of the keys."""
     expanded = {_signature(f.domain, f.name, f.overload): f.node for f in functions}
 
     def expand(
@@ -196,7 +196,7 @@ def _unique_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
         name = node.name
         if name not in own:
             name = f"{node.op_type}_{index}"
-            while name in taken:  # another node bears this as its own name
+            while name in taken:  # the name of another node
                 name += "_"
             taken.add(name)
         names.append(name)
@@ -204,7 +204,7 @@ def _unique_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
 
 
 def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and every body inside it."""
+    """Yields a graph and every body inside it."""
     yield graph
     for node in graph.node:
         for _, body in bodies(node):
@@ -212,7 +212,7 @@ def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def node_protos(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph and of the bodies inside it, in the order of `Model.nodes`."""
+    """Yields the nodes of a graph and of its bodies, in the order of `Model.nodes`."""
     for node in graph.node:
         yield node
         for _, body in bodies(node):
@@ -220,7 +220,7 @@ def node_protos(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    """Attribute name and graph of each body of a node."""
+    """Yields attribute name and graph of each body of a node."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.name, attribute.g
@@ -228,14 +228,11 @@ def bodies(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
             yield attribute.name, graph
 
 
-def _known(own: str | None, around: str | None) -> str | None:
-    return around if own is None else own
-
-
 def _walk(scope: Scope, keys: Iterator[tuple[int, str]]) -> Iterator[Node]:
-    around = scope.owner
+    owner = scope.owner
     for proto in scope.graph.node:
         index, key = next(keys)
+        module, source = provenance.module_of(proto), provenance.source_of(proto)
         node = Node(
             key=key,
             index=index,
@@ -243,8 +240,8 @@ def _walk(scope: Scope, keys: Iterator[tuple[int, str]]) -> Iterator[Node]:
             domain=canonical_domain(proto.domain),
             proto=proto,
             scope=scope,
-            module=_known(provenance.module_of(proto), around.module if around else None),
-            source=_known(provenance.source_of(proto), around.source if around else None),
+            module=owner.module if owner and module is None else module,
+            source=owner.source if owner and source is None else source,
         )
         yield node
         for attribute, graph in bodies(proto):

@@ -1,4 +1,4 @@
-"""Why a graph cannot run in the order it is written in, in words that name the node."""
+"""Explains why a graph cannot run in its stored order: unsorted, cyclic, or not SSA."""
 
 from __future__ import annotations
 
@@ -7,73 +7,74 @@ from collections.abc import Sequence
 import onnx
 
 
-def fault(graph: onnx.GraphProto, around: frozenset[str] = frozenset()) -> str:
-    """What is wrong with the order of a graph or of a body within; '' where nothing is.
+def fault(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> str:
+    """Returns what is wrong with the order of a graph or of its bodies; '' if nothing is.
 
-    `around` are the tensors of the graphs around it that are made before it runs.
+    `outer` holds the tensors of outer graphs that are computed before this graph runs.
     """
-    given = _given_names(graph)
-    found = _own_fault(graph.node, given, graph.name, around)
-    known = {*around, *given}
+    sources = _source_names(graph)
+    message = _own_fault(graph.node, sources, graph.name, outer)
+    available = {*outer, *sources}
     for index, node in enumerate(graph.node):
         for attribute in node.attribute:
             for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                found = found or _within(body, frozenset(known), _label(node, index))
-        known.update(node.output)
-    return found
+                message = message or _within(body, frozenset(available), _label(node, index))
+        available.update(node.output)
+    return message
 
 
-def _within(body: onnx.GraphProto, around: frozenset[str], owner: str) -> str:
-    found = fault(body, around)
-    return f"{found}, in body '{body.name}' of {owner}" if found else ""
+def _within(body: onnx.GraphProto, outer: frozenset[str], owner: str) -> str:
+    message = fault(body, outer)
+    return f"{message}, in body '{body.name}' of {owner}" if message else ""
 
 
 def _own_fault(
-    nodes: Sequence[onnx.NodeProto], given: set[str], graph: str, around: frozenset[str]
+    nodes: Sequence[onnx.NodeProto], sources: set[str], graph: str, outer: frozenset[str]
 ) -> str:
-    """Which of three the checker's one message about sorting means; '' for none of them.
+    """Returns the fault among a graph's own nodes; '' if there is none.
 
-    The three: an input that nothing makes, nodes in the wrong order, or a cycle. A fourth is told
-    as well: a tensor written twice (not SSA).
+    The checker has one message for a missing input, unsorted nodes and a cycle; here each has its
+    own, and so has a tensor written twice (not SSA).
     """
-    makers: dict[str, int] = {}
+    producers: dict[str, int] = {}
     for index, node in enumerate(nodes):
         for output in filter(None, node.output):
-            if output in makers or output in given:
+            if output in producers or output in sources:
                 return f"tensor '{output}' is written twice, again by {_label(node, index)}"
-            makers[output] = index
+            producers[output] = index
     for index, node in enumerate(nodes):
         for name in filter(None, node.input):
-            if name not in given and name not in makers and name not in around:
-                return f"{_label(node, index)} reads '{name}', which nothing in '{graph}' makes"
-    late = _late_reads(nodes, makers)
+            if name not in sources and name not in producers and name not in outer:
+                return f"{_label(node, index)} reads '{name}', which no node of '{graph}' computes"
+    late = _late_reads(nodes, producers)
     if not late:
         return ""
-    cycle = _in_cycle(nodes, makers)
+    cycle = _in_cycle(nodes, producers)
     if cycle is not None:
         return f"the graph has a cycle through {_label(nodes[cycle], cycle)}"
     index, name = late[0]
-    return (
-        f"the nodes are not sorted: {_label(nodes[index], index)} reads '{name}' before it is made"
-    )
+    reader = _label(nodes[index], index)
+    return f"the nodes are not sorted: {reader} reads '{name}' before it is computed"
 
 
-def _late_reads(nodes: Sequence[onnx.NodeProto], makers: dict[str, int]) -> list[tuple[int, str]]:
+def _late_reads(
+    nodes: Sequence[onnx.NodeProto], producers: dict[str, int]
+) -> list[tuple[int, str]]:
     return [
         (index, name)
         for index, node in enumerate(nodes)
         for name in node.input
-        if makers.get(name, -1) >= index
+        if producers.get(name, -1) >= index
     ]
 
 
-def _in_cycle(nodes: Sequence[onnx.NodeProto], makers: dict[str, int]) -> int | None:
-    """Index of a node on a cycle, by taking away nodes that wait for nothing (Kahn)."""
-    waits = [{makers[name] for name in node.input if name in makers} for node in nodes]
+def _in_cycle(nodes: Sequence[onnx.NodeProto], producers: dict[str, int]) -> int | None:
+    """Returns the index of a node on a cycle, by removing nodes that wait for none (Kahn)."""
+    waits = [{producers[name] for name in node.input if name in producers} for node in nodes]
     readers: list[list[int]] = [[] for _ in nodes]
     for index, needed in enumerate(waits):
-        for maker in needed:
-            readers[maker].append(index)
+        for producer in needed:
+            readers[producer].append(index)
     ready = [index for index, needed in enumerate(waits) if not needed]
     while ready:
         done = ready.pop()
@@ -88,6 +89,6 @@ def _label(node: onnx.NodeProto, index: int) -> str:
     return f"node '{node.name}' ({node.op_type})" if node.name else f"node {node.op_type}_{index}"
 
 
-def _given_names(graph: onnx.GraphProto) -> set[str]:
+def _source_names(graph: onnx.GraphProto) -> set[str]:
     names = {v.name for v in graph.input} | {i.name for i in graph.initializer}
     return names | {s.values.name for s in graph.sparse_initializer}

@@ -1,4 +1,4 @@
-"""Which framework module and source line an ONNX node came from, read from its metadata."""
+"""Reads the framework module and source line of an ONNX node from its metadata."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import onnx
 
 MODULE_KEY = "io.github.tracer-onnx.module"
 SOURCE_KEY = "io.github.tracer-onnx.source"
-"""Our exporters write these; keys are reverse-DNS as onnx's docs/IR.md asks."""
+"""Written by our exporters; reverse-DNS as onnx's docs/IR.md requires."""
 
 _TORCH_SCOPES = "pkg.torch.onnx.name_scopes"
 _TORCH_STACK = "pkg.torch.onnx.stack_trace"
 _NO_MODULE = "_empty_nn_module_stack"
-"""What torch writes as the module of a node that no module made."""
+"""What torch writes as the module of a node outside all modules."""
 
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
 def metadata(proto: onnx.NodeProto | onnx.ModelProto) -> dict[str, str]:
-    """The `metadata_props` of a node or model."""
+    """Returns the `metadata_props` of a node or model."""
     return {entry.key: entry.value for entry in proto.metadata_props}
 
 
 def module_of(node: onnx.NodeProto) -> str | None:
-    """Dotted module path (`res3.0.conv1`); '' is the root module, None is not known."""
+    """Returns the dotted module path (`res3.0.conv1`); '' is the root module, None unknown."""
     props = metadata(node)
     if MODULE_KEY in props:
         return props[MODULE_KEY]
@@ -39,9 +39,9 @@ def module_of(node: onnx.NodeProto) -> str | None:
 
 
 def source_of(node: onnx.NodeProto) -> str | None:
-    """`file.py:line` that made the node: relative to the working directory, never absolute.
+    """Returns the `file.py:line` that created the node, relative to the working directory.
 
-    Of a stack it is the innermost frame of the user's own code, of which torch's layers are none.
+    In a stack trace this is the innermost frame of the user's code; libraries are skipped.
     """
     props = metadata(node)
     if SOURCE_KEY in props:
@@ -52,19 +52,19 @@ def source_of(node: onnx.NodeProto) -> str | None:
 
 
 def inherit(node: onnx.NodeProto, calls: Sequence[onnx.NodeProto]) -> None:
-    """Write on a node what it does not say of itself and the calls it was in do, innermost first.
+    """Adds a missing module and source to a node from its function calls, innermost first.
 
-    A call that is inlined is gone, and with it where it came from.
+    Inlining removes the calls, and with them their metadata.
     """
     for key, read in ((MODULE_KEY, module_of), (SOURCE_KEY, source_of)):
         if calls and read(node) is None:
-            told = next((found for call in calls if (found := read(call)) is not None), None)
-            if told is not None:
-                node.metadata_props.add(key=key, value=told)
+            value = next((text for call in calls if (text := read(call)) is not None), None)
+            if value is not None:
+                node.metadata_props.add(key=key, value=value)
 
 
 def _last_module(scopes: str) -> str | None:
-    """Torch writes the repr of a list: the cumulative module paths, then the fx node's name."""
+    """Parses torch's repr of a list: the cumulative module paths, then the fx node's name."""
     try:
         paths = ast.literal_eval(scopes)
     except (ValueError, SyntaxError):
@@ -76,9 +76,9 @@ def _last_module(scopes: str) -> str | None:
 
 
 def _module_in_name(name: str) -> str | None:
-    """The TorchScript exporter writes `/layer1/layer1.0/conv1/Conv`: scopes, then the operator.
+    """Parses the TorchScript exporter's `/layer1/layer1.0/conv1/Conv`: scopes, then the operator.
 
-    A scope that repeats its parent's path as a prefix replaces it; another one extends it.
+    A scope that begins with its parent's path replaces the path; any other extends it.
     """
     if not name.startswith("/") or name.count("/") < 2:
         return None
@@ -89,14 +89,14 @@ def _module_in_name(name: str) -> str | None:
 
 
 def is_installed(file: Path) -> bool:
-    """Whether a library's file; torch gives some of its own relative to where it lies."""
+    """Whether a file belongs to a library; some of torch's own paths are relative."""
     stdlib = Path(sysconfig.get_paths()["stdlib"])
     in_packages = not _PACKAGES.isdisjoint(file.parts)
     return in_packages or not file.is_absolute() or file.is_relative_to(stdlib)
 
 
 def location(file: str, line: int | str) -> str:
-    """`file.py:line`, relative to the working directory; only the name for a file elsewhere."""
+    """Returns `file.py:line`, relative to the working directory; elsewhere the name alone."""
     path, cwd = Path(file), Path.cwd()
-    shown = path.relative_to(cwd).as_posix() if path.is_relative_to(cwd) else path.name
-    return f"{shown}:{line}"
+    display = path.relative_to(cwd).as_posix() if path.is_relative_to(cwd) else path.name
+    return f"{display}:{line}"

@@ -1,4 +1,4 @@
-"""The type of a tensor: element type and shape, as ONNX declares it or a run observed it."""
+"""The type of a tensor: element type and shape, declared by ONNX or observed in a run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 import onnx
 
 Dim: TypeAlias = int | str | None
-"""A size, a symbolic name, or nothing known."""
+"""A size, a symbolic name, or None (unknown)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Element type by its numpy (or ml_dtypes) name, and shape; `None` is an unknown rank."""
+    """Element type by its numpy or ml_dtypes name, and shape; None is an unknown rank."""
 
     dtype: str
     shape: tuple[Dim, ...] | None
@@ -32,13 +32,13 @@ class TensorType:
 
     @property
     def size(self) -> int | None:
-        """Number of elements, or None where a dimension is not known."""
+        """Number of elements, or None if a dimension is unknown."""
         shape = self.concrete
         return None if shape is None else math.prod(shape)
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of the packed elements (two int4 a byte); None for strings or unknown sizes."""
+        """Bytes of the packed elements (two int4 per byte); None for strings or unknown sizes."""
         size, bits = self.size, bits_of(self.dtype)
         return None if size is None or bits is None else -(-size * bits // 8)
 
@@ -50,7 +50,7 @@ class TensorType:
 
 @cache
 def bits_of(dtype: str) -> int | None:
-    """Width of one element in bits; None for strings, whose width is not fixed."""
+    """Returns the width of one element in bits; None for strings."""
     if dtype in ("string", "undefined"):
         return None
     if dtype.startswith(("int2", "uint2", "int4", "uint4", "float4")):
@@ -61,7 +61,7 @@ def bits_of(dtype: str) -> int | None:
 
 @cache
 def dtype_name(elem_type: int) -> str:
-    """The name of an `onnx.TensorProto.DataType`, `undefined` for a number ONNX does not know."""
+    """Returns the name of an `onnx.TensorProto.DataType`; `undefined` for other numbers."""
     if elem_type == onnx.TensorProto.STRING:
         return "string"
     try:
@@ -71,7 +71,7 @@ def dtype_name(elem_type: int) -> str:
 
 
 def from_type_proto(proto: onnx.TypeProto) -> TensorType | None:
-    """The tensor type of an ONNX type; None for sequences, maps and optionals."""
+    """Returns the tensor type of an ONNX type; None for sequences, maps and optionals."""
     kind = proto.WhichOneof("value")
     if kind not in ("tensor_type", "sparse_tensor_type"):
         return None
@@ -83,7 +83,7 @@ def from_type_proto(proto: onnx.TypeProto) -> TensorType | None:
 
 
 def from_initializer(proto: onnx.TensorProto) -> TensorType:
-    """The type of a stored weight."""
+    """Returns the type of a stored weight."""
     return TensorType(dtype_name(proto.data_type), tuple(proto.dims))
 
 

@@ -67,4 +67,4 @@ def check(model: Model, feeds: Feeds) -> None:
                 f"input '{value.name}' of {model.name} is {declared}, but {name} was given",
                 f"Convert it, for example with array.astype('{declared.dtype}').",
             )
-    shape_inference.bind(model, FeedSet(feeds, None).shapes)
+    shape_inference.symbol_sizes(model, FeedSet(feeds, None).shapes)

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 
 from tracer import inputs
 from tracer.errors import InputError, UsageError
-from tracer.graph.loading import Source
+from tracer.graph.loading import ModelSource
 from tracer.graph.model import Model
 from tracer.inputs.batches import Batches, batches
 from tracer.inputs.datasets import DEFAULT_FOLDER, open_dataset
@@ -135,7 +135,7 @@ def _told_sizes(error: InputError, feedset: FeedSet) -> InputError:
 
 
 def request_for(
-    source: Source,
+    source: ModelSource,
     model: Model,
     batch: int | None,
     dims: Mapping[str, int] | None,
@@ -151,7 +151,7 @@ def request_for(
 
 
 def feeds_for(
-    source: Source,
+    source: ModelSource,
     loaded: Model,
     *,
     batch: int | None = None,

@@ -1,4 +1,4 @@
-"""How good a model's outputs are, sample by sample: by name, or by a function of the user's."""
+"""Metrics of a model's outputs, scored sample by sample: by name, or FILE.py:NAME."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from tracer.errors import UsageError
-from tracer.metrics import own
+from tracer.metrics import user_metric
 from tracer.metrics.metric import Metric
 from tracer.metrics.ranking import agreement, top1, top5
 from tracer.metrics.regression import mse
@@ -26,20 +26,20 @@ _AXIS = re.compile(r"agreement@(-?[1-9])")
 
 
 def find(spec: str) -> Metric:
-    """The metric called `spec`, or the user's own in FILE.py:NAME.
+    """Returns the metric called `spec`, or the user's function FILE.py:NAME.
 
-    `agreement@1` has the classes in axis 1. Raises UsageError for an unknown one, InputError where
-    the user's file has none.
+    `agreement@1` has the classes in axis 1. Raises UsageError for an unknown name, InputError for
+    a file without such a function.
     """
     if spec in METRICS:
         return METRICS[spec]
     axis = _AXIS.fullmatch(spec)
     if axis is not None:
-        chosen = partial(agreement, axis=int(axis[1]))
-        return replace(METRICS["agreement"], name=spec, function=chosen)
-    place, colon, _ = spec.rpartition(":")
-    if colon and place.endswith(".py"):
-        return own.load(spec)
+        function = partial(agreement, axis=int(axis[1]))
+        return replace(METRICS["agreement"], name=spec, function=function)
+    file, colon, _ = spec.rpartition(":")
+    if colon and file.endswith(".py"):
+        return user_metric.load(spec)
     raise UsageError(
         f"there is no metric '{spec}'", f"There are {', '.join(METRICS)}; or give FILE.py:NAME."
     )

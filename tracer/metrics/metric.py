@@ -1,4 +1,4 @@
-"""What a metric is: a score for every sample, from the model's outputs and the right answers."""
+"""The record of a metric: a function that scores each sample against labels or a reference."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracer.errors import InputError
 from tracer.inputs.datasets import Batch
+from tracer.support.types import Array, FloatArray
 
-Outputs = Mapping[str, NDArray[Any]]
+Outputs = Mapping[str, Array]
 """A model's outputs by name, in its order; axis 0 of each counts the samples."""
 
-Score = Callable[[Outputs, Any], NDArray[Any]]
-"""Outputs and the truth of N samples to their scores (N,)."""
+Score = Callable[[Outputs, Any], Array]
+"""(outputs, truth) of N samples -> their scores (N,)."""
 
 PERCENT = "%"
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A measure of outputs that is the mean of what each sample contributes to it.
+    """A measure of outputs: the mean of the scores of all samples.
 
-    `function` scores samples against labels, or, unless `needs_labels`, against the outputs of a
-    reference. Scores of a metric in % are between 0 and 1.
+    `function` scores samples against labels; without `needs_labels`, against the outputs of a
+    reference. Scores of a metric in % lie between 0 and 1. `where` names the user's code in errors.
     """
 
     name: str
@@ -38,24 +38,24 @@ class Metric:
 
     @property
     def scale(self) -> float:
-        """What a mean of scores is multiplied with to be in `unit`."""
+        """The factor from a mean of scores to `unit`."""
         return 100.0 if self.unit == PERCENT else 1.0
 
-    def scores(self, outputs: Outputs, truth: Any) -> NDArray[np.float64]:
-        """The score of every sample, float64 (N,).
+    def scores(self, outputs: Outputs, truth: Any) -> FloatArray:
+        """Returns the score of every sample, float64 (N,).
 
-        `truth` is the labels, or the outputs of a reference by name. Raises InputError where it
-        does not fit the outputs, or a score is not a number.
+        `truth` is the labels, or the outputs of a reference by name. Raises InputError where
+        `truth` does not fit the outputs, or a score is not a number.
         """
         count = len(next(iter(outputs.values())))
-        found = np.asarray(self.function(outputs, truth))
-        if found.shape != (count,) or found.dtype.kind not in "buif":
+        scores = np.asarray(self.function(outputs, truth))
+        if scores.shape != (count,) or scores.dtype.kind not in "buif":
             raise InputError(
-                f"metric {self.name} gave {found.dtype}{list(found.shape)} for {count} samples"
-                f"{self.where}",
-                f"It returns one number for each sample: shape ({count},).",
+                f"metric {self.name} returned {scores.dtype}{list(scores.shape)} for {count} "
+                f"samples{self.where}",
+                f"A metric returns one number for each sample: shape ({count},).",
             )
-        scores = found.astype(np.float64)
+        scores = scores.astype(np.float64)
         bad = np.flatnonzero(np.isnan(scores))
         if len(bad):
             raise InputError(
@@ -65,12 +65,12 @@ class Metric:
             )
         return scores
 
-    def value(self, scores: NDArray[np.float64]) -> float:
-        """The metric over samples with these scores: their mean, in `unit`."""
+    def value(self, scores: FloatArray) -> float:
+        """Returns the mean of scores, in `unit`."""
         return float(scores.mean()) * self.scale
 
-    def labels(self, batch: Batch, dataset: str) -> NDArray[Any]:
-        """The labels of `batch`. Raises InputError where the data set has none."""
+    def labels(self, batch: Batch, dataset: str) -> Array:
+        """Returns the labels of `batch`. Raises InputError where the data set has none."""
         if batch.labels is None:
             raise InputError(
                 f"metric {self.name} needs labels, which {dataset} does not have",
@@ -79,6 +79,6 @@ class Metric:
         return batch.labels
 
 
-def only(outputs: Outputs) -> NDArray[Any]:
-    """The first output, which is what a classifier or a regression is judged by."""
+def only(outputs: Outputs) -> Array:
+    """Returns the first output, by which classifiers and regressions are scored."""
     return next(iter(outputs.values()))

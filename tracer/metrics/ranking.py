@@ -1,74 +1,75 @@
-"""Is the right class among the most likely ones?"""
+"""Metrics of classifiers: top-1 and top-5 accuracy, and agreement with a reference."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracer.errors import InputError
 from tracer.metrics.metric import Outputs, only
+from tracer.support.types import Array, FloatArray
 
-_IMAGES = 4  # the rank of images
+_IMAGE_RANK = 4
 _HINT = "Labels are the numbers of the classes, from 0, one for each sample."
 
 
-def top1(outputs: Outputs, labels: Any) -> NDArray[np.float64]:
-    """1 where the label is the class of the highest score, else 0.
+def top1(outputs: Outputs, labels: Any) -> FloatArray:
+    """Returns 1 for each sample whose label has the highest score, else 0.
 
-    Of equal scores the first counts, as in numpy.argmax. Raises InputError for outputs that are
-    no class scores [N, classes], and for labels [N] that are no classes.
+    Of equal scores the first one counts, as in numpy.argmax. Raises InputError for outputs that
+    are no class scores [N, classes], and for labels [N] that are no classes.
     """
     return _among_best(1, only(outputs), np.asarray(labels))
 
 
-def top5(outputs: Outputs, labels: Any) -> NDArray[np.float64]:
-    """1 where the label is one of the five classes of the highest scores, else 0; else as `top1`.
+def top5(outputs: Outputs, labels: Any) -> FloatArray:
+    """Returns 1 for each sample whose label is among the five highest scores, else 0.
 
-    Raises InputError where there are fewer than five classes.
+    Raises the errors of `top1`, and InputError for fewer than five classes.
     """
     return _among_best(5, only(outputs), np.asarray(labels))
 
 
-def agreement(outputs: Outputs, reference: Any, axis: int | None = None) -> NDArray[np.float64]:
-    """The share of a sample's choices for which a reference has its highest score for the same.
+def agreement(outputs: Outputs, reference: Any, axis: int | None = None) -> FloatArray:
+    """Returns, for each sample, the share of predictions that equal those of a reference.
 
-    A sample of [N, classes] is one choice; [N, tokens, classes] has one for each token,
-    [N, classes, H, W] one for each pixel. `axis` says where the classes are, unless that is it.
-    Raises InputError where there are no classes to choose from, or shapes differ.
+    A prediction is the class with the highest score. [N, classes] has one per sample, [N, tokens,
+    classes] one per token, [N, classes, H, W] one per pixel. `axis` is the axis of the classes
+    [default: as in these examples]. Raises InputError for fewer than two classes, and for outputs
+    and a reference of different shapes.
     """
     ours, theirs = only(outputs), only(reference)
     if ours.shape != theirs.shape:
         raise InputError(
-            f"the outputs are {list(ours.shape)}, but those of the reference {list(theirs.shape)}",
+            f"the outputs are {list(ours.shape)}, the reference's are {list(theirs.shape)}",
             "Compare the same model on the same data.",
         )
-    asked = class_axis(ours.ndim) if axis is None else axis
-    place = asked + ours.ndim if asked < 0 else asked
-    if not 0 < place < ours.ndim or ours.shape[place] < 2:
+    axis = class_axis(ours.ndim) if axis is None else axis
+    index = axis + ours.ndim if axis < 0 else axis
+    if not 0 < index < ours.ndim or ours.shape[index] < 2:
         raise InputError(
-            f"agreement is about the likeliest of several classes, axis {asked} of the output; "
-            f"this one is {list(ours.shape)}",
-            "Say where the classes are, as in agreement@1 or agreement@-1; or give mse, or "
+            f"agreement needs two or more classes in axis {axis} of the output, which is "
+            f"{list(ours.shape)}",
+            "Name the axis of the classes, as in agreement@1 or agreement@-1; or give mse, or "
             "FILE.py:NAME.",
         )
     _check_numbers(ours)
     _check_numbers(theirs)
-    same = ours.argmax(place) == theirs.argmax(place)
+    same = ours.argmax(index) == theirs.argmax(index)
     return np.asarray(same.reshape(len(same), -1).mean(1))
 
 
 def class_axis(rank: int) -> int:
-    """The axis of the classes in outputs of a rank.
+    """Returns the axis of the classes in outputs of a rank.
 
-    ONNX has channels first in images and volumes, [N, C, H, W]; language models put out
+    Images and volumes have channels first in ONNX, [N, C, H, W]; language models return
     [N, tokens, classes].
     """
-    return 1 if rank >= _IMAGES else rank - 1
+    return 1 if rank >= _IMAGE_RANK else rank - 1
 
 
-def _among_best(best: int, scores: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+def _among_best(best: int, scores: Array, labels: Array) -> FloatArray:
     _check(best, scores, labels)
     index = np.arange(len(scores))
     own = scores[index, labels][:, None]
@@ -77,7 +78,7 @@ def _among_best(best: int, scores: NDArray[Any], labels: NDArray[Any]) -> NDArra
     return np.asarray(ahead.sum(1) < best, np.float64)
 
 
-def _check(best: int, scores: NDArray[Any], labels: NDArray[Any]) -> None:
+def _check(best: int, scores: Array, labels: Array) -> None:
     if scores.ndim != 2:
         raise InputError(
             f"the output {list(scores.shape)} is not the scores of classes, [samples, classes]",
@@ -90,7 +91,7 @@ def _check(best: int, scores: NDArray[Any], labels: NDArray[Any]) -> None:
             _HINT,
         )
     if classes < best:
-        raise InputError(f"there are {classes} classes: the {best} best are all", "Give top1.")
+        raise InputError(f"top{best} of {classes} classes is always right", "Give top1.")
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
         raise InputError(
@@ -99,8 +100,8 @@ def _check(best: int, scores: NDArray[Any], labels: NDArray[Any]) -> None:
     _check_numbers(scores)
 
 
-def _check_numbers(scores: NDArray[Any]) -> None:
-    """NaN is neither more nor less than any score: nothing would be wrong of it."""
+def _check_numbers(scores: Array) -> None:
+    """Raises InputError for NaN, which compares as neither more nor less than any score."""
     bad = np.isnan(scores.astype(np.float64)).reshape(len(scores), -1).any(1)
     if bad.any():
         raise InputError(

@@ -12,57 +12,58 @@ from tracer.graph.model import Model
 from tracer.inputs import check
 from tracer.inputs.datasets import Dataset
 from tracer.inputs.feedset import Feeds
-from tracer.support.progress import Progress
+from tracer.support.progress import Progress, silent
 
 
-class Batches(Protocol):
-    """Feeds for one inference after another, as often as they are asked for."""
+class CalibrationBatches(Protocol):
+    """Feeds of one inference after another; can be iterated several times."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of batches."""
 
     def __iter__(self) -> Iterator[Feeds]:
-        """From the first one on."""
+        """Yields the batches, from the first one on."""
 
 
-class Reader:
-    """The batches, one at a time: onnxruntime keeps what it collects until it is told to merge.
+class CalibrationReader:
+    """A CalibrationDataReader of onnxruntime that hands out one batch per range.
 
-    It asks for a range of one batch after another (its option CalibStridedMinMax), and merges
-    minima, maxima and histograms after each, so that memory does not grow with the data.
+    onnxruntime stores all outputs of a range before it merges minima, maxima and histograms. With
+    ranges of one batch (its option CalibStridedMinMax) memory does not grow with the data.
     """
 
-    def __init__(self, model: Model, batches: Batches, progress: Progress | None) -> None:
+    def __init__(
+        self, model: Model, batches: CalibrationBatches, progress: Progress | None
+    ) -> None:
         if not len(batches):
             raise InputError("there is nothing to calibrate with", "Give at least one sample.")
         self._model = model
         self._count = len(batches)
-        self._rest = iter(batches)
-        self._progress = progress
+        self._batches = iter(batches)
+        self._progress = progress or silent
         self._done = 0
-        self._due = 0
+        self._end = 0
 
     def __len__(self) -> int:
         return self._count
 
     def set_range(self, start_index: int, end_index: int) -> None:
-        """Allow the batches up to `end_index`, of which those before `start_index` are read."""
-        self._due = end_index
+        """Allows the batches up to `end_index`; those before `start_index` have been read."""
+        self._end = end_index
 
     def get_next(self) -> Any:
-        """The next batch of the range, or None. Raises InputError for one that does not fit."""
-        if self._done >= self._due:
+        """Returns the next batch of the range, or None. Raises InputError for bad feeds."""
+        if self._done >= self._end:
             return None
-        feeds = next(self._rest)
+        feeds = next(self._batches)
         check(self._model, feeds)
         self._done += 1
-        if self._progress is not None:
-            self._progress(self._done, self._count, "calibrating")
+        self._progress(self._done, self._count, "calibrating")
         return dict(feeds)
 
 
 @dataclass(frozen=True)
-class Samples:
+class CalibrationSamples:
     """The samples of a data set, `size` at a time."""
 
     dataset: Dataset
@@ -76,5 +77,5 @@ class Samples:
 
     @cached_property
     def _count(self) -> int:
-        """By reading them once: how many samples come together is for the data to say."""
+        """Counts by reading: the data may have batches of their own."""
         return sum(1 for _ in self.dataset.batches(self.size))

@@ -1,35 +1,35 @@
-"""Names, modules and sources of the nodes of a quantised graph, which onnxruntime drops."""
+"""Restores the node names, modules and sources that onnxruntime drops when it quantises."""
 
 from __future__ import annotations
 
 import onnx
 
 _SUFFIX = "_quant"
-"""What onnxruntime appends to the name of an operator that becomes a quantised one."""
+"""Suffix that onnxruntime appends to the name of an operator that it quantises."""
 
 
 def restore(proto: onnx.ModelProto, prepared: onnx.ModelProto) -> None:
-    """Give the nodes of `proto` the names and the metadata that they have in `prepared`.
+    """Gives the nodes of `proto` the names and the metadata that they have in `prepared`.
 
-    A node that was added belongs where the tensor comes from that it reads; one that reads an
-    input or a weight of the model belongs to the first node that reads from it.
+    A new node gets the metadata of the node it reads from; one that reads an input or a weight of
+    the model gets the metadata of the first node that reads from it.
     """
-    own = {node.name: node for node in prepared.graph.node if node.name}
+    original = {node.name: node for node in prepared.graph.node if node.name}
     taken = {node.name for node in proto.graph.node}
     for node in proto.graph.node:
         name = node.name.removesuffix(_SUFFIX)
-        if name in own and (name == node.name or name not in taken):
+        if name in original and (name == node.name or name not in taken):
             node.name = name
             del node.metadata_props[:]
-            node.metadata_props.extend(own[name].metadata_props)
-    pass_on(proto, set(own))
-    kept = {entry.key for entry in prepared.metadata_props}
-    missing = kept - {entry.key for entry in proto.metadata_props}
+            node.metadata_props.extend(original[name].metadata_props)
+    pass_on(proto, set(original))
+    keys = {entry.key for entry in prepared.metadata_props}
+    missing = keys - {entry.key for entry in proto.metadata_props}
     proto.metadata_props.extend(e for e in prepared.metadata_props if e.key in missing)
 
 
 def pass_on(proto: onnx.ModelProto, known: set[str]) -> None:
-    """Give nodes that are not `known` the metadata of what they read, else of what reads them."""
+    """Gives nodes that are not `known` the metadata of the node before, else of the node after."""
     makers: dict[str, onnx.NodeProto] = {}
     for node in proto.graph.node:
         if node.name not in known and not node.metadata_props:

@@ -1,4 +1,4 @@
-"""How a model is quantised: what `onnxruntime.quantization` offers, by names of our own."""
+"""The options of `onnxruntime.quantization`, under the names of the command line."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from tracer.errors import UsageError
 FORMATS = {"qdq": "QDQ", "qoperator": "QOperator"}
 METHODS = {"minmax": "MinMax", "percentile": "Percentile", "entropy": "Entropy"}
 TYPES = {"uint8": "QUInt8", "int8": "QInt8", "uint16": "QUInt16", "int16": "QInt16"}
-"""Our names, and those of onnxruntime's QuantFormat, CalibrationMethod and QuantType."""
+"""Our names to onnxruntime's names of QuantFormat, CalibrationMethod and QuantType."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """How to quantise.
+class QuantizationOptions:
+    """How to quantise. Raises UsageError for an invalid value.
 
-    `format` qdq keeps the operators of the graph between pairs of QuantizeLinear and
-    DequantizeLinear, qoperator replaces them by integer ones. `per_channel` gives weights a scale
-    for each output channel, `symmetric` puts the zero point of activations in the middle of their
-    type, `reduce_range` keeps weights in 7 bits. `method` says how the range of an activation
-    follows from calibration. `nodes` and `exclude` are patterns of nodes (key, operator or
-    module): those to quantise, all of them if there is none, and those to leave as they are.
-    Raises UsageError for values that are none.
+    `format` qdq keeps the operators of the graph between QuantizeLinear and DequantizeLinear;
+    qoperator replaces them by integer operators. `per_channel` gives weights a scale for each
+    output channel. `symmetric` puts the zero point of activations in the middle of their type.
+    `reduce_range` keeps weights in 7 bits. `method` derives the range of an activation from the
+    calibration data. `nodes` and `exclude` are patterns (key, operator or module) of the nodes to
+    quantise (all if empty) and to leave out.
     """
 
     format: str = "qdq"
@@ -42,9 +41,9 @@ class Options:
             ("activation type", self.activation_type, TYPES),
             ("weight type", self.weight_type, TYPES),
         )
-        for what, given, allowed in choices:
-            if given not in allowed:
-                raise UsageError(f"no {what} '{given}'", f"There are {', '.join(allowed)}.")
+        for name, value, allowed in choices:
+            if value not in allowed:
+                raise UsageError(f"no {name} '{value}'", f"There are {', '.join(allowed)}.")
         wide = {self.activation_type, self.weight_type} - {"uint8", "int8"}
         if self.format == "qoperator" and wide:
             raise UsageError(

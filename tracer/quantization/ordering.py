@@ -1,4 +1,4 @@
-"""Nodes in an order in which everything is made before it is read, by bodies too."""
+"""Sorts nodes topologically, with regard to the tensors that subgraphs read."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tracer.interpreter.plan import reads
 
 
 def sort(graph: onnx.GraphProto) -> None:
-    """Reorder the nodes of `graph`: onnxruntime sorts without regard to what bodies read."""
+    """Sorts the nodes of `graph`: onnxruntime's order ignores what subgraphs read."""
     nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
-    makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
+    producers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     needed = {
-        place: {makers[name] for name in reads(node) if name in makers}
-        for place, node in enumerate(nodes)
+        index: {producers[name] for name in reads(node) if name in producers}
+        for index, node in enumerate(nodes)
     }
-    if all(before < place for place, others in needed.items() for before in others):
+    if all(before < index for index, sources in needed.items() for before in sources):
         return
     order = list(TopologicalSorter(needed).static_order())
     del graph.node[:]
-    graph.node.extend(nodes[place] for place in order)
+    graph.node.extend(nodes[index] for index in order)

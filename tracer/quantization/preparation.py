@@ -1,4 +1,4 @@
-"""What onnxruntime advises to do to a float model before it is quantised."""
+"""Prepares a float model for quantisation, as onnxruntime advises: fold and fuse."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ _PROTOBUF_LIMIT = 2**31 - 1
 
 
 def prepare(model: Model) -> onnx.ModelProto:
-    """A copy of `model`, its weights inside, as onnxruntime's quantizer should be given it.
+    """Returns a copy of `model`, weights included, for onnxruntime's quantizer.
 
-    Basic optimisation folds constants and puts BatchNormalization into the convolution before it,
-    which would be a node of its own otherwise, quantised for itself. Nodes are called by their
-    keys and keep module and source; one that was fused is called after the first of its nodes.
-    Raises ModelError for a model that is quantised already or does not run, LimitError for one of
-    more than 2 GB.
+    Basic optimisation folds constants, and BatchNormalization into the convolution before it, so
+    that it is not quantised by itself. Nodes are named by their keys and keep module and source; a
+    fused node is named after its first node. Raises ModelError for a model that is already
+    quantised or does not run, LimitError for a model of more than 2 GB.
     """
     _refuse_quantized(model)
     with tempfile.TemporaryDirectory(prefix="tracer-quantize-") as folder:
@@ -40,15 +39,15 @@ def prepare(model: Model) -> onnx.ModelProto:
 
 
 def keep_imports(proto: onnx.ModelProto, model: Model) -> None:
-    """Leave the opsets of domains that are used: onnxruntime lists all that it knows."""
+    """Removes the opsets of unused domains: onnxruntime lists all domains that it knows."""
     used = {canonical_domain(node.domain) for node in node_protos(proto.graph)} | {""}
-    kept = {
+    versions = {
         canonical_domain(entry.domain): entry.version
         for entry in proto.opset_import
         if canonical_domain(entry.domain) in used | set(model.opsets)
     }
     del proto.opset_import[:]
-    for domain, version in kept.items():
+    for domain, version in versions.items():
         proto.opset_import.add(domain=domain, version=version)
 
 
@@ -62,7 +61,7 @@ def _refuse_quantized(model: Model) -> None:
 
 
 def _rename(proto: onnx.ModelProto, model: Model) -> None:
-    """From the names that are safe for onnxruntime to keys; metadata are lost in fusions."""
+    """Renames nodes from names that are safe for onnxruntime to keys; restores metadata."""
     own = {node.key: node.proto.metadata_props for node in model.nodes}
     known = set()
     for node in node_protos(proto.graph):

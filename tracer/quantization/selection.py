@@ -1,4 +1,4 @@
-"""Which nodes of a graph are quantised."""
+"""Selects the nodes to quantise, by patterns."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import onnx
 from tracer.errors import UsageError
 from tracer.graph.provenance import module_of
 from tracer.interpreter.plan import reads
-from tracer.quantization.options import Options
+from tracer.quantization.options import QuantizationOptions
 
 
-def select(proto: onnx.ModelProto, options: Options) -> list[str]:
-    """Names of the nodes that `nodes` matches, or all, without those that `exclude` matches.
+def select(proto: onnx.ModelProto, options: QuantizationOptions) -> list[str]:
+    """Returns the names of the nodes that `nodes` matches (default: all) and `exclude` does not.
 
-    A pattern is a node's name, its operator or its module, with `*`, `?` and `[…]` as a shell
-    has them. Nodes stay float that make, or share a weight with, what the body of an If, Loop or
-    Scan reads: onnxruntime's quantizer renames it and does not look into bodies. Raises UsageError
-    for a pattern that matches nothing, or where nothing is left.
+    A pattern is a node's name, operator or module, with `*`, `?` and `[…]` as in a shell. Nodes
+    stay float if the body of an If, Loop or Scan reads their outputs or shares their weights:
+    onnxruntime's quantizer renames these tensors, but not in bodies. Raises UsageError for a
+    pattern that matches nothing, or where no node remains.
     """
     nodes = proto.graph.node
-    wanted = _matched(nodes, options.nodes) if options.nodes else {node.name for node in nodes}
-    chosen = wanted - _matched(nodes, options.exclude) - _shared_with_bodies(nodes)
+    included = _matched(nodes, options.nodes) if options.nodes else {node.name for node in nodes}
+    chosen = included - _matched(nodes, options.exclude) - _shared_with_bodies(nodes)
     if not chosen:
         raise UsageError("no node is left to quantise", "Exclude fewer.")
     return [node.name for node in nodes if node.name in chosen]
@@ -35,17 +35,17 @@ def _shared_with_bodies(nodes: Sequence[onnx.NodeProto]) -> set[str]:
 
 
 def _matched(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for pattern in patterns:
         matched = {node.name for node in nodes if _matches(node, pattern)}
         if not matched:
-            names = ", ".join(dict.fromkeys(node.op_type for node in nodes))
+            operators = ", ".join(dict.fromkeys(node.op_type for node in nodes))
             raise UsageError(
                 f"'{pattern}' matches no node, operator or module",
-                f"The operators, once constants are folded, are {names}.",
+                f"The operators, after constant folding, are {operators}.",
             )
-        found |= matched
-    return found
+        names |= matched
+    return names
 
 
 def _matches(node: onnx.NodeProto, pattern: str) -> bool:

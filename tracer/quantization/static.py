@@ -1,4 +1,4 @@
-"""onnxruntime's static quantisation, quiet, and with its errors as ours."""
+"""Calls onnxruntime's static quantisation, silences its output and converts its errors."""
 
 from __future__ import annotations
 
@@ -14,27 +14,31 @@ import onnx
 from onnxruntime import quantization as ort
 
 from tracer.errors import ModelError, TracerError
-from tracer.quantization.calibration import Reader
-from tracer.quantization.options import FORMATS, METHODS, TYPES, Options
+from tracer.quantization.calibration import CalibrationReader
+from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 
 _PER_CHANNEL_OPSET = 13
 
 
 def quantize_static(
-    name: str, proto: onnx.ModelProto, reader: Reader, nodes: Sequence[str], options: Options
+    name: str,
+    proto: onnx.ModelProto,
+    reader: CalibrationReader,
+    nodes: Sequence[str],
+    options: QuantizationOptions,
 ) -> onnx.ModelProto:
-    """`proto`, called `name` in messages, with the nodes of these names quantised.
+    """Returns `proto`, called `name` in messages, with the nodes of these names quantised.
 
-    Raises ModelError for what onnxruntime cannot quantise, and what reading the data raises.
+    Raises ModelError where onnxruntime cannot quantise, and the errors of the reader.
     """
     _check_opset(name, proto, options)
     with tempfile.TemporaryDirectory(prefix="tracer-quantize-") as folder, _quiet():
-        given, made = Path(folder) / "prepared.onnx", Path(folder) / "quantized.onnx"
-        onnx.save(proto, given)  # a model in memory would have its weights moved out of it
+        source, target = Path(folder) / "prepared.onnx", Path(folder) / "quantized.onnx"
+        onnx.save(proto, source)  # onnxruntime would move the weights out of a model in memory
         try:
             ort.quantize_static(
-                given,
-                made,
+                source,
+                target,
                 reader,
                 quant_format=ort.QuantFormat[FORMATS[options.format]],
                 per_channel=options.per_channel,
@@ -47,29 +51,29 @@ def quantize_static(
             )
         except TracerError:
             raise
-        except Exception as error:  # of whatever class: its quantizer raises what Python has
+        except Exception as error:  # its quantizer raises all kinds of exceptions
             raise ModelError(
                 f"{name}: onnxruntime cannot quantise it: {' '.join(str(error).split())}",
                 "Leave nodes out with --exclude, or choose other types or another format.",
             ) from error
-        return onnx.load(made)
+        return onnx.load(target)
 
 
-def _check_opset(name: str, proto: onnx.ModelProto, options: Options) -> None:
+def _check_opset(name: str, proto: onnx.ModelProto, options: QuantizationOptions) -> None:
     opset = next(entry.version for entry in proto.opset_import if not entry.domain)
     if options.format == "qdq" and options.per_channel and opset < _PER_CHANNEL_OPSET:
         raise ModelError(
             f"{name}: opset {opset} has no DequantizeLinear with a scale for each channel "
-            f"(that came with {_PER_CHANNEL_OPSET})",
+            f"(it has since {_PER_CHANNEL_OPSET})",
             "Use --per-tensor, or export the model with a newer opset.",
         )
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what onnxruntime prints, and what it logs on the root logger, from the user.
+    """Hides what onnxruntime prints, and what it logs on the root logger.
 
-    A handler is there because logging would otherwise configure itself for the whole process.
+    The handler keeps logging from configuring itself for the whole process.
     """
     root = logging.getLogger()
     handler = logging.NullHandler()

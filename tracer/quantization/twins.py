@@ -1,4 +1,4 @@
-"""Which tensor of a quantised graph stands for which tensor of the float one."""
+"""Maps the tensors of a quantised graph to the tensors of the float graph they represent."""
 
 from __future__ import annotations
 
@@ -15,72 +15,72 @@ _DEQUANTIZED, _QUANTIZED, _BEFORE = (
     "_quantized",
     "_QuantizeLinear_Input",
 )
-"""What onnxruntime.quantization appends to the name of a tensor."""
+"""Suffixes that onnxruntime.quantization appends to the name of a tensor."""
 
 _CLIPPING = frozenset({"Relu", "Clip"})
-"""Operators that the range of a quantised tensor makes superfluous."""
+"""Operators that the range of a quantised tensor can replace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """A tensor of the quantised graph: that of `original`, times `scale` if it is integers."""
+    """A tensor of the quantised graph that represents `original`; integers have a `scale`."""
 
     original: str
     scale: Array | None = None
     zero_point: Array | None = None
 
     def real(self, value: Array) -> Array:
-        """float32 values of the tensor."""
+        """Returns the float32 values of the tensor."""
         if self.scale is None:
             return value
         return dequantize_linear(value, self.scale, self.zero_point)
 
 
 def twins(prepared: onnx.ModelProto, quantized: onnx.ModelProto) -> dict[str, Twin]:
-    """The twin that each tensor of the quantised graph is, by the name it has there.
+    """Returns the twins by their names in the quantised graph.
 
-    An activation function that is gone from the quantised graph is part of the node before it.
+    An activation function that the quantised graph lacks is part of the node before it.
     """
-    made = {name: node for node in quantized.graph.node for name in node.output}
+    producers = {name: node for node in quantized.graph.node for name in node.output}
     stored = {w.name: w for w in quantized.graph.initializer}
     names = [value.name for value in prepared.graph.input]
     names += [name for node in prepared.graph.node for name in node.output]
-    found: dict[str, Twin] = {}
+    known: dict[str, Twin] = {}
     for name in names:
-        if name + _DEQUANTIZED in made:
-            found[name + _DEQUANTIZED] = Twin(name)
-        elif name + _QUANTIZED in made:
-            scale, zero = _parameters(name + _QUANTIZED, made, stored)
+        if name + _DEQUANTIZED in producers:
+            known[name + _DEQUANTIZED] = Twin(name)
+        elif name + _QUANTIZED in producers:
+            scale, zero = _parameters(name + _QUANTIZED, producers, stored)
             if scale is not None:
-                found[name + _QUANTIZED] = Twin(_clipped(name, prepared, quantized), scale, zero)
-        elif name in made:
-            found[name] = Twin(name)
-    return found
+                known[name + _QUANTIZED] = Twin(_clipped(name, prepared, quantized), scale, zero)
+        elif name in producers:
+            known[name] = Twin(name)
+    return known
 
 
 def measured(name: str, known: Mapping[str, Twin]) -> str | None:
-    """The tensor that has a twin and carries what a node reads or writes as `name`."""
+    """Returns the name of the twin that has the values of the tensor `name`."""
     base = name.removesuffix(_BEFORE)
     return next((n for n in (base + _DEQUANTIZED, name, base) if n in known), None)
 
 
 def _parameters(
-    name: str, made: Mapping[str, onnx.NodeProto], stored: Mapping[str, onnx.TensorProto]
+    name: str, producers: Mapping[str, onnx.NodeProto], stored: Mapping[str, onnx.TensorProto]
 ) -> tuple[Array | None, Array | None]:
-    """Scale and zero point; a node that only moves elements leaves those of its input."""
-    while name in made:
+    """Scale and zero point; a node that only moves elements has those of its input."""
+    while name in producers:
         base = name.removesuffix(_QUANTIZED)
         if f"{base}_scale" in stored:
             zero = stored.get(f"{base}_zero_point")
             scale = onnx.numpy_helper.to_array(stored[f"{base}_scale"])
             return scale, None if zero is None else onnx.numpy_helper.to_array(zero)
-        name = made[name].input[0]
+        name = producers[name].input[0]
     return None, None
 
 
 def _clipped(name: str, prepared: onnx.ModelProto, quantized: onnx.ModelProto) -> str:
-    left = {node.name for node in quantized.graph.node}
+    remaining = {node.name for node in quantized.graph.node}
     for node in prepared.graph.node:
-        if node.op_type in _CLIPPING and node.input[0] == name and node.name not in left:
+        if node.op_type in _CLIPPING and node.input[0] == name and node.name not in remaining:
             return str(node.output[0])
     return name

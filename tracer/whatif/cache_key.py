@@ -1,4 +1,4 @@
-"""What evaluations are of, so that those of something else are not taken for them."""
+"""Keys of stored evaluations: everything that changes their result, but for the widths."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.graph.model import Model
 from tracer.inputs.datasets import Dataset
 from tracer.metrics import Metric
-from tracer.whatif.graph_variants import Graph
-from tracer.whatif.options import Options
+from tracer.whatif.graph_variants import GraphVariant
+from tracer.whatif.options import WhatIfOptions
 
 _DIGITS = 16
-"""Of a SHA-256: more would tell a reader nothing."""
+"""Hexadecimal digits shown of a SHA-256: enough to tell files apart."""
 
 
 def identity(
-    model: Model, dataset: Dataset, metric: Metric, options: Options, changes: Sequence[str]
+    model: Model, dataset: Dataset, metric: Metric, options: WhatIfOptions, changes: Sequence[str]
 ) -> dict[str, str]:
-    """Everything that all evaluations depend on, by names that a user knows.
+    """Everything that all evaluations of a file depend on, by names that a user knows.
 
-    `changes` are what was done to the model. Widths and budget are not among it: the question may
-    change, and what is known stays true.
+    `changes` lists what was done to the model. Widths and budget are excluded on purpose: changing
+    them must not invalidate cached evaluations.
     """
-    found = {
+    values = {
         "model": f"{model.name} ({model.sha256[:_DIGITS]})",
         "data": f"{_data(dataset)} ({dataset.fingerprint()[:_DIGITS]})",
         "metric": _metric(metric),
@@ -37,21 +37,21 @@ def identity(
         "fixed": options.fixed or "none",
         "tracer": metadata.version("tracer-onnx"),
     }
-    if changes:  # its quantiser made the graph
-        found["onnxruntime"] = metadata.version("onnxruntime")
-    return found
+    if changes:  # the graph depends on onnxruntime's quantiser
+        values["onnxruntime"] = metadata.version("onnxruntime")
+    return values
 
 
-def variant(graph: Graph, accumulator: Accumulator, samples: int | None = None) -> str:
-    """What evaluations of one variant depend on besides, but for the widths.
+def variant_key(graph: GraphVariant, accumulator: Accumulator, samples: int | None = None) -> str:
+    """Everything else that the evaluations of one variant depend on, as JSON.
 
-    `samples` is how many of the first ones they are made on, where that is not all.
+    `samples` is the number of samples of evaluations on the first samples alone.
     """
-    kind = plain_values.dumped(accumulator)
-    del kind["bits"]
+    properties = plain_values.dumped(accumulator)
+    del properties["bits"]
     bits = {"weight_bits": graph.weight_bits, "activation_bits": graph.activation_bits}
     part = {} if samples is None else {"samples": samples}
-    return msgspec.json.encode({**bits, **kind, **part}).decode()
+    return msgspec.json.encode({**bits, **properties, **part}).decode()
 
 
 def _data(dataset: Dataset) -> str:
@@ -60,8 +60,8 @@ def _data(dataset: Dataset) -> str:
 
 
 def _metric(metric: Metric) -> str:
-    """The name; of the user's own also what is in its file."""
-    place, colon, _ = metric.name.rpartition(":")
+    """The name; for FILE.py:NAME with the hash of the file."""
+    file, colon, _ = metric.name.rpartition(":")
     if not colon:
         return metric.name
-    return f"{metric.name} ({hashlib.sha256(Path(place).read_bytes()).hexdigest()[:_DIGITS]})"
+    return f"{metric.name} ({hashlib.sha256(Path(file).read_bytes()).hexdigest()[:_DIGITS]})"

@@ -1,4 +1,4 @@
-"""Values kept on the way through a network, so that a run can go on from there; within a bound."""
+"""Intermediate tensors of earlier runs, from which later runs continue; bounded in bytes."""
 
 from __future__ import annotations
 
@@ -10,35 +10,33 @@ from tracer.interpreter import values
 from tracer.interpreter.values import Value
 
 Alive = Mapping[str, Value]
+"""Tensors by name that a step or a later one reads."""
 
 
 class Checkpoints:
-    """The values alive before some steps of some batches, as many as `limit` bytes hold.
+    """The tensors alive before some steps of some batches, at most `limit` bytes.
 
-    The first ones that are offered stay. Several threads may offer.
+    The first ones offered are stored. Several threads may offer.
     """
 
     def __init__(self, limit: int) -> None:
-        self._left = limit
-        self._kept: dict[int, dict[int, Alive]] = defaultdict(dict)
+        self._free_bytes = limit
+        self._stored: dict[int, dict[int, Alive]] = defaultdict(dict)
         self._counted: dict[int, Value] = {}
         self._lock = Lock()
 
     def offer(self, batch: int, step: int, alive: Alive) -> None:
-        """Keep what is alive before `step` of `batch`, if there is room."""
+        """Stores the tensors alive before `step` of `batch`, if they fit."""
         with self._lock:
-            self._offer(batch, step, alive)
-
-    def _offer(self, batch: int, step: int, alive: Alive) -> None:
-        new = {id(v): v for v in alive.values() if id(v) not in self._counted}
-        size = sum(values.nbytes(value) for value in new.values())
-        if size <= self._left and step not in self._kept[batch]:
-            self._left -= size
-            self._counted |= new  # a value may be alive before several steps, or in every batch
-            self._kept[batch][step] = alive
+            new = {id(v): v for v in alive.values() if id(v) not in self._counted}
+            size = sum(values.nbytes(value) for value in new.values())
+            if size <= self._free_bytes and step not in self._stored[batch]:
+                self._free_bytes -= size
+                self._counted |= new  # several steps and batches may share a tensor
+                self._stored[batch][step] = alive
 
     def latest(self, batch: int, step: int) -> tuple[int, Alive] | None:
-        """The last step up to `step` whose values are kept, and these."""
-        kept = self._kept.get(batch, {})
-        found = max((known for known in kept if known <= step), default=None)
-        return None if found is None else (found, kept[found])
+        """Returns the last stored step up to `step`, and the tensors alive before it."""
+        stored = self._stored.get(batch, {})
+        latest = max((each for each in stored if each <= step), default=None)
+        return None if latest is None else (latest, stored[latest])

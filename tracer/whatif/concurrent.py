@@ -1,4 +1,4 @@
-"""Items worked at side by side, their results taken in order."""
+"""Runs a function on many items in threads, and yields the results in the order of the items."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ R = TypeVar("R")
 
 
 def in_order(work: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
-    """`work` of every item, in the order of the items, of which `workers` are worked at at a time.
+    """Yields `work(item)` for every item, in order, with `workers` items in progress at a time.
 
-    Items are drawn as they are needed, in this thread. What an item raises is raised in its turn;
-    then, or if nobody wants more, those that are under way are waited for.
+    Draws items in the calling thread, as they are needed. Raises an exception of `work` in the
+    turn of its item. Waits for the items in progress when the caller stops early.
     """
     if workers < 2:
         yield from map(work, items)
         return
-    begun: deque[Future[R]] = deque()
+    pending: deque[Future[R]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="tracer") as pool:
         try:
             for item in items:
-                begun.append(pool.submit(work, item))
-                if len(begun) > workers:
-                    yield begun.popleft().result()
-            while begun:
-                yield begun.popleft().result()
+                pending.append(pool.submit(work, item))
+                if len(pending) > workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:
-            for future in begun:
+            for future in pending:
                 future.cancel()

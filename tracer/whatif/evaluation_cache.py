@@ -1,107 +1,73 @@
-"""Every evaluation that was made, so that none is made twice, in this run or a later one."""
+"""A cache of evaluations: each is computed at most once, in this run or an earlier one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 from tracer.records.whatif import Evaluation, Widths
 from tracer.storage.whatif_file import WhatIfFile
-
-Told = Callable[[str, int, int], None]
-"""What evaluations are made for, how many of them were, and of how many; 0 if nobody knows."""
+from tracer.support.progress import Progress, silent
 
 
-class Store(Protocol):
-    """Where evaluations outlive the run."""
+class EvaluationCache:
+    """Evaluations of one variant by the widths of `nodes`, in the order they were requested.
 
-    def find(self, bits: Mapping[str, int]) -> Evaluation | None:
-        """The evaluation at these widths, if it was made before."""
-
-    def keep(self, evaluation: Evaluation) -> None:
-        """Put an evaluation where a crash does not reach it."""
-
-
-class Forgetful:
-    """A store that keeps nothing."""
-
-    def find(self, bits: Mapping[str, int]) -> Evaluation | None:
-        """None."""
-        return None
-
-    def keep(self, evaluation: Evaluation) -> None:
-        """Nothing is kept."""
-
-
-class Ledger:
-    """Evaluations by the widths of `nodes`, made by `evaluate` where `store` has none.
-
-    `told` is called after each that is asked for. `free` are the places of the nodes that are not
-    `pinned`.
+    An evaluation that is in neither the cache nor `file` is computed by `evaluate`, and written to
+    `file` under the key `variant`. `free` are the indices of the nodes that are not `pinned`.
     """
 
     def __init__(
         self,
         nodes: Sequence[str],
         evaluate: Callable[[Mapping[str, int]], Evaluation],
-        store: Store | None = None,
-        told: Told | None = None,
+        *,
         pinned: Mapping[str, int] | None = None,
+        file: WhatIfFile | None = None,
+        variant: str = "",
+        progress: Progress = silent,
     ) -> None:
         self.nodes = tuple(nodes)
-        self._pinned = pinned or {}
-        self.free = tuple(n for n, node in enumerate(self.nodes) if node not in self._pinned)
+        self.pinned = pinned or {}
+        self.free = tuple(n for n, node in enumerate(self.nodes) if node not in self.pinned)
         self._evaluate = evaluate
-        self._store = store or Forgetful()
-        self._told = told or (lambda what, done, total: None)
-        self._phase, self._asked, self._of = "", 0, 0
-        self._made: dict[Widths, Evaluation] = {}
+        self._file = file
+        self._variant = variant
+        self._progress = progress
+        self._purpose, self._requests, self._expected = "", 0, 0
+        self._evaluations: dict[Widths, Evaluation] = {}
 
-    def begin(self, what: str, count: int = 0) -> None:
-        """Say what the next evaluations, `count` of them if that is known, are for."""
-        self._phase, self._asked, self._of = what, 0, count
+    def begin(self, purpose: str, expected: int = 0) -> None:
+        """Reports the next requests as steps of `purpose`, `expected` in total (0: unknown)."""
+        self._purpose, self._requests, self._expected = purpose, 0, expected
 
     def __call__(self, widths: Widths) -> Evaluation:
-        """The evaluation at these widths."""
-        if widths not in self._made:
-            bits = dict(zip(self.nodes, widths, strict=True))
-            found = self._store.find(bits)
-            if found is None:
-                found = self._evaluate(bits)
-                self._store.keep(found)
-            self._made[widths] = found
-        self._asked += 1
-        self._told(self._phase, self._asked, self._of)
-        return self._made[widths]
+        """Returns the evaluation at these widths, and reports progress."""
+        if widths not in self._evaluations:
+            self._evaluations[widths] = self._evaluated(widths)
+        self._requests += 1
+        self._progress(self._requests, self._expected, self._purpose)
+        return self._evaluations[widths]
 
-    def widths(self, bits: int) -> Widths:
-        """One width for all nodes that are free."""
-        return tuple(self._pinned.get(node, bits) for node in self.nodes)
+    def uniform_widths(self, bits: int) -> Widths:
+        """The widths with `bits` bits in all nodes that are not pinned."""
+        return tuple(self.pinned.get(node, bits) for node in self.nodes)
 
     def uniform(self, bits: int) -> Evaluation:
-        """The evaluation with one width for all nodes that are free."""
-        return self(self.widths(bits))
+        """Returns the evaluation with `bits` bits in all nodes that are not pinned."""
+        return self(self.uniform_widths(bits))
 
     def __len__(self) -> int:
-        """How many evaluations were asked for."""
-        return len(self._made)
+        return len(self._evaluations)
 
     def __iter__(self) -> Iterator[tuple[Widths, Evaluation]]:
-        """All of them, in the order they were made."""
-        return iter(self._made.items())
+        return iter(self._evaluations.items())
 
-
-class Page:
-    """The part of a file that is one variant's: a `Store`."""
-
-    def __init__(self, journal: WhatIfFile, variant: str) -> None:
-        self._journal = journal
-        self._variant = variant
-
-    def find(self, bits: Mapping[str, int]) -> Evaluation | None:
-        """The evaluation at these widths, if it was made before."""
-        return self._journal.find(self._variant, bits)
-
-    def keep(self, evaluation: Evaluation) -> None:
-        """Put an evaluation on the disk."""
-        self._journal.store(self._variant, evaluation)
+    def _evaluated(self, widths: Widths) -> Evaluation:
+        bits = dict(zip(self.nodes, widths, strict=True))
+        if self._file is None:
+            return self._evaluate(bits)
+        evaluation = self._file.find(self._variant, bits)
+        if evaluation is None:
+            evaluation = self._evaluate(bits)
+            self._file.store(self._variant, evaluation)
+        return evaluation

@@ -1,4 +1,4 @@
-"""What to ask of a network: which widths, under which accumulators, judged how."""
+"""The options of a what-if: accumulators, quantisation, metric, budget and energy model."""
 
 from __future__ import annotations
 
@@ -12,35 +12,39 @@ from tracer.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class WhatIfOptions:
     """Everything but the model, the widths and the data.
 
-    `orders`, `overflows`, `biases`, `weight_bits` and `activation_bits` (None: as the model has
-    them) are axes: every combination is tried. `fixed` are numbers for a float graph, as
-    `policy_text` reads them. `metric` None is one that fits labels and outputs. `budget` is what
-    the metric may lose, in its unit. `search` asks for a width for each node as well. `energy` and
-    `counting` are what `analyzers.energy` and `analyzers.cost` find; without `counting` a
-    channelwise order counts channelwise, others plainly.
+    Every combination of `orders`, `overflows`, `biases`, `weight_bits` and `activation_bits` (None
+    keeps those of the model) is a variant. `range_convention` says which range a width holds.
+    `fixed` are fixed-point formats for a float graph, as `policy_text` reads them. `metric` None
+    chooses one that fits labels and outputs. `accuracy_budget` is how much the metric may lose, in
+    its unit. `search` also searches a width for each node. `energy` names a model of
+    `analyzers.energy`. `addition_convention` says how additions are counted, as in
+    `analyzers.cost`; None counts channelwise for a channelwise order, and plain otherwise.
     """
 
     orders: tuple[str, ...] = ("sequential",)
     overflows: tuple[Overflow, ...] = ("saturate",)
     biases: tuple[Bias, ...] = ("first",)
     product_bits: int | None = None
-    convention: Convention = "twos-complement"
+    range_convention: Convention = "twos-complement"
     weight_bits: tuple[int | None, ...] = (None,)
     activation_bits: tuple[int | None, ...] = (None,)
     fixed: str | None = None
     metric: str | None = None
     limit: int | None = None
     batch: int = 64
-    budget: float = 1.0
+    accuracy_budget: float = 1.0
     search: bool = True
     energy: str = "lab"
-    counting: str | None = None
+    addition_convention: str | None = None
 
     def accumulators(self, bits: int) -> Iterator[Accumulator]:
-        """One of `bits` for each combination. Raises UsageError for what no accumulator has."""
+        """Yields an accumulator of `bits` bits for each combination.
+
+        Raises UsageError for a property that no accumulator has.
+        """
         if "error" in self.overflows:
             raise UsageError(
                 "overflow 'error' would end the first run that overflows",
@@ -48,9 +52,9 @@ class Options:
             )
         for order, overflow, bias in itertools.product(self.orders, self.overflows, self.biases):
             yield Accumulator(
-                bits, overflow, orders.named(order), self.product_bits, bias, self.convention
+                bits, overflow, orders.named(order), self.product_bits, bias, self.range_convention
             )
 
     def operands(self) -> Iterator[tuple[int | None, int | None]]:
-        """Bits of weights and activations for each combination."""
+        """Yields bits of weights and of activations for each combination."""
         return itertools.product(self.weight_bits, self.activation_bits)

@@ -1,21 +1,20 @@
-"""Widths at which nothing overflows: on any data, and on the data at hand."""
+"""The narrowest widths without overflow: for any input, and on the data at hand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tracer.records.whatif import Widths
 from tracer.whatif.evaluation import Baseline
-from tracer.whatif.evaluation_cache import Ledger
+from tracer.whatif.evaluation_cache import EvaluationCache
 
 
 @dataclass(frozen=True, slots=True)
-class Safe:
-    """What the free nodes need, with the others pinned.
+class SafeWidths:
+    """The widths that the free nodes need, with the others pinned.
 
-    `guaranteed` bits are enough for any input, `uniform` bits on this data, where `limiting` is the
-    node that needs them; at `widths`, one for each node, no free node overflows either.
+    `guaranteed` bits suffice for any input. `uniform` bits suffice on this data, where `limiting`
+    is the node that needs them. `widths` has a sufficient width for each node.
     """
 
     guaranteed: int
@@ -24,39 +23,39 @@ class Safe:
     widths: Widths
 
 
-def safe(ledger: Ledger, baseline: Baseline, floor: int, pinned: Mapping[str, int]) -> Safe:
-    """Look for the least widths, from `floor` on.
+def safe_widths(cache: EvaluationCache, baseline: Baseline, floor: int) -> SafeWidths:
+    """Returns the narrowest widths without overflow, at least `floor`.
 
-    Wide accumulators show them, unless a pinned node overflows: what comes after it then gets
-    other numbers, and only evaluations can tell.
+    The baseline shows these widths, unless a pinned node overflows. The nodes after that node then
+    get other numbers, and only evaluations show their overflows.
     """
-    known = baseline.accumulations  # nodes that have run
-    seen = {key: int(found.tally.bits_observed.max()) for key, found in known.items()}
-    free = [key for key in known if key not in pinned]
-    guaranteed = max(known[key].guaranteed for key in free)
-    if all(seen.get(key, floor) <= bits for key, bits in pinned.items()):
-        limiting = max(free, key=lambda key: seen[key])
-        needs = {key: max(bits, floor) for key, bits in seen.items()} | dict(pinned)
-        widths = tuple(needs.get(key, floor) for key in ledger.nodes)
-        return Safe(guaranteed, max(seen[limiting], floor), limiting, widths)
-    widest = min(guaranteed, known[free[0]].accumulator.widest)
-    uniform, limiting = _tried(ledger, free, floor, widest)
-    return Safe(guaranteed, uniform, limiting, ledger.widths(uniform))
+    sums, pinned = baseline.accumulations, cache.pinned
+    observed = {key: int(each.tally.bits_observed.max()) for key, each in sums.items()}
+    free = [key for key in sums if key not in pinned]
+    guaranteed = max(sums[key].guaranteed for key in free)
+    if all(observed.get(key, floor) <= bits for key, bits in pinned.items()):
+        limiting = max(free, key=lambda key: observed[key])
+        needed = {key: max(bits, floor) for key, bits in observed.items()} | dict(pinned)
+        widths = tuple(needed.get(key, floor) for key in cache.nodes)
+        return SafeWidths(guaranteed, max(observed[limiting], floor), limiting, widths)
+    widest = min(guaranteed, sums[free[0]].accumulator.widest)
+    uniform, limiting = _bisected(cache, free, floor, widest)
+    return SafeWidths(guaranteed, uniform, limiting, cache.uniform_widths(uniform))
 
 
-def _tried(ledger: Ledger, free: list[str], low: int, high: int) -> tuple[int, str]:
-    """The least uniform width without overflow, by bisection, and the node that forbids one less.
+def _bisected(cache: EvaluationCache, free: list[str], low: int, high: int) -> tuple[int, str]:
+    """The narrowest uniform width without overflow, and the node that overflows with one bit less.
 
-    Where no free node overflows they all have the numbers of wide accumulators, so every wider
-    one is safe as well.
+    Bisection is valid: without overflow the free nodes compute the same numbers at every wider
+    width.
     """
     limiting = free[0]
-    ledger.begin("A, with nodes pinned")
+    cache.begin("A, with nodes pinned")
     while low < high:
         middle = (low + high) // 2
-        found = ledger.uniform(middle).overflows
-        worst = max(free, key=lambda key: found[key].overflow_outputs)
-        if found[worst].overflow_outputs:
+        overflows = cache.uniform(middle).overflows
+        worst = max(free, key=lambda key: overflows[key].overflow_outputs)
+        if overflows[worst].overflow_outputs:
             low, limiting = middle + 1, worst
         else:
             high = middle

@@ -1,18 +1,18 @@
-"""Sweeps over widths, and the answers: what is safe for any data, on this data, within a budget."""
+"""Sweeps over widths, then searches for the narrowest ones within the accuracy budget."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
 from tracer.records.trace import PartialSums
 from tracer.records.whatif import Answer, Screening, SweepRow, WidthChoice, Widths
-from tracer.whatif.evaluation import Evaluator
-from tracer.whatif.evaluation_cache import Ledger, Store, Told
-from tracer.whatif.safety import safe
+from tracer.whatif.evaluation import Baseline
+from tracer.whatif.evaluation_cache import EvaluationCache
+from tracer.whatif.safety import safe_widths
 from tracer.whatif.search import (
     Energy,
     descent,
@@ -23,11 +23,11 @@ from tracer.whatif.search import (
 )
 
 SWEEPING = "evaluating"
-"""What evaluations are for whose widths were asked for."""
+"""The purpose, in progress, of the evaluations of a sweep."""
 
 
 class Allowed(Protocol):
-    """Says whether a score is within the budget of that of wide accumulators."""
+    """Says whether a score is within the budget of the score in wide accumulators."""
 
     def __call__(self, score: float, wide: float) -> bool:
         """True if it is."""
@@ -35,11 +35,10 @@ class Allowed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which widths to try for the nodes that are not `pinned`, and what counts as good enough.
+    """The widths of the sweep, and what the searches minimise within which budget.
 
-    `allowed` judges a score against that of wide accumulators; `better` maps a score to a number
-    that grows as it gets better. `each` asks for a width for each node too. Searches try no width
-    below `floor`, which is one that energies are known of.
+    `better` maps a score to a number that grows as the score gets better. `each` also searches a
+    width for each node. Searches try no width below `floor`.
     """
 
     widths: Sequence[int]
@@ -48,88 +47,83 @@ class Question:
     better: Callable[[float], float]
     each: bool = True
     floor: int = NARROWEST
-    pinned: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """Some of the data: evaluations on it, its score in wide accumulators, and its size."""
+class Subset:
+    """The first samples: evaluations on them, their score in wide accumulators, their number."""
 
-    ledger: Ledger
+    cache: EvaluationCache
     score: float
     samples: int
 
 
-def ask(
-    evaluator: Evaluator[Any],
+def sweep_and_search(
+    baseline: Baseline,
     accumulator: Accumulator,
     question: Question,
-    store: Store | None = None,
-    told: Told | None = None,
-    sample: Callable[[], Sample] | None = None,
+    cache: EvaluationCache,
+    subset: Callable[[], Subset] | None = None,
 ) -> Answer:
-    """Try every width of the question, then search; `told` hears of each evaluation.
+    """Evaluates every width of the sweep, then searches A, B and C.
 
-    Where there is a `sample` of the data, widths for each node are looked for on that first.
+    With a `subset` of the data, the search for a width of each node begins on that.
     """
-    ledger = Ledger(evaluator.nodes, evaluator.evaluate, store, told, question.pinned)
-    baseline = evaluator.baseline
-    rows = _rows(ledger, question)
-    needed = safe(ledger, baseline, question.floor, question.pinned)
+    rows = _rows(cache, question)
+    safe = safe_widths(cache, baseline, question.floor)
     allowed = partial(question.allowed, wide=baseline.score)
-    uniform = narrowest_uniform(ledger, question.energy, allowed, needed.uniform, question.floor)
-    each, first = None, None
+    uniform = narrowest_uniform(cache, question.energy, allowed, safe.uniform, question.floor)
+    each, screened = None, None
     if question.each and uniform is not None:
-        first = None if sample is None else sample()
-        starts = (uniform.widths, needed.widths)
-        each = _each(ledger, question, allowed, starts, first)
+        screened = None if subset is None else subset()
+        each = _each(cache, question, allowed, (uniform.widths, safe.widths), screened)
     return Answer(
         accumulator=accumulator,
         score=baseline.score,
         samples=baseline.samples,
-        sums=tuple(PartialSums.of(found) for found in baseline.accumulations.values()),
+        sums=tuple(PartialSums.of(sums) for sums in baseline.accumulations.values()),
         rows=rows,
-        guaranteed=needed.guaranteed,
-        observed=needed.uniform,
-        limiting=needed.limiting,
+        guaranteed=safe.guaranteed,
+        observed=safe.uniform,
+        limiting=safe.limiting,
         uniform=uniform,
         each=each,
-        front=tuple(pareto_front(ledger, question.energy, question.better)),
-        evaluations=tuple(made for _, made in ledger),
-        screening=None if first is None else Screening(first.samples, len(first.ledger)),
+        front=tuple(pareto_front(cache, question.energy, question.better)),
+        evaluations=tuple(evaluation for _, evaluation in cache),
+        screening=None if screened is None else Screening(screened.samples, len(screened.cache)),
     )
 
 
-def _rows(ledger: Ledger, question: Question) -> tuple[SweepRow, ...]:
-    ledger.begin(SWEEPING, len(question.widths))
+def _rows(cache: EvaluationCache, question: Question) -> tuple[SweepRow, ...]:
+    cache.begin(SWEEPING, len(question.widths))
     return tuple(
-        SweepRow(bits, made.score, question.energy(ledger.widths(bits)), made)
+        SweepRow(bits, evaluation.score, question.energy(cache.uniform_widths(bits)), evaluation)
         for bits in question.widths
-        for made in [ledger.uniform(bits)]
+        for evaluation in [cache.uniform(bits)]
     )
 
 
 def _each(
-    ledger: Ledger,
+    cache: EvaluationCache,
     question: Question,
     allowed: Callable[[float], bool],
     starts: Sequence[Widths],
-    first: Sample | None,
+    subset: Subset | None,
 ) -> WidthChoice:
-    """A width for each node, looked for on the sample first if there is one."""
+    """A width for each node, searched on the subset first if there is one."""
     energy = question.energy
-    if first is not None:
-        ends = [furthest(ledger, allowed, path) for path in _paths(first, question, starts)]
+    if subset is not None:
+        ends = [furthest(cache, allowed, path) for path in _descents(subset, question, starts)]
         starts = [min(ends, key=lambda widths: (energy(widths), widths))]
-    ledger.begin("C, on all samples")
-    return narrowest_each(ledger, energy, allowed, starts, question.floor)
+    cache.begin("C, on all samples")
+    return narrowest_each(cache, energy, allowed, starts, question.floor)
 
 
-def _paths(
-    sample: Sample, question: Question, starts: Sequence[Widths]
+def _descents(
+    subset: Subset, question: Question, starts: Sequence[Widths]
 ) -> Iterator[Sequence[Widths]]:
-    """Where a descent goes from each start, judged by a part of the data."""
-    allowed = partial(question.allowed, wide=sample.score)
+    """The descent from each start, with scores on the subset."""
+    allowed = partial(question.allowed, wide=subset.score)
     for start in starts:
-        sample.ledger.begin(f"C, on {sample.samples} samples")
-        yield descent(sample.ledger, question.energy, allowed, start, question.floor)
+        subset.cache.begin(f"C, on {subset.samples} samples")
+        yield descent(subset.cache, question.energy, allowed, start, question.floor)

@@ -1,7 +1,5 @@
 """Spans to rows and kernels, on trees of any shape; and how runs are taken in turn."""
 
-from types import SimpleNamespace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 from tracer.errors import UsageError
 from tracer.executors.eager import rounds
 from tracer.executors.eager.calls import Calls, Kind, Span
-from tracer.executors.eager.profile import Cost, Measured, profile_of
+from tracer.executors.eager.profile import Measured, Overhead, profile_of
 from tracer.executors.eager.settings import EagerSettings
 
 NAMES = st.sampled_from(["a::x", "a::y", "z"])
@@ -54,10 +52,10 @@ def test_own_times_add_up_to_those_of_the_outermost_operators(trees, random):
     assert (samples[0] == samples[1]).all()
     assert (samples >= 0).all()
     assert samples[0].sum() * 1e3 == pytest.approx(outermost, rel=1e-3, abs=1e-3)
-    assert len(calls.places) == sum(span.kind is Kind.FORWARD for span in spans)
-    assert len({place.path for place in calls.places}) == len(calls.places)
-    assert calls.calls() == [1.0] * len(calls.places)
-    assert {place.node for place in calls.places} == set(calls.operations)
+    assert len(calls.sites) == sum(span.kind is Kind.FORWARD for span in spans)
+    assert len({site.path for site in calls.sites}) == len(calls.sites)
+    assert calls.calls() == [1.0] * len(calls.sites)
+    assert {site.node for site in calls.sites} == set(calls.operations)
 
 
 def test_a_gradient_of_no_origin_belongs_to_the_row_before_it():
@@ -73,7 +71,7 @@ def test_a_gradient_of_no_origin_belongs_to_the_row_before_it():
             Span(Kind.BACKWARD, "Accumulate", 24, 25),
         ]
     )
-    owners = {place.name: place.node for place in calls.places}
+    owners = {site.name: site.node for site in calls.sites}
     assert owners["HBackward"] == "h (backward)"
     assert owners["GBackward"] == owners["Accumulate"] == "m/f (backward)"
     assert calls.operations["m/f (backward)"].module == "m"
@@ -83,17 +81,17 @@ def test_what_recording_costs_is_taken_from_the_call_around():
     calls = Calls("a")
     calls.add([Span(Kind.FORWARD, "f", 0, 9000), Span(Kind.FORWARD, "g", 100, 200)])
     calls.add([Span(Kind.FORWARD, "f", 0, 9000)])
-    measured = Measured("e", "cpu", [], [10.0], [20.0], Cost(0.5, 2.0))
+    measured = Measured("e", "cpu", [], [10.0], [20.0], Overhead(0.5, 2.0))
     run = profile_of(calls, measured).run
     assert [k.calls for k in run.kernels] == [1.0, 0.5]
     assert run.bias_us.tolist() == [0.5 + 2.0 * 0.5, 0.5]
 
 
 def test_no_more_is_taken_than_recording_cost_in_all():
-    assert Cost(1.0, 3.0).at_most(2.0) == Cost(0.5, 1.5)
-    assert Cost(1.0, 3.0).at_most(9.0) == Cost(1.0, 3.0)
-    assert Cost(1.0, 3.0).at_most(-1.0) == Cost(0.0, 0.0)
-    assert Cost(0.0, 0.0).at_most(-1.0) == Cost(0.0, 0.0)
+    assert Overhead(1.0, 3.0).at_most(2.0) == Overhead(0.5, 1.5)
+    assert Overhead(1.0, 3.0).at_most(9.0) == Overhead(1.0, 3.0)
+    assert Overhead(1.0, 3.0).at_most(-1.0) == Overhead(0.0, 0.0)
+    assert Overhead(0.0, 0.0).at_most(-1.0) == Overhead(0.0, 0.0)
 
 
 @settings(deadline=None)
@@ -118,12 +116,12 @@ def test_every_run_asked_for_is_made_with_undisturbed_ones_on_both_sides(runs, m
 
 
 def test_without_a_number_runs_go_on_for_a_second():
-    ask = SimpleNamespace(runs=None, min_time=None)
-    assert rounds.missing(0, 0.0, ask) == 10
-    assert rounds.missing(10, 0.5, ask) == 11
-    assert rounds.missing(10, 1.5, ask) == 0
-    assert rounds.missing(3, 9.0, SimpleNamespace(runs=5, min_time=None)) == 2
-    assert rounds.missing(5, 1.0, SimpleNamespace(runs=5, min_time=2.0)) == 6
+    default = EagerSettings()
+    assert default.missing_runs(0, 0.0) == 10
+    assert default.missing_runs(10, 0.5) == 11
+    assert default.missing_runs(10, 1.5) == 0
+    assert EagerSettings(runs=5).missing_runs(3, 9.0) == 2
+    assert EagerSettings(runs=5, min_time=2.0).missing_runs(5, 1.0) == 6
 
 
 @pytest.mark.parametrize(

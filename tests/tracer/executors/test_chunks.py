@@ -24,7 +24,7 @@ def test_a_chunk_never_makes_more_events_than_the_profiler_holds_unless_one_run_
 @given(runs, per_run)
 def test_every_run_is_made_and_no_more(wanted, events):
     options, done = OrtSettings(runs=wanted), 0
-    while chunk_plan.missing(chunk_plan.Done(done, 0.0, events), options):
+    while options.missing_runs(done, 0.0):
         done += chunk_plan.plan(chunk_plan.Done(done, 0.0, events), options)[1]
     assert done == wanted
 
@@ -35,7 +35,7 @@ def test_a_session_is_not_opened_for_a_few_runs_of_a_large_model():
 
 
 def test_time_asked_for_is_made_up_by_runs():
-    assert chunk_plan.missing(chunk_plan.Done(10, 0.1, 5), OrtSettings(min_time=1.0)) == 91
-    assert chunk_plan.missing(chunk_plan.Done(10, 1.0, 5), OrtSettings(min_time=1.0)) == 0
-    assert chunk_plan.missing(chunk_plan.Done(10, 0.1, 5), OrtSettings()) == 91
-    assert chunk_plan.missing(chunk_plan.Done(10, 0.1, 5), OrtSettings(runs=10)) == 0
+    assert OrtSettings(min_time=1.0).missing_runs(10, 0.1) == 91
+    assert OrtSettings(min_time=1.0).missing_runs(10, 1.0) == 0
+    assert OrtSettings().missing_runs(10, 0.1) == 91
+    assert OrtSettings(runs=10).missing_runs(10, 0.1) == 0

@@ -137,7 +137,7 @@ def test_a_version_that_is_too_new_is_one_line_with_both_versions(change, messag
     proto = residual()
     proto.ir_version = change.get("ir_version", proto.ir_version)
     proto.opset_import[0].version = change.get("opset", 17)
-    model = loading._model(proto, None, "")  # past the checker, whose limit may be lower
+    model = loading.inlined(proto, None, "")  # past the checker, whose limit may be lower
     with pytest.raises(ModelError, match=message) as caught:
         profiled(model, inputs.make(model), OrtSettings(runs=1))
     assert ort.__version__ in str(caught.value)
@@ -185,7 +185,7 @@ def test_the_reader_agrees_with_a_json_parser(profile_file, monkeypatch):
     numbers = read.label > profile_events.EXECUTE
     assert read.dur[numbers].tolist() == [e["dur"] for e in nodes]
     assert read.ts[numbers].tolist() == [e["ts"] for e in nodes]
-    names = [labels.seen[n - profile_events.EXECUTE - 1].name for n in read.label[numbers]]
+    names = [labels.kernels[n - profile_events.EXECUTE - 1].name for n in read.label[numbers]]
     assert names == [e["name"].removesuffix("_kernel_time") for e in nodes]
 
 
@@ -203,8 +203,8 @@ def test_nesting_does_not_depend_on_the_order_of_the_file(profile_file, order, t
     for file in (profile_file, other):
         labels = profile_events.Labels()
         read = profile_events.read(file, labels)
-        table = self_times.tabulate(read, len(labels.seen))
-        names = [label.name for label in labels.seen]
+        table = self_times.tabulate(read, len(labels.kernels))
+        names = [label.name for label in labels.kernels]
         totals.append(
             {
                 n: (s, c)
@@ -239,7 +239,7 @@ def test_self_time_is_the_duration_less_the_bodies(tmp_path):
     )
     labels = profile_events.Labels()
     table = self_times.tabulate(profile_events.read(file, labels), 3)
-    own = dict(zip((label.name for label in labels.seen), table.self_us[0], strict=True))
+    own = dict(zip((label.name for label in labels.kernels), table.self_us[0], strict=True))
     assert own == {"inner": 11, "loop": 30 - 8 - 9, "after": 7}
     assert table.calls.tolist() == [[2, 1, 1]]
 

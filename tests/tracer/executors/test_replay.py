@@ -8,9 +8,9 @@ import tracer
 from tests.graphs import BRANCHES, residual
 from tracer import inputs
 from tracer.executors.onnxruntime import empty_run, kernel_models, replay
+from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.executors.onnxruntime.tensors import tensors
 from tracer.graph import loading
 
 

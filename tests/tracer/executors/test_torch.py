@@ -9,7 +9,7 @@ import pytest
 from analyzers.kernels import by_kernel
 from tracer.errors import InputError, UsageError
 from tracer.executors.eager.calls import Calls
-from tracer.executors.eager.profile import Cost, Measured, profile_of
+from tracer.executors.eager.profile import Measured, Overhead, profile_of
 from tracer.executors.eager.settings import EagerSettings
 
 torch = pytest.importorskip("torch")
@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from tests.tracer.executors.nets_torch import Flat, Positions, Toy  # noqa: E402
 from tracer.executors.torch import spans  # noqa: E402
 from tracer.executors.torch.executor import executor  # noqa: E402
-from tracer.executors.torch.modules import watched  # noqa: E402
+from tracer.executors.torch.modules import marked  # noqa: E402
 from tracer.support.progress import silent  # noqa: E402
 
 FEW = EagerSettings(runs=3, warmup=1, threads=1)
@@ -103,14 +103,14 @@ def test_gradients_of_parameters_are_gathered_in_the_row_that_made_them():
 def test_kernels_are_the_table_that_torch_itself_makes_of_the_same_events(backward):
     model, x = Toy(), torch.tensor(X)
     model(x).sum().backward()
-    with watched(model), spans.Session().recording() as recorded, spans.mark(spans.RUN):
+    with marked(model), spans.Session().recording() as recorded, spans.mark(spans.RUN):
         loss = model(x).sum()
         if backward:
             loss.backward()
     calls = Calls("torch")
     calls.add(spans.runs(recorded)[0])
     far = [1e9] * 5  # a wall that no time has to be corrected to
-    measured = Measured("torch", "cpu", [X], far, [1e9], Cost(0.0, 0.0))
+    measured = Measured("torch", "cpu", [X], far, [1e9], Overhead(0.0, 0.0))
     ours = by_kernel(profile_of(calls, measured).run).set_index("op_type")
     theirs = {e.key: e for e in recorded.key_averages() if not e.key.startswith("tracer:")}
     assert set(ours.index) == set(theirs)
@@ -276,7 +276,7 @@ def test_on_an_accelerator_the_time_is_that_of_the_kernels_an_operator_launched(
     (run,) = spans.runs(SimpleNamespace(kineto_results=result), "cuda")
     calls = Calls("torch")
     calls.add(run)
-    times = {(p.node, p.name): t for p, t in zip(calls.places, calls.samples()[0], strict=True)}
+    times = {(p.node, p.name): t for p, t in zip(calls.sites, calls.samples()[0], strict=True)}
     assert times["fc/linear", "aten::linear"] == 0
     assert times["fc/linear", "aten::addmm"] == pytest.approx(3.0)
     assert times["fc/linear (backward)", "aten::mm"] == pytest.approx(5.0)

@@ -79,7 +79,7 @@ def test_pixels_agree_where_torch_s_argmax_over_channels_does():
 )  # fmt: skip
 def test_without_classes_there_is_no_agreement(spec, shape):
     output = np.zeros(shape, np.float32)
-    with pytest.raises(InputError, match=r"the likeliest of several classes.*agreement@1"):
+    with pytest.raises(InputError, match=r"needs two or more classes.*agreement@1"):
         scored(spec, output, {"out": output})
 
 
@@ -100,13 +100,13 @@ SCORES = np.arange(12.0).reshape(2, 6)
         ("top1", SCORES, np.array([0, 1, 2]), r"labels int64\[3\] do not fit outputs \[2, 6\]"),
         ("top1", SCORES, np.array([0.0, 1.0]), r"labels float64\[2\] do not fit"),
         ("top1", SCORES[0], np.array([0]), r"output \[6\] is not the scores of classes"),
-        ("top5", SCORES[:, :4], np.array([0, 1]), "there are 4 classes: the 5 best are all"),
+        ("top5", SCORES[:, :4], np.array([0, 1]), "top5 of 4 classes is always right"),
         ("top1", SCORES * np.nan, np.array([0, 1]), "the output of sample 0 .*NaN"),
         ("mse", SCORES, np.zeros((2, 5)), r"float64\[2, 5\] do not fit an output \[2, 6\]"),
         ("mse", SCORES, np.zeros((2, 3, 2)), r"\[2, 3, 2\] are not in the shape"),
         ("mse", SCORES * np.nan, SCORES, "score of sample 0 of the batch is not a number"),
-        ("agreement", SCORES, {"out": SCORES[:1]}, r"are \[2, 6\], but those of the reference"),
-        ("agreement", SCORES[:, :1], {"out": SCORES[:, :1]}, "likeliest of several classes"),
+        ("agreement", SCORES, {"out": SCORES[:1]}, r"are \[2, 6\], the reference's are"),
+        ("agreement", SCORES[:, :1], {"out": SCORES[:, :1]}, "needs two or more classes"),
         ("agreement", SCORES, {"out": SCORES * np.nan}, "NaN"),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_metric_of_ones_own_that_fails_is_told_with_file_and_line(own, tmp_pat
     outputs = {"out": np.ones((2, 3))}
     with pytest.raises(InputError, match=r"fails raised NameError: .*own_metric.py, line 13\)"):
         own("fails").scores(outputs, None)
-    with pytest.raises(InputError, match=r"mean gave float64\[\] for 2 .*own_metric.py, line 9\)"):
+    with pytest.raises(InputError, match=r"returned float64\[\] for 2 .*own_metric.py, line 9\)"):
         own("mean").scores(outputs, None)
     with pytest.raises(InputError, match=r"leaves raised SystemExit: 3 .*own_metric.py, line 16"):
         own("leaves").scores({"y": np.zeros((2, 3))}, np.zeros(2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracer.quantization.options import Options
+from tracer.quantization.options import QuantizationOptions as Options
 from tracer.quantization.saturation import saturation_note
 
 

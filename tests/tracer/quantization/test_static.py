@@ -18,7 +18,7 @@ from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import loading
 from tracer.inputs.datasets import open_dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.quantization.options import Options
+from tracer.quantization.options import QuantizationOptions as Options
 from tracer.quantization.quantizer import quantize
 
 RANDOM = np.random.default_rng(3)

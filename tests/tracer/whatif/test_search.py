@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import closing
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracer.records.whatif import Evaluation
-from tracer.whatif.evaluation_cache import Ledger
+from tracer.storage.whatif_file import WhatIfFile
+from tracer.whatif.evaluation_cache import EvaluationCache
 from tracer.whatif.search import narrowest_each, narrowest_uniform, pareto_front
 
 NODES = ("a", "b", "c")
@@ -38,9 +39,9 @@ works = st.tuples(*[st.integers(1, 9)] * 3)
 @settings(max_examples=60, deadline=None)
 @given(needs, losses, works, st.integers(0, 12))
 def test_one_width_for_all_is_the_least_that_is_allowed(needs, losses, works, budget):
-    ledger = Ledger(NODES, network(needs, losses))
+    cache = EvaluationCache(NODES, network(needs, losses))
     allowed = lambda score: score >= 100 - budget  # noqa: E731
-    found = narrowest_uniform(ledger, energy_of(works), allowed, max(needs))
+    found = narrowest_uniform(cache, energy_of(works), allowed, max(needs))
     evaluate = network(needs, losses)
     least = min(b for b in range(2, 10) if allowed(evaluate(dict.fromkeys(NODES, b)).score))
     assert found.widths == (least,) * 3
@@ -50,45 +51,45 @@ def test_one_width_for_all_is_the_least_that_is_allowed(needs, losses, works, bu
 @settings(max_examples=60, deadline=None)
 @given(needs, losses, works, st.integers(0, 12))
 def test_a_width_for_each_costs_no_more_and_cannot_lose_another_bit(needs, losses, works, budget):
-    ledger, energy = Ledger(NODES, network(needs, losses)), energy_of(works)
+    cache, energy = EvaluationCache(NODES, network(needs, losses)), energy_of(works)
     allowed = lambda score: score >= 100 - budget  # noqa: E731
-    uniform = narrowest_uniform(ledger, energy, allowed, max(needs))
-    found = narrowest_each(ledger, energy, allowed, (uniform.widths, needs))
+    uniform = narrowest_uniform(cache, energy, allowed, max(needs))
+    found = narrowest_each(cache, energy, allowed, (uniform.widths, needs))
     assert allowed(found.score)
     assert found.energy <= min(uniform.energy, energy(needs))
     for node in range(3):
         if found.widths[node] > 2:
             less = list(found.widths)
             less[node] -= 1
-            assert not allowed(ledger(tuple(less)).score)
+            assert not allowed(cache(tuple(less)).score)
 
 
 def test_without_a_budget_each_node_gets_what_it_needs():
-    ledger, energy = Ledger(NODES, network((5, 9, 7), (1, 1, 1))), energy_of((1, 2, 3))
-    found = narrowest_each(ledger, energy, lambda score: score >= 100, ((9, 9, 9),))
+    cache, energy = EvaluationCache(NODES, network((5, 9, 7), (1, 1, 1))), energy_of((1, 2, 3))
+    found = narrowest_each(cache, energy, lambda score: score >= 100, ((9, 9, 9),))
     assert found.widths == (5, 9, 7)
     assert found.limiting == "a"
 
 
 def test_the_node_that_forbids_another_bit_is_named():
-    ledger = Ledger(NODES, network((5, 6, 6), (1, 5, 2)))
-    found = narrowest_uniform(ledger, energy_of((1, 1, 1)), lambda score: score > 96, 9)
+    cache = EvaluationCache(NODES, network((5, 6, 6), (1, 5, 2)))
+    found = narrowest_uniform(cache, energy_of((1, 1, 1)), lambda score: score > 96, 9)
     assert (found.widths, found.limiting) == ((6, 6, 6), "b")
 
 
 def test_no_width_may_be_allowed():
-    ledger = Ledger(NODES, network((5, 6, 6), (1, 5, 2)))
-    assert narrowest_uniform(ledger, energy_of((1, 1, 1)), lambda score: score > 100, 9) is None
+    cache = EvaluationCache(NODES, network((5, 6, 6), (1, 5, 2)))
+    assert narrowest_uniform(cache, energy_of((1, 1, 1)), lambda score: score > 100, 9) is None
 
 
 @settings(max_examples=40, deadline=None)
 @given(needs, losses, works)
 def test_the_front_holds_what_nothing_beats(needs, losses, works):
-    ledger, energy = Ledger(NODES, network(needs, losses)), energy_of(works)
+    cache, energy = EvaluationCache(NODES, network(needs, losses)), energy_of(works)
     for widths in itertools.product((4, 6, 8), repeat=3):
-        ledger(widths)
-    front = pareto_front(ledger, energy, lambda score: score)
-    for widths, made in ledger:
+        cache(widths)
+    front = pareto_front(cache, energy, lambda score: score)
+    for widths, made in cache:
         beaten = any(
             p.energy <= energy(widths) and p.score >= made.score
             and (p.energy, p.score) != (energy(widths), made.score)
@@ -99,26 +100,34 @@ def test_the_front_holds_what_nothing_beats(needs, losses, works):
     assert all(x.score < y.score for x, y in itertools.pairwise(front))
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_nothing_is_evaluated_twice(again):
-    made = []
-
-    class Kept:
-        def __init__(self):
-            self.evaluations = {}
-
-        def find(self, bits):
-            return self.evaluations.get(tuple(bits.values()))
-
-        def keep(self, evaluation):
-            self.evaluations[tuple(evaluation.bits.values())] = evaluation
+def test_nothing_is_evaluated_twice(tmp_path):
+    evaluated = []
 
     def evaluate(bits):
-        made.append(tuple(bits.values()))
+        evaluated.append(tuple(bits.values()))
         return network((5, 6, 7), (1, 2, 3))(bits)
 
-    store = Kept()
-    for _ in range(2):
-        ledger = Ledger(NODES, evaluate, store)
-        narrowest_each(ledger, energy_of((1, 1, 1)), lambda s: s > 98, ((8, 8, 8), (5, 6, 7)))
-    assert len(made) == len(set(made)) == len(ledger)
+    with closing(WhatIfFile(tmp_path / "w.trace", {})) as file:
+        for _ in range(2):
+            cache = EvaluationCache(NODES, evaluate, file=file, variant="v")
+            narrowest_each(cache, energy_of((1, 1, 1)), lambda s: s > 98, ((8, 8, 8), (5, 6, 7)))
+        assert len(evaluated) == len(set(evaluated)) == len(cache)
+        other = EvaluationCache(NODES, evaluate, file=file, variant="w")
+        other((8, 8, 8))
+    assert len(evaluated) == len(cache) + 1
+
+
+def test_progress_counts_requests_and_resets_with_each_purpose():
+    reports = []
+    cache = EvaluationCache(
+        NODES, network((5, 6, 7), (1, 2, 3)), pinned={"b": 9},
+        progress=lambda *report: reports.append(report),
+    )  # fmt: skip
+    cache.begin("sweep", 3)
+    assert [list(cache.uniform(bits).bits.values()) for bits in (4, 5, 5)] == [
+        [4, 9, 4], [5, 9, 5], [5, 9, 5]
+    ]  # fmt: skip
+    cache.begin("search")
+    cache((4, 9, 4))
+    assert reports == [(1, 3, "sweep"), (2, 3, "sweep"), (3, 3, "sweep"), (1, 0, "search")]
+    assert (len(cache), cache.free) == (2, (0, 2))

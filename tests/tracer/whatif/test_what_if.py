@@ -16,12 +16,12 @@ from tracer.api.whatif import what_if
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.loading import load
 from tracer.inputs.datasets import open_dataset
-from tracer.whatif import widths as asked
-from tracer.whatif.options import Options
+from tracer.whatif import width_plan
+from tracer.whatif.options import WhatIfOptions
 
 FLOAT = families.shipped("lenet", "torch")
 LENET = FLOAT.with_suffix(".int8.onnx")
-QUICK = Options(limit=24, search=False)
+QUICK = WhatIfOptions(limit=24, search=False)
 
 
 def accuracy_of_onnxruntime(path, samples):
@@ -67,7 +67,7 @@ def test_fixed_point_numbers_are_an_alternative_to_quantising():
 
 def test_the_cross_product_of_the_axes_runs(tmp_path):
     model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz")
-    options = Options(orders=("sequential", "tree"), overflows=("saturate", "wrap"),
+    options = WhatIfOptions(orders=("sequential", "tree"), overflows=("saturate", "wrap"),
                       biases=("first", "last"), search=False, batch=5)  # fmt: skip
     told = []
     report = lambda *args: told.append(args)  # noqa: E731
@@ -98,7 +98,7 @@ def test_fewer_bits_of_weights_and_activations_are_axes():
 def test_widths_for_each_node_are_within_the_budget_and_cost_less(tmp_path):
     model = networks.model(tmp_path / "m.onnx")
     data = networks.data(tmp_path / "d.npz", samples=40, labels=False)
-    options = Options(batch=8, budget=10)
+    options = WhatIfOptions(batch=8, accuracy_budget=10)
     result = what_if(model, "8:20", data, options)
     answer = result.variants[0].answer
     assert result.judgement.metric == "agreement"
@@ -127,7 +127,7 @@ def test_a_sweep_with_pinned_nodes_is_plain_runs_with_that_policy(tmp_path, text
     with np.load(data) as arrays:
         x, labels = arrays["x"], arrays["labels"]
     np.savez(tmp_path / "x.npz", x=x)
-    result = what_if(model, text, data, Options(search=False, batch=30, metric="top1"))
+    result = what_if(model, text, data, WhatIfOptions(search=False, batch=30, metric="top1"))
     assert [one.pinned.text for one in result.variants] == [p.rpartition(",")[0] for p in policies]
     for one, policy in zip(result.variants, policies, strict=True):
         for row in one.answer.rows:
@@ -144,7 +144,7 @@ def test_a_sweep_with_pinned_nodes_is_plain_runs_with_that_policy(tmp_path, text
 
 def test_the_search_leaves_pinned_nodes_alone_and_a_is_about_the_others(tmp_path):
     model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz", 40)
-    options = Options(batch=8, budget=60, metric="agreement")
+    options = WhatIfOptions(batch=8, accuracy_budget=60, metric="agreement")
     (one,) = what_if(model, "Conv_3=11,10:18", data, options).variants
     answer, place = one.answer, [work.node for work in one.work].index("Conv_3")
     assert answer.uniform.widths[place] == answer.each.widths[place] == 11
@@ -164,12 +164,12 @@ def test_an_entry_for_nobody_is_told_with_the_nodes_there_are(tmp_path):
     for text, told in [
         ("conv9=14,12:16", "entry 'conv9=14' matches no node, operator or module"),
         ("14,Conv_3=12:16", "entry 'Conv_3=12:16' has no effect"),
-        ("?*=14,*=12:16", r"'\*=12:16' is left with no node: \?\*=14"),
+        ("?*=14,*=12:16", r"'\*=12:16' has no node left: \?\*=14"),
         ("Relu=12:16", "adds nothing up"),
-        ("p.toml", "a policy file says one width for each node"),
+        ("p.toml", "a policy file has one width for each node"),
     ]:
         with pytest.raises((UsageError, ModelError), match=told):
-            what_if(model, text, data, Options(search=False))
+            what_if(model, text, data, WhatIfOptions(search=False))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_an_entry_for_nobody_is_told_with_the_nodes_there_are(tmp_path):
     ],
 )
 def test_widths_are_ranges_or_lists(text, expected):
-    assert asked.read(text).swept.value == expected
+    assert width_plan.read(text).swept.value == expected
 
 
 REFUSED = "20:12 a 12: 12:20:0 -3 1.5 12,,14 ² a= =12 a=b a=12: p.toml"
@@ -197,7 +197,7 @@ REFUSED = "20:12 a 12: 12:20:0 -3 1.5 12,,14 ² a= =12 a=b a=12: p.toml"
 @pytest.mark.parametrize("text", ["", *REFUSED.split()])
 def test_other_widths_are_refused(text):
     with pytest.raises(UsageError):
-        asked.read(text)
+        width_plan.read(text)
 
 
 def test_what_does_not_fit_is_told_in_a_line(tmp_path):
@@ -208,21 +208,21 @@ def test_what_does_not_fit_is_told_in_a_line(tmp_path):
     failing = tmp_path / "own.py"
     failing.write_text("def bad(outputs, labels):\n    raise ValueError('oh')\n")
     with pytest.raises(InputError, match=r"raised ValueError: oh .*line 2"):
-        what_if(model, "12", data, Options(metric=f"{failing}:bad"))
+        what_if(model, "12", data, WhatIfOptions(metric=f"{failing}:bad"))
     networks.data(data, labels=False)
     with pytest.raises(InputError, match="needs labels"):
-        what_if(model, "12", data, Options(metric="top1"))
+        what_if(model, "12", data, WhatIfOptions(metric="top1"))
     for widths in ("1:4", "60:65"):
         with pytest.raises(UsageError, match="Widths from 2 to 64"):
             what_if(model, widths, data)
     with pytest.raises(UsageError, match="overflow 'error'"):
-        what_if(model, "12", data, Options(overflows=("error",)))
+        what_if(model, "12", data, WhatIfOptions(overflows=("error",)))
     table = tmp_path / "e.toml"
     table.write_text('unit = "pJ"\n[mul]\nbits = "operands"\npolynomial = [1]\n'
                      '[add]\nbits = "accumulator"\ntable = {16 = 1, 32 = 2}\n')  # fmt: skip
     with pytest.raises(InputError, match="says nothing of 12 bits"):
-        what_if(model, "12:14", data, Options(energy=str(table), search=False))
-    (one,) = what_if(model, "16:18", data, Options(energy=str(table), search=False)).variants
+        what_if(model, "12:14", data, WhatIfOptions(energy=str(table), search=False))
+    (one,) = what_if(model, "16:18", data, WhatIfOptions(energy=str(table), search=False)).variants
     assert one.answer.rows[0].energy < one.answer.rows[-1].energy
 
 

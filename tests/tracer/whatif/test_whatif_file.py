@@ -15,22 +15,22 @@ from tracer.api.whatif import what_if
 from tracer.errors import InputError
 from tracer.storage import trace_file, whatif_file
 from tracer.whatif import evaluation
-from tracer.whatif.options import Options
+from tracer.whatif.options import WhatIfOptions
 
-OPTIONS = Options(batch=4, budget=10)
+OPTIONS = WhatIfOptions(batch=4, accuracy_budget=10)
 WIDTHS = "8:20"
 
 KILLED = """
 import os, signal, sys
 from tracer.api.whatif import what_if
-from tracer.whatif.options import Options
+from tracer.whatif.options import WhatIfOptions
 
 def killing(done, total, what):
     if what == "evaluating" and done == 6:
         os.kill(os.getpid(), signal.SIGKILL)
 
-what_if(sys.argv[1], "8:20", sys.argv[2], Options(batch=4, budget=10), trace=sys.argv[3],
-        progress=killing)
+options = WhatIfOptions(batch=4, accuracy_budget=10)
+what_if(sys.argv[1], "8:20", sys.argv[2], options, trace=sys.argv[3], progress=killing)
 """
 
 

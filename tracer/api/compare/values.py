@@ -23,8 +23,8 @@ from tracer.api.compare.sides import (
 )
 from tracer.errors import TracerError, UsageError
 from tracer.executors.onnxruntime import feeding, node_names, sessions
+from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.executors.onnxruntime.tensors import tensors
 from tracer.graph import loading, shape_inference
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import FeedSet

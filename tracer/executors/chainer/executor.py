@@ -1,7 +1,4 @@
-"""Run a link in Chainer and time every call of a function, forward and backward.
-
-A hook on functions and one on links record what each run does; see `hooks`.
-"""
+"""Runs a Chainer link and times every call of a function, forward and backward, by hooks."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ import chainer
 
 from tracer.errors import UsageError
 from tracer.executors.chainer import calibration, hooks, objective
-from tracer.executors.chainer.hooks import Functions, Links, Recorder, Types
+from tracer.executors.chainer.hooks import CallRecorder, Functions, Links, Types
 from tracer.executors.chainer.state import preserved
 from tracer.executors.eager import rounds
 from tracer.executors.eager.calls import BACKWARD_PHASE, Calls
@@ -26,7 +23,7 @@ from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.support.progress import Progress, silent
 
 _BLOCK = 100
-"""Recorded runs between undisturbed ones, at the most."""
+"""Most recorded runs between undisturbed runs."""
 
 
 Mark = Callable[[str], AbstractContextManager[object]]
@@ -38,7 +35,7 @@ def _unmarked(name: str) -> AbstractContextManager[object]:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """`model` on `arrays`; with `loss` a training step, which `optimizer` ends if there is one."""
+    """A run of `model` on `arrays`; with `loss` a training step, which ends with `optimizer`."""
 
     model: chainer.Link
     arrays: Sequence[Any]
@@ -46,7 +43,7 @@ class _Step:
     optimizer: Any
 
     def timed(self, phase: Mark = _unmarked, operator: Mark = _unmarked) -> float:
-        """Make one run, which marks its phases, and give its time, µs."""
+        """Makes one run, which marks its phases; returns its time, µs."""
         self.model.cleargrads()
         start = time.perf_counter_ns()
         outputs = self.model(*self.arrays)
@@ -63,20 +60,20 @@ class _Step:
 
 @dataclass
 class _Recording:
-    """What the hooks recorded so far."""
+    """The calls that the hooks have recorded so far."""
 
     step: _Step
-    recorder: Recorder
+    recorder: CallRecorder
     calls: Calls = field(default_factory=lambda: Calls("chainer"))
 
     def observe(self) -> None:
-        """A run that tells the types of what functions read."""
+        """Records the types of functions' inputs in a run of its own."""
         with Types(self.recorder), Links(self.recorder):
             self.step.timed(self.recorder.phase, self.recorder.operator)
         self.calls.observe(self.recorder.take())
 
     def runs(self, count: int) -> list[float]:
-        """Record so many runs, each from nothing; the time of each, µs."""
+        """Records `count` runs; returns their times, µs."""
         times = []
         with Functions(self.recorder), Links(self.recorder):
             for _ in range(count):

@@ -1,9 +1,6 @@
-"""Every call of a function and of a link, as it happens, by hooks of ours.
+"""Hooks that record every call of a function and of a link in Chainer.
 
-Chainer's `TimerHook` adds up whatever it has seen since it was made. Here what one run made is
-taken away when it ends, so that the next starts from nothing.
-
-This module imports Chainer, and is imported only by functions that are about to use it.
+Chainer's `TimerHook` accumulates over all runs. These hooks hand out the calls of each run apart.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ _SUFFIX = "Function"
 
 @dataclass(slots=True)
 class _Call:
-    """An open or closed call; times in ns. It keeps nothing alive that the run would let go."""
+    """An open or closed call; times in ns. It holds no array, which would extend its life."""
 
     kind: Kind
     name: str
@@ -36,11 +33,10 @@ class _Call:
 
 
 @dataclass
-class Recorder:
-    """What functions and links did since the last `take`. `paths` and `owners` are by id.
+class CallRecorder:
+    """The calls of functions and links since the last `take`; `paths` and `owners` are by id.
 
-    A function that is given a link's parameter belongs to that link, another one to the link that
-    is running.
+    A function belongs to the link whose parameter it reads, by default to the running link.
     """
 
     paths: Mapping[int, str]
@@ -49,25 +45,25 @@ class Recorder:
     running: list[_Call] = field(default_factory=list)
 
     def begin(self, call: _Call) -> None:
-        """Open a call; the clock is read last."""
+        """Opens a call; reads the clock last."""
         self.calls.append(call)
         self.running.append(call)
         call.start = time.perf_counter_ns()
 
     def end(self) -> None:
-        """Close the call that was opened last; the clock is read first."""
+        """Closes the call that was opened last; reads the clock first."""
         now = time.perf_counter_ns()
         self.running.pop().end = now
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """A part of the run that is no link's."""
+        """Records a part of the run outside of links."""
         with self._around(_Call(Kind.PHASE, name)):
             yield
 
     @contextmanager
     def operator(self, name: str) -> Iterator[None]:
-        """Work that Chainer does outside of functions."""
+        """Records work of Chainer outside of functions."""
         with self._around(_Call(Kind.FORWARD, name)):
             yield
 
@@ -80,43 +76,43 @@ class Recorder:
             self.end()
 
     def take(self) -> list[Span]:
-        """What was seen, which is forgotten."""
-        found = [
+        """Returns the spans so far and clears them."""
+        spans = [
             Span(c.kind, c.name, c.start, c.end, 0, c.origin, c.module, inputs=c.inputs)
             for c in self.calls
         ]
         self.calls.clear()
         self.running.clear()
-        return found
+        return spans
 
 
 class Functions(chainer.FunctionHook):  # type: ignore[misc]
-    """Tells a Recorder of every function, forward and backward."""
+    """Records every function, forward and backward."""
 
     name = "tracer timing of functions"
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: CallRecorder) -> None:
         super().__init__()
         self._recorder = recorder
 
     def forward_preprocess(self, function: Any, in_data: Sequence[Any]) -> None:
-        """A function is about to run."""
+        """Opens the call of a function."""
         self._begin(Kind.FORWARD, function, in_data)
 
     def forward_postprocess(self, function: Any, in_data: Sequence[Any]) -> None:
-        """It has run."""
+        """Closes the call."""
         self._recorder.end()
 
     def backward_preprocess(
         self, function: Any, in_data: Sequence[Any], out_grad: Sequence[Any]
     ) -> None:
-        """Its gradient is about to be computed."""
+        """Opens the call of a gradient."""
         self._begin(Kind.BACKWARD, function, ())
 
     def backward_postprocess(
         self, function: Any, in_data: Sequence[Any], out_grad: Sequence[Any]
     ) -> None:
-        """It is computed."""
+        """Closes the call."""
         self._recorder.end()
 
     def _begin(self, kind: Kind, function: Any, reads: Sequence[Any]) -> None:
@@ -128,28 +124,28 @@ class Functions(chainer.FunctionHook):  # type: ignore[misc]
 
 
 class Types(Functions):
-    """Also tells of the inputs' types, which takes time that is no function's."""
+    """Records the types of inputs too, which adds time to the calls."""
 
     name = "tracer types of functions"
 
     def forward_preprocess(self, function: Any, in_data: Sequence[Any]) -> None:
-        """A function is about to run."""
+        """Opens the call of a function."""
         super().forward_preprocess(function, in_data)
         types = tuple(TensorType(array.dtype.name, array.shape) for array in in_data)
         self._recorder.running[-1].inputs = types
 
 
 class Links(chainer.LinkHook):  # type: ignore[misc]
-    """Tells a Recorder which link is running; one that is not the model's is part of its caller."""
+    """Records the running link; a link outside the model counts as part of its caller."""
 
     name = "tracer timing of links"
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: CallRecorder) -> None:
         super().__init__()
         self._recorder = recorder
 
     def forward_preprocess(self, args: Any) -> None:
-        """A link is about to run."""
+        """Opens the call of a link."""
         path = self._recorder.paths.get(id(args.link))
         if path is None:
             calls = reversed(self._recorder.running)
@@ -157,16 +153,16 @@ class Links(chainer.LinkHook):  # type: ignore[misc]
         self._recorder.begin(_Call(Kind.MODULE, path))
 
     def forward_postprocess(self, args: Any) -> None:
-        """It has run."""
+        """Closes the call."""
         self._recorder.end()
 
 
-def recorder_of(model: chainer.Link) -> Recorder:
-    """A Recorder that knows the links of `model` and the arrays of their parameters."""
+def recorder_of(model: chainer.Link) -> CallRecorder:
+    """Returns a CallRecorder for the links of `model` and the arrays of their parameters."""
     paths = {id(link): _dotted(name) for name, link in reversed(list(model.namedlinks()))}
     named = reversed(list(model.namedparams(include_uninit=False)))
     owners = {id(param.array): _dotted(name.rpartition("/")[0]) for name, param in named}
-    return Recorder(paths, owners)
+    return CallRecorder(paths, owners)
 
 
 def _dotted(path: str) -> str:

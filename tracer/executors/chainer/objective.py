@@ -1,7 +1,4 @@
-"""What a training step minimises, and by what.
-
-This module imports Chainer, and is imported only by functions that are about to use it.
-"""
+"""The loss and the optimizer of a training step in Chainer."""
 
 from __future__ import annotations
 
@@ -20,20 +17,20 @@ from tracer.executors.eager.settings import EagerSettings
 _RATE = 1e-3
 
 
-def loss_for(outputs: Any, options: EagerSettings) -> Callable[[Any], chainer.Variable] | None:
-    """The loss of `options` for a model that gave `outputs`; None where no gradient is asked for.
+def loss_for(outputs: Any, settings: EagerSettings) -> Callable[[Any], chainer.Variable] | None:
+    """Returns the loss for a model with these `outputs`; None without a backward pass.
 
-    `sum` adds all outputs that have a gradient. `cross-entropy` is that of the first output,
-    [N, classes, …], with random targets. Raises UsageError where the outputs do not suit.
+    `sum` adds all outputs that have a gradient. `cross-entropy` compares the first output,
+    [N, classes, …], with random targets. Raises UsageError for outputs that do not suit.
     """
-    if not options.backward:
+    if not settings.backward:
         return None
     if not _differentiable(outputs):
         raise UsageError(
             "no output of the model has a gradient",
-            "Leave --backward out, or have the model return what functions of Chainer made.",
+            "Leave --backward out, or let the model return outputs of Chainer functions.",
         )
-    if options.loss != "cross-entropy":
+    if settings.loss != "cross-entropy":
         return _sum
     first = _differentiable(outputs)[0]
     if first.ndim < 2:
@@ -42,18 +39,18 @@ def loss_for(outputs: Any, options: EagerSettings) -> Callable[[Any], chainer.Va
             "Give --loss sum.",
         )
     shape = (first.shape[0], *first.shape[2:])
-    targets = np.random.default_rng(options.seed).integers(first.shape[1], size=shape)
+    targets = np.random.default_rng(settings.seed).integers(first.shape[1], size=shape)
     targets = targets.astype(np.int32)
     entropy = chainer.functions.softmax_cross_entropy
-    return lambda found: entropy(_differentiable(found)[0], targets)
+    return lambda results: entropy(_differentiable(results)[0], targets)
 
 
-def optimizer_for(model: chainer.Link, options: EagerSettings) -> Any:
-    """The optimiser of `options`, set up for `model`; None where none is asked for."""
-    if options.optimizer is None:
+def optimizer_for(model: chainer.Link, settings: EagerSettings) -> Any:
+    """Returns the optimizer, set up for `model`; None if not set."""
+    if settings.optimizer is None:
         return None
     kinds = {"sgd": chainer.optimizers.SGD, "adam": chainer.optimizers.Adam}
-    return kinds[options.optimizer](_RATE).setup(model)
+    return kinds[settings.optimizer](_RATE).setup(model)
 
 
 def _sum(outputs: Any) -> chainer.Variable:
@@ -61,7 +58,7 @@ def _sum(outputs: Any) -> chainer.Variable:
 
 
 def _differentiable(outputs: Any) -> list[Any]:
-    """The outputs that functions made, of a model that returns one, a list, a tuple or a dict."""
+    """Returns the outputs with a gradient; a model returns one, a list, a tuple or a dict."""
     if isinstance(outputs, dict):
         outputs = list(outputs.values())
     values = outputs if isinstance(outputs, list | tuple) else [outputs]

@@ -1,7 +1,4 @@
-"""A link as it was found: what a profile changes in it, it puts back.
-
-This module imports Chainer, and is imported only by functions that are about to use it.
-"""
+"""Restores a link and the random generators after a profile."""
 
 from __future__ import annotations
 
@@ -18,26 +15,26 @@ from tracer.executors.eager.settings import EagerSettings
 
 
 @contextmanager
-def preserved(model: chainer.Link, options: EagerSettings) -> Iterator[None]:
-    """In test mode without a graph, or in training mode with one; seeded; BLAS on `threads`.
+def preserved(model: chainer.Link, settings: EagerSettings) -> Iterator[None]:
+    """Sets test mode or, for a training step, training mode; seeds; limits BLAS to `threads`.
 
-    After it the gradients, the parameters, their update rules and the persistent values of
-    `model` are what they were, and so are the generators that dropout draws from.
+    At the end it restores the gradients, parameters, update rules and persistent values of
+    `model`, and the random generators of dropout.
     """
     params = [(p, p.grad_var, p.update_rule) for p in model.params() if p.array is not None]
-    arrays = [p.array for p, _, _ in params] if options.optimizer else []
+    arrays = [p.array for p, _, _ in params] if settings.optimizer else []
     held = [(link, name, value) for link in model.links() for name, value in _persistent(link)]
     arrays += [value for _, _, value in held if isinstance(value, np.ndarray)]
-    copies = [(array, array.copy()) for array in arrays if options.backward]
+    copies = [(array, array.copy()) for array in arrays if settings.backward]
     states = np.random.get_state(), random.getstate()
     try:
-        np.random.seed(options.seed)
+        np.random.seed(settings.seed)
         for param, _, _ in params:
             param.cleargrad()
         with (
-            threadpool_limits(options.threads or None),
-            chainer.using_config("train", options.backward),
-            chainer.using_config("enable_backprop", options.backward),
+            threadpool_limits(settings.threads or None),
+            chainer.using_config("train", settings.backward),
+            chainer.using_config("enable_backprop", settings.backward),
         ):
             yield
     finally:

@@ -1,10 +1,10 @@
-"""What a framework was seen to do, over many runs: every call has a place that is its in each run.
+"""Turns the spans that a framework recorded over many runs into kernels and rows.
 
-A run is a list of spans. Spans that lie inside each other make a tree: modules around operators,
-operators around the operators they are made of. The outermost operators are the rows of the node
-table; every operator, inner ones too, is a kernel with its own time, that of its children not in
-it. The place of a kernel is its row, the operators around it, its name, and how many of that name
-were before it there; so runs that take another path still agree on what they have in common.
+A run is a list of spans. Nested spans form a tree: modules around operators, and operators around
+the operators they call. The outermost operators are the rows of the node table. Every operator is
+a kernel with its own time, excluding its children. Its call site is its row, the enclosing
+operators, its name, and the count of that name there before. So runs that take different paths
+agree on the call sites they share.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ BACKWARD = " (backward)"
 
 
 BACKWARD_PHASE = "backward"
-"""The phase in which an operator that is none's backward pass belongs to the row before it."""
+"""The phase in which an operator without a forward operator belongs to the row before it."""
 
 
 class Kind(Enum):
-    """What a span is of; a phase is a part of the run that no module makes, such as the loss."""
+    """What a span covers; a phase is a part of the run outside of modules, such as the loss."""
 
     MODULE = "module"
     PHASE = "phase"
@@ -39,13 +39,13 @@ class Kind(Enum):
 
 
 class Span(NamedTuple):
-    """What happened from `start` to `end` (ns) on a thread.
+    """An interval from `start` to `end` (ns) on a thread.
 
-    `name` is a dotted module path, a phase, or the framework's name of an operator. `origin` tells
-    a backward span's forward one: they have the same; a backward span of none belongs to the row
-    before it. `module` is set where the framework knows better than the spans around. `device_ns`
-    is the time of an accelerator's own clock, which then is what counts. A memory span is `nbytes`
-    allocated, or freed where they are negative.
+    `name` is a dotted module path, a phase, or the framework's name of an operator. A backward span
+    has the `origin` of its forward span; without one it belongs to the row before it. `module` is
+    set where the framework knows the module; by default the enclosing span decides. `device_ns` is
+    time on an accelerator's clock and replaces the interval. A memory span allocates `nbytes`, or
+    frees them where negative.
     """
 
     kind: Kind
@@ -62,10 +62,10 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class OperatorRow:
-    """A row: an operator as a module called it, or all of its backward pass.
+    """A row: an operator called by a module, or the whole backward pass of that operator.
 
-    `module` is None for what no module of the model did. `peak_bytes` is the most that it held
-    beyond what there was when it began, where that was observed.
+    `module` is None outside of the model's modules. `peak_bytes` is the most memory held beyond
+    the memory at its start, where observed.
     """
 
     node: str
@@ -76,8 +76,8 @@ class OperatorRow:
     peak_bytes: int | None = None
 
 
-class Place(NamedTuple):
-    """A kernel: its row, its name, and the paths of itself and of the operator around it."""
+class CallSite(NamedTuple):
+    """A kernel: its row, its name, its path, and the path of the enclosing operator."""
 
     node: str
     name: str
@@ -87,7 +87,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Frame:
-    """An open span: what a span inside it belongs to. `column` is that of an operator."""
+    """An open span, which decides the row of spans inside; `column` is set for an operator."""
 
     end: int
     label: str
@@ -99,63 +99,63 @@ class _Frame:
 
 @dataclass
 class Calls:
-    """Kernels and rows met so far, and the own time (µs) of each kernel in every run."""
+    """The kernels and rows of all runs so far, and the own time (µs) of each kernel in each run."""
 
     domain: str
-    places: list[Place] = field(default_factory=list)
+    sites: list[CallSite] = field(default_factory=list)
     operations: dict[str, OperatorRow] = field(default_factory=dict)
     _columns: dict[tuple[int | str, str, int], int] = field(default_factory=dict)
     _runs: list[tuple[Any, Any]] = field(default_factory=list)
 
     def add(self, spans: Iterable[Span]) -> None:
-        """A timed run."""
+        """Adds a timed run."""
         times = _Walk(self).over(spans)
         own = np.fromiter(times.values(), np.float32, len(times)) / np.float32(1e3)
         self._runs.append((np.fromiter(times, np.int32, len(times)), own))
 
     def observe(self, spans: Iterable[Span]) -> None:
-        """A run that is not timed, for the types and the memory that its spans tell of."""
+        """Adds a run that is not timed, whose spans hold types and memory."""
         _Walk(self).over(spans)
 
     def samples(self) -> npt.NDArray[Any]:
-        """Own times, runs × kernels, µs; 0 where a kernel did not run."""
-        table = np.zeros((len(self._runs), len(self.places)), np.float32)
+        """Returns own times, µs, (runs, kernels); 0 where a kernel did not run."""
+        table = np.zeros((len(self._runs), len(self.sites)), np.float32)
         for row, (columns, own) in zip(table, self._runs, strict=True):
             row[columns] = own
         return table
 
     def calls(self) -> list[float]:
-        """How often each kernel ran, per run."""
+        """Returns the mean calls of each kernel in a run."""
         columns = np.concatenate([columns for columns, _ in self._runs])
-        seen = np.bincount(columns, minlength=len(self.places)) / len(self._runs)
-        return [float(share) for share in seen]
+        counts = np.bincount(columns, minlength=len(self.sites))
+        return [float(mean) for mean in counts / len(self._runs)]
 
     def column(self, parent: int | None, node: str, name: str, nth: int) -> int:
-        """The column of a kernel, a new one where it was never met."""
+        """Returns the column of a kernel, a new column at its first call."""
         key = (node if parent is None else parent, name, nth)
-        found = self._columns.get(key)
-        if found is None:
-            found = self._columns[key] = len(self.places)
-            scope = "" if parent is None else self.places[parent].path
-            around = scope or node
-            self.places.append(Place(node, name, f"{around} > {_numbered(name, nth)}", scope))
-        return found
+        column = self._columns.get(key)
+        if column is None:
+            column = self._columns[key] = len(self.sites)
+            scope = "" if parent is None else self.sites[parent].path
+            path = f"{scope or node} > {_numbered(name, nth)}"
+            self.sites.append(CallSite(node, name, path, scope))
+        return column
 
 
 class _Walk:
-    """One run, from its first span to its last."""
+    """Goes through the spans of one run, from the first to the last."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._times: dict[int, float] = defaultdict(float)
         self._stacks: dict[int, list[_Frame]] = defaultdict(list)
-        self._named: Counter[str] = Counter()
-        self._met: Counter[tuple[int | str, str]] = Counter()
+        self._key_counts: Counter[str] = Counter()
+        self._call_counts: Counter[tuple[int | str, str]] = Counter()
         self._origins: dict[int | None, str] = {}
         self._last_backward: str | None = None
 
     def over(self, spans: Iterable[Span]) -> Mapping[int, float]:
-        """Own time, ns, by column. Spans come as they began, the outer of two first."""
+        """Returns own times, ns, by column; spans are sorted by start, the outer of two first."""
         for span in sorted(spans, key=lambda s: (s.start, -s.end)):
             stack = self._stacks[span.thread]
             while stack and stack[-1].end <= span.start:
@@ -172,9 +172,9 @@ class _Walk:
 
     def _operator(self, span: Span, outer: _Frame) -> _Frame:
         node = outer.node or self._row(span, outer)
-        around: int | str = node if outer.column is None else outer.column
-        nth = self._met[around, span.name]
-        self._met[around, span.name] += 1
+        parent: int | str = node if outer.column is None else outer.column
+        nth = self._call_counts[parent, span.name]
+        self._call_counts[parent, span.name] += 1
         column = self._calls.column(outer.column, node, span.name, nth)
         if span.device_ns is not None:
             self._times[column] += span.device_ns
@@ -183,22 +183,22 @@ class _Walk:
             if outer.column is not None:
                 self._times[outer.column] -= span.end - span.start
         if span.kind is Kind.FORWARD and span.origin is not None and not node.endswith(BACKWARD):
-            self._origins[span.origin] = node  # of several of one origin, the last made it
+            self._origins[span.origin] = node  # of several with one origin, the last is right
         return _Frame(span.end, outer.label, outer.module, node, column)
 
     def _row(self, span: Span, outer: _Frame) -> str:
-        """The node key of an outermost operator, which becomes a row."""
+        """Returns the node key of an outermost operator, which becomes a row."""
         if span.kind is Kind.BACKWARD and span.origin in self._origins:
             self._last_backward = self._origins[span.origin]
         if self._last_backward and (span.kind is Kind.BACKWARD or outer.label == BACKWARD_PHASE):
-            return self._backward_row(self._last_backward)  # gradients that are added up, too
+            return self._backward_row(self._last_backward)  # sums of gradients included
         module = outer.module if span.module is None else span.module
         label = outer.label if span.module is None else span.module
         domain, colons, op_type = span.name.rpartition("::")
         op_type = op_type.rpartition("#")[2]  # torch writes Optimizer.step#SGD.step
         key = f"{label}/{op_type}" if label else op_type
-        self._named[key] += 1
-        node = _numbered(key, self._named[key] - 1)
+        self._key_counts[key] += 1
+        node = _numbered(key, self._key_counts[key] - 1)
         row = OperatorRow(node, module, op_type, domain if colons else self._calls.domain)
         row = self._calls.operations.setdefault(node, row)
         row.inputs = span.inputs or row.inputs
@@ -212,7 +212,7 @@ class _Walk:
         return node
 
     def _hold(self, stack: Sequence[_Frame], nbytes: int) -> None:
-        """Count an allocation for the row it happens in, which is that of its outermost frame."""
+        """Counts an allocation for the row of the outermost frame that has one."""
         frame = next((f for f in stack if f.node is not None), None)
         if frame is None or frame.node is None:
             return
@@ -226,5 +226,5 @@ def _numbered(name: str, nth: int) -> str:
 
 
 def described(array: Any) -> str:
-    """`float32[1,3,32,32]` of anything that has a shape and a dtype."""
+    """Returns `float32[1,3,32,32]` for an array with shape and dtype of any framework."""
     return f"{str(array.dtype).removeprefix('torch.')}[{','.join(map(str, array.shape))}]"

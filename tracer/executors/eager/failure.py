@@ -1,4 +1,4 @@
-"""What a model raises when it is first run, told as an error of ours."""
+"""Translates what a model raises in its first run into errors of `tracer.errors`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _OUT_OF_MEMORY = ("can't allocate memory", "out of memory")
 
 @contextmanager
 def failing_clearly(model: object, inputs: Sequence[Any]) -> Iterator[None]:
-    """Run `model` on `inputs` inside. Raises LimitError out of memory, else InputError."""
+    """Translates errors of the block: LimitError when out of memory, else InputError."""
     shapes = ", ".join(map(described, inputs))
     try:
         yield
-    except TracerError:  # a model may speak for itself
+    except TracerError:  # the model's code raises our errors itself
         raise
     except SystemExit as error:
         raise InputError(
             f"{type(model).__name__} ends the program (sys.exit) when it is run on {shapes}",
             "Take that out of its code.",
         ) from error
-    except Exception as error:  # whatever the model's own code raises
+    except Exception as error:  # any exception of the model's own code
         if isinstance(error, MemoryError) or any(t in str(error) for t in _OUT_OF_MEMORY):
             what = f"there is not the memory to run {type(model).__name__} on {shapes}"
             raise LimitError(what, "Use a smaller batch.") from error

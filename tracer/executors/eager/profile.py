@@ -1,4 +1,4 @@
-"""From calls to a Run: the kernels, what the instrument cost them, and the rows they belong to."""
+"""Turns recorded calls into a Run: its kernels, the overhead of recording, and the rows."""
 
 from __future__ import annotations
 
@@ -15,59 +15,64 @@ from tracer.records.trace import Kernel, Run
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What recording one call adds, µs: to its own time, and to that of the call around it."""
+class Overhead:
+    """µs that recording adds for each call: `inside` its own time, and to the enclosing call."""
 
     inside: float
     outside: float
 
-    def at_most(self, whole: float) -> Cost:
-        """The same, less where all of recording took less than so many µs a call."""
-        found = self.inside + self.outside
-        share = min(1.0, max(0.0, whole) / found) if found else 0.0
-        return Cost(self.inside * share, self.outside * share)
+    @property
+    def total(self) -> float:
+        """µs for each call, inside and outside."""
+        return self.inside + self.outside
 
-    def __str__(self) -> str:
-        return f"{self.inside + self.outside:.2f} µs"
+    def at_most(self, limit: float) -> Overhead:
+        """Returns the overhead, scaled down where its total exceeds `limit`, µs a call."""
+        share = min(1.0, max(0.0, limit) / self.total) if self.total else 0.0
+        return Overhead(self.inside * share, self.outside * share)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One executor on one batch, measured: whole runs (µs), undisturbed ones and recorded ones."""
+    """One executor on one batch: the times of undisturbed and of recorded runs, µs."""
 
     executor: str
     provider: str
     arrays: Sequence[Any]
     wall_us: Sequence[float]
     recorded_us: Sequence[float]
-    cost: Cost
+    overhead: Overhead
 
     @property
     def batch(self) -> int | None:
-        """The first dimension of the first input, where it has one."""
+        """The first dimension of the first input; None for a scalar."""
         return int(self.arrays[0].shape[0]) if self.arrays and self.arrays[0].ndim else None
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Types of the inputs, which frameworks know by their place alone."""
+        """Types of the inputs, which frameworks know only by position."""
         return {f"input{i}": described(array) for i, array in enumerate(self.arrays)}
 
 
 def profile_of(calls: Calls, measured: Measured) -> Profiled:
-    """Put together what was measured; a note says what the instrument cost."""
+    """Returns the profile, with a note on the overhead of recording."""
     kernels = _kernels(calls, measured.provider)
     wall, recorded = np.array(measured.wall_us), np.array(measured.recorded_us)
     count = sum(kernel.calls for kernel in kernels)
-    cost = measured.cost.at_most((np.median(recorded) - np.median(wall)) / max(count, 1.0))
+    excess_us = np.median(recorded) - np.median(wall)
+    overhead = measured.overhead.at_most(excess_us / max(count, 1.0))
     children: dict[str, float] = defaultdict(float)
     for kernel in kernels:
         children[kernel.scope] += kernel.calls
-    bias = [cost.inside + cost.outside * children[kernel.name] / kernel.calls for kernel in kernels]
-    adds = f"recording adds {cost} to a call, of {count:,.0f} a run"
-    lost = "what recording adds is too little to be seen, and nothing is taken off"
+    bias = [
+        overhead.inside + overhead.outside * children[kernel.name] / kernel.calls
+        for kernel in kernels
+    ]
+    subtracted = f"recording adds {overhead.total:.2f} µs to each of {count:,.0f} calls a run"
+    negligible = "the overhead of recording is too small to measure, and is not subtracted"
     note = (
-        f"{adds if cost.inside + cost.outside else lost}: a recorded run took "
-        f"{np.median(recorded):,.0f} µs, an undisturbed one {np.median(wall):,.0f} µs (medians)"
+        f"{subtracted if overhead.total else negligible}: a recorded run took "
+        f"{np.median(recorded):,.0f} µs, an undisturbed run {np.median(wall):,.0f} µs (medians)"
     )
     run = Run(
         executor=measured.executor,
@@ -84,21 +89,21 @@ def profile_of(calls: Calls, measured: Measured) -> Profiled:
 
 
 def _kernels(calls: Calls, provider: str) -> tuple[Kernel, ...]:
-    """A kernel for each operator at each place; `scope` is the name of the kernel around it."""
+    """Returns a kernel for each operator at each call site; `scope` names the enclosing kernel."""
     return tuple(
         Kernel(
-            name=place.path,
-            op_type=place.name,
-            domain=calls.operations[place.node].domain,
+            name=site.path,
+            op_type=site.name,
+            domain=calls.operations[site.node].domain,
             provider=provider,
-            node=place.node,
-            scope=place.scope,
+            node=site.node,
+            scope=site.scope,
             inputs=(),
             outputs=(),
             attributes=(),
-            input_types=calls.operations[place.node].inputs if not place.scope else (),
+            input_types=() if site.scope else calls.operations[site.node].inputs,
             output_types=(),
             calls=count,
         )
-        for place, count in zip(calls.places, calls.calls(), strict=True)
+        for site, count in zip(calls.sites, calls.calls(), strict=True)
     )

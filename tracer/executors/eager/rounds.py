@@ -1,73 +1,60 @@
-"""Runs in turn: some that nothing disturbs, some that are recorded, until there are enough."""
+"""Alternates blocks of undisturbed runs and of recorded runs until there are enough."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tracer.executors.eager.settings import EagerSettings
+from tracer.executors.measuring import MeasuringSettings
 from tracer.support.progress import Progress
 
-_LEAST_RUNS = 10
-_DEFAULT_SECONDS = 1.0
 _PLAIN_SHARE = 10
-"""One undisturbed run for so many recorded ones, once there are many."""
+"""Recorded runs for each undisturbed run, once there are many."""
 _PLAIN_MOST, _PLAIN_LEAST = 20, 5
-"""So many before and after the first recorded ones, at least."""
+"""Limits of the undisturbed runs before and after the first recorded runs."""
 
 _BLOCK_US = 2e6
 _FIRST_BLOCK = 20
-"""How long a run takes is only known after the first."""
+"""Most runs of the first block, before which the time of a run is unknown."""
 
 
 def alternate(
-    options: EagerSettings,
+    settings: MeasuringSettings,
     plain: Callable[[], float],
     recorded: Callable[[int], Sequence[float]],
     most: Callable[[], int],
-    report: Progress,
+    progress: Progress,
 ) -> tuple[list[float], list[float]]:
-    """Times, µs, of undisturbed runs and of recorded ones, made in blocks W P P W …
+    """Returns times, µs, of undisturbed runs and of recorded runs, made in blocks W P P W …
 
-    `plain` makes one run; `recorded` makes as many as it is told, `most()` at the most, and gives
-    the time of each. The order is turned from block to block, so that drift cancels out; the first
-    makes half of the runs at the most, so that there are undisturbed ones on both sides.
+    `plain` makes one run; `recorded` makes a number of runs, at most `most()`, and returns their
+    times. The order alternates from block to block, so that drift cancels out. The first block
+    makes at most half of the runs, so that undisturbed runs lie on both sides.
     """
     walls: list[float] = []
-    done: list[float] = []
+    times: list[float] = []
     blocks = 0
-    while wanted := missing(len(done), sum(done) / 1e6, options):
-        count = min(_fitting(wanted, done), max(1, most()))
+    while missing := settings.missing_runs(len(times), sum(times) / 1e6):
+        count = min(_fitting(missing, times), max(1, most()))
         least = max(min(count, _PLAIN_MOST), _PLAIN_LEAST) if blocks < 2 else 1
-        whole = max(count // _PLAIN_SHARE, least)
+        plain_count = max(count // _PLAIN_SHARE, least)
         if blocks % 2 == 0:
-            walls += _block(plain, whole)
-        done += recorded(count)
+            walls += _block(plain, plain_count)
+        times += recorded(count)
         if blocks % 2:
-            walls += _block(plain, whole)
+            walls += _block(plain, plain_count)
         blocks += 1
-        report(len(done), len(done) + missing(len(done), sum(done) / 1e6, options), "profiling")
-    return walls, done
+        total = len(times) + settings.missing_runs(len(times), sum(times) / 1e6)
+        progress(len(times), total, "profiling")
+    return walls, times
 
 
-def missing(runs: int, seconds: float, options: EagerSettings) -> int:
-    """Runs still to be made, by number and by time, when `runs` took `seconds`; 0 when enough."""
-    least = options.runs if options.runs is not None else _LEAST_RUNS
-    wanted = options.min_time
-    if wanted is None:
-        wanted = 0.0 if options.runs is not None else _DEFAULT_SECONDS
-    by_time = 0
-    if runs and seconds < wanted:
-        by_time = int(runs / max(seconds, 1e-9) * (wanted - seconds)) + 1
-    return max(0, least - runs, by_time)
-
-
-def _fitting(wanted: int, done: Sequence[float]) -> int:
-    """Runs of the next block: some seconds of them, and first of all no more than half."""
-    if not done:
-        return min(-(-wanted // 2), _FIRST_BLOCK)
-    return min(wanted, max(1, int(_BLOCK_US * len(done) / max(sum(done), 1e-9))))
+def _fitting(missing: int, times: Sequence[float]) -> int:
+    """Returns the runs of the next block: some seconds of them, in the first at most half."""
+    if not times:
+        return min(-(-missing // 2), _FIRST_BLOCK)
+    return min(missing, max(1, int(_BLOCK_US * len(times) / max(sum(times), 1e-9))))
 
 
 def _block(plain: Callable[[], float], count: int) -> list[float]:
-    plain()  # threads and caches that slept since the last block are woken uncounted
+    plain()  # wakes threads and fills caches that slept since the last block; not counted
     return [plain() for _ in range(count)]

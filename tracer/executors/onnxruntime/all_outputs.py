@@ -1,58 +1,84 @@
-"""What onnxruntime's rewritten graph computes: every tensor of it, on any inputs.
+"""Runs a graph under onnxruntime without optimisation, with chosen tensors as its outputs.
 
-The graph that a session saved is run once more, without further rewriting and with all its
-tensors as outputs. Tensors inside the bodies of If, Loop and Scan cannot be outputs.
+Tensors inside the bodies of If, Loop and Scan cannot be outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import onnx
 import onnxruntime as ort
 
-from tracer.executors.onnxruntime import feeding, int8_workaround, sessions
+from tracer.executors.onnxruntime import feeding, int8_workaround, node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model, expanded_keys
 from tracer.inputs.feedset import Feeds
 
 
-def opened(path: Path, fed: Container[str], threads: int) -> Callable[[Feeds], Mapping[str, Any]]:
-    """A function from feeds to all tensors, by name, of the main graph saved at `path`.
+def tensors(model: Model, feeds: Feeds, threads: int = 0) -> Mapping[str, Any]:
+    """Returns every tensor that nodes of the main graph of `model` compute, by name.
 
-    `fed` are the names of the inputs that will be fed. Weights that were folded away may still be
-    listed as inputs, in models of old that list all of them; these are taken off.
+    Raises ModelError or InputError for what onnxruntime refuses.
+    """
+    proto = onnx.ModelProto.FromString(node_names.serialize(model))
+    return runner(model, proto, computed(proto.graph), threads)(feeds)
+
+
+def runner_of_saved(
+    path: Path, inputs: Container[str], threads: int
+) -> Callable[[Feeds], Mapping[str, Any]]:
+    """Returns a function from feeds to all tensors, by name, of the main graph saved at `path`.
+
+    `inputs` are the names of the inputs that feeds will hold. Models before IR 4 list all weights
+    as inputs, folded ones too; these are removed from the list.
 
     Raises ModelError for a graph that onnxruntime saves and does not load again; the function
     raises InputError for feeds that it does not run on.
     """
     proto = onnx.load(path, load_external_data=False)
     int8_workaround.shift(proto, path.parent)
-    given = {weight.name for weight in proto.graph.initializer}
+    weights = {weight.name for weight in proto.graph.initializer}
     for value in list(proto.graph.input):
-        if value.name not in fed and value.name not in given:
+        if value.name not in inputs and value.name not in weights:
             proto.graph.input.remove(value)
-    shown = {value.name for value in proto.graph.output}
-    made = [name for node in proto.graph.node for name in node.output if name]
-    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made if name not in shown)
     saved = Model(proto, path, "", expanded_keys(proto, ()))
-    names = [value.name for value in proto.graph.output]
-    factory = sessions.Factory(
-        saved, proto.SerializeToString(), OrtSettings(threads=threads, optimization="none")
-    )
-    session = factory.open()
+    return runner(saved, proto, computed(proto.graph), threads)
+
+
+def computed(graph: onnx.GraphProto) -> Sequence[str]:
+    """Returns the names of the graph's outputs, then of the other tensors that nodes compute."""
+    outputs = [value.name for value in graph.output]
+    names = (name for node in graph.node for name in node.output if name)
+    return list(dict.fromkeys([*outputs, *names]))
+
+
+def runner(
+    model: Model, proto: onnx.ModelProto, names: Sequence[str], threads: int = 0
+) -> Callable[[Feeds], Mapping[str, Any]]:
+    """Returns a function from feeds to the tensors `names` of `proto`, a form of `model`.
+
+    The outputs of `proto` are replaced. A tensor of a type that numpy lacks is None.
+    """
+    outputs = proto.graph.output
+    for value in [value for value in outputs if value.name not in names]:
+        outputs.remove(value)
+    listed = {value.name for value in outputs}
+    outputs.extend(onnx.ValueInfoProto(name=name) for name in names if name not in listed)
+    order = [value.name for value in outputs]
+    settings = OrtSettings(threads=threads, optimization="none")
+    session = sessions.Factory(model, proto.SerializeToString(), settings).open()
 
     def run(feeds: Feeds) -> Mapping[str, Any]:
-        outputs: Any = feeding.runner(saved, session, feeds)()
-        return {name: _plain(value) for name, value in zip(names, outputs, strict=True)}
+        values = feeding.runner(model, session, feeds)()
+        return {name: _as_numpy(value) for name, value in zip(order, values, strict=True)}
 
     return run
 
 
-def _plain(value: Any) -> Any:
-    """The array in one of onnxruntime's own values; None where numpy has no such type."""
+def _as_numpy(value: Any) -> Any:
     if not isinstance(value, ort.OrtValue):
         return value
     try:

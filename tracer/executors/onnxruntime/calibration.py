@@ -1,12 +1,12 @@
-"""What onnxruntime's profiler adds to every `dur`, measured on this machine at this thread count.
+"""Measures the profiler's overhead on every `dur`, on this machine at this thread count.
 
-The end of a kernel is stamped after the strings of its event are built, so each `dur` is too long
-by some µs: the more, the more tensors the kernel has and the more dimensions they have. On a chain
-of trivial nodes `sum(dur)` exceeds the time of an undisturbed run by just that much a node, once
-what an empty run takes is off the latter. Chains of several operators give it by least squares.
+The profiler stamps the end of a kernel after it has built the strings of the event. So each `dur`
+is too long by some µs, which grow with the kernel's tensors and with their dimensions. On a chain
+of trivial nodes `sum(dur)` exceeds the time of an undisturbed run, minus an empty run, by the
+overhead of the nodes. A least-squares fit over chains of several operators gives the coefficients.
 
-A node's time is then what it adds to an undisturbed run: its kernel, and the 0.1 to 0.3 µs in which
-the runtime turns to it. What a run takes besides is that of an empty one (see `emptied`).
+A node's time is then its share of an undisturbed run: its kernel, and the 0.1 to 0.3 µs in which
+the runtime dispatches it. The rest of a run is the time of an empty run (see `empty_run`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tracer.support import cache as caches
 from tracer.support.types import FloatArray
 
 _METHOD = 1
-"""Raised when what is measured changes: what was kept before is then measured again."""
+"""Version of the method; cached overheads of other versions are measured again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bias:
     """µs added to the `dur` of one call of a kernel, linear in its tensors and their dimensions.
 
-    `error` is the standard deviation of what the line misses: how far a single kernel is off.
+    `error` is the standard deviation of the residuals: the error for a single kernel.
     """
 
     fixed: float
@@ -42,45 +42,45 @@ class Bias:
     error: float = 0.0
 
     def of(self, kernel: Kernel) -> float:
-        """The addition for one kernel; never negative, whatever the noise of the fit."""
+        """Returns the overhead for one kernel; noise of the fit never makes it negative."""
         tensors, dimensions = size(kernel)
         return max(0.0, self.fixed + self.per_tensor * tensors + self.per_dimension * dimensions)
 
 
 def size(kernel: Kernel) -> tuple[int, int]:
-    """How many tensors a kernel's event describes, and how many dimensions they have together."""
+    """Returns how many tensors a kernel's event describes, and their dimensions in total."""
     types = (*kernel.input_types, *kernel.output_types)
     return len(types), sum(len(kind.shape or ()) for kind in types)
 
 
 @cache
 def measure(threads: int, provider: str) -> Bias:
-    """The bias on this machine, once measured kept in the user's cache folder.
+    """Returns the overhead on this machine; it is cached in the user's cache folder.
 
-    Measuring takes about a second. How fast the machine is at the moment of a later run is not
-    known here: `analyzers.correction` scales the bias so that the times of the run agree.
+    A measurement takes about a second. The machine may be faster or slower in a later run:
+    `analyzers.correction` scales the overhead so that the times of the run agree.
     """
-    seen = environment.cpu_model(), environment.cpu_flags()
-    path = caches.file("bias", (_METHOD, ort.__version__, threads, provider, *seen))
-    kept = _decoded(caches.read(path))
-    if kept is not None:
-        return kept
-    found = fit(*calibration_models.excess(threads, provider))
-    caches.keep(path, msgspec.json.encode(found))
-    return found
+    cpu = environment.cpu_model(), environment.cpu_flags()
+    path = caches.file("bias", (_METHOD, ort.__version__, threads, provider, *cpu))
+    cached = _decoded(caches.read(path))
+    if cached is not None:
+        return cached
+    bias = fit(*calibration_models.excess(threads, provider))
+    caches.keep(path, msgspec.json.encode(bias))
+    return bias
 
 
 def fit(sizes: Sequence[tuple[int, int]], excess: FloatArray) -> Bias:
-    """Least squares of `excess` (µs a node) over (tensors, dimensions) of a node.
+    """Fits `excess` (µs a node) to the (tensors, dimensions) of a node, by least squares.
 
-    `error` is the root mean square of what is left, by degrees of freedom.
+    `error` is the root mean square of the residuals, by degrees of freedom.
     """
     design = np.array([(1.0, tensors, dimensions) for tensors, dimensions in sizes])
     solution, *_ = np.linalg.lstsq(design, excess, rcond=None)
-    missed = excess - design @ solution
+    residuals = excess - design @ solution
     dof = max(1, len(excess) - design.shape[1])
     fixed, per_tensor, per_dimension = map(float, solution)
-    return Bias(fixed, per_tensor, per_dimension, float(np.sqrt((missed**2).sum() / dof)))
+    return Bias(fixed, per_tensor, per_dimension, float(np.sqrt((residuals**2).sum() / dof)))
 
 
 def _decoded(data: bytes | None) -> Bias | None:

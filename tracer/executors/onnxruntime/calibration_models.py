@@ -1,4 +1,4 @@
-"""Chains of trivial nodes, run with the profiler and without: how much too long a `dur` is."""
+"""Runs chains of trivial nodes with and without the profiler, to measure its overhead."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ELEMENTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A trivial operator with so many tensors in and out, each of `rank` dimensions."""
+    """A trivial operator with numbers of inputs and outputs, each of `rank` dimensions."""
 
     operator: str
     inputs: int
@@ -35,7 +35,7 @@ class Kind:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Tensors of a node, and their dimensions."""
+        """Tensors of a node, and their dimensions in total."""
         tensors = self.inputs + self.outputs
         return tensors, tensors * self.rank
 
@@ -50,25 +50,25 @@ KINDS = tuple(
 
 
 def excess(threads: int, provider: str) -> tuple[list[tuple[int, int]], FloatArray]:
-    """(tensors, dimensions) of each kind's node, and µs by which its `dur` is too long.
+    """Returns (tensors, dimensions) of a node of each kind, and the µs its `dur` is too long.
 
-    Every round runs each chain undisturbed, empty and profiled. What the machine does meanwhile
-    meets all kinds alike, so each is measured by the round it is in, and medians over the rounds
-    are kept.
+    Every round runs each chain undisturbed, empty and profiled. Changes in the machine's speed
+    affect all kinds of a round alike, so overheads are relative to the round; the result is the
+    median over rounds.
     """
-    options = OrtSettings(threads=threads, optimization="none", provider=provider)
+    settings = OrtSettings(threads=threads, optimization="none", provider=provider)
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        chains = [_Chain.of(kind, options, Path(folder)) for kind in KINDS]
+        chains = [_Chain.of(kind, settings, Path(folder)) for kind in KINDS]
         walls = np.array([[c.wall() for c in chains] for _ in range(_WARMUP + _ROUNDS)])
         sums = np.array([c.profiled_sums() for c in chains]).T
-    found = (sums - walls)[_WARMUP:] / _LENGTH
-    level = np.median(found, axis=1, keepdims=True)
-    return [kind.size for kind in KINDS], np.median(found / level, axis=0) * np.median(level)
+    overheads = (sums - walls)[_WARMUP:] / _LENGTH
+    level = np.median(overheads, axis=1, keepdims=True)
+    return [kind.size for kind in KINDS], np.median(overheads / level, axis=0) * np.median(level)
 
 
 @dataclass
 class _Chain:
-    """Sessions on one chain; one of them profiled."""
+    """Sessions on one chain: undisturbed, empty and profiled."""
 
     feeds: dict[str, Any]
     plain: Callable[[], object]
@@ -76,32 +76,32 @@ class _Chain:
     profiled: Any
 
     @classmethod
-    def of(cls, kind: Kind, options: OrtSettings, folder: Path) -> _Chain:
+    def of(cls, kind: Kind, settings: OrtSettings, folder: Path) -> _Chain:
         model = loading.from_proto(_proto(kind))
         feeds = {"x": np.ones(_shape(kind.rank), np.float32)}
-        factory = sessions.Factory(model, model.proto.SerializeToString(), options)
+        factory = sessions.Factory(model, model.proto.SerializeToString(), settings)
         plain = factory.open()
-        empty = empty_run.runner(model, feeds, plain.run(None, feeds), options)
+        empty = empty_run.runner(model, feeds, plain.run(None, feeds), settings)
         assert empty is not None
         profiled = factory.open(profile=folder / f"{kind.operator}{kind.rank}")
         return cls(feeds, lambda: plain.run(None, feeds), empty, profiled)
 
     def wall(self) -> float:
-        """µs of one undisturbed run, less that of an empty one; then a profiled run."""
+        """Returns µs of one undisturbed run minus an empty run; then makes two profiled runs."""
         for run in (self.plain, self.empty):
-            run()  # what the chain before left in the caches is not this one's
+            run()  # fills the caches, which the chain before has used
         between = elapsed_us(self.plain) - elapsed_us(self.empty)
         self.profiled.run(None, self.feeds)
         self.profiled.run(None, self.feeds)
         return between
 
     def profiled_sums(self) -> FloatArray:
-        """Sum of `dur` of every other profiled run, the second of each pair."""
+        """Returns the sum of `dur` of the second profiled run of each pair."""
         labels = profile_events.Labels()
         path = Path(self.profiled.end_profiling())
         recorded = profile_events.read(path, labels)
         path.unlink()
-        sums: FloatArray = self_times.tabulate(recorded, len(labels.seen)).self_us.sum(axis=1)
+        sums: FloatArray = self_times.tabulate(recorded, len(labels.kernels)).self_us.sum(axis=1)
         return sums[1::2]
 
 
@@ -110,12 +110,12 @@ def _shape(rank: int) -> Sequence[int]:
 
 
 def _proto(kind: Kind) -> onnx.ModelProto:
-    """Nodes one after the other; where there are several outputs, each reads the input anew."""
+    """Returns a chain of nodes; nodes with several outputs all read the graph's input."""
     nodes = []
-    for place in range(_LENGTH):
-        read = f"t{place}" if place and kind.outputs == 1 else "x"
-        made = [f"t{place + 1}", *(f"t{place + 1}_{i}" for i in range(1, kind.outputs))]
-        node = helper.make_node(kind.operator, [read] * kind.inputs, made, f"node{place}")
+    for i in range(_LENGTH):
+        read = f"t{i}" if i and kind.outputs == 1 else "x"
+        outputs = [f"t{i + 1}", *(f"t{i + 1}_{k}" for k in range(1, kind.outputs))]
+        node = helper.make_node(kind.operator, [read] * kind.inputs, outputs, f"node{i}")
         if kind.operator == "Split":
             node.attribute.append(helper.make_attribute("axis", kind.rank - 1))
         nodes.append(node)
@@ -128,5 +128,5 @@ def _proto(kind: Kind) -> onnx.ModelProto:
         [value("x", TensorProto.FLOAT, shape)],
         [value(f"t{_LENGTH}", TensorProto.FLOAT, result)],
     )
-    # Old enough for every onnxruntime in use: a version newer than it knows would be refused.
+    # These versions are old enough for every onnxruntime in use; it refuses newer versions.
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=7)

@@ -1,7 +1,7 @@
-"""A run that does nothing: the same inputs and outputs, and no node.
+"""Makes an empty run: the same inputs and outputs as the model, and no node.
 
-What it takes is what every inference costs besides its nodes: the call from Python, checking the
-feeds, and handing out the results.
+Its time is the overhead of every inference: the call from Python, the check of the feeds, and the
+return of the outputs.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tracer.inputs.feedset import Feeds
 
 
 def runner(
-    model: Model, feeds: Feeds, results: list[Any], options: OrtSettings
+    model: Model, feeds: Feeds, results: list[Any], settings: OrtSettings
 ) -> Callable[[], object] | None:
-    """One empty inference as a function; None where onnxruntime makes no such session.
+    """Returns a function that runs one empty inference; None where onnxruntime refuses the model.
 
-    `results` are the outputs of a real run, in order: the empty one hands out as much.
+    `results` are the outputs of a real run, in order: the empty run returns as many bytes.
     """
     proto = _proto(model, results)
     if not proto.graph.output:
         return None
     try:
         empty = from_proto(proto)
-        session = sessions.Factory(empty, proto.SerializeToString(), options).open()
+        session = sessions.Factory(empty, proto.SerializeToString(), settings).open()
         run = feeding.runner(empty, session, feeds)
         run()
     except (ModelError, InputError):  # an element type, say, that stored tensors cannot have
@@ -42,7 +42,7 @@ def runner(
 
 
 def _proto(model: Model, results: list[Any]) -> onnx.ModelProto:
-    """The model without nodes; outputs are stored tensors, those that are none are left out."""
+    """Returns the model without nodes; its outputs are stored tensors, others are dropped."""
     stored = [
         numpy_helper.from_array(value, output.name)
         for output, value in zip(model.graph.output, results, strict=True)

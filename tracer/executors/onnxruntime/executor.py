@@ -39,7 +39,7 @@ class _Onnxruntime:
         bias = calibration.measure(settings.threads, settings.provider)
         folder = Folder()
         record = recording.Recording(factory, feedset, folder.graph, progress, plain, empty)
-        while missing := chunk_plan.missing(record.state, settings):
+        while missing := settings.missing_runs(record.state.runs, record.state.seconds):
             warmup, count = chunk_plan.plan(record.state, settings)
             record.total = record.state.runs + missing
             record.add_profiled(warmup, count)

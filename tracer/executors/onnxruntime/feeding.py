@@ -1,4 +1,4 @@
-"""One inference as a function: feeds turned once into what onnxruntime takes."""
+"""Makes a function of one inference; feeds are converted for onnxruntime once, in advance."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NIBBLE = 4
 
 
 def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
-    """A function that makes one inference and returns its outputs.
+    """Returns a function that runs one inference and returns its outputs.
 
-    Element types that numpy does not have go in as onnxruntime's own values. Raises InputError
-    for what cannot be fed, or does not run.
+    Arrays of element types that numpy lacks are passed as onnxruntime's own values. The function
+    raises InputError for feeds that cannot be passed or do not run.
     """
     if not any(map(_is_foreign, feeds.values())):
-        given = dict(feeds)
-        return sessions.translated(model, lambda: session.run(None, given))
+        arrays = dict(feeds)
+        return sessions.translated(model, lambda: session.run(None, arrays))
     types = {value.name: value.type.tensor_type.elem_type for value in model.inputs}
     values = {
         name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(_raw(value), types[name])
@@ -36,14 +36,15 @@ def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
 
 
 def _is_foreign(value: Any) -> bool:
-    """Whether an array is of ml_dtypes: bfloat16, float8, int4."""
+    """Returns whether the element type is of ml_dtypes: bfloat16, float8, int4."""
     return getattr(getattr(value, "dtype", None), "kind", "") == "V"
 
 
 def _raw(value: Any) -> Any:
-    """The bytes of an array of ml_dtypes, in its shape; two 4-bit elements a byte, low one first.
+    """Returns the bytes of an array of ml_dtypes, in its shape.
 
-    onnxruntime takes a packed tensor in an array of the unpacked shape and reads its front.
+    A byte holds two 4-bit elements, the low one first. onnxruntime takes a packed tensor in an
+    array of the unpacked shape and reads the front of the array.
     """
     data = np.ascontiguousarray(value).view(f"u{value.dtype.itemsize}")
     if tensor_type.bits_of(value.dtype.name) != _NIBBLE:

@@ -1,4 +1,4 @@
-"""The graph onnxruntime made of the model, and which of its nodes each profiled kernel is."""
+"""Joins profiled kernels to the nodes of the optimised graph that onnxruntime saved."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tracer.records.trace import Kernel
 
 @dataclass(frozen=True)
 class SavedNodes:
-    """The nodes that run, in the order of the file onnxruntime saved: the order they run in."""
+    """The nodes of the saved graph; their order in the file is the order in which they run."""
 
     nodes: tuple[Node, ...]
 
     @classmethod
     def read(cls, path: Path) -> SavedNodes:
-        """Read what a session saved, without its weights."""
+        """Reads the saved graph without its weights."""
         proto = onnx.load(path, load_external_data=False)
         return cls(Model(proto, path, "", expanded_keys(proto, ())).nodes)
 
     @property
     def repeated(self) -> frozenset[str]:
-        """Event names that more than one node has; the profile tells them apart by index."""
+        """Event names shared by several nodes, which differ only by index in the profile."""
         counts = Counter(node.proto.name for node in self.nodes)
         return frozenset(f"{name}_kernel_time" for name, n in counts.items() if n > 1)
 
@@ -37,7 +37,7 @@ class SavedNodes:
 def kernels(
     model: Model, graph: SavedNodes, labels: Sequence[Label], calls: Sequence[float]
 ) -> tuple[Kernel, ...]:
-    """A Kernel for each label, joined to the node of `graph` that it is, where one is found."""
+    """Returns a Kernel for each label, joined to its node of `graph` where there is a match."""
     queues = _queues(graph)
     return tuple(
         _kernel(model, label, _take(queues, label), count)
@@ -46,7 +46,7 @@ def kernels(
 
 
 def _queues(graph: SavedNodes) -> Mapping[tuple[str, str], deque[Node]]:
-    """Nodes by (name, operator); those without a name wait under the name ''."""
+    """Returns queues of nodes by (name, operator); nameless nodes have the name ''."""
     queues: dict[tuple[str, str], deque[Node]] = defaultdict(deque)
     for node in graph.nodes:
         queues[node.proto.name, node.op_type].append(node)
@@ -54,9 +54,9 @@ def _queues(graph: SavedNodes) -> Mapping[tuple[str, str], deque[Node]]:
 
 
 def _take(queues: Mapping[tuple[str, str], deque[Node]], label: Label) -> Node | None:
-    """The next node of this name in order of execution, else the next nameless one of its type.
+    """Takes the next node of this name in order of execution, else the next nameless node.
 
-    Nameless nodes are reported as `OpType_<index>`, an index the saved graph does not hold.
+    The profile names nameless nodes `OpType_<index>`, an index that the saved graph lacks.
     """
     for key in ((label.name, label.op_type), ("", label.op_type)):
         queue = queues.get(key)
@@ -86,7 +86,7 @@ def _kernel(model: Model, label: Label, node: Node | None, calls: float) -> Kern
 
 
 def _scope_path(model: Model, node: Node) -> str:
-    """The path, in the user's model, of the body a node of the optimised graph lies in."""
+    """Returns the path, in the user's model, of the body that contains `node`."""
     owner = node.scope.owner
     if owner is None:
         return ""

@@ -1,8 +1,7 @@
-"""The model as onnxruntime is given it: the same graph, its nodes under names that are safe.
+"""Renames nodes by index for onnxruntime, and translates the names it reports to node keys.
 
-onnxruntime reports times under node names. They may be empty, repeated, or hold characters that
-older releases write into their profile unescaped; so each node is named after its index, and the
-names that come back, derived ones included, are translated to node keys.
+onnxruntime reports times by node name. Names may be empty or repeated, or contain characters that
+older releases do not escape in the profile. Names that onnxruntime derives are translated too.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ _SAFE = re.compile(r"__tracer_(\d+)__")
 
 
 def serialize(model: Model) -> bytes:
-    """The model with safe node names, external data left where they are.
+    """Returns the model with safe node names; external data stay in their files.
 
-    Initializers listed as graph inputs are taken off that list: onnxruntime would treat them as
-    overridable and neither fold nor fuse them. Before IR 4 the list is obligatory and harmless.
+    Initializers listed as graph inputs are removed from that list: onnxruntime would treat them as
+    overridable and neither fold nor fuse them. Before IR 4 the list is required and harmless.
     """
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
@@ -35,12 +34,12 @@ def serialize(model: Model) -> bytes:
 
 
 def original(model: Model, name: str) -> str:
-    """`name` as onnxruntime reports it, with the keys of the user's nodes put back in."""
+    """Returns a text of onnxruntime with the keys of the user's nodes instead of safe names."""
     return _SAFE.sub(lambda match: _key(model, match) or match[0], name)
 
 
 def named_node(model: Model, name: str) -> str | None:
-    """The key of the node that `name` is, or is derived from (`…_token_1`, `…/duplicated`)."""
+    """Returns the key of the node named `name`, or with a derived name (`…_token_1`)."""
     match = _SAFE.match(name)
     return _key(model, match) if match else None
 
@@ -51,5 +50,5 @@ def _key(model: Model, match: re.Match[str]) -> str | None:
 
 
 def folder_of(model: Model) -> Path | None:
-    """Where the external data lie."""
+    """Returns the folder of the external data."""
     return model.path.resolve().parent if model.path is not None else None

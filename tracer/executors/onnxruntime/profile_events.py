@@ -1,7 +1,7 @@
-"""Stream-read onnxruntime's profile: a JSON list with an event a line, up to a gigabyte of them.
+"""Reads onnxruntime's profile as a stream: a JSON list of up to a gigabyte, an event a line.
 
-What the fields mean, and what they lack, differs by version; nothing here relies on the order of
-the file. See the sources `onnxruntime/core/common/profiler.cc` and `sequential_executor.cc`.
+The meaning of fields, and which are absent, differs by version. The order of the file does not
+matter here. See `onnxruntime/core/common/profiler.cc` and `sequential_executor.cc`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tracer.graph.tensor_type import TensorType
 from tracer.support.types import IntArray
 
 MODEL_RUN, EXECUTE = 0, 1
-"""Labels of the two kinds of session events that frame the nodes."""
+"""Labels of the two kinds of session events that enclose the nodes."""
 
 IGNORED, _UNKNOWN = -1, -2
 
@@ -37,7 +37,7 @@ class _Event(msgspec.Struct):
 
 
 class _Args(msgspec.Struct):
-    """Every field is missing in some version."""
+    """Arguments of an event; every field is absent in some version."""
 
     op_name: str = ""
     provider: str = ""
@@ -50,9 +50,9 @@ class _Args(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """One kernel as the profile tells it, at its first call, `first_us` after the start.
+    """One kernel as the profile describes its first call, `first_us` after the start.
 
-    Memory is meaningful then alone: later runs find what the first one left in the arena.
+    Memory is meaningful only in the first run: later runs reuse the arena of the first.
     """
 
     name: str
@@ -65,36 +65,36 @@ class Label:
     arena_peak_bytes: int | None
 
 
-def _frames() -> dict[str, int]:
+def _enclosing() -> dict[str, int]:
     return {"model_run": MODEL_RUN, "SequentialExecutor::Execute": EXECUTE}
 
 
 @dataclass(slots=True)
 class Labels:
-    """Kernels seen so far, numbered in the order met; 0 and 1 frame runs.
+    """The labels of kernels, numbered in the order of their first event; 0 and 1 enclose runs.
 
-    Event names in `repeated` are told apart by node index; reading that costs time, so only they
-    are. `known` has the numbers of all others. With `every_shape`, the shapes of all calls are
-    read, and a dimension that differs between them becomes None.
+    Event names in `repeated` belong to several kernels, distinguished by node index, which takes
+    time to read. `numbers` holds the numbers of all other event names. With `every_shape`, the
+    shapes of all calls are read, and a dimension that differs between calls becomes None.
     """
 
     every_shape: bool = False
     repeated: frozenset[str] = frozenset()
-    seen: list[Label] = field(default_factory=list)
-    known: dict[str, int] = field(default_factory=_frames)
+    kernels: list[Label] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=_enclosing)
     by_index: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def number(self, event: _Event) -> int:
-        """The label of an event, which is among the known from then on if its name tells it."""
-        if event.name in self.known:
-            return self.known[event.name]
+        """Returns the label number of an event; adds it to `numbers` if the name decides it."""
+        if event.name in self.numbers:
+            return self.numbers[event.name]
         if event.cat != "Node" or not event.name.endswith(_SUFFIX):
-            # Session start, or the fence events of older releases, which were always 0.
-            self.known[event.name] = IGNORED
+            # Session start, or the fence events of older releases, whose duration is always 0.
+            self.numbers[event.name] = IGNORED
             return IGNORED
         args = msgspec.json.decode(event.args, type=_Args)
         if event.name not in self.repeated and not self.every_shape:
-            self.known[event.name] = number = self._add(event, args)
+            self.numbers[event.name] = number = self._add(event, args)
             return number
         key = (event.name, args.node_index)
         if key not in self.by_index:
@@ -104,13 +104,13 @@ class Labels:
         return number
 
     def _merge(self, index: int, args: _Args) -> None:
-        label = self.seen[index]
+        label = self.kernels[index]
         inputs = _common(label.input_types, _types(args.input_type_shape))
         outputs = _common(label.output_types, _types(args.output_type_shape))
-        self.seen[index] = replace(label, input_types=inputs, output_types=outputs)
+        self.kernels[index] = replace(label, input_types=inputs, output_types=outputs)
 
     def _add(self, event: _Event, args: _Args) -> int:
-        self.seen.append(
+        self.kernels.append(
             Label(
                 name=event.name.removesuffix(_SUFFIX),
                 first_us=event.ts,
@@ -122,12 +122,12 @@ class Labels:
                 arena_peak_bytes=_bytes(args.mem_in_use_peak),
             )
         )
-        return EXECUTE + len(self.seen)
+        return EXECUTE + len(self.kernels)
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Columns of one profile; times in µs since it began, `label` as `Labels` numbers them."""
+    """Columns of one profile: times in µs since its start, `label` as numbered by `Labels`."""
 
     ts: IntArray
     dur: IntArray
@@ -139,10 +139,10 @@ class Events:
 
 
 def read(path: Path, labels: Labels) -> Events:
-    """All node, execute and run events of a profile. Raises ModelError where it does not parse."""
+    """Returns all node, execute and run events of a profile. Raises ModelError for invalid JSON."""
     columns: list[IntArray] = []
     decoder = msgspec.json.Decoder(list[_Event])
-    known = labels.known
+    known = labels.numbers
     for block in _blocks(path):
         try:
             events = decoder.decode(block)
@@ -165,7 +165,7 @@ def read(path: Path, labels: Labels) -> Events:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """Whole lines of about a megabyte, each block as a JSON list of its own."""
+    """Yields whole lines of about a megabyte, each block as a JSON list."""
     with path.open("rb") as stream:
         rest = b""
         while data := stream.read(_BLOCK_BYTES):
@@ -199,7 +199,7 @@ def _bytes(text: str) -> int | None:
 def _common(
     first: tuple[TensorType, ...], second: tuple[TensorType, ...]
 ) -> tuple[TensorType, ...]:
-    """What two calls of a kernel have in common."""
+    """Returns the types of two calls of a kernel; dimensions that differ are None."""
     if first == second or len(first) != len(second):
         return first
     return tuple(_common_type(a, b) for a, b in zip(first, second, strict=True))

@@ -1,7 +1,7 @@
-"""Run a model under onnxruntime's profiler, in turn with runs that nothing disturbs.
+"""Records profiled runs of a model, alternating with undisturbed runs.
 
-The profiler drops events beyond a million without a word, so runs are made in chunks, each in a
-session of its own whose profile is read, checked and deleted before the next begins.
+The profiler drops events beyond a million without a warning. So runs are made in chunks, each in
+its own session, whose profile is read, checked and deleted before the next session opens.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from tracer.support.timing import elapsed_us
 EXECUTOR = "onnxruntime"
 _CPU = "CPUExecutionProvider"
 _TICK_US = 1.0
-"""The profiler cuts every duration to whole µs."""
+"""The profiler truncates every duration to whole µs."""
 
 _SPINNING_S = 0.05
-"""Threads of onnxruntime's pools were seen to spin for 30 ms and more after a run."""
+"""Threads of onnxruntime's pools spin for 30 ms and more after a run."""
 
 _Inference = Callable[[], object]
 
@@ -77,7 +77,7 @@ class Recording:
 
     @property
     def state(self) -> chunk_plan.Done:
-        """What the plan of the next chunk depends on."""
+        """Returns what the plan of the next chunk depends on."""
         return chunk_plan.Done(
             runs=sum(len(table.dur) for table in self.tables),
             seconds=float(sum(table.dur.sum() for table in self.tables)) / 1e6,
@@ -85,32 +85,32 @@ class Recording:
         )
 
     def add_profiled(self, warmup: int, count: int) -> None:
-        """A session of `count` runs, read and checked.
+        """Records `count` runs in a new session, and checks that no event is missing.
 
-        Undisturbed runs are made before, after and in between, so that drift meets both alike.
-        The `warmup` runs after each turn of these are dropped whole.
+        Undisturbed runs are made before, after and in between, so that drift affects both kinds of
+        runs alike. The `warmup` profiled runs after each turn of undisturbed runs are dropped.
         """
         session = self._open()
         run = feeding.runner(self.factory.model, session, self.feedset.feeds)
         done = self.state.runs
         plain_runs = chunk_plan.undisturbed(count)[1]
-        kept: list[bool] = []
+        counted: list[bool] = []
         self._let_threads_sleep()
         self._add_plain(plain_runs, warmup)
         for part in chunk_plan.parts(count):
             self._let_threads_sleep()
             for index in range(warmup + part):
                 run()
-                kept.append(index >= warmup)
-                self.report(done + sum(kept), self.total, "profiling")
+                counted.append(index >= warmup)
+                self.report(done + sum(counted), self.total, "profiling")
             self._let_threads_sleep()
             self._add_plain(plain_runs, warmup)
         path = Path(session.end_profiling())
         recorded = profile_events.read(path, self.labels)
         path.unlink()
-        table = self_times.tabulate(recorded, len(self.labels.seen))
-        if len(table.dur) < len(kept):
-            if len(kept) > 1:  # a run makes more events than it did before: fewer at once
+        table = self_times.tabulate(recorded, len(self.labels.kernels))
+        if len(table.dur) < len(counted):
+            if len(counted) > 1:  # a run makes more events than before: retry with fewer runs
                 self.add_profiled(0, max(1, len(table.dur) // 2))
                 return
             raise LimitError(
@@ -120,18 +120,18 @@ class Recording:
             )
         self.events_per_run = max(1, len(recorded) // len(table.dur))
         self.tables.append(
-            self_times.RunTable(table.dur[kept], table.self_us[kept], table.calls[kept])
+            self_times.RunTable(table.dur[counted], table.self_us[counted], table.calls[counted])
         )
 
     def _let_threads_sleep(self) -> None:
-        """Wait until threads of the session that ran no longer spin: they slow the other's runs."""
+        """Waits until threads of one session stop spinning, as they slow the other session."""
         if self.plain is not None and self.factory.settings.threads != 1:
             time.sleep(_SPINNING_S)
 
     def _add_plain(self, count: int, warmup: int) -> None:
-        """Time whole runs without the profiler, and after each one an empty run.
+        """Times `count` runs without the profiler, and after each of them an empty run.
 
-        So the empty one finds in the caches what a run leaves there, as the next run does. The
+        So an empty run starts with the caches as a run leaves them, as the next run does. The
         `warmup` runs before, in which threads wake up, are not counted.
         """
         if self.plain is None:
@@ -144,7 +144,7 @@ class Recording:
                 self.empty_us.append(elapsed_us(self.empty))
 
     def _open(self) -> Any:
-        """A profiled session; the first one also tells what graph it runs."""
+        """Opens a profiled session; the first session also saves the graph it runs."""
         prefix = self.saved.with_name("profile")
         if self.nodes is not None:
             return self.factory.open(profile=prefix)
@@ -157,13 +157,13 @@ class Recording:
         """Returns the kernels in the order in which they first ran, and the label of each."""
         assert self.nodes is not None
         calls = self._joined([table.calls for table in self.tables]).mean(axis=0)
-        labels = self.labels.seen
+        labels = self.labels.kernels
         kernels = kernel_nodes.kernels(self.factory.model, self.nodes, labels, calls.tolist())
         order = sorted(range(len(labels)), key=lambda i: labels[i].first_us)
         return tuple(kernels[i] for i in order), order
 
     def finish(self, bias: calibration.Bias) -> Run:
-        """Put the chunks together, the kernels in the order in which they first ran."""
+        """Returns all chunks as one Run, the kernels in the order in which they first ran."""
         kernels, order = self.kernels()
         samples = self._joined([table.self_us for table in self.tables])[:, order]
         return Run(
@@ -182,16 +182,16 @@ class Recording:
         )
 
     def _joined(self, tables: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-        """Chunks one after the other; kernels that one did not meet ran 0 times in it."""
-        width = len(self.labels.seen)
+        """Concatenates chunks; a kernel absent from a chunk ran 0 times in it."""
+        width = len(self.labels.kernels)
         return np.concatenate([np.pad(t, ((0, 0), (0, width - t.shape[1]))) for t in tables])
 
 
 def _launch_notes(kernels: Sequence[Kernel]) -> tuple[str, ...]:
-    """Kernels of an accelerator return before they are done; the wait shows up elsewhere."""
+    """Kernels of an accelerator return early; the wait for them counts for other kernels."""
     providers = sorted({k.provider for k in kernels} - {_CPU, ""})
     return tuple(
-        f"{provider} runs asynchronously: the times of its kernels are those of their launch"
+        f"{provider} runs asynchronously: its kernels have the times of their launch"
         for provider in providers
     )
 

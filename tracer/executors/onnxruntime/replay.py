@@ -1,12 +1,12 @@
-"""Time kernels alone, without the profiler: an independent check of what is corrected.
+"""Times kernels alone, without the profiler: an independent check of the corrected times.
 
-A graph of many copies of a kernel takes longer than one of few by just the copies it has more. The
-two take turns, with each other and with whole undisturbed runs of the model, so that how fast the
-machine was at the moment cancels out: what is told is the share of a whole run.
+A graph of many copies of a kernel takes longer than a graph of few copies, by the time of the
+extra copies. The two alternate with each other and with undisturbed runs of the whole model, so
+that changes in the machine's speed cancel out. The result is the share of a whole run.
 
-Copies share their inputs, which in the model were written just before, and are as warm. They do
-not share their weights, unless enough bytes lie between two uses: as many as the model has weights,
-for so many pass between two uses in the model.
+Copies share their inputs, which are warm in the cache, as in the model they were just written.
+Copies have weights of their own until the copies hold as many bytes as the weights of the model:
+so many bytes pass between two uses of a weight in the model.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from tracer.support.timing import times_us
 from tracer.support.types import FloatArray
 
 _SECONDS = 0.4
-"""Spent on each kernel."""
+"""Time spent on each kernel."""
 
 _LEAST_ROUNDS = 9
 _RUNS = 3
-"""Timed of each in a round, after one that is not."""
+"""Timed runs of each graph in a round, after one that is not timed."""
 
 _FEW = 1
 _LEAST_MORE, _MOST_MORE = 4, 60
-"""A long graph has about as many copies as take as long as a whole run: what is as long is as
-likely to be interrupted."""
+"""Limits of the extra copies. The long graph takes about as long as a whole run: runs of equal
+length are equally likely to be interrupted."""
 
 _MOST_BYTES = 1 << 30
 
@@ -49,30 +49,33 @@ def shares(
     saved: Path,
     feedset: FeedSet,
     kernels: Sequence[Kernel],
-    options: OrtSettings,
-    report: Progress,
+    settings: OrtSettings,
+    progress: Progress,
 ) -> FloatArray:
     """Returns the time of one call of each kernel of the graph `saved` ÷ the time of a whole run.
 
     NaN stands for a kernel with a body or inside one, or of element types that numpy lacks.
     """
-    factory = sessions.Factory(model, node_names.serialize(model), options)
+    factory = sessions.Factory(model, node_names.serialize(model), settings)
     whole = feeding.runner(model, factory.open(), feedset.feeds)
-    found = np.full(len(kernels), np.nan)
-    cut = kernel_models.cut(model, saved, feedset.feeds, kernels)
-    for place, piece in enumerate(cut):
-        report(place, len(cut), "replaying")
+    model_bytes = kernel_models.total_bytes(model)
+    pieces = kernel_models.cut(model, saved, feedset.feeds, kernels)
+    shares = np.full(len(kernels), np.nan)
+    for index, piece in enumerate(pieces):
+        progress(index, len(pieces), "replaying")
         if piece is not None:
-            found[place] = _share(piece, whole, kernel_models.total_bytes(model), options)
-    report(len(cut), len(cut), "replaying")
-    return found
+            shares[index] = _share(piece, whole, model_bytes, settings)
+    progress(len(pieces), len(pieces), "replaying")
+    return shares
 
 
-def runner(piece: Piece, count: int, distinct: int, options: OrtSettings) -> Callable[[], object]:
-    """One run of so many copies as a function that returns the result of the last."""
+def runner(
+    piece: Piece, count: int, distinct: int, settings: OrtSettings
+) -> Callable[[], list[object]]:
+    """Returns a function that runs `count` copies once and returns the output of the last."""
     proto = piece.model(count, distinct)
     unoptimized = OrtSettings(
-        threads=options.threads, optimization="none", provider=options.provider
+        threads=settings.threads, optimization="none", provider=settings.provider
     )
     model = from_proto(proto)
     session = sessions.Factory(model, proto.SerializeToString(), unoptimized).open()
@@ -80,34 +83,33 @@ def runner(piece: Piece, count: int, distinct: int, options: OrtSettings) -> Cal
 
 
 def _share(
-    piece: Piece, whole: Callable[[], object], model_bytes: int, options: OrtSettings
+    piece: Piece, whole: Callable[[], object], model_bytes: int, settings: OrtSettings
 ) -> float:
-    """Median over rounds; NaN where onnxruntime refuses the piece."""
+    """Returns the median over rounds; NaN where onnxruntime refuses the piece."""
     distinct = 1
     if piece.weight_bytes:
         fitting = max(1, _MOST_BYTES // piece.weight_bytes)
         distinct = min(-(-model_bytes // piece.weight_bytes), fitting)
     try:
-        few = runner(piece, _FEW, distinct, options)
-        more = _more(few, whole)
-        many = runner(piece, _FEW + more, distinct, options)
+        few = runner(piece, _FEW, distinct, settings)
+        more = _extra_copies(few, whole)
+        many = runner(piece, _FEW + more, distinct, settings)
         many()
     except (InputError, ModelError):
         return float("nan")
     rounds: list[float] = []
     end = time.monotonic() + _SECONDS
     while len(rounds) < _LEAST_ROUNDS or time.monotonic() < end:
-        before, long, short, after = (_seconds(run) for run in (whole, many, few, whole))
+        before, long, short, after = (_median_us(run) for run in (whole, many, few, whole))
         rounds.append((long - short) / more / (before + after) * 2)
     return float(np.median(rounds))
 
 
-def _more(few: Callable[[], object], whole: Callable[[], object]) -> int:
-    """How many copies more the long graph has."""
-    copies = _seconds(whole) / max(_seconds(few) / _FEW, 1e-9)
+def _extra_copies(few: Callable[[], object], whole: Callable[[], object]) -> int:
+    copies = _median_us(whole) / max(_median_us(few) / _FEW, 1e-9)
     return max(_LEAST_MORE, min(_MOST_MORE, int(copies)))
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    """Median seconds of a few runs, after one that wakes threads and fills caches."""
-    return sorted(times_us(run, _RUNS, warmup=1))[_RUNS // 2] / 1e6
+def _median_us(run: Callable[[], object]) -> float:
+    """Returns the median time of a few runs, after a run that wakes threads and fills caches."""
+    return sorted(times_us(run, _RUNS, warmup=1))[_RUNS // 2]

@@ -1,7 +1,7 @@
-"""Rebuild what contains what from intervals: runs, and the self time of every event.
+"""Computes the self time of each profiled event from the nesting of event intervals.
 
-Execute and model_run events carry no identity, and a file may be in the order of starts or ends;
-only `ts` and `dur` of the same thread tell that an If or a Loop contains the nodes of its body.
+Execute and model_run events carry no identity, and a file may be ordered by start or by end. That
+an If or a Loop contains the nodes of its body follows only from `ts` and `dur` on one thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tracer.support.types import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class RunTable:
-    """Per inference: its duration, and self time (µs) and calls of each kernel (runs × labels)."""
+    """Duration of each run, and self time (µs) and calls of each kernel, (runs, labels)."""
 
     dur: IntArray
     self_us: FloatArray
@@ -24,7 +24,7 @@ class RunTable:
 
 
 def tabulate(events: Events, kernels: int) -> RunTable:
-    """Add up the events of each model_run; `kernels` is the number of labels known."""
+    """Sums the events of each model_run; `kernels` is the number of labels."""
     runs = np.flatnonzero(events.label == MODEL_RUN)
     runs = runs[np.argsort(events.ts[runs], kind="stable")]
     node = np.flatnonzero(events.label > EXECUTE)
@@ -40,10 +40,10 @@ def tabulate(events: Events, kernels: int) -> RunTable:
 
 
 def _self_times(events: Events) -> IntArray:
-    """`dur` less the Execute events right inside: what a node spends outside its body.
+    """Returns `dur` minus the Execute events directly inside: a node's time outside its body.
 
-    The gaps between the nodes of a body are the executor's and the profiler's, not the parent's,
-    so the whole of a body is taken off, not only its nodes.
+    The gaps between the nodes of a body belong to the runtime and the profiler, not to the parent.
+    So the whole interval of a body is subtracted, not only the intervals of its nodes.
     """
     own = events.dur.copy()
     executes = int(np.count_nonzero(events.label == EXECUTE))
@@ -52,28 +52,28 @@ def _self_times(events: Events) -> IntArray:
     for parent, child in _parents(events):
         if events.label[child] == EXECUTE and events.label[parent] > EXECUTE:
             own[parent] -= events.dur[child]
-    return np.maximum(own, 0)  # whole µs round: a body may read longer than its parent by one
+    return np.maximum(own, 0)  # rounded to µs, a body may be 1 longer than its parent
 
 
 def _parents(events: Events) -> list[tuple[int, int]]:
-    """(parent, child) for every event that lies inside another of its thread."""
-    # Of two events that start together the longer is outside; of two alike, the later written:
-    # a parent ends after its children, and the versions that sort by start keep ties so.
+    """Returns (parent, child) for every event inside another event of its thread."""
+    # Of two events that start together the longer is the parent; of two equal events, the one
+    # written later: a parent ends after its children, and a stable sort by start keeps that order.
     order = np.lexsort((-np.arange(len(events)), -events.dur, events.ts, events.tid))
     end = events.ts + events.dur
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     stack: list[int] = []
     for event in order.tolist():
         while stack and not _contains(events, end, stack[-1], event):
             stack.pop()
         if stack:
-            found.append((stack[-1], event))
+            pairs.append((stack[-1], event))
         stack.append(event)
-    return found
+    return pairs
 
 
 def _contains(events: Events, end: IntArray, outer: int, inner: int) -> bool:
-    """Whole µs round, so a child may seem to end up to 1 µs after its parent."""
+    """Times are rounded to µs, so a child may seem to end up to 1 µs after its parent."""
     if events.tid[outer] != events.tid[inner]:
         return False
     return bool(events.ts[inner] < end[outer] and end[inner] <= end[outer] + 1)

@@ -1,4 +1,4 @@
-"""Inference sessions, and onnxruntime's refusals in one sentence each."""
+"""Opens inference sessions, and translates onnxruntime's errors into one sentence each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Result = TypeVar("_Result")
 _FATAL_ONLY = 4  # we translate the errors, so onnxruntime need not print them too
 
 _REFUSALS = (
-    # what onnxruntime says, what we say of it, and what to do
+    # onnxruntime's message, our message, the remedy
     (
         re.compile(r"model IR version: (\d+), max supported IR version: (\d+)"),
         "IR version {0} is newer than the installed onnxruntime {ort} accepts (at most {1})",
@@ -50,15 +50,16 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class Factory:
-    """Opens sessions on one model with one set of settings."""
+    """Opens sessions on one model with the same settings."""
 
     model: Model
     serialized: bytes
     settings: OrtSettings
 
     def open(self, profile: Path | None = None, optimized: Path | None = None) -> Any:
-        """An InferenceSession; with a profile of that prefix, and its graph saved if asked.
+        """Returns an InferenceSession.
 
+        `profile` is the file prefix of a profile, `optimized` the file for the optimised graph.
         Raises ModelError for what onnxruntime refuses, UsageError for an absent provider.
         """
         settings = ort.SessionOptions()
@@ -88,9 +89,9 @@ class Factory:
 
 
 def translated(model: Model, run: Callable[[], _Result]) -> Callable[[], _Result]:
-    """`run`, its failure one sentence about the user's own nodes."""
+    """Returns `run` with its failures as InputError, in one sentence on the user's nodes."""
 
-    def told() -> _Result:
+    def translating() -> _Result:
         try:
             return run()
         except Exception as error:
@@ -102,7 +103,7 @@ def translated(model: Model, run: Callable[[], _Result]) -> Callable[[], _Result
                 "Give fitting ones with --inputs, --batch or --dim.",
             ) from error
 
-    return told
+    return translating
 
 
 def _refusal(model: Model, message: str, version: str) -> ModelError:
@@ -117,12 +118,12 @@ def _refusal(model: Model, message: str, version: str) -> ModelError:
 
 
 def _is_onnxruntimes(error: Exception) -> bool:
-    """onnxruntime's exceptions share no class but a module; its binding raises RuntimeError."""
+    """onnxruntime's exceptions share a module, not a class; its binding raises RuntimeError."""
     return type(error).__module__ == state.__name__ or isinstance(error, RuntimeError)
 
 
 def _sentence(model: Model, error: Exception) -> str:
-    """The message without its codes, its C++ source location, and our names for nodes."""
+    """Returns the message without codes and C++ source location, and with the user's node keys."""
     text = " ".join(str(error).split())
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
     text = re.sub(r"(Status Message: )?\S*/onnxruntime/\S+:\d+ .*?\) (?=\S)", "", text)
@@ -139,7 +140,7 @@ def _levels() -> dict[str, Any]:
 
 
 def _provider(name: str) -> str:
-    """onnxruntime's name of a provider: `cpu` is CPUExecutionProvider."""
+    """Returns onnxruntime's name of a provider: CPUExecutionProvider for `cpu`."""
     available = ort.get_available_providers()
     short = {p.removesuffix("ExecutionProvider").lower(): p for p in available}
     if name.lower() in short:

@@ -1,8 +1,8 @@
-"""What torch's profiler adds to a call of an operator, measured on this machine.
+"""Measures the overhead of torch's profiler on a call of an operator, on this machine.
 
-An operator is stamped when its record begins and when it ends, so that what recording costs lies
-outside of its own interval, in that of the operator around it. On a chain of trivial operators
-the time of a run grows by just that cost for each.
+An operator is stamped at the begin and the end of its record. So the overhead lies outside its own
+interval, in the interval of the enclosing operator. A chain of trivial operators takes longer by
+the overhead of each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 
 import torch
 
-from tracer.executors.eager.profile import Cost
+from tracer.executors.eager.profile import Overhead
 from tracer.executors.torch.spans import Session
 from tracer.support.timing import times_us
 
@@ -21,10 +21,10 @@ _TURNS = 5
 
 
 @cache
-def measure() -> Cost:
-    """The cost of recording a call; takes some milliseconds and is done once a process.
+def measure() -> Overhead:
+    """Returns the overhead of recording a call; takes some milliseconds, once a process.
 
-    The shortest of many chains is one that nothing disturbed, recorded or not.
+    The shortest of many chains, recorded or not, is free of disturbances.
     """
     x = torch.ones(8)
     plain, recorded = _shortest(x), float("inf")
@@ -32,11 +32,11 @@ def measure() -> Cost:
         with Session().recording():
             recorded = min(recorded, _shortest(x))
         plain = min(plain, _shortest(x))
-    return Cost(inside=0.0, outside=max(0.0, recorded - plain) / _LENGTH)
+    return Overhead(inside=0.0, outside=max(0.0, recorded - plain) / _LENGTH)
 
 
 def _shortest(x: torch.Tensor) -> float:
-    """Time, µs, of the shortest of a few chains."""
+    """Returns the time, µs, of the shortest of a few chains."""
 
     def chain() -> None:
         for _ in range(_LENGTH):

@@ -1,8 +1,7 @@
-"""Run a module in torch, eagerly, and time every operator of every module, forward and backward.
+"""Runs a PyTorch module and times every operator of every module, forward and backward.
 
-torch's profiler records operators, in sessions of so many runs that what they recorded fits in
-memory; hooks on the modules mark whose they are, and sequence numbers of autograd tell which
-operator a backward pass belongs to.
+torch's profiler records operators, in sessions whose records fit in memory. Hooks mark the module
+of each operator; autograd's sequence numbers join backward operators to forward operators.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from tracer.errors import UsageError
 from tracer.executors.eager import rounds
 from tracer.executors.eager.calls import Calls
 from tracer.executors.eager.failure import failing_clearly
-from tracer.executors.eager.profile import Cost, Measured, profile_of
+from tracer.executors.eager.profile import Measured, Overhead, profile_of
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.executors.torch import calibration, objective, spans
-from tracer.executors.torch.modules import watched
+from tracer.executors.torch.modules import marked
 from tracer.executors.torch.state import preserved
 from tracer.executors.torch.step import Step
 from tracer.support.progress import Progress, silent
 
 _SESSION_SPANS = 100_000
-"""Spans of one session of the profiler: some 100 MB."""
+"""Most spans of one session of the profiler: some 100 MB."""
 
 
 def _profile(
@@ -48,7 +47,7 @@ def _profile(
         )
     with preserved(model, settings):
         step = _step(model, arrays, settings, compiled)
-        modules = nullcontext if compiled is not None else lambda: watched(model)
+        modules = nullcontext if compiled is not None else lambda: marked(model)
         recording = _Recording(step, spans.Session(settings.device), modules)
         for _ in range(settings.warmup):
             step.timed()
@@ -56,33 +55,33 @@ def _profile(
         walls, recorded = rounds.alternate(
             settings, step.timed, recording.runs, recording.most, progress
         )
-    cost = calibration.measure() if settings.device == "cpu" else Cost(0.0, 0.0)
-    measured = Measured(name, settings.device, arrays, walls, recorded, cost)
+    overhead = calibration.measure() if settings.device == "cpu" else Overhead(0.0, 0.0)
+    measured = Measured(name, settings.device, arrays, walls, recorded, overhead)
     return profile_of(recording.calls, measured)
 
 
 def _step(
     model: torch.nn.Module,
     arrays: Sequence[Any],
-    options: EagerSettings,
+    settings: EagerSettings,
     compiled: Callable[..., Any] | None,
 ) -> Step:
-    """A run of `model`, or of its compiled form; it is run once, of which anything may be wrong."""
+    """Returns a step of `model`, or of its compiled form, after a first run that may fail."""
     run = model if compiled is None else compiled
-    inputs = [torch.tensor(array, device=options.device) for array in arrays]
-    with failing_clearly(model, inputs), torch.set_grad_enabled(options.backward):
+    inputs = [torch.tensor(array, device=settings.device) for array in arrays]
+    with failing_clearly(model, inputs), torch.set_grad_enabled(settings.backward):
         outputs = run(*inputs)
-    loss = objective.loss_for(outputs, options)
+    loss = objective.loss_for(outputs, settings)
     if loss is not None:
         with failing_clearly(model, inputs):
             loss(outputs).backward()  # type: ignore[no-untyped-call]
-    optimizer = objective.optimizer_for(model, options)
-    return Step(run, inputs, tuple(model.parameters()), options.device, loss, optimizer)
+    optimizer = objective.optimizer_for(model, settings)
+    return Step(run, inputs, tuple(model.parameters()), settings.device, loss, optimizer)
 
 
 @dataclass
 class _Recording:
-    """What torch's profiler recorded so far."""
+    """The calls that torch's profiler has recorded so far."""
 
     step: Step
     session: spans.Session
@@ -91,25 +90,25 @@ class _Recording:
     spans_per_run: int = 0
 
     def observe(self) -> None:
-        """A run that also tells types and memory, and how many spans a run has."""
-        self.step.clear()  # torch warns of memory that is freed and was allocated unseen
-        with self.modules(), spans.Session(self.session.device, memory=True).recording() as seen:
+        """Records types and memory in a run of its own, and counts the spans of a run."""
+        self.step.clear()  # torch warns when memory is freed that was not allocated in the session
+        with self.modules(), spans.Session(self.session.device, memory=True).recording() as profile:
             self.step.timed()
-        found = spans.runs(seen, self.session.device)[0]
-        self.spans_per_run = len(found)
-        self.calls.observe(found)
+        run = spans.runs(profile, self.session.device)[0]
+        self.spans_per_run = len(run)
+        self.calls.observe(run)
         for row in self.calls.operations.values():
             row.peak_bytes = row.peak_bytes or 0
 
     def most(self) -> int:
-        """Runs of one session."""
+        """Returns the most runs of one session."""
         return _SESSION_SPANS // max(1, self.spans_per_run)
 
     def runs(self, count: int) -> list[float]:
-        """Record so many runs, after one that is not counted; the time of each, µs."""
-        with self.modules(), self.session.recording() as seen:
+        """Records `count` runs, after one that is not counted; returns their times, µs."""
+        with self.modules(), self.session.recording() as profile:
             times = [self.step.timed() for _ in range(count + 1)]
-        for run in spans.runs(seen, self.session.device)[1:]:
+        for run in spans.runs(profile, self.session.device)[1:]:
             self.calls.add(run)
         return times[1:]
 
@@ -124,8 +123,8 @@ class _Compiled:
         settings: EagerSettings,
         progress: Progress = silent,
     ) -> Profiled:
-        """Profiles what torch.compile makes of `model`; raises what the compiler raises."""
-        torch._dynamo.reset()  # what an earlier batch compiled would be made dynamic
+        """Profiles `model` after torch.compile; raises the errors of the compiler too."""
+        torch._dynamo.reset()  # else the compiler makes shapes of an earlier batch dynamic
         options: dict[str, Any] = {"cpp.enable_kernel_profile": True}
         compiled: Callable[..., Any] = torch.compile(model, dynamic=False, options=options)
         return _profile("torch-compile", model, compiled, arrays, settings, progress)

@@ -1,4 +1,4 @@
-"""Which module runs, told to torch's profiler by hooks on every module."""
+"""Marks the running module in torch's profile, by hooks on every module."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tracer.executors.torch.spans import MODULE, mark
 
 
 @contextmanager
-def watched(model: torch.nn.Module) -> Iterator[None]:
-    """Mark the calls of every module by its path, '' for `model` itself; no hook stays after."""
+def marked(model: torch.nn.Module) -> Iterator[None]:
+    """Marks the calls of every module by its path, '' for `model`; removes the hooks at the end."""
     running: list[Any] = []
     handles: list[Any] = []
 

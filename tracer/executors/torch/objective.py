@@ -1,4 +1,4 @@
-"""What a training step minimises, and by what."""
+"""The loss and the optimizer of a training step in PyTorch."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tracer.executors.torch.step import Loss
 _RATE = 1e-3
 
 
-def loss_for(outputs: Any, options: EagerSettings) -> Loss | None:
-    """The loss of `options` for a model that gave `outputs`; None where no gradient is asked for.
+def loss_for(outputs: Any, settings: EagerSettings) -> Loss | None:
+    """Returns the loss for a model with these `outputs`; None without a backward pass.
 
-    `sum` adds all outputs that have a gradient. `cross-entropy` is that of the first output,
-    [N, classes, …], with random targets. Raises UsageError where the outputs do not suit.
+    `sum` adds all outputs that have a gradient. `cross-entropy` compares the first output,
+    [N, classes, …], with random targets. Raises UsageError for outputs that do not suit.
     """
-    if not options.backward:
+    if not settings.backward:
         return None
     if not any(leaf.requires_grad for leaf in _tensors(outputs)):
         raise UsageError(
             "no output of the model has a gradient",
             "Leave --backward out, or let a parameter require its gradient.",
         )
-    if options.loss != "cross-entropy":
+    if settings.loss != "cross-entropy":
         return _sum
     first = _tensors(outputs)[0]
     if first.dim() < 2 or not first.requires_grad:
@@ -37,19 +37,20 @@ def loss_for(outputs: Any, options: EagerSettings) -> Loss | None:
             f"cross-entropy needs an output [N, classes, …], and the first is {described(first)}",
             "Give --loss sum.",
         )
-    random = torch.Generator().manual_seed(options.seed)
+    random = torch.Generator().manual_seed(settings.seed)
     shape = (first.shape[0], *first.shape[2:])
     targets = torch.randint(first.shape[1], shape, generator=random).to(first.device)
-    return lambda found: torch.nn.functional.cross_entropy(_tensors(found)[0], targets)
+    return lambda results: torch.nn.functional.cross_entropy(_tensors(results)[0], targets)
 
 
-def optimizer_for(model: torch.nn.Module, options: EagerSettings) -> torch.optim.Optimizer | None:
-    """The optimiser of `options`, on the parameters that require a gradient."""
-    if options.optimizer is None:
+def optimizer_for(model: torch.nn.Module, settings: EagerSettings) -> torch.optim.Optimizer | None:
+    """Returns the optimizer of the parameters that require a gradient; None if not set."""
+    if settings.optimizer is None:
         return None
-    kind: Any = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[options.optimizer]
-    made: torch.optim.Optimizer = kind([p for p in model.parameters() if p.requires_grad], lr=_RATE)
-    return made
+    kind: Any = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[settings.optimizer]
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer: torch.optim.Optimizer = kind(parameters, lr=_RATE)
+    return optimizer
 
 
 def _sum(outputs: Any) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""From what torch's profiler recorded to spans, run by run."""
+"""Reads the records of torch's profiler as spans, run by run."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from tracer.executors.eager.calls import Kind, Span
 from tracer.graph.tensor_type import TensorType
 
 RUN, MODULE, PHASE = "tracer:run", "tracer:module:", "tracer:phase:"
-"""Our own marks among the names that the profiler records."""
+"""Marks of this package among the names in the profile."""
 
 _MEMORY = "[memory]"
 _BACKWARD = "autograd::engine::evaluate_function: "
 _LAUNCHES = ("cuda", "cu", "hip")
-"""Calls of an accelerator's runtime, which are part of the operator that makes them."""
+"""Prefixes of calls of an accelerator's runtime, which count for the calling operator."""
 
 _AROUND = ("Torch-Compiled Region", "## Call CompiledFxGraph", "AOTDispatcher Runtime Wrapper")
-"""What torch.compile puts around the operators that it calls."""
+"""Names of spans that torch.compile puts around the operators it calls."""
 
 _DTYPES = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
     "long": "int64", "long int": "int64", "long long": "int64", "int": "int32", "short": "int16",
     "short int": "int16", "signed char": "int8", "unsigned char": "uint8", "bool": "bool",
 }  # fmt: skip
-"""The profiler tells types by their names in C++."""
+"""Element types by their C++ names in the profile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """How to record: `memory` also tells input types and allocations, and costs more."""
+    """How to record; `memory` adds input types and allocations, with more overhead."""
 
     device: str = "cpu"
     memory: bool = False
 
     @contextmanager
     def recording(self) -> Iterator[profile]:
-        """Record what is run inside; `runs` reads it afterwards."""
-        # Kineto announces every start and stop on stderr unless it is told not to.
+        """Records the runs of the block; `runs` reads the records afterwards."""
+        # By default Kineto announces every start and stop on stderr.
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         device = None if self.device == "cpu" else self.device
         with profile(
@@ -58,31 +58,31 @@ class Session:
 
 
 def mark(name: str) -> Any:
-    """A context that the profiler records by `name`; cheap where nothing records."""
+    """Returns a context that the profiler records as `name`; cheap without a profiler."""
     return _RecordFunctionFast(name)
 
 
 def phase(name: str) -> Any:
-    """A context for a part of the run that is no module's."""
+    """Returns a context for a part of the run outside of modules."""
     return mark(PHASE + name)
 
 
 def runs(recorded: profile, device: str = "cpu") -> list[list[Span]]:
-    """The spans of every run that `RUN` marks; what lies outside of a run is left out."""
+    """Returns the spans of every run that `RUN` marks, without spans outside of runs."""
     result = recorded.kineto_results
     assert result is not None
     events = [event for event in result.events() if not event.is_hidden_event()]
     host = [event for event in events if event.device_type() == DeviceType.CPU]
     times = _device_times(events) if device != "cpu" else None
     windows = sorted((e.start_ns(), e.end_ns()) for e in host if e.name() == RUN)
-    found: list[list[Span]] = [[] for _ in windows]
+    spans: list[list[Span]] = [[] for _ in windows]
     position = 0
     for event in sorted(host, key=lambda e: e.start_ns()):
         while position < len(windows) and event.start_ns() >= windows[position][1]:
             position += 1
         if position < len(windows) and event.start_ns() >= windows[position][0]:
-            found[position] += _spans(event, times)
-    return found
+            spans[position] += _spans(event, times)
+    return spans
 
 
 def _spans(event: Any, times: Mapping[int, int] | None) -> Iterator[Span]:
@@ -113,19 +113,19 @@ def _spans(event: Any, times: Mapping[int, int] | None) -> Iterator[Span]:
 
 
 def _device_times(events: Sequence[Any]) -> Mapping[int, int]:
-    """ns on the accelerator by the correlation of the operator that launched the work."""
+    """Returns ns on the accelerator by the correlation id of the launching operator."""
     times: dict[int, int] = defaultdict(int)
     for event in events:
-        drawn_again = event.is_user_annotation()  # a mark of ours over the kernels inside it
-        if event.device_type() != DeviceType.CPU and not drawn_again:
+        repeated = event.is_user_annotation()  # one of our marks, over the kernels inside it
+        if event.device_type() != DeviceType.CPU and not repeated:
             times[event.linked_correlation_id()] += event.duration_ns()
     return times
 
 
 def _types(shapes: Sequence[Any], dtypes: Sequence[str]) -> tuple[TensorType, ...]:
-    """Types of the tensors among the arguments, which lists of tensors and scalars are not."""
-    found = []
+    """Returns the types of the tensors among the arguments, without lists and scalars."""
+    types = []
     for shape, dtype in zip(shapes, dtypes, strict=False):
         if dtype in _DTYPES and all(isinstance(size, int) for size in shape):
-            found.append(TensorType(_DTYPES[dtype], tuple(shape)))
-    return tuple(found)
+            types.append(TensorType(_DTYPES[dtype], tuple(shape)))
+    return tuple(types)

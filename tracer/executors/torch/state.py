@@ -1,4 +1,4 @@
-"""A module as it was found: what a profile changes in it, it puts back."""
+"""Restores a module and torch's state after a profile."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from tracer.executors.eager.settings import EagerSettings
 
 
 @contextmanager
-def preserved(model: torch.nn.Module, options: EagerSettings) -> Iterator[None]:
-    """In evaluation mode, or in training mode for a training step; on the device; seeded.
+def preserved(model: torch.nn.Module, settings: EagerSettings) -> Iterator[None]:
+    """Puts `model` on the device, seeded, in evaluation mode or, for a training step, training.
 
-    After it the modes, gradients, buffers and parameters of `model` are what they were, and so
-    are the number of threads and torch's generators.
+    At the end it restores the modes, gradients, buffers and parameters of `model`, the number of
+    threads and torch's random generators.
     """
     modes = [(module, module.training) for module in model.modules()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    tensors = [*model.buffers(), *(model.parameters() if options.optimizer else ())]
-    values = [(tensor, tensor.detach().clone()) for tensor in tensors if options.backward]
+    tensors = [*model.buffers(), *(model.parameters() if settings.optimizer else ())]
+    values = [(tensor, tensor.detach().clone()) for tensor in tensors if settings.backward]
     threads, home = torch.get_num_threads(), _device(model)
-    cards = [torch.cuda.current_device()] if options.device == "cuda" else []
+    cards = [torch.cuda.current_device()] if settings.device == "cuda" else []
     try:
         with torch.random.fork_rng(cards):
-            torch.manual_seed(options.seed)
-            if options.threads:
-                torch.set_num_threads(options.threads)
+            torch.manual_seed(settings.seed)
+            if settings.threads:
+                torch.set_num_threads(settings.threads)
             for module, _ in modes:
-                module.training = options.backward
+                module.training = settings.backward
             for parameter, _ in gradients:
                 parameter.grad = None
-            if home is not None and options.device != home.type:
-                model.to(options.device)
+            if home is not None and settings.device != home.type:
+                model.to(settings.device)
             yield
     finally:
         for parameter, _ in gradients:

@@ -16,9 +16,9 @@ Loss = Callable[[Any], "torch.Tensor"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`model` on `inputs`; with `loss` a training step, which `optimizer` ends if there is one.
+    """A run of `model` on `inputs`; with `loss` a training step, which ends with `optimizer`.
 
-    `parameters` are those whose gradients a step leaves behind.
+    `parameters` keep gradients after a step.
     """
 
     model: Callable[..., Any]
@@ -29,20 +29,20 @@ class Step:
     optimizer: torch.optim.Optimizer | None = None
 
     def timed(self) -> float:
-        """Make one run and give its time, µs; on an accelerator until all its work is done."""
+        """Makes one run and returns its time, µs, on an accelerator until all work is done."""
         self.clear()
-        self._settle()
+        self._synchronize()
         return elapsed_us(self._marked_run)
 
     def clear(self) -> None:
-        """Drop the gradients that the step before left."""
+        """Drops the gradients of the previous step."""
         for parameter in self.parameters:
             parameter.grad = None
 
     def _marked_run(self) -> None:
         with mark(RUN):
             self._run()
-            self._settle()
+            self._synchronize()
 
     def _run(self) -> None:
         if self.loss is None:
@@ -58,6 +58,6 @@ class Step:
             with phase("optimizer"):
                 self.optimizer.step()
 
-    def _settle(self) -> None:
+    def _synchronize(self) -> None:
         if self.device == "cuda":
             torch.cuda.synchronize()

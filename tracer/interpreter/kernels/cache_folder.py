@@ -1,4 +1,4 @@
-"""Where numba keeps what it compiled: by the sources of all kernels."""
+"""Sets numba's cache folder by the sources of all kernels."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ import numba
 
 @contextmanager
 def by_all_sources(package: str) -> Iterator[None]:
-    """Let numba keep code, for this time, in a folder named after the sources of all
-    kernels of `package`.
+    """Sets numba's cache, within this context, to a folder named by a hash of `package`.
 
-    It compares the file of a function alone with what it kept, but compiled into a kernel is
-    what other files have it call: code kept from before they changed would run on.
+    numba compares only the file of the compiled function with its cache, but a kernel includes
+    code of other files: it would run stale code after a change there.
     """
     config: Any = numba.config
-    asked = config.CACHE_DIR
+    configured = config.CACHE_DIR
     sources = Path(*importlib.import_module(package).__path__)
-    folder = Path(asked or sources / "__pycache__") / f"kernels-{_digest(sources)}"
-    if not asked:
+    folder = Path(configured or sources / "__pycache__") / f"kernels-{_digest(sources)}"
+    if not configured:
         for old in set(folder.parent.glob("kernels-*")) - {folder}:
             shutil.rmtree(old, ignore_errors=True)
     config.CACHE_DIR = str(folder)
     try:
         yield
     finally:
-        config.CACHE_DIR = asked
+        config.CACHE_DIR = configured
 
 
 def _digest(sources: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(sources.glob("*.py")):
-        found.update(path.read_bytes())
-    return found.hexdigest()[:12]
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]

@@ -1,7 +1,7 @@
-"""Element-wise arithmetic on flat float32 tensors, in one pass.
+"""Element-wise tasks on flat float32 tensors: affine, Relu, Add to Div, rational functions.
 
-Loops run from 0 over slices: numba lets an index count from the end unless it sees that it cannot
-be negative, and LLVM does not vectorise that.
+Loops run from 0 over slices, or over unsigned indices: numba handles an index that may be negative
+in a way that LLVM does not vectorise.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _WRITE = types.Array(types.float32, 1, "C")
 
 @cfunc(TASK, cache=True, error_model="numpy")
 def affine(words: Any, block: int) -> None:
-    """Some planes by the scale and shift of their channel, channels in turn.
+    """Applies scale and shift of the channel to some planes.
 
-    Arguments: x, scale, shift, out; planes of all and of a block, elements of a plane.
+    Arguments: x, scale, shift, out; planes in total and per block, elements of a plane.
     """
     x, scale, shift, out = floats(words, 0), floats(words, 2), floats(words, 4), floats(words, 6)
     planes, each, size = words[8], words[9], words[10]
@@ -37,7 +37,7 @@ def affine(words: Any, block: int) -> None:
 
 @cfunc(TASK, cache=True)
 def relu(words: Any, block: int) -> None:
-    """Some elements, 0 where negative; NaN stays. Arguments: x, out; elements of a block."""
+    """max(x, 0) of some elements; NaN stays. Arguments: x, out; elements of a block."""
     x, out, each = floats(words, 0), floats(words, 2), words[4]
     source = x[block * each : (block + 1) * each]
     target = out[block * each : (block + 1) * each]
@@ -85,10 +85,10 @@ def _each(operation: int, a: Any, b: Any, out: Any) -> None:
 
 @cfunc(TASK, cache=True, error_model="numpy")
 def binary(words: Any, block: int) -> None:
-    """Some elements of `a` and `b`, which begins again where it ends.
+    """Combines some elements of `a` with `b`, which repeats.
 
-    Arguments: a, b, out; operation, elements of a block. Of a `b` that is shorter than `a` a
-    block has whole repetitions.
+    Arguments: a, b, out; operation, elements of a block, which holds whole repetitions of a `b`
+    shorter than `a`.
     """
     operation, each = words[6], words[7]
     a = floats(words, 0)[block * each : (block + 1) * each]
@@ -98,16 +98,16 @@ def binary(words: Any, block: int) -> None:
     elif b.size > each:
         _both(operation, a, b[block * each : (block + 1) * each], out)
     else:
-        for place in range(0, a.size, b.size):
-            _both(operation, a[place : place + b.size], b, out[place : place + b.size])
+        for start in range(0, a.size, b.size):
+            _both(operation, a[start : start + b.size], b, out[start : start + b.size])
 
 
 @cfunc(TASK, cache=True, error_model="numpy")
 def ratio(words: Any, block: int) -> None:
-    """Some elements by x P(x^2) / Q(x^2), x kept in a range and the result too.
+    """x P(x^2) / Q(x^2) of some elements, with x and the result clipped.
 
-    Arguments: x, coefficients, out; elements of a block. The coefficients are those of P and of
-    Q, six each, highest power first, then the bounds of |x| and of the result. NaN stays.
+    Arguments: x, coefficients, out; elements of a block. The coefficients are six of P, six of Q,
+    highest power first, then the bounds of |x| and of the result. NaN stays.
     """
     each = words[6]
     x = floats(words, 0)[block * each : (block + 1) * each]

@@ -1,8 +1,8 @@
-"""Products of float32 rows with columns that lie anywhere: matrices, or patches of an image.
+"""Float32 matrix products, convolutions, depthwise convolutions and max pooling by offsets.
 
 Column p of the right matrix is `source[offsets[k] + p]` for k = 0, 1, ...: a row-major matrix has
-`offsets[k] = k * width`; a convolution over a flat, padded image has one offset for each channel
-and kernel position. Patches are so never written out as a whole, only panel by panel.
+`offsets[k] = k * width`; a convolution over a flat, padded image has one offset per channel and
+kernel position. Patches are copied only panel by panel, never all at once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tracer.interpreter.kernels.register_tiles import (
 from tracer.interpreter.kernels.task_arguments import TASK, floats, integers
 
 DEPTH = 512
-"""Terms of a panel: it stays in the second-level cache while all rows pass over it."""
+"""Terms of a panel, which stays in the second-level cache while all rows use it."""
 
 _FEW = 4
-"""Tiles of rows that read their columns where they lie."""
+"""Up to so many tiles of rows read their columns without packing."""
 
 _INT = types.intp
 _READ = types.Array(types.float32, 1, "C", readonly=True)
@@ -42,22 +42,22 @@ _PLACES = types.Array(types.int64, 1, "C", readonly=True)
 
 @njit(types.void(_READ, _INT, _PLACES, _INT, _INT, _INT, _WRITE), nogil=True, cache=True)
 def _pack(
-    source: Any, place: int, offsets: Any, first: int, depth: int, vectors: int, panel: Any
+    source: Any, start: int, offsets: Any, first: int, depth: int, vectors: int, panel: Any
 ) -> None:
-    """Copy a panel; lanes beyond the columns read what follows, and never beyond the source."""
+    """Copies a panel; lanes beyond the columns read what follows, but never past the source."""
     lanes = vectors * LANES
     safe = depth
-    while safe > 0 and offsets[first + safe - 1] + place + lanes > source.size:
+    while safe > 0 and offsets[first + safe - 1] + start + lanes > source.size:
         safe -= 1
     if safe > 0:
         if vectors == 1:
-            pack_1(source, place, offsets, first, safe, panel)
+            pack_1(source, start, offsets, first, safe, panel)
         elif vectors == 2:
-            pack_2(source, place, offsets, first, safe, panel)
+            pack_2(source, start, offsets, first, safe, panel)
         else:
-            pack_3(source, place, offsets, first, safe, panel)
+            pack_3(source, start, offsets, first, safe, panel)
     for k in range(safe, depth):
-        origin = offsets[first + k] + place
+        origin = offsets[first + k] + start
         for lane in range(lanes):
             inside = origin + lane < source.size
             panel[k * lanes + lane] = source[origin + lane] if inside else np.float32(0)
@@ -65,7 +65,7 @@ def _pack(
 
 @njit(_INT(_INT), nogil=True, cache=True)
 def _panel(columns: int) -> int:
-    """Vectors of the next panel: two and two rather than three and a slow one."""
+    """Returns the vectors of the next panel: two and two rather than three and one."""
     vectors = (columns + LANES - 1) // LANES
     return 2 if vectors == 4 else min(vectors, COLUMNS // LANES)
 
@@ -79,11 +79,11 @@ def product(
     left: Any, low: int, high: int, source: Any, offsets: Any, start: int, count: int,
     bias: Any, panel: Any, out: Any, place: int, width: int,
 ) -> None:  # fmt: skip
-    """Rows `low` to `high` of `left` times `count` columns from `start`, plus the bias of rows.
+    """Multiplies rows `low` to `high` of `left` by `count` columns from `start`; adds the bias.
 
     Row i of the result is `out[place + i * width:]`. Whole tiles are written: rows up to a
-    multiple of ROWS, columns up to one of LANES; `left` and `bias` have as many rows. `panel` is
-    scratch of DEPTH * COLUMNS elements.
+    multiple of ROWS, columns up to a multiple of LANES; `left` and `bias` have as many rows.
+    `panel` is scratch memory of DEPTH * COLUMNS elements.
     """
     depth = offsets.size
     few = high - low <= _FEW * ROWS
@@ -93,8 +93,8 @@ def product(
         origin = start + column
         for k in range(0, depth, DEPTH):
             deep = min(DEPTH, depth - k)
-            # What few rows read is not worth copying, if all of it lies within the source: the
-            # last offset is the largest, but for strides, where the source has room at its end.
+            # For few rows packing does not pay, if all columns lie within the source: the last
+            # offset is the largest, except with strides, where the source has room at its end.
             last = offsets[depth - 1] + origin + COLUMNS
             in_place = few and vectors == 3 and last <= source.size
             if not in_place:
@@ -123,14 +123,13 @@ def product(
     error_model="numpy",
 )
 def unpack(
-    made: Any, stride: int, rows: int, start: int, count: int, grid: int, width: int,
+    product: Any, stride: int, rows: int, start: int, count: int, grid: int, width: int,
     out: Any, place: int, pixels: int,
 ) -> None:  # fmt: skip
-    """Copy a product without the columns that lie between the lines of an image.
+    """Copies a product without the columns between the lines of an image.
 
-    Row i of it is `made[i * stride:]`, `count` columns from the flat column `start` on. Column f
-    is pixel f % grid of line f // grid, and goes to `out[place + i * pixels:]` if that is below
-    `width`.
+    Row i is `product[i * stride:]`, with `count` columns from the flat column `start` on. Column f
+    is pixel f % grid of line f // grid; pixels below `width` go to `out[place + i * pixels:]`.
     """
     for row in range(rows):
         flat = start
@@ -139,9 +138,9 @@ def unpack(
             run = min(grid - pixel, start + count - flat)
             source = row * stride + flat - start
             target = place + row * pixels + line * width + pixel
-            there, here = np.uintp(target), np.uintp(source)  # unsigned: see `planes`
+            there, here = np.uintp(target), np.uintp(source)  # unsigned: see `elementwise`
             for i in range(np.uintp(max(min(run, width - pixel), 0))):
-                out[there + i] = made[here + i]
+                out[there + i] = product[here + i]
             flat += run
 
 
@@ -153,28 +152,28 @@ def unpack(
     cache=True,
 )
 def _block(
-    left: Any, many: int, source: Any, offsets: Any, start: int, flat: int, count: int,
+    left: Any, rows: int, source: Any, offsets: Any, start: int, flat: int, count: int,
     bias: Any, grid: int, width: int, out: Any, place: int, pixels: int,
 ) -> None:  # fmt: skip
-    """`product`, written straight to its place where whole tiles fit there, else unpacked."""
+    """Computes `product` directly into `out` if whole tiles fit, else by way of `unpack`."""
     panel = np.empty(DEPTH * COLUMNS, np.float32)
-    if count % LANES == 0 and many % ROWS == 0 and grid == width:  # nothing to leave out
-        product(left, 0, many, source, offsets, start + flat, count, bias, panel, out,
+    if count % LANES == 0 and rows % ROWS == 0 and grid == width:  # no columns to skip
+        product(left, 0, rows, source, offsets, start + flat, count, bias, panel, out,
                 place + flat, pixels)  # fmt: skip
         return
     wide = (count + LANES - 1) // LANES * LANES
-    made = np.empty((many + ROWS - 1) // ROWS * ROWS * wide, np.float32)
-    product(left, 0, many, source, offsets, start + flat, count, bias, panel, made, 0, wide)
-    unpack(made, wide, many, flat, count, grid, width, out, place, pixels)
+    tiles = np.empty((rows + ROWS - 1) // ROWS * ROWS * wide, np.float32)
+    product(left, 0, rows, source, offsets, start + flat, count, bias, panel, tiles, 0, wide)
+    unpack(tiles, wide, rows, flat, count, grid, width, out, place, pixels)
 
 
 @cfunc(TASK, cache=True, error_model="numpy")
 def matrices(words: Any, block: int) -> None:
-    """Some rows and columns of one of many products, one after the other in the source and out.
+    """Computes some rows and columns of one of many products, stored one after the other.
 
-    Arguments: left, source, offsets, bias, out; how many left matrices take turns, rows of one
-    and of a block, columns and those of a block, grid and width (see `unpack`), elements of a
-    right matrix in the source, columns of a matrix in `out`.
+    Arguments: left, source, offsets, bias, out; the number of left matrices, used in turn; rows of
+    a matrix and of a block; columns of a matrix and of a block; grid and width (see `unpack`);
+    elements of a right matrix in the source; columns of a matrix in `out`.
     """
     left, source, offsets = floats(words, 0), floats(words, 2), integers(words, 4)
     bias, out = floats(words, 6), floats(words, 8)
@@ -191,46 +190,46 @@ def matrices(words: Any, block: int) -> None:
 
 @cfunc(TASK, cache=True, error_model="numpy")
 def depthwise(words: Any, block: int) -> None:
-    """Some planes, each the sum of its kernel's weights times places of its channel.
+    """Computes some planes of a depthwise convolution.
 
-    Arguments: source, offsets, weights, bias, out; elements of a channel, planes that share one,
-    planes of all and of a block, columns, grid and width (see `unpack`), elements of a plane of
-    `out`. Weights and biases begin again with every image.
+    Arguments: source, offsets, weights, bias, out; elements of a channel, planes per channel,
+    planes in total and per block, columns, grid and width (see `unpack`), elements of a plane of
+    `out`. Weights and biases repeat for every image.
     """
     source, offsets, weights = floats(words, 0), integers(words, 2), floats(words, 4)
     bias, out = floats(words, 6), floats(words, 8)
     size, repeat, planes, each = words[10], words[11], words[12], words[13]
     count, grid, width, pixels = words[14], words[15], words[16], words[17]
     depth = offsets.size
-    made = np.empty(count + STRETCH, np.float32)
+    sums = np.empty(count + STRETCH, np.float32)
     for plane in range(block * each, min((block + 1) * each, planes)):
         channel = plane % bias.size
         start = plane // repeat * size
         for flat in range(0, count, STRETCH):
-            taps(source, start + flat, offsets, weights, channel * depth, depth, made, flat)
+            taps(source, start + flat, offsets, weights, channel * depth, depth, sums, flat)
         if bias[channel] != 0:
             for flat in range(count):
-                made[flat] += bias[channel]
-        unpack(made, 0, 1, 0, count, grid, width, out, plane * pixels, pixels)
+                sums[flat] += bias[channel]
+        unpack(sums, 0, 1, 0, count, grid, width, out, plane * pixels, pixels)
 
 
 @cfunc(TASK, cache=True, error_model="numpy")
 def max_pool(words: Any, block: int) -> None:
-    """Some planes, each the largest of the places of a channel that the offsets say.
+    """Computes some planes of max pooling: the maximum over the offsets.
 
-    Arguments: source, offsets, out; elements of a channel, planes of all and of a block, columns,
-    grid and width (see `unpack`), elements of a plane of `out`. NaN counts as larger than all.
+    Arguments: source, offsets, out; elements of a channel, planes in total and per block, columns,
+    grid and width (see `unpack`), elements of a plane of `out`. NaN counts as the largest.
     """
     source, offsets, out = floats(words, 0), integers(words, 2), floats(words, 4)
     size, planes, each, count = words[6], words[7], words[8], words[9]
     grid, width, pixels = words[10], words[11], words[12]
-    made = np.empty(count, np.float32)
+    maxima = np.empty(count, np.float32)
     for plane in range(block * each, min((block + 1) * each, planes)):
-        made[:] = -np.inf
+        maxima[:] = -np.inf
         for offset in offsets:
             start = plane * size + offset
             values = source[start : start + count]
             for i in range(count):
-                top, value = made[i], values[i]
-                made[i] = top if (top >= value) | (top != top) else value
-        unpack(made, 0, 1, 0, count, grid, width, out, plane * pixels, pixels)
+                top, value = maxima[i], values[i]
+                maxima[i] = top if (top >= value) | (top != top) else value
+        unpack(maxima, 0, 1, 0, count, grid, width, out, plane * pixels, pixels)

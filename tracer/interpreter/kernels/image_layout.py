@@ -1,4 +1,4 @@
-"""Images laid out for windows: padded, and taken apart by strides; see `layout`."""
+"""Pads images and splits them into phases by strides; see `numeric.image_layout`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _WRITE = types.Array(types.float32, 1, "C")
 
 
 @njit(types.void(_READ, _INT, _WRITE, _INT, _INT, _INT), nogil=True, cache=True)
-def _line(images: Any, place: int, out: Any, target: int, count: int, step: int) -> None:
-    """Copy every `step`-th element; indices are unsigned, see `planes`."""
-    here, there = np.uintp(place), np.uintp(target)
+def _line(images: Any, start: int, out: Any, target: int, count: int, step: int) -> None:
+    """Copies every `step`-th element; indices are unsigned, see `elementwise`."""
+    here, there = np.uintp(start), np.uintp(target)
     if step == 1:
         for i in range(np.uintp(count)):
             out[there + i] = images[here + i]
-    elif step == 2:  # a step that is known is vectorised
+    elif step == 2:  # a constant step is vectorised
         for i in range(np.uintp(count)):
             out[there + i] = images[here + i * np.uintp(2)]
     else:
@@ -39,12 +39,11 @@ def _fill(out: Any, target: int, count: int, value: Any) -> None:
 
 @cfunc(TASK, cache=True, error_model="numpy")
 def arrange(words: Any, block: int) -> None:
-    """Lay out some planes of flat images, padded and apart by phases.
+    """Arranges some planes of flat images, padded and split into phases.
 
-    Arguments: images, `out` flat (plane, phase, line, place), geometry, phases, what padding is
-    filled with (one element); planes of all and of a block. Geometry has for lines, then for
-    places in a line: size, cells, stride, padding before; phases have the phase of lines and of
-    places.
+    Arguments: images, `out` flat (plane, phase, line, column), geometry, phases, the fill value of
+    padding (one element); planes in total and per block. Geometry holds size, cells, stride and
+    padding before, for lines and then for columns; phases hold the phase of lines and of columns.
     """
     images, out = floats(words, 0), floats(words, 2)
     geometry, phases = integers(words, 4), integers(words, 6).reshape(-1, 2)

@@ -1,6 +1,6 @@
-"""Float32 rows by statistics of each: softmax and normalisation.
+"""Softmax and layer normalisation of float32 rows.
 
-Sums are taken in float64 and in any fixed order (`reassoc`), which lets LLVM vectorise them.
+Sums are float64, in a fixed order that LLVM chooses (`reassoc`), which lets it vectorise them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WRITE = types.Array(types.float32, 1, "C")
 
 @njit(types.float32(types.float32), cache=True)
 def _exp(x: Any) -> Any:
-    """The exponential of a float32, not above 0: 2^n e^r, after Cephes' expf (S. Moshier)."""
+    """exp of a float32 that is at most 0: 2^n e^r, after Cephes' expf (S. Moshier)."""
     near = max(x, np.float32(-104))  # 0 from there on; NaN stays
     n = np.floor(near * np.float32(1.44269504088896341) + np.float32(0.5))
     r = near - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
@@ -37,7 +37,7 @@ def _exp(x: Any) -> Any:
 
 @njit(types.float32(_READ, _WRITE), cache=True)
 def _largest(x: Any, lanes: Any) -> Any:
-    """The largest of `x`; one that is NaN may be passed over."""
+    """Returns the maximum of `x`; NaN may be ignored."""
     lanes[:] = x[0]
     whole = x.size // _LANES * _LANES
     for i in range(0, whole, _LANES):
@@ -62,7 +62,7 @@ def _sum(x: Any) -> Any:
 
 @njit(types.float64(_READ, types.float32), cache=True, fastmath={"reassoc"})
 def _squares(x: Any, mean: Any) -> Any:
-    """The sum of squared differences from the mean."""
+    """Returns the sum of squared differences from the mean."""
     total = 0.0
     for i in range(x.size):
         apart = np.float64(x[i] - mean)
@@ -72,7 +72,7 @@ def _squares(x: Any, mean: Any) -> Any:
 
 @cfunc(TASK, cache=True, error_model="numpy")
 def softmax(words: Any, block: int) -> None:
-    """Some rows: exp(x) by its sum. Arguments: x, out; elements of a row, rows of a block."""
+    """Softmax of some rows. Arguments: x, out; elements of a row, rows of a block."""
     x, out = floats(words, 0), floats(words, 2)
     size, each = words[4], words[5]
     lanes = np.empty(_LANES, np.float32)
@@ -88,10 +88,10 @@ def softmax(words: Any, block: int) -> None:
 
 @cfunc(TASK, cache=True, error_model="numpy")
 def normalize(words: Any, block: int) -> None:
-    """Some rows, less their mean, by their deviation, scaled and shifted element by element.
+    """Normalises some rows by mean and deviation; applies scale and shift element by element.
 
-    Arguments: x, scale, shift, epsilon (one element), out, mean and inverse deviation of each
-    row; rows of a block.
+    Arguments: x, scale, shift, epsilon (one element), out, means and inverse deviations of the
+    rows; rows of a block.
     """
     x, scale, shift, epsilon = (floats(words, 0), floats(words, 2), floats(words, 4),
                                 floats(words, 6)[0])  # fmt: skip

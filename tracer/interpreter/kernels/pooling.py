@@ -1,4 +1,4 @@
-"""Poolings whose windows are known beforehand, so that they are vectorised."""
+"""Max pooling with 2 x 2 windows, which the compiler vectorises."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _INT = types.intp
     types.void(_READ, _INT, _INT, _INT, _INT, _WRITE),
     nogil=True, cache=True, error_model="numpy",
 )  # fmt: skip
-def halve(x: Any, height: int, width: int, lines: int, places: int, out: Any) -> None:
-    """The largest of two times two of flat planes (height, width), side by side, from the first on.
+def halve(x: Any, height: int, width: int, lines: int, columns: int, out: Any) -> None:
+    """Writes the maximum of adjacent 2 x 2 windows of flat planes (height, width).
 
-    NaN counts as larger than all. Indices are unsigned, see `planes`.
+    NaN counts as the largest. Indices are unsigned, see `elementwise`.
     """
-    place, two = np.uintp(0), np.uintp(2)
-    for plane in range(out.size // (lines * places)):
+    target, two = np.uintp(0), np.uintp(2)
+    for plane in range(out.size // (lines * columns)):
         for line in range(lines):
             above = np.uintp((plane * height + 2 * line) * width)
             below = above + np.uintp(width)
-            for i in range(np.uintp(places)):
+            for i in range(np.uintp(columns)):
                 here, there = above + i * two, below + i * two
                 top = x[here]
                 for value in (x[here + np.uintp(1)], x[there], x[there + np.uintp(1)]):
                     top = value if (value > top) | (value != value) else top
-                out[place + i] = top
-            place += np.uintp(places)
+                out[target + i] = top
+            target += np.uintp(columns)

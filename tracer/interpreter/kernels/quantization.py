@@ -1,4 +1,4 @@
-"""Floats as 8-bit integers and back, in one pass: the float32 operations of `ops.quantization`."""
+"""Quantises float32 to 8 or 16 bits and back in one pass, as `ops.quantization` does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _READ = types.Array(_FLOAT, 1, "C", readonly=True)
 _BYTES = (types.uint8, types.int8)
 
 _MAGIC = np.float32(3 << 22)
-"""Added to a float32 below 2^22 it leaves no room for a fraction: what is taken off is rounded."""
+"""Adding and subtracting it rounds a float32 below 2^22 to an integer."""
 
 
 def _quantize_of(kind: Any) -> Any:
@@ -24,10 +24,9 @@ def _quantize_of(kind: Any) -> Any:
     nogil=True, cache=True, error_model="numpy",
 )  # fmt: skip
 def quantize(x: Any, scale: Any, zero: Any, low: Any, high: Any, out: Any) -> None:
-    """round(x / scale) + zero, half to even, from `low` to `high`; below 2^21 all of them.
+    """round(x / scale) + zero, half to even, clipped to [low, high], which lie within 2^21.
 
-    The ends are whole numbers, so that it is the same to clip first. NaN becomes what it converts
-    to.
+    The bounds are integers, so clipping first gives the same. NaN becomes what it converts to.
     """
     least, most = _FLOAT(low - zero), _FLOAT(high - zero)
     for i in range(x.size):

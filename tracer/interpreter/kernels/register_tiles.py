@@ -1,10 +1,7 @@
-"""The innermost product: a tile of rows times a panel of columns, held in vector registers.
+"""The innermost product in LLVM code: a tile of rows times a panel of columns in registers.
 
-Written in LLVM's own terms, since compilers spill a two-dimensional tile of accumulators. Sums
-run over k in order, one multiply-add each, so a result depends on nothing but its inputs.
-
-numba keeps compiled code by the time stamp of the file of the function that is compiled: touch
-`gemm.py` after a change here.
+Compilers spill a two-dimensional tile of accumulators, so LLVM code is emitted directly. Sums run
+over k in order, one multiply-add each, so results depend only on the inputs.
 """
 
 from __future__ import annotations
@@ -96,8 +93,8 @@ def _pack(vectors: int) -> Callable[..., Any]:
             target = builder.mul(k, _INDEX(vectors * LANES))
             for v in range(vectors):
                 lanes = _INDEX(v * LANES)
-                found = _load(builder, builder.gep(source, [builder.add(origin, lanes)]))
-                _store(builder, found, builder.gep(panel, [builder.add(target, lanes)]))
+                vector = _load(builder, builder.gep(source, [builder.add(origin, lanes)]))
+                _store(builder, vector, builder.gep(panel, [builder.add(target, lanes)]))
             return []
 
         _loop(builder, depth, [], step)
@@ -132,11 +129,11 @@ def _taps(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 
 def _data(context: Any, builder: Any, signature: Any, arguments: Any) -> Callable[[int], Any]:
-    """Where the elements of an array argument are, by its position."""
+    """Returns the pointer to the elements of an array argument, by its position."""
 
     def pointer(position: int) -> Any:
-        made: Any = make_array(signature.args[position])  # type: ignore[no-untyped-call]
-        return made(context, builder, arguments[position]).data
+        array: Any = make_array(signature.args[position])  # type: ignore[no-untyped-call]
+        return array(context, builder, arguments[position]).data
 
     return pointer
 
@@ -144,7 +141,7 @@ def _data(context: Any, builder: Any, signature: Any, arguments: Any) -> Callabl
 def _loop(
     builder: Any, count: Any, start: Sequence[Any], step: Callable[[Any, Sequence[Any]], list[Any]]
 ) -> list[Any]:
-    """Emit a loop over k from 0 to `count`, at least once, that carries values in registers."""
+    """Emits a loop over k from 0 to `count`, at least once, that carries values in registers."""
     before = builder.block
     body, done = (builder.function.append_basic_block(name) for name in ("loop", "done"))
     builder.branch(body)
@@ -165,19 +162,19 @@ def _loop(
 
 
 def _initial(builder: Any, targets: Sequence[Any], bias: Any, add: Any) -> list[Any]:
-    """What the sums begin with: the bias of their row, or what the targets hold."""
+    """Returns the initial sums: the bias of the row, or the values in the targets."""
     shifts = [_spread(builder, _scalar(builder, bias, _INDEX(i))) for i in range(ROWS)]
     entry = builder.block
     load, merged = (builder.function.append_basic_block(name) for name in ("load", "merged"))
     builder.cbranch(add, load, merged)
     builder.position_at_end(load)
-    held = [_load(builder, target) for target in targets]
+    stored = [_load(builder, target) for target in targets]
     builder.branch(merged)
     builder.position_at_end(merged)
     start = []
-    for number, value in enumerate(held):
+    for number, value in enumerate(stored):
         chosen = builder.phi(_VECTOR)
-        chosen.add_incoming(shifts[number * ROWS // len(held)], entry)
+        chosen.add_incoming(shifts[number * ROWS // len(stored)], entry)
         chosen.add_incoming(value, load)
         start.append(chosen)
     return start
@@ -186,7 +183,7 @@ def _initial(builder: Any, targets: Sequence[Any], bias: Any, add: Any) -> list[
 def _step(
     builder: Any, left: Any, stride: Any, column: Any, k: Any, sums: Sequence[Any]
 ) -> list[Any]:
-    """One k: every row's element times the vectors at `column`, added to the sums."""
+    """Emits one k: each row's element times the vectors at `column`, added to the sums."""
     kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
     insert: Any = cgutils.get_or_insert_function
     fused = insert(builder.module, kind, f"llvm.fmuladd.v{LANES}f32")
@@ -214,7 +211,7 @@ def _spread(builder: Any, scalar: Any) -> Any:
 
 def _load(builder: Any, address: Any) -> Any:
     loaded = builder.load(builder.bitcast(address, _VECTOR.as_pointer()))
-    loaded.align = 4  # a float32 may lie anywhere
+    loaded.align = 4  # float32 alignment only
     return loaded
 
 
@@ -272,22 +269,22 @@ def _taps_of(
     return types.void(source, i, offsets, weights, i, i, out, i), _taps
 
 
-# In all of these arrays are flat and contiguous, and nothing is checked.
+# Arrays are flat and contiguous; nothing is checked.
 
 multiply_1, multiply_2, multiply_3 = (_multiplier(vectors) for vectors in (1, 2, 3))
-"""(left, first, stride, depth, add, panel, out, place, width, bias, row): write (ROWS, columns)
-to `out[place + i * width:]`, or add to what is there, for 1, 2 or 3 vectors of columns. Row i of
-the left tile is `left[first + i * stride:]`, `depth` long; `panel` is (depth, columns). Sums
-begin with `bias[row + i]`."""
+"""(left, first, stride, depth, add, panel, out, place, width, bias, row): writes (ROWS, columns)
+to `out[place + i * width:]`, or adds to it, for 1, 2 or 3 vectors of columns. Row i of the left
+tile is `left[first + i * stride:]` of length `depth`; `panel` is (depth, columns). Sums begin with
+`bias[row + i]`."""
 
 multiply_in_place_3 = _multiplier_in_place(3)
 """As multiply_3, with (source, origin, offsets, begin) at the end: row k of the right side is
 `source[offsets[begin + k] + origin:]`, and `panel` is not read."""
 
 pack_1, pack_2, pack_3 = (_packer(vectors) for vectors in (1, 2, 3))
-"""(source, place, offsets, first, depth, panel): copy `source[offsets[first + k] + place:]` to
+"""(source, place, offsets, first, depth, panel): copies `source[offsets[first + k] + place:]` to
 row k of `panel` (depth, columns)."""
 
 taps: Any = _taps_of
-"""(source, place, offsets, weights, first, depth, out, target): write to `out[target:]` the
+"""(source, place, offsets, weights, first, depth, out, target): writes to `out[target:]` the
 STRETCH sums of `weights[first + k] * source[offsets[k] + place:]`."""

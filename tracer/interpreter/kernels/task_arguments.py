@@ -1,4 +1,4 @@
-"""What a compiled task is given: a block of words that hold the arrays' places and numbers."""
+"""Reads a compiled task's arguments from words: addresses and sizes of arrays, and numbers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _array: Any = numba.carray  # type: ignore[attr-defined]
 _pointer: Any = types.CPointer
 
 TASK = types.void(_pointer(types.int64), types.int64)
-"""A task: the words of its arguments, and the number of the block to compute."""
+"""The signature of a task: its argument words, and the number of the block to compute."""
 
 
 def emitted(function: Any) -> Any:
-    """A function that emits LLVM's code; who calls it passes no typing context."""
+    """Marks a function that emits LLVM code; callers omit its typing context."""
     return intrinsic(function)
 
 
@@ -36,12 +36,12 @@ _int64 = _pointer_to(types.int64)
 
 
 @njit
-def floats(words: Any, place: int) -> Any:
-    """The flat float32 array whose address and size are the words from `place` on."""
-    return _array(_float32(words[place]), words[place + 1])
+def floats(words: Any, index: int) -> Any:
+    """Returns the flat float32 array with address words[index] and size words[index + 1]."""
+    return _array(_float32(words[index]), words[index + 1])
 
 
 @njit
-def integers(words: Any, place: int) -> Any:
-    """The flat int64 array whose address and size are the words from `place` on."""
-    return _array(_int64(words[place]), words[place + 1])
+def integers(words: Any, index: int) -> Any:
+    """Returns the flat int64 array with address words[index] and size words[index + 1]."""
+    return _array(_int64(words[index]), words[index + 1])

@@ -1,9 +1,9 @@
-"""Compiled tasks shared out to threads without the interpreter lock: no Python between blocks.
+"""Distributes blocks of a task to threads in compiled code, without the interpreter lock.
 
-The leader opens a task; it and the helpers draw the numbers of blocks from a counter until there
-are none; the leader closes the task and waits for those who are still at a block. A helper that
-comes late finds the task closed, so nobody ever waits for a thread to wake up. All of it lies in
-an array of `words`; what threads change at the same time is on cache lines of its own.
+The leader opens a task. Leader and helpers take block numbers from a counter until none are left.
+The leader closes the task and waits for helpers that are still computing. A late helper sees a
+closed task, so the leader never waits for a thread to wake. The state is an array of `words`;
+words that threads write concurrently are on separate cache lines.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ _OPEN, _TASK, _ARGUMENTS, _COUNT = range(4)
 _NEXT = _LINE
 _ACTIVE = 2 * _LINE
 PARKED = 3 * _LINE
-"""From this word on each helper has a line that says whether it sleeps."""
+"""First word of the helpers' lines, one each, which tell whether the helper sleeps."""
 
 _PATIENCE = 4000
-"""Pauses before a helper sleeps: 50 to 200 us, as long as waking takes, or Python between nodes."""
+"""Pauses before a helper sleeps: 50 to 200 us, the time to wake, or of Python between nodes."""
 
 _WORDS = types.Array(types.int64, 1, "C")
 _I64 = ir.IntType(64)
 
 
 def words(helpers: int) -> int:
-    """How many words a team needs."""
+    """Returns the number of words of a team."""
     return PARKED + helpers * _LINE
 
 
 def parked(helper: int) -> int:
-    """The word of a helper."""
+    """Returns the index of a helper's word."""
     return PARKED + helper * _LINE
 
 
 def _word(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    made: Any = make_array(signature.args[0])  # type: ignore[no-untyped-call]
-    data = made(context, builder, arguments[0]).data
+    array: Any = make_array(signature.args[0])  # type: ignore[no-untyped-call]
+    data = array(context, builder, arguments[0]).data
     return builder.gep(data, [arguments[1]])
 
 
 @emitted
-def _load(typingctx: Any, array: Any, place: Any) -> Any:
+def _load(typingctx: Any, array: Any, index: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load_atomic(_word(context, builder, signature, arguments), "seq_cst", 8)
 
@@ -55,7 +55,7 @@ def _load(typingctx: Any, array: Any, place: Any) -> Any:
 
 
 @emitted
-def _add(typingctx: Any, array: Any, place: Any, value: Any) -> Any:
+def _add(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = _word(context, builder, signature, arguments)
         return builder.atomic_rmw("add", word, arguments[2], "seq_cst")
@@ -64,7 +64,7 @@ def _add(typingctx: Any, array: Any, place: Any, value: Any) -> Any:
 
 
 @emitted
-def _exchange(typingctx: Any, array: Any, place: Any, value: Any) -> Any:
+def _exchange(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = _word(context, builder, signature, arguments)
         return builder.atomic_rmw("xchg", word, arguments[2], "seq_cst")
@@ -74,10 +74,10 @@ def _exchange(typingctx: Any, array: Any, place: Any, value: Any) -> Any:
 
 @emitted
 def _invoke(typingctx: Any, task: Any, arguments: Any, block: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [_I64.as_pointer(), _I64])
-        function = builder.inttoptr(given[0], kind.as_pointer())
-        builder.call(function, [builder.inttoptr(given[1], _I64.as_pointer()), given[2]])
+        function = builder.inttoptr(operands[0], kind.as_pointer())
+        builder.call(function, [builder.inttoptr(operands[1], _I64.as_pointer()), operands[2]])
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), code
@@ -96,14 +96,14 @@ def _pause(typingctx: Any) -> Any:
 
 @njit(types.void(types.int64, types.int64, types.int64), nogil=True, cache=True)
 def alone(task: int, arguments: int, count: int) -> None:
-    """All blocks of a task in this thread."""
+    """Computes all blocks of a task in this thread."""
     for block in range(count):
         _invoke(task, arguments, block)
 
 
 @njit(types.void(_WORDS), nogil=True, cache=True)
 def drain(words: Any) -> None:
-    """Compute blocks of the open task until none is left to begin."""
+    """Computes blocks of the open task until none is left."""
     while True:
         block = _add(words, _NEXT, 1)
         if block >= words[_COUNT]:
@@ -113,7 +113,7 @@ def drain(words: Any) -> None:
 
 @njit(types.void(_WORDS, types.int64, types.int64, types.int64), nogil=True, cache=True)
 def begin(words: Any, task: int, arguments: int, count: int) -> None:
-    """Open a task: helpers that are awake set to work."""
+    """Opens a task; helpers that are awake begin."""
     words[_TASK], words[_ARGUMENTS], words[_COUNT] = task, arguments, count
     _exchange(words, _NEXT, 0)
     _exchange(words, _OPEN, 1)
@@ -121,13 +121,13 @@ def begin(words: Any, task: int, arguments: int, count: int) -> None:
 
 @njit(types.boolean(_WORDS, types.int64), nogil=True, cache=True)
 def asleep(words: Any, parked: int) -> bool:
-    """Whether the helper has to be woken; it counts as awake from now on."""
+    """Whether the helper must be woken; marks it awake."""
     return _load(words, parked) != 0 and _exchange(words, parked, 0) != 0
 
 
 @njit(types.void(_WORDS), nogil=True, cache=True)
 def close(words: Any) -> None:
-    """Let nobody else join, and wait for those who are still at a block."""
+    """Closes the task, and waits for helpers that are still computing."""
     _exchange(words, _OPEN, 0)
     while _load(words, _ACTIVE) != 0:
         _pause()
@@ -135,17 +135,17 @@ def close(words: Any) -> None:
 
 @njit(types.boolean(_WORDS), nogil=True, cache=True)
 def _waiting(words: Any) -> bool:
-    """Whether a task is open that has blocks left."""
+    """Whether an open task has blocks left."""
     return _load(words, _OPEN) != 0 and _load(words, _NEXT) < _load(words, _COUNT)
 
 
 @njit(types.void(_WORDS, types.int64), nogil=True, cache=True)
 def serve(words: Any, parked: int) -> None:
-    """Help with tasks as they are opened; return where none was for a while, to sleep."""
+    """Helps with tasks as they open; returns, to sleep, after a while without one."""
     quiet = 0
     while True:
         if _waiting(words):
-            _add(words, _ACTIVE, 1)  # before asking again: the leader closes, then looks here
+            _add(words, _ACTIVE, 1)  # before checking again: the leader closes, then looks
             if _load(words, _OPEN) != 0:
                 drain(words)
             _add(words, _ACTIVE, -1)
@@ -154,7 +154,7 @@ def serve(words: Any, parked: int) -> None:
             quiet += 1
             _pause()
         else:
-            _exchange(words, parked, 1)  # before asking again: the leader opens, then looks here
+            _exchange(words, parked, 1)  # before checking again: the leader opens, then looks
             if not _waiting(words) or _exchange(words, parked, 0) == 0:
                 return
             quiet = 0

@@ -1,4 +1,4 @@
-"""Axes as ONNX counts them: from the end where negative."""
+"""Converts ONNX's axes, which count from the end if negative."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tracer.errors import ModelError
 
 
 def nonnegative_axis(axis: int, rank: int) -> int:
-    """The axis counted from the start. Raises ModelError where there is no such axis."""
+    """Returns the axis counted from the start. Raises ModelError for an axis out of range."""
     if not -rank <= axis < rank:
         raise ModelError(f"axis {axis} of a tensor with {rank} axes")
     return int(axis) % rank

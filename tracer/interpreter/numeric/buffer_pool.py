@@ -1,7 +1,6 @@
-"""Memory for results, used again once nothing refers to it, within a run and by the next one.
+"""Reuses the memory of results that nothing refers to any more, within a run and across runs.
 
-A fresh array of megabytes costs a page fault for every 4 KiB; one that another value has just
-left is in the cache already.
+A new array of megabytes costs a page fault per 4 KiB; a reused one is still in the cache.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ import numpy as np
 from tracer.support.types import Array
 
 _SMALLEST = 1 << 16
-"""Bytes below which the allocator is fast by itself."""
+"""Bytes; the allocator is fast below."""
 _MOST = 24
-"""Buffers that are kept."""
+"""Buffers per pool."""
 _SLACK = 1.5
-"""A buffer serves what needs it to two thirds at least."""
+"""A buffer may be 1.5 times as large as the request."""
 
 
 class Pool:
-    """Buffers of one run at a time, the last used first."""
+    """Buffers of one run at a time, the most recently used last."""
 
     def __init__(self) -> None:
         self._buffers: list[Array] = []
 
     def take(self, nbytes: int) -> Array:
-        """A buffer of at least `nbytes` that no array refers to any more, or a new one."""
-        for place in range(len(self._buffers) - 1, -1, -1):
-            held = self._buffers[place].nbytes
-            # Two references are our list's and the call's; every view on a buffer is one more.
-            if nbytes <= held <= _SLACK * nbytes and sys.getrefcount(self._buffers[place]) == 2:
-                self._buffers.append(self._buffers.pop(place))
+        """Returns a buffer of at least `nbytes` that no array refers to, or a new one."""
+        for index in range(len(self._buffers) - 1, -1, -1):
+            size = self._buffers[index].nbytes
+            # Two references: our list and the call. Every view of the buffer is another one.
+            if nbytes <= size <= _SLACK * nbytes and sys.getrefcount(self._buffers[index]) == 2:
+                self._buffers.append(self._buffers.pop(index))
                 return self._buffers[-1]
         self._buffers.append(np.empty(nbytes, np.uint8))
         if len(self._buffers) > _MOST:
@@ -50,14 +49,13 @@ _POOL: ContextVar[Pool | None] = ContextVar("pool", default=None)
 
 @contextmanager
 def pooled(idle: list[Pool]) -> Iterator[None]:
-    """Let `empty` use buffers again during a run: those of an idle pool, if there is one.
+    """Lets `empty` reuse buffers during a run, from an idle pool if there is one.
 
-    The pool is put back afterwards; what the run returned stays the caller's, as long as he
-    refers to it.
+    The pool becomes idle again afterwards; arrays that the caller still refers to are not reused.
     """
     try:
         pool = idle.pop()
-    except IndexError:  # the first run, or one beside others
+    except IndexError:  # the first run, or a concurrent one
         pool = Pool()
     token = _POOL.set(pool)
     try:
@@ -68,7 +66,7 @@ def pooled(idle: list[Pool]) -> Iterator[None]:
 
 
 def empty(shape: Sequence[int], dtype: Any) -> Array:
-    """As `np.empty`, for a result that is about to be written as a whole."""
+    """Returns an uninitialised array as `np.empty` does, from the pool if it is large."""
     kind = np.dtype(dtype)
     nbytes = math.prod(shape) * kind.itemsize
     pool = _POOL.get()

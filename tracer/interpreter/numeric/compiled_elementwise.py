@@ -1,4 +1,4 @@
-"""Element-wise arithmetic on float32 tensors by compiled kernels, in one pass over each channel."""
+"""Element-wise float32 arithmetic by compiled kernels: affine, Relu, Add to Div, rationals."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tracer.interpreter.numeric import buffer_pool, task_team
 from tracer.support.types import Array
 
 _WORTHWHILE = 1 << 13
-"""Elements from which the kernels are used: below, a call costs as much as numpy's."""
+"""Elements; below, a call costs as much as numpy's."""
 _BLOCK = 1 << 15
-"""Elements of a block: some 10 us, and within the second-level cache."""
+"""Elements of a block: about 10 us, within the second-level cache."""
 _OPERATIONS = {"Add": "ADD", "Sub": "SUBTRACT", "Mul": "MULTIPLY", "Div": "DIVIDE"}
 
 
 def suits(x: Array) -> bool:
-    """Whether element-wise arithmetic on the planes of `x` is worth the kernels."""
+    """Whether `x` is float32 and large enough for the kernels."""
     return x.dtype == np.float32 and x.ndim > 1 and x.size >= _WORTHWHILE
 
 
 def affine(x: Array, scale: Array, shift: Array) -> Array:
-    """Float32 `x` (N, C, ...) times the scale of its channel, plus its shift."""
+    """Returns float32 `x` (N, C, ...) times the scale of each channel, plus its shift."""
     out = buffer_pool.empty(x.shape, np.float32)
     planes = x.shape[0] * x.shape[1]
     size = x.size // planes
@@ -34,7 +34,7 @@ def affine(x: Array, scale: Array, shift: Array) -> Array:
 
 
 def relu(x: Array) -> Array:
-    """Float32 `x` where it is above 0, else 0."""
+    """Returns max(x, 0) of float32 `x`."""
     out = buffer_pool.empty(x.shape, np.float32)
     task_team.share(loaded("elementwise").relu, -(-x.size // _BLOCK),
                 (np.ascontiguousarray(x), out), (_BLOCK,))  # fmt: skip
@@ -42,17 +42,17 @@ def relu(x: Array) -> Array:
 
 
 def pairs(a: Array, b: Array) -> bool:
-    """Whether arithmetic on `a`, and `b` repeated for the axes it lacks, is worth the kernels."""
+    """Whether the kernels support `a` with `b` broadcast over missing leading axes."""
     if not suits(a) or b.dtype != a.dtype or not a.flags.c_contiguous:
         return False
     if b.shape == a.shape:
         return b.flags.c_contiguous
-    repeated = b.ndim <= a.ndim and b.size <= _BLOCK
-    return repeated and (b.size == 1 or b.shape == a.shape[a.ndim - b.ndim :])
+    repeats = b.ndim <= a.ndim and b.size <= _BLOCK
+    return repeats and (b.size == 1 or b.shape == a.shape[a.ndim - b.ndim :])
 
 
 def binary(name: str, a: Array, b: Array) -> Array:
-    """The operator Add, Sub, Mul or Div on a pair of float32 tensors."""
+    """Computes Add, Sub, Mul or Div of two float32 tensors that `pairs` accepts."""
     kernels = loaded("elementwise")
     out = buffer_pool.empty(a.shape, np.float32)
     each = _BLOCK if b.size > _BLOCK else _BLOCK // b.size * b.size
@@ -65,7 +65,7 @@ def binary(name: str, a: Array, b: Array) -> Array:
 def ratio(
     x: Array, top: Sequence[float], bottom: Sequence[float], far: float, most: float
 ) -> Array:
-    """x P(x^2) / Q(x^2) of float32 `x` kept in [-far, far], itself kept in [-most, most].
+    """Returns x P(x^2) / Q(x^2), with float32 `x` clipped to ±far and the result to ±most.
 
     `top` and `bottom` are the six coefficients of P and Q, highest power first.
     """

@@ -1,4 +1,4 @@
-"""Softmax and normalisation of float32 rows by compiled kernels, one row after the other."""
+"""Softmax and layer normalisation of float32 rows by compiled kernels."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tracer.interpreter.numeric import buffer_pool, task_team
 from tracer.support.types import Array
 
 _WORTHWHILE = 1 << 13
-"""Elements from which the kernels are used: below, a call costs as much as numpy's."""
+"""Elements; below, a call costs as much as numpy's."""
 _BLOCK = 1 << 14
-"""Elements of a block: some 10 us."""
+"""Elements of a block: about 10 us."""
 
 
 def suits(x: Array) -> bool:
-    """Whether rows of `x` are worth the kernels."""
+    """Whether `x` is float32 and large enough for the kernels."""
     return x.dtype == np.float32 and x.size >= _WORTHWHILE
 
 
 def softmax(x: Array) -> Array:
-    """Float32 exp(`x`) by its sum along the last axis."""
+    """Returns the softmax of float32 `x` along the last axis."""
     out = buffer_pool.empty(x.shape, np.float32)
     size = x.shape[-1]
     each = max(_BLOCK // size, 1)
@@ -30,9 +30,9 @@ def softmax(x: Array) -> Array:
 
 
 def normalize(x: Array, scale: Array, shift: Array, epsilon: float) -> tuple[Array, Array, Array]:
-    """Rows of float32 `x`, as long as `scale` has elements, by their mean and deviation.
+    """Normalises rows of float32 `x`, each as long as `scale`, by their mean and deviation.
 
-    Returns them scaled and shifted, and the mean and the inverse deviation of each row.
+    Returns the scaled and shifted rows, and the mean and inverse deviation of each row.
     """
     out = buffer_pool.empty(x.shape, np.float32)
     rows = x.size // scale.size

@@ -1,6 +1,6 @@
-"""Large float32 products and convolutions by our own compiled kernels, shared out to threads.
+"""Large float32 matrix products, convolutions and max pooling by compiled kernels on threads.
 
-OpenBLAS leaves half the speed of some processors unused, and wants patches written out first.
+OpenBLAS reaches half the speed on some processors, and needs the patches as a matrix first.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from tracer.interpreter.numeric.windows import Window
 from tracer.support.types import Array
 
 _WORTHWHILE = 1 << 17
-"""Multiplications from which the kernels are used: below, a call costs more than it saves."""
+"""Multiplications; below, a call costs more than it saves."""
 _BLOCK = 1 << 21
-"""Multiplications of a block: some 50 us, so that threads end a node at about the same time."""
+"""Multiplications of a block: about 50 us, so that threads finish a node together."""
 _TILES = 32
-"""Tiles of rows of a block at least, as every block packs its columns anew."""
+"""Least tiles of rows per block, as each block packs its columns again."""
 _FEWEST = 4
-"""With fewer rows or columns memory is the bound, where BLAS has its own ways."""
+"""With fewer rows or columns memory is the bound, and BLAS is faster."""
 
 
 def suits(dtype: np.dtype[np.generic], rows: int, depth: int, columns: int) -> bool:
-    """Whether a product of (rows, depth) and (depth, columns) is one for the kernels."""
+    """Whether the kernels suit a product of (rows, depth) and (depth, columns)."""
     large = rows * depth * columns >= _WORTHWHILE
     return large and dtype == np.float32 and rows >= _FEWEST and columns >= _FEWEST
 
 
 def matmul(a: Array, b: Array, out: Array) -> None:
-    """The products of float32 matrices (N, M, K) and (N, K, P) into a contiguous (N, M, P)."""
-    many, rows, depth = a.shape
+    """Multiplies float32 matrices (N, M, K) and (N, K, P) into a contiguous (N, M, P)."""
+    count, rows, depth = a.shape
     wide = b.shape[2]
-    if b.shape[1] != depth:  # the kernels check nothing
+    if b.shape[1] != depth:  # the kernels do not check
         raise ModelError(
             f"matrices of {[rows, depth]} and {list(b.shape[1:])} cannot be multiplied"
         )
@@ -43,13 +43,13 @@ def matmul(a: Array, b: Array, out: Array) -> None:
     left, right = _whole_tiles(a), np.ascontiguousarray(b)
     shift = np.zeros(left.shape[0] * left.shape[1], np.float32)
     tall, broad = _piece(rows, depth, wide)
-    count = many * -(-rows // tall) * -(-wide // broad)
-    task_team.share(loaded("gemm").matrices, count, (left, right, offsets, shift, out),
-                (many, rows, tall, wide, broad, wide, wide, depth * wide, wide))  # fmt: skip
+    blocks = count * -(-rows // tall) * -(-wide // broad)
+    task_team.share(loaded("gemm").matrices, blocks, (left, right, offsets, shift, out),
+                (count, rows, tall, wide, broad, wide, wide, depth * wide, wide))  # fmt: skip
 
 
 def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array | None) -> Array:
-    """Convolve float32 `x` (N, C, *size), one or two axes, with `weights`; add the bias."""
+    """Convolves float32 `x` (N, C, *size) over one or two axes; adds the bias."""
     limits.allow((len(x), len(weights), *window.out), np.float32)
     out = buffer_pool.empty((len(x), len(weights), *window.out), np.float32)
     maps, deep = len(weights) // group, weights.shape[1]
@@ -67,7 +67,7 @@ def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array |
 
 
 def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> Array:
-    """Convolve float32 `x` with one kernel or several for each channel, and add the bias."""
+    """Convolves float32 `x` with one or several kernels per channel; adds the bias."""
     limits.allow((len(x), len(weights), *window.out), np.float32)
     out = buffer_pool.empty((len(x), len(weights), *window.out), np.float32)
     placed = layout(window)
@@ -83,7 +83,7 @@ def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> A
 
 
 def max_pool(x: Array, window: Window) -> Array:
-    """The largest of each window of float32 `x` (N, C, *size), one or two axes; NaN is larger."""
+    """Returns the maximum of each window of float32 `x` (N, C, *size); NaN is the largest."""
     limits.allow((*x.shape[:2], *window.out), np.float32)
     out = buffer_pool.empty((*x.shape[:2], *window.out), np.float32)
     if _halves(x, window):
@@ -100,7 +100,7 @@ def max_pool(x: Array, window: Window) -> Array:
 
 
 def _halves(x: Array, window: Window) -> bool:
-    """Whether windows are two by two, side by side, within the image."""
+    """Whether windows are 2 x 2, adjacent and inside the image."""
     inside = all(2 * n <= size for n, size in zip(window.out, x.shape[2:], strict=True))
     twos = window.kernel == window.strides == (2, 2)
     return twos and inside and not any(window.before) and window.dilations == (1, 1)
@@ -118,21 +118,21 @@ def _halve(x: Array, window: Window, out: Array) -> None:
 
 
 def _piece(rows: int, depth: int, columns: int) -> tuple[int, int]:
-    """Rows and columns of a block, by the sizes alone."""
+    """Returns rows and columns of a block; they depend only on the sizes."""
     kernels = loaded("gemm")
     panels = max(_BLOCK // (rows * depth * kernels.COLUMNS), 1)
     most = max(_BLOCK // (depth * kernels.COLUMNS * kernels.ROWS), _TILES)
     tiles = -(-rows // kernels.ROWS)
-    tall = -(-tiles // -(-tiles // most))  # of equal height: a thin rest would be slow
+    tall = -(-tiles // -(-tiles // most))  # of equal height: a thin remainder would be slow
     return min(rows, tall * kernels.ROWS), min(columns, panels * kernels.COLUMNS)
 
 
 def _whole_tiles(matrices: Array) -> Array:
-    """Matrices one after the other, contiguous, their rows filled up to whole tiles."""
+    """Returns contiguous matrices, with rows padded to whole tiles."""
     count, rows, depth = matrices.shape
     missing = -rows % loaded("gemm").ROWS
     if not missing:
         return np.ascontiguousarray(matrices)
-    made = np.zeros((count, rows + missing, depth), np.float32)
-    made[:, :rows] = matrices
-    return made
+    tiles = np.zeros((count, rows + missing, depth), np.float32)
+    tiles[:, :rows] = matrices
+    return tiles

@@ -1,4 +1,4 @@
-"""Large float32 tensors as 8-bit integers of one scale, and back, by compiled kernels."""
+"""Quantises large float32 tensors to 8 bits with one scale, and back, by compiled kernels."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.support.types import Array
 
 _WORTHWHILE = 1 << 14
-"""Elements from which the kernels are used: below, numpy is as fast."""
+"""Elements; below, numpy is as fast."""
 _BYTES = tuple(map(np.dtype, ("uint8", "int8")))
 _FLOAT = np.dtype(np.float32)
 
 
 def suits(x: Array, scale: Array, zero: Array | None, dtype: np.dtype[Any]) -> bool:
-    """Whether `x` is large, and float32 or bytes, to be the other with one scale."""
+    """Whether `x` is large, and the conversion is float32 to bytes or back with one scale."""
     other = dtype in _BYTES if x.dtype == _FLOAT else x.dtype in _BYTES and dtype == _FLOAT
     single = scale.size == 1 and (zero is None or zero.size == 1)
     return x.size >= _WORTHWHILE and other and single and scale.dtype == _FLOAT
 
 
 def quantize(x: Array, scale: Array, zero: Array | None, dtype: np.dtype[Any]) -> Array:
-    """round(x / scale) + zero, half to even, out of range at the ends of an 8- or 16-bit type."""
+    """Returns round(x / scale) + zero: half to even, saturated to an 8- or 16-bit type."""
     ends = np.iinfo(dtype)
     numbers = (*_numbers(scale, zero), _FLOAT.type(ends.min), _FLOAT.type(ends.max))
     return _piecewise(loaded("quantization").quantize, x, numbers, dtype)
 
 
 def dequantize(x: Array, scale: Array, zero: Array | None) -> Array:
-    """(x - zero) * scale, float32."""
+    """Returns (x - zero) * scale as float32."""
     return _piecewise(loaded("quantization").dequantize, x, _numbers(scale, zero), _FLOAT)
 
 

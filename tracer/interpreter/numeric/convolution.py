@@ -1,7 +1,7 @@
 """Convolution as matrix products of weights and patches, tile by tile.
 
-`convolve` is the whole of it; what multiplies is an argument, so that other arithmetic (narrow
-accumulators) takes the place of BLAS without knowing about windows, groups or layouts.
+The product is an argument of `convolve`, so that other arithmetic (narrow accumulators) replaces
+BLAS without knowing about windows, groups or layouts.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tracer.interpreter.numeric.windows import Window, padded, patches
 from tracer.support.types import Array
 
 _TILE = 1 << 18
-"""Elements of a tile's columns: a megabyte of float32, the size of a second-level cache."""
+"""Elements of a tile's columns: 1 MiB of float32, the size of a second-level cache."""
 _WIDEST = 1 << 20
-"""The same for another product, which has its own blocks, and more to do for every call."""
+"""The same for another product, which has its own blocks and more overhead per call."""
 _FEWEST = 4
-"""Tiles below which the product itself is split among threads, not the pixels."""
+"""With fewer tiles, threads share the product instead of the pixels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Images, and rows of their output, whose columns are made and multiplied at a time."""
+    """Images and output rows whose columns are computed and multiplied together."""
 
     images: slice
     rows: slice
@@ -44,12 +44,12 @@ def convolve(
     fill: Any = 0,
     dtype: Any = None,
 ) -> Array:
-    """Convolve `x` (N, C, *size) with `weights` (M, C / group, *kernel) into (N, M, *out).
+    """Convolves `x` (N, C, *size) with `weights` (M, C / group, *kernel) into (N, M, *out).
 
     `product` multiplies the weights of a group, (M / group, K), with columns, (K, P): K runs over
     channels, then kernel positions in row-major order; P over images and output positions. It is
-    called from several threads. Padding counts as `fill`; the result has type `dtype`, that of
-    `x` if None.
+    called from several threads. Padding has the value `fill`; `dtype` is the type of the result
+    (default: the type of `x`).
     """
     check(x, weights, group)
     maps = weights.shape[0]
@@ -76,7 +76,7 @@ def convolve(
 
 
 def columns(x: Array, window: Window, tile: Tile, fill: Any = 0) -> Array:
-    """The patches of a tile as a matrix (K, P), a view of `x` where they lie in it as such."""
+    """Returns the patches of a tile as a matrix (K, P): a view of `x` where possible."""
     images = x[tile.images]
     count = tile.rows.stop - tile.rows.start
     if window.pointwise and len(images) == 1:
@@ -88,7 +88,7 @@ def columns(x: Array, window: Window, tile: Tile, fill: Any = 0) -> Array:
 
 
 def check(x: Array, weights: Array, group: int) -> None:
-    """Raise ModelError where channels, groups and weights do not fit."""
+    """Raises ModelError if channels, groups and weights do not fit."""
     if x.ndim != weights.ndim or x.ndim < 3:
         raise ModelError(f"an input of rank {x.ndim} and weights of rank {weights.ndim}")
     if x.shape[1] != weights.shape[1] * group or weights.shape[0] % group:
@@ -102,19 +102,19 @@ def _multiply(
 ) -> None:
     matrix = columns(x, window, tile, fill)
     images = tile.images.stop - tile.images.start
-    if images == 1:  # the output of a tile of one image is a matrix already
+    if images == 1:  # the output of one image is a matrix already
         target = out[tile.images.start].reshape(len(rows), -1)[:, _pixels(window, tile)]
         product(rows, matrix, target)
         return
-    made = np.empty((len(rows), matrix.shape[1]), out.dtype)
-    product(rows, matrix, made)
+    flat = np.empty((len(rows), matrix.shape[1]), out.dtype)
+    product(rows, matrix, flat)
     count = tile.rows.stop - tile.rows.start
-    stacked = made.reshape(len(rows), images, count, *window.out[1:])
+    stacked = flat.reshape(len(rows), images, count, *window.out[1:])
     out[tile.images, :, tile.rows] = np.moveaxis(stacked, 0, 1)
 
 
 def _tiles(batch: int, depth: int, window: Window, size: int) -> list[Tile]:
-    """Cut so that columns have `size` elements: whole images together, or rows of one image."""
+    """Returns tiles of `size` column elements: several images, or rows of one image."""
     pixels = max(size // max(depth, 1), 64)
     if window.pixels <= pixels:
         parts = parallel.pieces(batch, max(pixels // window.pixels, 1))

@@ -1,4 +1,4 @@
-"""Convolution with a kernel for each channel: no matrix product, so one pass per kernel element."""
+"""Depthwise convolution in numpy: one pass per kernel position, without matrix products."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tracer.interpreter.numeric.windows import Window, padded, patches
 from tracer.support.types import Array
 
 _TILE = 1 << 15
-"""Output elements of a block: with its input and a product it stays in the second-level cache."""
+"""Output elements of a block, which with its input stays in the second-level cache."""
 
 
 def depthwise(x: Array, weights: Array, window: Window, group: int) -> Array:
-    """Convolve `x` (N, C, *size) with `weights` (C * m, 1, *kernel) into (N, C * m, *out)."""
+    """Convolves `x` (N, C, *size) with `weights` (C * m, 1, *kernel) into (N, C * m, *out)."""
     maps = len(weights)
     repeat = maps // group
     limits.allow((len(x), maps, *window.out), x.dtype)
@@ -34,7 +34,7 @@ def depthwise(x: Array, weights: Array, window: Window, group: int) -> Array:
 
 
 def _accumulate(view: Array, kernels: Array, window: Window, target: Array) -> None:
-    """Sum over the kernel positions, in row-major order."""
+    """Sums over the kernel positions in row-major order."""
     rank = len(window.out)
     positions = list(np.ndindex(*window.kernel))
     product = np.empty_like(target)

@@ -1,4 +1,4 @@
-"""Element-wise arithmetic in blocks that stay in the cache, shared out to threads."""
+"""Element-wise numpy functions in cache-sized blocks on threads, with broadcasting."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.support.types import Array
 
 Compute = Callable[..., Any]
-"""Called with blocks of the inputs and `out=`, the block of the result; a ufunc is one."""
+"""Called with blocks of the inputs and `out=`, the block of the result, as a ufunc is."""
 
 _NARROW = ("float16", "bfloat16", "float8")
 
 
 def apply(compute: Compute, *arrays: Array, dtype: Any = None) -> Array:
-    """`compute` over the arrays, broadcast against each other; dtype is the first one's if None."""
+    """Applies `compute` to broadcast arrays; `dtype` defaults to the type of the first."""
     shape = arrays[0].shape if len(arrays) == 1 else broadcast_shape(*arrays)
     kind = arrays[0].dtype if dtype is None else np.dtype(dtype)
     limits.allow(shape, kind)
@@ -31,18 +31,18 @@ def apply(compute: Compute, *arrays: Array, dtype: Any = None) -> Array:
     rows = max(parallel.BLOCK * shape[axis] // out.size, 1)
     parts = parallel.pieces(shape[axis], rows)
     before = (slice(None),) * axis
-    whole = [np.broadcast_to(array, shape) for array in arrays]
+    inputs = [np.broadcast_to(array, shape) for array in arrays]
 
     def block(index: int) -> None:
-        place = (*before, parts[index])
-        compute(*(array[place] for array in whole), out=out[place])
+        part = (*before, parts[index])
+        compute(*(array[part] for array in inputs), out=out[part])
 
     parallel.run_blocks(len(parts), block)
     return out
 
 
 def apply_float(compute: Compute, *arrays: Array) -> Array:
-    """As `apply`, for steps that would lose too much in half precision: those run in float32."""
+    """Applies `compute` as `apply` does, but in float32 for half precision and float8."""
     dtype = arrays[0].dtype
     if not dtype.name.startswith(_NARROW):
         return apply(compute, *arrays)
@@ -56,12 +56,12 @@ def apply_float(compute: Compute, *arrays: Array) -> Array:
 
 
 def broadcast_shape(*arrays: Array) -> tuple[int, ...]:
-    """The common shape of the arrays; ValueError names the shapes where there is none."""
+    """Returns the common shape of the arrays. Raises ValueError if there is none."""
     return np.broadcast_shapes(*(array.shape for array in arrays))
 
 
 def aligned(a: Array, b: Array, broadcast: int, axis: int | None) -> Array:
-    """`b` for the one-sided broadcasting before opset 7: its axes start at `axis` of `a`."""
+    """Reshapes `b` for one-sided broadcasting before opset 7: its axes start at `axis` of `a`."""
     if not broadcast or axis is None:
         return b
     start = nonnegative_axis(axis, a.ndim)

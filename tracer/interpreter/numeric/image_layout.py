@@ -1,4 +1,4 @@
-"""How images are laid out so that neighbouring outputs read neighbouring elements."""
+"""Arranges images so that neighbouring outputs read neighbouring elements."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tracer.interpreter.numeric.windows import Window
 from tracer.support.types import Array
 
 _BLOCK = 1 << 15
-"""Elements of a block: some 10 us."""
+"""Elements of a block: about 10 us."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the elements that windows read are laid out, flat: channel, phase, line, place.
+    """The flat order of the elements that windows read: channel, phase, line, column.
 
-    The padded image is taken apart by strides: the elements that a kernel position reads for
-    neighbouring outputs are then neighbours themselves. `phases` are those that any position
-    reads, `cells` the sizes of each. `places` has where each position reads
+    The padded image is split into phases by the strides, so that the elements which a kernel
+    position reads for neighbouring outputs are contiguous. `phases` are those that any position
+    reads, `cells` the size of each. `places` holds, per kernel position, the index of the element
     for the first output, within a channel of `size` elements.
     """
 
@@ -36,14 +36,14 @@ class Layout:
     width: int
 
     def offsets(self, channels: int) -> Array:
-        """Where each channel and kernel position reads for the first output."""
+        """Returns the index that each channel and kernel position reads for the first output."""
         starts = np.arange(channels, dtype=np.int64)[:, None] * self.size
         return (starts + np.array(self.places, np.int64)).reshape(-1)
 
 
 @lru_cache(maxsize=1024)
 def layout(window: Window) -> Layout:
-    """The layout that the windows ask for; one or two axes. Remembered, for the next run."""
+    """Returns the layout for windows over one or two axes; cached across runs."""
     strides, spread = window.strides, window.dilations
     reach = [(n - 1) * s + e for n, s, e in zip(window.out, strides, window.extent, strict=True)]
     cells = tuple(-(-n // s) for n, s in zip(reach, strides, strict=True))
@@ -61,13 +61,13 @@ def layout(window: Window) -> Layout:
     )
     count = sum((n - 1) * step for n, step in zip(window.out, steps, strict=True)) + 1
     grid, width = cells[-1], window.out[-1]
-    if grid == width:  # nothing lies between the lines
+    if grid == width:  # no gaps between the lines
         grid = width = window.pixels
     return Layout(tuple(phases), cells, places, len(phases) * plane, count, grid, width)
 
 
 def source(x: Array, window: Window, placed: Layout, fill: float = 0) -> Array:
-    """The images in the layout, padding filled; who reads on finds a free stretch at the end."""
+    """Returns the images in the layout, padding filled; a stretch of zeros follows the last."""
     if window.pointwise:
         return np.ascontiguousarray(x).reshape(-1)
     planes = x.shape[0] * x.shape[1]

@@ -1,7 +1,7 @@
-"""Work shared out to threads in blocks that the shapes alone decide.
+"""Runs blocks of work on threads; the blocks depend only on the shapes.
 
-Every block is computed by one thread with a single-threaded BLAS, so that results do not depend
-on how many threads there are; numpy lets go of the interpreter lock inside a block.
+One thread computes a block with a single-threaded BLAS, so results do not depend on the number of
+threads. numpy releases the interpreter lock inside a block.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ BLOCK = 1 << 16
 
 
 def run_blocks(count: int, work: Callable[[int], None]) -> None:
-    """Call `work(0)` ... `work(count - 1)`, in any order and from several threads.
+    """Calls `work(0)` ... `work(count - 1)`, in any order and from several threads.
 
-    The first exception a block raises is raised here, after the blocks under way are done.
+    Raises the first exception of a block, once the running blocks have ended.
     """
     helpers = min(_THREADS.get(), count) - 1
     if helpers < 1:
@@ -43,25 +43,25 @@ def run_blocks(count: int, work: Callable[[int], None]) -> None:
     futures = [_pool(helpers).submit(drain) for _ in range(helpers)]
     try:
         drain()
-    finally:  # a helper that has not begun has nothing left to do: nobody waits for it
+    finally:  # a helper that has not begun is cancelled, not waited for
         failures = [future.exception() for future in futures if not future.cancel()]
     for failure in filter(None, failures):
         raise failure
 
 
 def allowed() -> int:
-    """How many threads this run may use, its own among them."""
+    """Returns how many threads this run may use, including its own."""
     return _THREADS.get()
 
 
 def pieces(total: int, size: int) -> list[slice]:
-    """`total` items cut into slices of `size`, the last one perhaps shorter."""
+    """Returns slices of `size` items that cover `total`; the last may be shorter."""
     return [slice(low, min(low + size, total)) for low in range(0, total, size)]
 
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Let blocks run on `count` threads, None for as many as BLAS is set to use."""
+    """Lets blocks run on `count` threads (None: the thread count of BLAS)."""
     with _single_threaded_blas():
         token = _THREADS.set(_Blas.threads if count is None else count)
         try:
@@ -71,7 +71,7 @@ def threads(count: int | None) -> Iterator[None]:
 
 
 class _Blas:
-    """How many runs want BLAS single-threaded now, and what it was set to before."""
+    """The number of runs that need a single-threaded BLAS, and its setting before."""
 
     lock = Lock()
     users = 0
@@ -81,7 +81,7 @@ class _Blas:
 
 @contextmanager
 def _single_threaded_blas() -> Iterator[None]:
-    """BLAS has one thread count for the whole process; the last run to end restores it."""
+    """Limits BLAS to one thread in the whole process; the last run to end restores it."""
     with _Blas.lock:
         if _Blas.users == 0:
             _Blas.threads = max((lib.num_threads for lib in _blas().lib_controllers), default=1)

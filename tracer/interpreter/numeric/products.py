@@ -1,4 +1,4 @@
-"""Matrix products: split into blocks for threads, exact for integers, wide for half floats."""
+"""Matrix products: in blocks on threads, exact for integers, in float32 for half floats."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tracer.interpreter.numeric import buffer_pool, compiled_products, parallel
 from tracer.support.types import Array
 
 Product = Callable[[Array, Array, Array], Any]
-"""Writes the matrix product of (M, K) and (K, P) into (M, P); the way in for other arithmetic."""
+"""Writes the matrix product of (M, K) and (K, P) into (M, P); a seam for other arithmetic."""
 
 _SPLIT = 1 << 23
-"""Multiplications from which a product is worth splitting."""
+"""Multiplications; smaller products are not split."""
 _NARROWEST = 48
-"""Rows or columns of the smallest block: below this BLAS is slow."""
+"""Least rows or columns of a block: BLAS is slow below."""
 _BLOCKS = 8
 
 
 def blas(a: Array, b: Array, out: Array) -> None:
-    """The product by BLAS, in one piece."""
+    """Multiplies by BLAS in one call."""
     np.matmul(a, b, out=out)
 
 
 def split(a: Array, b: Array, out: Array) -> None:
-    """The product in blocks on threads: compiled kernels for large float32, else BLAS."""
+    """Multiplies in blocks on threads: by compiled kernels for large float32, else by BLAS."""
     (rows, depth), columns = a.shape, b.shape[1]
     if out.flags.c_contiguous and compiled_products.suits(a.dtype, rows, depth, columns):
         compiled_products.matmul(a[None], b[None], out[None])
@@ -50,7 +50,7 @@ def split(a: Array, b: Array, out: Array) -> None:
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """numpy's matmul of floats, by blocks; half precision is multiplied in float32."""
+    """Computes numpy's matmul in blocks; half precision is multiplied in float32."""
     if a.dtype.name in ("float16", "bfloat16"):
         return matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
     if a.ndim < 2 or b.ndim < 2 or a.dtype.kind not in "f":
@@ -83,15 +83,15 @@ def matmul(a: Array, b: Array) -> Array:
 
 
 def integers(a: Array, b: Array, out: Array) -> None:
-    """The exact product of integer matrices, by float BLAS as far as that is exact."""
+    """Multiplies integer matrices exactly, by float BLAS where floats are exact."""
     kind = carrier(a, b, a.shape[1])
-    made = np.empty(out.shape, kind)
-    split(a.astype(kind), b.astype(kind), made)
-    out[...] = made.astype(np.int64)
+    sums = np.empty(out.shape, kind)
+    split(a.astype(kind), b.astype(kind), sums)
+    out[...] = sums.astype(np.int64)
 
 
 def carrier(a: Array, b: Array, depth: int) -> np.dtype[Any]:
-    """The fastest type in which sums of `depth` products of integers are exact, in any order.
+    """Returns the fastest type with exact sums of `depth` products of integers, in any order.
 
     float32 holds integers up to 2^24, float64 up to 2^53.
     """
@@ -101,7 +101,7 @@ def carrier(a: Array, b: Array, depth: int) -> np.dtype[Any]:
 
 
 def _rows(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
-    """A stack of matrices times one matrix is one product of all their rows."""
+    """Multiplies a stack of matrices by one matrix, as one product of all rows."""
     out = buffer_pool.empty(shape, a.dtype)
     split(a.reshape(-1, a.shape[-1]), b, out.reshape(-1, b.shape[-1]))
     return out

@@ -1,4 +1,4 @@
-"""What RNN, GRU and LSTM share: directions, layouts, lengths of sequences, activations."""
+"""Runs RNN, GRU and LSTM cells over time: directions, layouts, sequence lengths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracer.support.types import Array
 Activation = Callable[[Array], Array]
 State = tuple[Array, ...]
 Cell = Callable[[Array, State], State]
-"""One step: the input's share of the gates and the state to the next state, h first."""
+"""One step: maps the input's share of the gates and the state to the next state, h first."""
 
 _ACTIVATIONS: dict[str, tuple[float, float, Callable[[Array, float, float], Array]]] = {
     # name: default alpha, default beta, function
@@ -36,7 +36,7 @@ _TAKES_BETA = {"affine", "hardsigmoid", "scaledtanh"}
 
 @dataclass(frozen=True, slots=True)
 class RecurrentSettings:
-    """The attributes the three operators have in common."""
+    """The attributes that RNN, GRU and LSTM share."""
 
     activations: Sequence[str]
     alphas: Sequence[float]
@@ -47,9 +47,9 @@ class RecurrentSettings:
 
 
 def activations(settings: RecurrentSettings) -> list[Activation]:
-    """The functions by their names; alphas and betas go to those that take them, in order."""
+    """Returns the activations by name; alphas and betas are assigned in order."""
     alphas, betas = iter(settings.alphas), iter(settings.betas)
-    found = []
+    functions = []
     for name in settings.activations:
         if name.lower() not in _ACTIVATIONS:
             raise ModelError(f"activation '{name}' is not one of {', '.join(_ACTIVATIONS)}")
@@ -58,8 +58,8 @@ def activations(settings: RecurrentSettings) -> list[Activation]:
             alpha = next(alphas, alpha)
         if name.lower() in _TAKES_BETA:
             beta = next(betas, beta)
-        found.append(_clipped(function, alpha, beta, settings.clip))
-    return found
+        functions.append(_clipped(function, alpha, beta, settings.clip))
+    return functions
 
 
 def run(
@@ -70,10 +70,10 @@ def run(
     settings: RecurrentSettings,
     cells: Sequence[tuple[Array, Cell]],
 ) -> tuple[Array, ...]:
-    """Y and the last states, for a cell per direction with its weights for the input (G, I).
+    """Returns Y and the last states, for one cell and input weights (G, I) per direction.
 
     Layout 0 has x as (L, N, I), Y as (L, D, N, H) and states as (D, N, H); layout 1 has the
-    batch first everywhere. Steps beyond the length of a sequence are 0 and leave its state.
+    batch first. Beyond the length of a sequence Y is 0 and the state does not change.
     """
     if settings.layout:
         x = np.swapaxes(x, 0, 1)
@@ -95,8 +95,8 @@ def run(
             after = cell(shares[step], state)
             state = tuple(np.where(alive, new, old) for new, old in zip(after, state, strict=True))
             every[step, number] = np.where(alive, after[0], 0)
-        for kept, value in zip(last, state, strict=True):
-            kept[number] = value
+        for final, value in zip(last, state, strict=True):
+            final[number] = value
     if settings.layout:
         return every.transpose(2, 0, 1, 3), *(np.swapaxes(v, 0, 1) for v in last)
     return every, *last
@@ -104,11 +104,11 @@ def run(
 
 def _directions(direction: str, count: int) -> list[bool]:
     """Whether each direction runs backwards."""
-    known = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
-    known["foward"] = known["forward"]  # GRU-1 spells its default so
-    if direction not in known or len(known[direction]) != count:
+    backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+    backwards["foward"] = backwards["forward"]  # the spelling of GRU-1's default
+    if direction not in backwards or len(backwards[direction]) != count:
         raise ModelError(f"direction '{direction}' with weights for {count} directions")
-    return known[direction]
+    return backwards[direction]
 
 
 def _clipped(

@@ -1,8 +1,8 @@
-"""Compiled tasks shared out to threads that wait awake for the next one, for a while.
+"""Runs compiled tasks on threads that spin for a while before they sleep.
 
-A thread that sleeps takes as long to wake as many a node takes to compute, and threads that meet
-between blocks would wait for the interpreter lock: so a team hands out blocks by itself, in
-`kernels.team`, and only a helper that has fallen asleep is woken from here.
+Waking a thread takes as long as many nodes take, and threads between blocks would wait for the
+interpreter lock. Compiled code in `kernels.task_team` therefore distributes the blocks; this
+module only wakes helpers that sleep.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _TYPES = (np.dtype(np.float32), np.dtype(np.int64))
 
 
 class Task(Protocol):
-    """A compiled function of its arguments' words and the number of a block."""
+    """A compiled function of a block of argument words and a block number."""
 
     @property
     def address(self) -> int:
-        """Where the function lies."""
+        """Address of the function."""
 
 
 def share(task: Task, count: int, arrays: Sequence[Array], numbers: Sequence[int] = ()) -> None:
-    """Compute blocks 0 to `count` - 1 of a task, in any order and on several threads.
+    """Computes blocks 0 to `count` - 1 of a task, in any order and on several threads.
 
-    Its arguments are the address and size of each array, float32 or int64, then the numbers.
-    Blocks must not depend on each other. Raises TypeError for an array that compiled code would
-    misread: of another type, or not contiguous.
+    The task's arguments are address and size of each array, float32 or int64, then the numbers.
+    Blocks must be independent. Raises TypeError for an array of another type or not contiguous,
+    which compiled code would misread.
     """
     words = [word for array in arrays for word in (_address(array), array.size)]
     arguments = np.array([*words, *numbers], np.int64)
@@ -46,7 +46,7 @@ def share(task: Task, count: int, arrays: Sequence[Array], numbers: Sequence[int
 
 
 class _Team:
-    """Threads that help whoever leads a task; a second leader at a time is turned away."""
+    """Helper threads for one leader at a time; a second leader is refused."""
 
     def __init__(self, helpers: int) -> None:
         self._kernels = loaded("task_team")
@@ -58,7 +58,7 @@ class _Team:
             Thread(target=self._serve, args=(parked, bell), name="tracer", daemon=True).start()
 
     def run(self, task: int, arguments: int, count: int) -> bool:
-        """Lead a task to its end; False if another one is under way."""
+        """Runs a task to its end; returns False if another task is running."""
         if not self._led.acquire(blocking=False):
             return False
         try:
@@ -67,7 +67,7 @@ class _Team:
                 if self._kernels.asleep(self._words, parked):
                     bell.release()
             self._kernels.drain(self._words)
-        finally:  # even if interrupted: the arguments must outlive those who read them
+        finally:  # even if interrupted: helpers still read the arguments
             self._kernels.close(self._words)
             self._led.release()
         return True
@@ -85,5 +85,5 @@ def _team(helpers: int) -> _Team:
 
 def _address(array: Array) -> int:
     if array.dtype not in _TYPES or not array.flags.c_contiguous:
-        raise TypeError(f"a contiguous array of float32 or int64 is wanted, not {array.dtype}")
+        raise TypeError(f"a contiguous array of float32 or int64 is needed, not {array.dtype}")
     return array.__array_interface__["data"][0]

@@ -1,4 +1,4 @@
-"""The geometry that convolutions and poolings share: windows that slide over padded axes."""
+"""Windows that slide over padded axes: the geometry of convolutions and poolings."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Window:
 
     @property
     def extent(self) -> tuple[int, ...]:
-        """Input elements that one window spans, dilation included."""
+        """Input elements that a window spans, including dilation."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
     @property
     def pixels(self) -> int:
-        """Number of windows."""
+        """The number of windows."""
         return math.prod(self.out)
 
     @property
     def pointwise(self) -> bool:
-        """Whether the windows are the elements themselves, each once and in order."""
+        """Whether each window is one element, in order."""
         unit = all(k == s == 1 for k, s in zip(self.kernel, self.strides, strict=True))
         return unit and not any(self.before) and not any(self.after)
 
@@ -52,10 +52,10 @@ def window(
     auto_pad: str,
     ceil_mode: int = 0,
 ) -> Window:
-    """The windows over axes of `size` that the attributes of Conv or a pooling describe.
+    """Returns the windows over axes of `size` by the attributes of Conv or a pooling.
 
-    With `ceil_mode` a last window may begin inside the input or the padding before it, and reach
-    beyond the padding after it. Raises ModelError where the attributes contradict each other.
+    With `ceil_mode` the last window may reach beyond the padding after the input. Raises
+    ModelError if the attributes contradict each other.
     """
     rank = len(size)
     strides = _each("strides", strides, rank)
@@ -72,10 +72,10 @@ def window(
         less, more = [t // 2 for t in short], [-(-t // 2) for t in short]
         before, after = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
     elif auto_pad in ("NOTSET", "VALID"):
-        given = [0] * (2 * rank) if pads is None or auto_pad == "VALID" else list(pads)
-        if len(given) != 2 * rank:
-            raise ModelError(f"pads {given} are {len(given)} numbers, {2 * rank} wanted")
-        before, after = given[:rank], given[rank:]
+        around = [0] * (2 * rank) if pads is None or auto_pad == "VALID" else list(pads)
+        if len(around) != 2 * rank:
+            raise ModelError(f"pads {around} are {len(around)} numbers, {2 * rank} expected")
+        before, after = around[:rank], around[rank:]
         spans = [n + b + a - e for n, b, a, e in zip(size, before, after, extent, strict=True)]
         out = [_count(span, s, ceil_mode) for span, s in zip(spans, strides, strict=True)]
         if ceil_mode:  # a window must not begin beyond the input and the padding before it
@@ -87,15 +87,15 @@ def window(
         )
     if any(o < 1 for o in out):
         raise ModelError(f"the kernel spans {extent}, more than the padded input of {list(size)}")
-    made = (kernel, strides, dilations, before, after, out)
-    return Window(*(tuple(int(n) for n in part) for part in made))
+    fields = (kernel, strides, dilations, before, after, out)
+    return Window(*(tuple(int(n) for n in numbers) for numbers in fields))
 
 
 def padded(x: Array, window: Window, fill: Any = 0, rows: slice | None = None) -> Array:
-    """`x` (N, C, *size) with its padding, as far as the windows reach.
+    """Returns the part of `x` (N, C, *size) that the windows read, with padding.
 
-    `rows` are the windows of the first spatial axis that are wanted; only what they read is
-    returned. A view of `x` where nothing is missing.
+    `rows` selects windows along the first spatial axis. The result is a view of `x` if it needs
+    no padding.
     """
     rank = len(window.kernel)
     first = rows or slice(0, window.out[0])
@@ -121,7 +121,7 @@ def padded(x: Array, window: Window, fill: Any = 0, rows: slice | None = None) -
 
 
 def patches(ready: Array, window: Window, rows: int | None = None) -> Array:
-    """A view (N, C, *kernel, *out) of what `padded` returned; `rows` windows on the first axis."""
+    """Returns a view (N, C, *kernel, *out) of a result of `padded`, with `rows` windows."""
     out = (window.out[0] if rows is None else rows, *window.out[1:])
     steps = ready.strides[2:]
     inner = tuple(s * d for s, d in zip(steps, window.dilations, strict=True))
@@ -134,10 +134,10 @@ def patches(ready: Array, window: Window, rows: int | None = None) -> Array:
     )
 
 
-def _each(what: str, given: Sequence[int] | None, rank: int) -> Sequence[int]:
-    numbers = [1] * rank if given is None else list(given)
+def _each(name: str, values: Sequence[int] | None, rank: int) -> Sequence[int]:
+    numbers = [1] * rank if values is None else list(values)
     if len(numbers) != rank or any(n < 1 for n in numbers):
-        raise ModelError(f"{what} {numbers} do not fit {rank} spatial axes, each at least 1")
+        raise ModelError(f"{name} {numbers} do not fit {rank} spatial axes, each at least 1")
     return numbers
 
 

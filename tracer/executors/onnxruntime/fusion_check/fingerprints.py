@@ -1,13 +1,13 @@
-"""Which tensors of the model hold the values of each tensor of onnxruntime's rewritten graph.
+"""Compares each tensor of the optimised graph with each tensor of the model, by its values.
 
-The model is computed by the reference interpreter, which rewrites nothing, and each of its
-tensors is held against those of the rewritten graph as soon as it is there.
+The reference interpreter computes the model, node by node and without rewriting. Each tensor is
+compared as soon as it is computed, so that only the tensors of the optimised graph are all held.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,89 +19,93 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
 from tracer.limits import Limits
 from tracer.records.tensor_match import ANY_ORDER, Evidence, Known, known, reading
+from tracer.support.progress import Progress
 
 _ZERO = "is 0 everywhere"
 _CONSTANT = "is one value everywhere, on every input"
 _FIXED = "is the same on every input"
+
+Readings = Mapping[str, Mapping[str, int]]
+"""For each tensor of the optimised graph, the equal tensors of the model and how each is read."""
 
 
 def evidence(
     model: Model,
     saved: Path,
     inputs: Sequence[Feeds],
-    threads: int = 0,
-    limits: Limits | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    threads: int,
+    limits: Limits,
+    progress: Progress,
 ) -> Evidence:
-    """Compare the tensors of the main graph saved at `saved` with those of `model` on `inputs`.
+    """Returns which tensors of `model` equal each tensor of the graph at `saved` on all `inputs`.
 
-    Raises what onnxruntime and the interpreter refuse.
+    Raises the errors of onnxruntime and of the interpreter.
     """
-    run = all_outputs.opened(saved, {value.name for value in model.inputs}, threads)
+    run = all_outputs.runner_of_saved(saved, {value.name for value in model.inputs}, threads)
     interpreter = Interpreter(model, limits=limits, threads=threads or None, progress=progress)
     rounded = any(map(_quantises, model.nodes))
-    seen: list[_Comparer] = []
-    for place, feeds in enumerate(inputs):
-        if progress is not None:
-            progress(place, len(inputs), "comparing values")
-        before = seen[-1].readings if seen else None
-        comparer = _Comparer({**feeds, **run(feeds)}, before, rounded)
+    comparers: list[_Comparer] = []
+    for index, feeds in enumerate(inputs):
+        progress(index, len(inputs), "comparing values")
+        previous = comparers[-1].readings if comparers else None
+        comparer = _Comparer({**feeds, **run(feeds)}, previous, rounded)
         comparer.compare(feeds)
         interpreter.with_observers(comparer).run(None, feeds)
-        comparer.made.clear()
-        seen.append(comparer)
+        comparer.optimized.clear()
+        comparers.append(comparer)
+    readings = comparers[-1].readings
     return Evidence(
         inputs=len(inputs),
-        equal={name: _strongest(found) for name, found in seen[-1].readings.items()},
-        loose=frozenset(name for name, found in seen[-1].readings.items() if _loose(found)),
-        blank=_blank([comparer.made_marks for comparer in seen]),
-        fixed=frozenset(_blank([comparer.marks for comparer in seen])),
-        mute=frozenset(seen[-1].mute),
+        equal={name: _strongest(equal) for name, equal in readings.items()},
+        loose=frozenset(
+            name for name, equal in readings.items() if min(equal.values(), default=0) == ANY_ORDER
+        ),
+        blank=_uninformative([comparer.optimized_marks for comparer in comparers]),
+        fixed=frozenset(_uninformative([comparer.model_marks for comparer in comparers])),
+        mute=frozenset(comparers[-1].not_numeric),
     )
 
 
 class _Comparer:
-    """Holds the tensors of the model against `made`, those of the rewritten graph, on one input.
+    """Compares the tensors of the model with the `optimized` tensors, on one input.
 
-    `readings` tells for each of the latter which of the former it equals, and how it is read;
-    only what was equal `before`, on another input, is compared.
+    Only pairs that were equal on the `previous` input are compared.
     """
 
     def __init__(
-        self,
-        made: Mapping[str, Any],
-        before: Mapping[str, Mapping[str, int]] | None,
-        rounded: bool,
+        self, optimized: Mapping[str, Any], previous: Readings | None, rounded: bool
     ) -> None:
-        self.made = {name: one for name, value in made.items() if (one := known(value))}
-        self.made_marks = {name: _mark(one) for name, one in self.made.items()}
-        self.marks: dict[str, _Mark] = {}
-        self.mute: set[str] = set()
-        self.readings: dict[str, dict[str, int]] = {name: {} for name in self.made}
-        self._before = before
+        self.optimized = {n: tensor for n, value in optimized.items() if (tensor := known(value))}
+        self.optimized_marks = {name: _mark(tensor) for name, tensor in self.optimized.items()}
+        self.model_marks: dict[str, _Mark] = {}
+        self.not_numeric: set[str] = set()
+        self.readings: dict[str, dict[str, int]] = {name: {} for name in self.optimized}
+        self._previous = previous
         self._rounded = rounded
 
     def before(self, node: Node, inputs: Sequence[Value]) -> None:
-        """Nothing is known yet."""
+        """Does nothing: the outputs of `node` are not computed yet."""
 
     def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
-        """Compare what a node of the main graph made."""
+        """Compares the outputs of a node of the main graph."""
         if not node.scope.path:
             self.compare(dict(zip(node.outputs, outputs, strict=False)))
 
     def compare(self, tensors: Mapping[str, Any]) -> None:
-        """Note which tensors of the rewritten graph have the values of these."""
+        """Records which tensors of the optimised graph equal these tensors of the model."""
         for name, value in tensors.items():
             original = known(value)
             if original is None:
-                self.mute.add(name)
+                self.not_numeric.add(name)
                 continue
-            self.marks[name] = _mark(original)
-            for other, one in self.made.items():
-                before = 0 if self._before is None else self._before.get(other, {}).get(name)
-                found = None if before is None else reading(one, original, self._rounded)
-                if found is not None and before is not None:
-                    self.readings[other][name] = max(found, before)
+            self.model_marks[name] = _mark(original)
+            for other, tensor in self.optimized.items():
+                previous = 0 if self._previous is None else self._previous.get(other, {}).get(name)
+                if previous is None:
+                    continue
+                match = reading(tensor, original, self._rounded)
+                if match is not None:
+                    self.readings[other][name] = max(match, previous)
 
 
 def _quantises(node: Node) -> bool:
@@ -110,33 +114,30 @@ def _quantises(node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """What tells whether a tensor's values differ from input to input."""
+    """A digest of a tensor's values, which differs where the values differ, and their range."""
 
     digest: bytes
     extremes: tuple[float, float]
 
 
-def _mark(one: Known) -> _Mark:
-    return _Mark(hashlib.blake2b(one.array.tobytes(), digest_size=16).digest(), one.extremes)
+def _mark(tensor: Known) -> _Mark:
+    digest = hashlib.blake2b(tensor.array.tobytes(), digest_size=16).digest()
+    return _Mark(digest, tensor.extremes)
 
 
-def _blank(marks: Sequence[Mapping[str, _Mark]]) -> dict[str, str]:
-    """Tensors whose values show nothing, with the reason: those that no input changes."""
-    found = {}
+def _uninformative(marks: Sequence[Mapping[str, _Mark]]) -> dict[str, str]:
+    """Returns the tensors whose values are the same on every input, with the reason."""
+    reasons = {}
     for name, first in marks[0].items():
         every = [each[name] for each in marks if name in each]
         low, high = first.extremes
         if any(mark.digest != first.digest for mark in every) or (len(every) == 1 and low != high):
             continue
-        found[name] = _ZERO if low == high == 0 else _CONSTANT if low == high else _FIXED
-    return found
+        reasons[name] = _ZERO if low == high == 0 else _CONSTANT if low == high else _FIXED
+    return reasons
 
 
-def _loose(found: Mapping[str, int]) -> bool:
-    return min(found.values(), default=0) == ANY_ORDER
-
-
-def _strongest(found: Mapping[str, int]) -> tuple[str, ...]:
-    """The tensors that had to be bent least to be equal, in the order they are computed."""
-    best = min(found.values(), default=0)
-    return tuple(name for name, how in found.items() if how == best)
+def _strongest(equal: Mapping[str, int]) -> tuple[str, ...]:
+    """Returns the tensors that are equal in the strictest way, in the order of the model."""
+    best = min(equal.values(), default=0)
+    return tuple(name for name, match in equal.items() if match == best)

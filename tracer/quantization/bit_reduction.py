@@ -1,18 +1,16 @@
-"""Weights and activations of fewer bits than their type has, in a graph that stays plain ONNX.
+"""Reduces weights and activations of a quantised graph to fewer bits than their types have.
 
-A number of N bits is an integer of the type that is there (int8, uint8 …) that keeps to the 2^N
-steps of a coarser grid:
+The graph stays plain ONNX: a number of N bits is an integer of the same type (int8, uint8 …) on a
+coarser grid of 2^N steps.
 
-- Stored integers of weights are rounded again: to -(2^(N-1) - 1) … 2^(N-1) - 1 with the zero point
-  at 0, or to 0 … 2^N - 1 where the type is unsigned. The scale grows so that the largest value of a
-  channel is kept.
-- The scale of an activation grows so that 2^N steps span the range that it was calibrated for. A
-  Clip before its QuantizeLinear ends that range, as the end of an N-bit type would.
+- Weights are rounded again: to -(2^(N-1) - 1) … 2^(N-1) - 1 with the zero point at 0, or to
+  0 … 2^N - 1 for unsigned types. The scale grows so that it covers the largest value of a channel.
+- The scale of an activation grows so that 2^N steps span the calibrated range. A Clip before its
+  QuantizeLinear limits the range, as an N-bit type would.
 - The bias of a convolution or Gemm gets the scale of the sums it is added to.
 
-`tracer.accumulators` reads the Clip: widths of sums that follow from types know the N
-bits. Rounding 8-bit weights again adds at most half a step of 8 bits to the error of N bits; start
-from 16-bit weights where that matters.
+`tracer.accumulators` reads the Clip to bound sums by N bits. Rounding 8-bit weights again adds at
+most half an 8-bit step to the error of N bits; start from 16-bit weights where that matters.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ import onnx
 from tracer.accumulators.engine.tensor_scales import integer_range
 from tracer.errors import ModelError, UsageError
 from tracer.interpreter.ops.quantization import aligned
-from tracer.quantization.rewriting import Rewriting
+from tracer.quantization.graph_editor import GraphEditor
 
 LEAST_BITS = 2
 _CLIP_OPSET = 11
@@ -35,44 +33,44 @@ _BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
 def narrow(
     proto: onnx.ModelProto, weight_bits: int | None = None, activation_bits: int | None = None
 ) -> onnx.ModelProto:
-    """A copy of a graph in qdq form with weights and activations of so many bits.
+    """Returns a copy of a graph in qdq form with weights and activations of so many bits.
 
-    None leaves them as they are. Raises UsageError for fewer than 2 bits or more than a tensor's
-    type has, ModelError for a graph that is not as onnxruntime's quantizer makes it in qdq form.
+    None leaves them unchanged. Raises UsageError for fewer than 2 bits or more than the type of a
+    tensor has, ModelError for a graph that is not in the qdq form of onnxruntime's quantizer.
     """
-    graph = Rewriting(proto)
+    graph = GraphEditor(proto)
     _check(graph)
     for node in graph.nodes("DequantizeLinear"):
         if weight_bits is not None and graph.stored(node.input[0], np.int32) is not None:
             _narrow_weight(graph, node, weight_bits)
-    done: set[str] = set()
+    widened: set[str] = set()
     for node in graph.nodes("QuantizeLinear"):
         if activation_bits is not None:
-            _narrow_activation(graph, node, activation_bits, done)
+            _narrow_activation(graph, node, activation_bits, widened)
     for node in graph.nodes(*_BIASED):
         _fit_bias(graph, node)
     return graph.proto
 
 
-def _check(graph: Rewriting) -> None:
+def _check(graph: GraphEditor) -> None:
     opset = next(e.version for e in graph.proto.opset_import if not e.domain)
     foreign = next((n.op_type for n in graph.proto.graph.node if n.op_type.startswith("Q")
                     and n.op_type != "QuantizeLinear"), None)  # fmt: skip
     if foreign or not graph.nodes("QuantizeLinear"):
-        what = f"it has a {foreign}" if foreign else "it has no QuantizeLinear"
+        reason = f"it has a {foreign}" if foreign else "it has no QuantizeLinear"
         raise ModelError(
-            f"the graph is not in qdq form, which fewer bits are for: {what}",
+            f"only graphs in qdq form can have fewer bits: {reason}",
             "Quantise the float model with --format qdq.",
         )
     if opset < _CLIP_OPSET:
         raise ModelError(
-            f"opset {opset} has no Clip with bounds as inputs, which fewer bits take",
+            f"fewer bits need Clip with bounds as inputs, which opset {opset} lacks",
             f"Export the model with opset {_CLIP_OPSET} or newer.",
         )
 
 
-def _narrow_weight(graph: Rewriting, node: onnx.NodeProto, bits: int) -> None:
-    """Round the stored integers of a DequantizeLinear again, in as many steps as `bits` have."""
+def _narrow_weight(graph: GraphEditor, node: onnx.NodeProto, bits: int) -> None:
+    """Rounds the stored integers of a DequantizeLinear to `bits` bits."""
     stored, scale, zero = graph.parameters(node)
     assert stored is not None
     low, high = _range(node, stored.dtype, bits)
@@ -90,45 +88,47 @@ def _narrow_weight(graph: Rewriting, node: onnx.NodeProto, bits: int) -> None:
     steps = steps.astype(scale.dtype)
     zeros = np.zeros(len(steps)) if signed else np.rint(-least / steps)
     integers = np.rint(real / aligned(steps, real, axis, 0)) + aligned(zeros, real, axis, 0)
-    kept = np.clip(integers, -high if signed else low, high).astype(stored.dtype)
-    graph.store(node, 0, kept)
+    narrowed = np.clip(integers, -high if signed else low, high).astype(stored.dtype)
+    graph.store(node, 0, narrowed)
     graph.store(node, 1, steps.reshape(scale.shape))
     graph.store(node, 2, zeros.astype(stored.dtype).reshape(scale.shape))
 
 
-def _narrow_activation(graph: Rewriting, node: onnx.NodeProto, bits: int, done: set[str]) -> None:
-    """Widen the steps of a QuantizeLinear, and clip what it reads to the range of `bits`.
+def _narrow_activation(
+    graph: GraphEditor, node: onnx.NodeProto, bits: int, widened: set[str]
+) -> None:
+    """Widens the scale of a QuantizeLinear, and clips its input to the range of `bits` bits.
 
-    `done` are the scales that are widened already: nodes share them.
+    `widened` are the scales that are done: nodes share scales.
     """
     _, scale, zero = graph.parameters(node)
-    whole, kept = integer_range(zero.dtype), _range(node, zero.dtype, bits)
-    if kept == whole:
+    full, narrowed = integer_range(zero.dtype), _range(node, zero.dtype, bits)
+    if narrowed == full:
         return
     if scale.size > 1:
         raise ModelError(
             f"node '{node.name}' (QuantizeLinear) has a scale for each channel",
-            "Activations of fewer bits take one scale for the whole tensor.",
+            "Activations of fewer bits need one scale for the tensor.",
         )
-    if node.input[1] not in done:
-        done.add(node.input[1])
-        start = (whole[0] - int(zero.item())) * scale.item()
-        wide = np.float64(scale.item()) * (whole[1] - whole[0]) / (kept[1] - kept[0])
+    if node.input[1] not in widened:
+        widened.add(node.input[1])
+        start = (full[0] - int(zero.item())) * scale.item()
+        wide = np.float64(scale.item()) * (full[1] - full[0]) / (narrowed[1] - narrowed[0])
         scale = wide.astype(scale.dtype).reshape(scale.shape)
-        moved = np.clip(np.rint(kept[0] - start / wide), *kept)
+        moved = np.clip(np.rint(narrowed[0] - start / wide), *narrowed)
         zero = np.asarray(moved, zero.dtype).reshape(zero.shape)
         graph.store(node, 1, scale)
         graph.store(node, 2, zero)
-    ends = [np.asarray((end - int(zero.item())) * scale.item(), scale.dtype) for end in kept]
+    ends = [np.asarray((end - int(zero.item())) * scale.item(), scale.dtype) for end in narrowed]
     graph.clip(node, *ends)
 
 
-def _fit_bias(graph: Rewriting, node: onnx.NodeProto) -> None:
-    """Make the stored bias of a node whole multiples of the step of its sums."""
-    makers = [graph.maker(name) for name in (*node.input, "", "")[:3]]
-    if any(maker is None or maker.op_type != "DequantizeLinear" for maker in makers):
+def _fit_bias(graph: GraphEditor, node: onnx.NodeProto) -> None:
+    """Rounds the stored bias of a node to multiples of the scale of its sums."""
+    producers = [graph.producer(name) for name in (*node.input, "", "")[:3]]
+    if any(producer is None or producer.op_type != "DequantizeLinear" for producer in producers):
         return
-    x, w, b = (maker for maker in makers if maker is not None)
+    x, w, b = (producer for producer in producers if producer is not None)
     stored, scale, _ = graph.parameters(b)
     if stored is None or stored.dtype != np.int32 or len(graph.readers(b.output[0])) > 1:
         return
@@ -141,7 +141,7 @@ def _fit_bias(graph: Rewriting, node: onnx.NodeProto) -> None:
 
 
 def _range(node: onnx.NodeProto, dtype: Any, bits: int) -> tuple[int, int]:
-    """The least and the greatest integer of so many bits, signed as `dtype` is."""
+    """The smallest and the largest integer of so many bits, signed as `dtype` is."""
     low, high = integer_range(dtype)
     most = (high - low).bit_length()
     if not LEAST_BITS <= bits <= most:

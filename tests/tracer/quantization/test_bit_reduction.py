@@ -20,9 +20,9 @@ from tracer.errors import ModelError, UsageError
 from tracer.graph import loading
 from tracer.inputs.datasets import open_dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.quantization.options import Options
+from tracer.quantization.bit_reduction import narrow
+from tracer.quantization.options import QuantizationOptions as Options
 from tracer.quantization.quantizer import quantize
-from tracer.quantization.widths import narrow
 
 RANDOM = np.random.default_rng(8)
 
@@ -148,7 +148,7 @@ def test_what_is_refused():
     with pytest.raises(UsageError, match=r"9 bits for node .* uint8"):
         narrow(proto, activation_bits=9)
     operators = quantize(loading.from_proto(net()), batches(1), Options(format="qoperator")).proto
-    with pytest.raises(ModelError, match=r"not in qdq form.*no QuantizeLinear"):
+    with pytest.raises(ModelError, match=r"only graphs in qdq form .*no QuantizeLinear"):
         narrow(net(), weight_bits=4)
-    with pytest.raises(ModelError, match=r"not in qdq form.*QLinearConv"):
+    with pytest.raises(ModelError, match=r"only graphs in qdq form.*QLinearConv"):
         narrow(operators, weight_bits=4)

@@ -1,0 +1,164 @@
+"""Checks that a file or protobuf is a valid ONNX model; each fault is one clear error."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+from onnx.external_data_helper import (
+    _get_all_tensors,
+    load_external_data_for_tensor,
+    uses_external_data,
+)
+
+from tracer.errors import ModelError
+from tracer.graph import node_order
+
+IN_MEMORY = "<model in memory>"
+"""The name, in messages, of a model that is not from a file."""
+
+_NOT_ONNX = (
+    # first bytes of a file, its format, remedy
+    (b"\x1f\x8b", "gzip-compressed", "Unpack it first."),
+    (b"PK\x03\x04", "a zip archive", "Unpack it first; a .pt2 or .pt file is exported first."),
+    (b"ORTM", "an ORT-format model", "Name the .onnx file it was converted from."),
+    (b"\x80\x02", "a pickle", "Name a file written by onnx.save or an exporter."),
+    (b"ir_version", "a text protobuf", "Write it as binary: onnx.save(onnx.load(...), ...)."),
+    (b"\x89HDF", "an HDF5 file", "Export the model to ONNX first."),
+)
+
+_PRINTABLE = frozenset(range(0x20, 0x7F)) | frozenset(b"\t\r\n")
+"""Bytes of text; a model begins with 0x08, the tag of its IR version, which is not text."""
+
+
+def check_format(file: Path) -> None:
+    """Raises ModelError for a file that is not ONNX by its first bytes, before it is parsed."""
+    status = file.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ModelError(f"{file}: not a regular file", "Name an .onnx file.")
+    if status.st_size == 0:
+        raise ModelError(f"{file}: the file is empty", "Export or download the model again.")
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(16)
+    except OSError as error:
+        raise ModelError(f"{file}: cannot be read ({error.strerror})") from error
+    for magic, kind, remedy in _NOT_ONNX:
+        if head.startswith(magic):
+            raise ModelError(f"{file}: not an ONNX model but {kind}", remedy)
+    if all(byte in _PRINTABLE for byte in head):
+        raise ModelError(f"{file}: not an ONNX model but a text file", "Name the .onnx file.")
+    if head[8:10] == b'{"':
+        raise ModelError(
+            f"{file}: not an ONNX model but safetensors weights", "Name the .onnx file."
+        )
+
+
+def check_file(proto: onnx.ModelProto, file: Path) -> None:
+    """Checks a file and `proto`, its content; onnx reads models beyond protobuf's 2 GB by path."""
+    _check(str(file), proto, str(file), file.parent)
+
+
+def check_proto(proto: onnx.ModelProto) -> None:
+    """Checks a model built in memory. Raises ModelError."""
+    _check(proto, proto, IN_MEMORY, Path())
+
+
+def _check(checked: str | onnx.ModelProto, proto: onnx.ModelProto, name: str, folder: Path) -> None:
+    try:
+        onnx.checker.check_model(checked)
+    except (onnx.checker.ValidationError, ValueError) as error:
+        if not _lacks_a_type(error):
+            raise _invalid(name, proto, error) from error
+        _check_untyped(proto, name, folder)
+
+
+def _lacks_a_type(error: Exception) -> bool:
+    return str(error).startswith(("Field 'shape' of 'type' is", "Field 'type' of 'value_info' is"))
+
+
+def _check_untyped(proto: onnx.ModelProto, name: str, folder: Path) -> None:
+    """Checks a model of unknown ranks, which runtimes accept and the checker does not.
+
+    Checks a copy with every rank filled in. The checker looks for external data next to a file,
+    and the copy has none: external data are checked here, and the copy's tensors are empty.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for value in copy.graph.input:
+        if value.type.WhichOneof("value") is None:
+            raise ModelError(
+                f"{name}: input '{value.name}' has no type",
+                "Export the model again with its types.",
+            )
+    for value in (*copy.graph.input, *copy.graph.output):
+        _complete(value)
+    try:
+        for tensor in filter(uses_external_data, _get_all_tensors(copy)):
+            _probe(tensor, folder)
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            tensor.ClearField("external_data")
+            tensor.dims[:] = [0]
+        onnx.checker.check_model(copy)
+    except (onnx.checker.ValidationError, ValueError, OSError) as error:
+        raise _invalid(name, proto, error) from error
+
+
+def _complete(value: onnx.ValueInfoProto) -> None:
+    """Sets a shape of one free dimension if `value` has no shape."""
+    kind = value.type.WhichOneof("value")
+    if kind is None:
+        value.type.tensor_type.elem_type = 1  # any type: runtimes infer it
+    if kind in (None, "tensor_type") and not value.type.tensor_type.HasField("shape"):
+        value.type.tensor_type.shape.dim.add()
+
+
+def _probe(tensor: onnx.TensorProto, folder: Path) -> None:
+    """Reads the last byte of external data, by onnx's rules for their location."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    last = int(entries.get("offset", 0)) + max(int(entries.get("length", 1)), 1) - 1
+    probe = onnx.TensorProto(name=tensor.name, data_type=onnx.TensorProto.UINT8, dims=[1])
+    probe.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", entries.get("location", "")), ("offset", last), ("length", 1)):
+        probe.external_data.add(key=key, value=str(value))
+    load_external_data_for_tensor(probe, str(folder))
+
+
+def _invalid(name: str, proto: onnx.ModelProto, error: Exception) -> ModelError:
+    misorder = node_order.fault(proto.graph)
+    if misorder:
+        return ModelError(f"{name}: {misorder}", "Export the model again, or repair the graph.")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    context = [line for line in lines[1:] if line.startswith("==> Context")]
+    problem = lines[0].rstrip(".") if lines else type(error).__name__
+    if context:
+        problem += f" ({context[-1].removeprefix('==> Context: ')})"
+    return ModelError(f"{name}: not a valid ONNX model: {problem}", _remedy(problem))
+
+
+def _remedy(problem: str) -> str:
+    if "symbolic link" in problem or "hardlink" in problem or "hard link" in problem:
+        return "A model hub's cache stores links: download real files, or copy with cp -L."
+    if "external" in problem.lower() or "Data of TensorProto" in problem:
+        return "Put the external data file next to the model, under the name it is stored with."
+    return "Export the model again, or repair the graph."
+
+
+def check_names(proto: onnx.ModelProto, name: str) -> None:
+    """Raises ModelError for a name that is not UTF-8, which protobuf returns as bytes."""
+    graphs: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
+    undecodable = (text for graph in graphs for text in _names(graph) if isinstance(text, bytes))
+    for text in undecodable:
+        raise ModelError(f"{name}: the name {text!r} is not UTF-8", "Export the model again.")
+
+
+def _names(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
+    yield graph.name
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield attribute.name
+            for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from _names(body)

@@ -1,0 +1,55 @@
+"""The result of a quantisation: the integer model, its accuracy, and the error of each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+
+from tracer.records.trace import ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """A metric of the float model (`before`) and of the quantised one (`after`), in `unit`."""
+
+    metric: str
+    unit: str
+    before: float
+    after: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayerError:
+    """The error of a node's output in the quantised graph against the float graph.
+
+    `sqnr_db` is the signal-to-quantisation-noise ratio 10 log10(sum x^2 / sum (x - q)^2) over all
+    samples, infinite without an error; it includes the noise of all layers before. `added_noise` is
+    the noise share sum (x - q)^2 / sum x^2 of the output less that of the noisiest input; below 0
+    for a layer that averages noise out.
+    """
+
+    node: str
+    op_type: str
+    module: str | None
+    sqnr_db: float
+    added_noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """A quantised model (`proto`), its accuracy, and the errors of its layers.
+
+    `model` describes the float model. `accuracy` is None where no metric fits the data. `layers`
+    are in the order of the graph.
+    """
+
+    model: ModelInfo
+    settings: Mapping[str, Any]
+    accuracy: Accuracy | None
+    layers: tuple[LayerError, ...]
+    notes: tuple[str, ...]
+    proto: onnx.ModelProto = field(repr=False)

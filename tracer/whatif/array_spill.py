@@ -1,0 +1,59 @@
+"""Arrays in a temporary file, so that memory use does not grow with the data."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from tracer.support.types import Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Location:
+    """Where an array lies in the file; `offset` and `nbytes` in bytes."""
+
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    nbytes: int
+
+
+class ArraySpill:
+    """Numbered groups of arrays, in a temporary file that is deleted with this object.
+
+    Several threads may read and append.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="tracer-")  # noqa: SIM115 - lives as long as self
+        self._groups: list[list[_Location]] = []
+        self._lock = Lock()
+
+    def append(self, arrays: Sequence[Array]) -> None:
+        """Appends a group. Raises ValueError for arrays of Python objects."""
+        with self._lock:
+            self._file.seek(0, 2)
+            self._groups.append([self._write(np.asarray(array)) for array in arrays])
+
+    def read(self, number: int) -> list[Array]:
+        """Returns the arrays of a group."""
+        return [self._read(location) for location in self._groups[number]]
+
+    def _write(self, array: Array) -> _Location:
+        if array.dtype.hasobject:
+            raise ValueError("arrays of Python objects cannot be stored")
+        location = _Location(self._file.tell(), array.dtype, array.shape, array.nbytes)
+        self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return location
+
+    def _read(self, location: _Location) -> Array:
+        raw = np.empty(location.nbytes, np.uint8)
+        with self._lock:
+            self._file.seek(location.offset)
+            self._file.readinto(raw.data)
+        return raw.view(location.dtype).reshape(location.shape)

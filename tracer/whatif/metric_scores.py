@@ -1,0 +1,62 @@
+"""Chooses the metric of a what-if, and scores batches with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracer import metrics
+from tracer.errors import UsageError
+from tracer.graph.model import Model
+from tracer.inputs.datasets import Dataset
+from tracer.interpreter.interpreter import Interpreter
+from tracer.metrics import Metric
+from tracer.metrics.default_metric import default_metric
+
+
+def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:
+    """Returns the metric `spec`, or a default for the outputs and the labels, tried on one sample.
+
+    Raises UsageError where no metric fits, and the error of a metric that does not fit.
+    """
+    sample = next(dataset.batches(1))
+    outputs = Interpreter(model).run(None, sample.inputs)
+    metric = default_metric(sample, outputs[0]) if spec is None else metrics.find(spec)
+    if metric is None:
+        labels = "no labels" if sample.labels is None else f"labels {_type(sample.labels)}"
+        raise UsageError(
+            f"no metric fits an output {_type(outputs[0])} of {model.name} and {labels} of "
+            f"{dataset.name}",
+            "Give --metric: top1, top5, mse, agreement, or FILE.py:NAME.",
+        )
+    scorer(model, dataset, metric)(outputs, sample, outputs)
+    return metric
+
+
+def scorer(
+    model: Model, dataset: Dataset, metric: Metric
+) -> Callable[[Sequence[Any], Any, Sequence[Any]], Any]:
+    """Returns a function (outputs, batch, outputs in wide accumulators) -> scores of the samples.
+
+    Scores are in the unit of the metric.
+    """
+    names = [value.name for value in model.graph.output]
+
+    def by_name(outputs: Sequence[Any], size: int) -> dict[str, Any]:
+        """The outputs of the first `size` samples: a fixed batch may be padded."""
+        return {name: value[:size] for name, value in zip(names, outputs, strict=True)}
+
+    def score(outputs: Sequence[Any], batch: Any, wide: Sequence[Any]) -> Any:
+        truth = (
+            metric.labels(batch, dataset.name) if metric.needs_labels else by_name(wide, batch.size)
+        )
+        return np.asarray(metric.scores(by_name(outputs, batch.size), truth)) * metric.scale
+
+    return score
+
+
+def _type(array: Any) -> str:
+    """Element type and shape of one sample: `float32[10]`."""
+    return f"{array.dtype}{list(array.shape[1:])}"

@@ -1,0 +1,193 @@
+"""Runs every variant of a what-if: each graph under each accumulator, with each set of pins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
+from tracer.accumulators.spec.policy_text import policy
+from tracer.errors import InputError, UsageError
+from tracer.records.whatif import Answer, Pins, Variant
+from tracer.storage.whatif_file import WhatIfFile
+from tracer.support.progress import Progress, silent
+from tracer.whatif.cache_key import variant_key
+from tracer.whatif.energy_cost import energy_cost, node_work
+from tracer.whatif.evaluation import Evaluator
+from tracer.whatif.evaluation_cache import EvaluationCache
+from tracer.whatif.graph_variants import GraphVariant
+from tracer.whatif.metric_scores import scorer
+from tracer.whatif.stored_batches import AnyBatch, StoredBatches
+from tracer.whatif.sweep import SWEEPING, Question, Subset, sweep_and_search
+from tracer.whatif.task import Task
+
+REFERENCE_BITS = 32
+"""Width that energies are compared with: the usual width of integer accumulators."""
+
+_SUBSET_SHARE, _LARGEST_SUBSET_SHARE = 8, 4
+"""A search for per-node widths begins on 1/8 of the samples, at least one batch; it begins on all
+samples where one batch is more than 1/4."""
+
+
+@dataclass(frozen=True, slots=True)
+class VariantResults:
+    """The variants, notes, and how additions were counted."""
+
+    variants: tuple[Variant, ...]
+    notes: tuple[str, ...]
+    addition_convention: str
+
+
+def run_variants(
+    task: Task,
+    graphs: Sequence[GraphVariant],
+    accumulators: Sequence[Accumulator],
+    file: WhatIfFile | None,
+    progress: Progress | None,
+) -> VariantResults:
+    """Returns a variant for each graph, accumulator and set of pins.
+
+    Raises the errors of `VariantRunner`.
+    """
+    progress = progress or silent
+    pins = [list(task.plan.pins(graph.model.nodes)) for graph in graphs]
+    passes = sum(1 + len(each) * len(task.widths) for each in pins) * len(accumulators)
+    report = _sweeps_counted(progress, passes)
+    batches = StoredBatches(task.dataset, task.options.batch, progress)
+    variants: list[Variant] = []
+    notes: list[str] = []
+    for graph, graph_pins in zip(graphs, pins, strict=True):
+        for accumulator in accumulators:
+            runner = VariantRunner(task, graph, accumulator, batches, file, report)
+            report(1, 0, SWEEPING)  # the pass in wide accumulators
+            variants += [runner.variant(each) for each in graph_pins]
+            notes += runner.notes
+    conventions = dict.fromkeys(task.addition_convention(each) for each in accumulators)
+    return VariantResults(tuple(variants), tuple(notes), ", ".join(conventions))
+
+
+class VariantRunner:
+    """Evaluations of `graph` in accumulators like `accumulator`. Raises the errors of Evaluator."""
+
+    def __init__(
+        self,
+        task: Task,
+        graph: GraphVariant,
+        accumulator: Accumulator,
+        batches: StoredBatches,
+        file: WhatIfFile | None,
+        progress: Progress,
+    ) -> None:
+        self._task = task
+        self._graph = graph
+        self._accumulator = accumulator
+        self._file = file
+        self._progress = progress
+        self._evaluator = self._evaluating(batches)
+        self._subset_evaluator: Evaluator[AnyBatch] | None = None
+        self._energy = energy_cost(
+            graph.model, task.dataset, self._evaluator.nodes, task.energy,
+            task.addition_convention(accumulator),
+        )  # fmt: skip
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes on nodes that are not narrowed, and nodes without energy."""
+        return (*self._evaluator.notes, *self._energy.notes)
+
+    def variant(self, pins: Pins) -> Variant:
+        """Sweeps and searches with some nodes pinned. Raises UsageError where all are pinned."""
+        task, evaluator = self._task, self._evaluator
+        pins = pins.among(evaluator.nodes)
+        if len(pins.bits) == len(evaluator.nodes):
+            raise UsageError(
+                f"'{task.plan.swept.text}' has no node left: {pins.text} matches all of them",
+                f"The nodes are {', '.join(evaluator.nodes)}.",
+            )
+        floor = self._floor()
+        # raises the error for a width without energy before any evaluation
+        widest = max(int(evaluator.baseline.needed.max()), floor)
+        self._energy.by_width((*task.widths, *pins.bits.values(), REFERENCE_BITS, widest))
+        question = Question(
+            task.widths, self._energy, task.allowed, task.better, task.options.search, floor
+        )
+        answer = sweep_and_search(
+            evaluator.baseline, self._accumulator, question, self._cache(evaluator, pins),
+            self._subset(pins),
+        )  # fmt: skip
+        return Variant(
+            weight_bits=self._graph.weight_bits,
+            activation_bits=self._graph.activation_bits,
+            pinned=pins,
+            answer=answer,
+            work=node_work(self._graph.model, self._energy),
+            energies=self._energy.by_width(self._widths_of(answer)),
+        )
+
+    def _evaluating(self, batches: StoredBatches) -> Evaluator[AnyBatch]:
+        model, task = self._graph.model, self._task
+        return Evaluator(
+            model,
+            policy(task.plan.policy(self._accumulator), task.options.fixed),
+            batches,
+            scorer(model, task.dataset, task.metric),
+            limits=task.limits,
+            threads=task.threads or None,
+            progress=self._progress,
+        )
+
+    def _cache(
+        self, evaluator: Evaluator[AnyBatch], pins: Pins, samples: int | None = None
+    ) -> EvaluationCache:
+        return EvaluationCache(
+            evaluator.nodes,
+            evaluator.evaluate,
+            pinned=pins.bits,
+            file=self._file,
+            variant=variant_key(self._graph, self._accumulator, samples),
+            progress=self._progress,
+        )
+
+    def _subset(self, pins: Pins) -> Callable[[], Subset] | None:
+        """A function that evaluates on the first samples; None where there are too few samples."""
+        batch, samples = self._task.options.batch, self._evaluator.baseline.samples
+        size = max(batch, samples // _SUBSET_SHARE)
+        if size > samples // _LARGEST_SUBSET_SHARE:
+            return None
+
+        def subset() -> Subset:
+            if self._subset_evaluator is None:
+                dataset = replace(self._task.dataset, limit=size)
+                self._subset_evaluator = self._evaluating(StoredBatches(dataset, batch))
+            baseline = self._subset_evaluator.baseline
+            cache = self._cache(self._subset_evaluator, pins, size)
+            return Subset(cache, baseline.score, baseline.samples)
+
+        return subset
+
+    def _floor(self) -> int:
+        """The narrowest width to search: NARROWEST, or of the sweep where that has no energy."""
+        try:
+            self._energy.by_width([NARROWEST])
+        except InputError:
+            return self._task.widths[0]
+        return NARROWEST
+
+    def _widths_of(self, answer: Answer) -> set[int]:
+        """The widths whose energies views need: all that were evaluated, and the references."""
+        evaluated = {bits for each in answer.evaluations for bits in each.bits.values()}
+        return {*self._task.widths, *evaluated, REFERENCE_BITS, answer.observed}
+
+
+def _sweeps_counted(progress: Progress, passes: int) -> Progress:
+    """Reports the sweeps of all variants as `passes` steps of one task."""
+    steps = count(1)
+
+    def report(done: int, total: int, what: str) -> None:
+        if what == SWEEPING:
+            progress(next(steps), passes, what)
+        else:
+            progress(done, total, what)
+
+    return report
