@@ -11,7 +11,7 @@ from typing import Any
 
 import tracer
 from analyzers.energy import Work, find
-from analyzers.views import ViewOptions, renderer
+from analyzers.views import render
 from experiments import _page
 from experiments._evaluating import ACCUMULATOR, BATCH, Sums, answered, evaluated, work_of
 from experiments._page import Page
@@ -235,7 +235,7 @@ def _histograms(model: Model, dataset: Dataset, bits: int) -> bytes:
     policy = Policy.of(replace(ACCUMULATOR, bits=bits))
     samples = Samples(dataset.name, dataset.limit)
     trace = tracer.interpret(model, accumulator=policy, feeds=samples, batch=BATCH)
-    return renderer("png")(trace, ViewOptions())
+    return render(trace, "png")
 
 
 def _commands(path: str, data: str, limit: int | None, widths: Sequence[int], narrow: int) -> str:

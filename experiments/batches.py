@@ -16,9 +16,10 @@ import pandas as pd
 
 import tracer
 from analyzers.compare.sweep import WHOLE, Sweep
-from analyzers.compare.views import renderer
 from analyzers.grouping import by_op
 from analyzers.kernels import by_kernel
+from analyzers.options import ViewOptions
+from analyzers.views import render
 from experiments import _page
 from experiments._learning import learning, learning_curves
 from experiments._page import Page
@@ -88,7 +89,7 @@ def make(
         _page.bullets(*_learned(trace, sweeps)),
     ]
     pictures = {
-        "3-batches.png": renderer("png")(sweeps, DRAWN),
+        "3-batches.png": render(sweeps, "png", ViewOptions(top=DRAWN)),
         "3-training.png": learning_curves(rows),
     }
     return Page("3-batches", "Experiment 3: batch sizes, and what they cost", parts, pictures)

@@ -12,8 +12,8 @@ import pandas as pd
 
 import tracer
 from analyzers.compare import Comparison
-from analyzers.compare.views import renderer
 from analyzers.kernels import by_kernel
+from analyzers.views import render
 from experiments import _page
 from experiments._page import Page
 from tracer.api.compare import compare
@@ -84,7 +84,7 @@ def make(
         _page.bullets(*_learned(rows, step)),
     ]
     return Page("2-family", "Experiment 2: a family of ResNets in torch", parts,
-                {"2-family.png": renderer("png")(found, None)})  # fmt: skip
+                {"2-family.png": render(found, "png")})  # fmt: skip
 
 
 def by_name(found: Comparison) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,8 @@ from analyzers.compare import Comparison
 from analyzers.compare import compare as compared
 from analyzers.compare.numbers import Numbers
 from analyzers.grouping import by_op
-from analyzers.views import ViewOptions, renderer
+from analyzers.options import ViewOptions
+from analyzers.views import render
 from experiments import _page
 from experiments._page import Page
 from experiments.networks.resnet20 import ONNX
@@ -55,7 +56,7 @@ def make(runs: int, rounds: int, turn: int | None, threads: int) -> Page:
     trace = tracer.profile_framework(CHAINER, framework="chainer", runs=runs, threads=threads)
     layers, totals, numbers = _compared(rounds, turn, threads)
     threshold = _threshold(trace.nodes)
-    drawn = renderer("png")(trace, ViewOptions(threshold=threshold))
+    drawn = render(trace, "png", ViewOptions(threshold=threshold))
     parts = [
         _question(),
         "## Commands",
@@ -172,9 +173,9 @@ def _wholes(totals: Comparison) -> str:
 
 
 def _drawn(totals: Comparison) -> bytes:
-    from analyzers.compare.views import renderer
+    from analyzers.views import render
 
-    return renderer("png")(totals, None)
+    return render(totals, "png")
 
 
 def _numbers(numbers: Sequence[Numbers]) -> str:

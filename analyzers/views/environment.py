@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analyzers.options import ViewOptions
-from analyzers.views.page import Page, Table, name
+from analyzers.views.page import Page, Table, name_column
 from analyzers.views.text import plural
 from tracer.records.environment import Environment, Peaks
 
@@ -17,7 +17,13 @@ from tracer.records.environment import Environment, Peaks
 def page(result: Environment, options: ViewOptions) -> Page:
     """One table of names and values."""
     return Page(
-        (Table("", (name("", "name", 0), name("value", "value", 1)), table(result, options)),),
+        (
+            Table(
+                "",
+                (name_column("", "name", 0), name_column("value", "value", 1)),
+                table(result, options),
+            ),
+        ),
         (),
         "",
     )

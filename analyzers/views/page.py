@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from analyzers.views.text import FORMATS, printable
+from analyzers.views.text import FORMATS
 from tracer.records.columns import PAGE_RANK, ColumnSpec
 
 Row: TypeAlias = "pd.Series[Any]"
@@ -94,12 +94,12 @@ def specified(spec: ColumnSpec) -> Column:
     )
 
 
-def figure(header: str, field: str, text: Callable[[float], str], rank: int) -> Column:
+def number_column(header: str, field: str, text: Callable[[float], str], rank: int) -> Column:
     """A column of numbers; a missing number is an empty cell."""
     return Column(header, field, lambda row: _number(row[field], text), rank)
 
 
-def name(header: str, field: str, rank: int) -> Column:
+def name_column(header: str, field: str, rank: int) -> Column:
     """A column of names, which a narrow terminal may cut."""
     return Column(header, field, lambda row: FORMATS["name"](row[field]), rank, is_name=True)
 

@@ -8,10 +8,11 @@ import pytest
 from onnx import numpy_helper
 
 import tracer
-from analyzers.views import ViewOptions, formats, renderer
+from analyzers.views import formats, render
 from tests.graphs import BRANCHES, DATA_DEPENDENT, parse, residual
 from tracer.errors import InputError, UsageError
 from tracer.records.columns import COLUMNS
+from tracer.records.trace import Trace
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def test_what_was_not_measured_is_missing_and_work_is_counted(trace):
 
 
 def test_a_trace_survives_the_file(trace, tmp_path):
-    (tmp_path / "run.trace").write_bytes(renderer("trace")(trace, ViewOptions()))
+    (tmp_path / "run.trace").write_bytes(render(trace, "trace"))
     again = tracer.load(tmp_path / "run.trace")
     pd.testing.assert_frame_equal(again.nodes, trace.nodes)
     assert (again.model, again.environment, again.notes) == (
@@ -43,16 +44,14 @@ def test_a_trace_survives_the_file(trace, tmp_path):
         assert ours.kernels == theirs.kernels
         assert np.array_equal(ours.samples, theirs.samples)
         assert np.allclose(ours.wall_us, theirs.wall_us)
-    for extension in formats():
+    for extension in formats(Trace):
         if extension not in ("trace", "png"):
-            assert renderer(extension)(again, ViewOptions()) == renderer(extension)(
-                trace, ViewOptions()
-            )
+            assert render(again, extension) == render(trace, extension)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 500, 5000])
 def test_a_damaged_trace_is_refused(trace, tmp_path, keep):
-    data = renderer("trace")(trace, ViewOptions())
+    data = render(trace, "trace")
     (tmp_path / "run.trace").write_bytes(data[:keep])
     with pytest.raises(InputError, match="not a trace, or a damaged one"):
         tracer.load(tmp_path / "run.trace")
@@ -97,7 +96,7 @@ def test_json_has_the_shape_of_the_design_and_no_bare_nan(trace):
     def refuse(constant):
         raise AssertionError(constant)
 
-    data = json.loads(renderer("json")(trace, ViewOptions()), parse_constant=refuse)
+    data = json.loads(render(trace, "json"), parse_constant=refuse)
     assert {"model", "environment", "settings", "runs"} <= set(data)
     assert [run["batch"] for run in data["runs"]] == [1, 4]
     for run in data["runs"]:

@@ -8,7 +8,8 @@ import pytest
 
 import tracer
 import tracer.cli
-from analyzers.views import ViewOptions, renderer
+from analyzers.options import ViewOptions
+from analyzers.views import render
 from tracer.api.framework import profile_framework
 from tracer.errors import UsageError
 from tracer.records.columns import COLUMNS
@@ -55,7 +56,7 @@ def test_the_table_is_the_one_that_other_programs_rely_on(trace):
 
 
 def test_forward_and_backward_fold_into_the_same_module(trace):
-    table = renderer("json")(trace, ViewOptions(by="module"))
+    table = render(trace, "json", ViewOptions(by="module"))
     rows = {row["module"]: row for row in json.loads(table)["runs"][0]["nodes"]}
     assert rows["fc"]["nodes"] == 2
     assert rows["block.0"]["nodes"] == 4
@@ -65,11 +66,11 @@ def test_forward_and_backward_fold_into_the_same_module(trace):
 @pytest.mark.parametrize("by", ["node", "op", "module", "kernel"])
 def test_every_view_shows_it_again_after_the_file(trace, by, tmp_path):
     pytest.importorskip("matplotlib")
-    (tmp_path / "r.trace").write_bytes(renderer("trace")(trace, ViewOptions()))
+    (tmp_path / "r.trace").write_bytes(render(trace, "trace"))
     again = tracer.load(tmp_path / "r.trace")
     for extension in ("json", "csv", "md", "svg"):
-        shown = renderer(extension)(again, ViewOptions(by=by))
-        assert shown == renderer(extension)(trace, ViewOptions(by=by))
+        shown = render(again, extension, ViewOptions(by=by))
+        assert shown == render(trace, extension, ViewOptions(by=by))
         assert len(shown) > 300
 
 

@@ -113,7 +113,7 @@ SPECS = (
     _text("domain", None, 99, "domain of the operator"),
     _text("module", "module", 6, "framework module of the node, dotted", table=None),
     _text("source", "source", 11, "file and line that created the node", table=None),
-    ColumnSpec("nodes", "Int64", "", "sum", "nodes", "count", 10, "nodes in the row", None,
+    ColumnSpec("nodes", "Int64", "", "sum", "nodes", "count", 10, "nodes in the row", "work",
                "folded"),
     _text("executor", None, 99, "executor of the run"),
     ColumnSpec("batch", "Int64", "", "none", None, "count", 99, "batch size of the run"),

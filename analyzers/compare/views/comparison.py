@@ -17,16 +17,23 @@ from analyzers.compare.views import charts
 from analyzers.compare.views.charts import MARK
 from analyzers.options import ViewOptions
 from analyzers.views.formats.json import records
-from analyzers.views.page import Column, Page, Table, name, signed_percent, times
-from analyzers.views.page import figure as number
+from analyzers.views.page import (
+    Column,
+    Page,
+    Table,
+    name_column,
+    number_column,
+    signed_percent,
+    times,
+)
 from analyzers.views.text import micros, percent, plural, printable, si
 
 _NAMES = {
-    "layer": (name("layer", "layer", 0), name("module", "module", 6), name("op", "op", 5)),
+    "layer": (name_column("layer", "layer", 0), name_column("module", "module", 6), name_column("op", "op", 5)),
     "module": (
-        name("module", "module", 0), name("op", "op", 30), name("also holds", "also_holds", 31),
+        name_column("module", "module", 0), name_column("op", "op", 30), name_column("also holds", "also_holds", 31),
     ),
-    "op": (name("op", "op", 0),),
+    "op": (name_column("op", "op", 0),),
 }  # fmt: skip
 """What the rows are called, whatever they are folded into."""
 
@@ -111,21 +118,21 @@ def _totals(result: Comparison) -> Table:
         speed=1 / result.totals["ratio"],
     )
     columns = (
-        name("", "letter", 0),
-        name("side", "side", 1),
-        number("time µs", "time_us", micros, 2),
-        number("std err", "error_us", micros, 8),
+        name_column("", "letter", 0),
+        name_column("side", "side", 1),
+        number_column("time µs", "time_us", micros, 2),
+        number_column("std err", "error_us", micros, 8),
         Column("÷ A", "ratio", _marked("ratio", "significant"), 3),
         Column(_interval_header(), "ratio_low", _interval(""), 4),
-        number("speed", "speed", times, 9),
-        number("conv", "convolution_share", percent, 5),
-        number("backward", "backward_share", percent, 6),
-        number("MACs", "macs", si, 7),
-        number("params", "params", si, 10),
-        number("bytes", "bytes", si, 12),
-        number("flop/s", "flops_per_s", si, 11),
-        number("batch", "batch", lambda value: f"{value:g}", 13),
-        name("executor", "executor", 14),
+        number_column("speed", "speed", times, 9),
+        number_column("conv", "convolution_share", percent, 5),
+        number_column("backward", "backward_share", percent, 6),
+        number_column("MACs", "macs", si, 7),
+        number_column("params", "params", si, 10),
+        number_column("bytes", "bytes", si, 12),
+        number_column("flop/s", "flops_per_s", si, 11),
+        number_column("batch", "batch", lambda value: f"{value:g}", 13),
+        name_column("executor", "executor", 14),
     )
     return Table("Whole runs, without instrument", columns, rows, tuple(_verdicts(result)))
 
@@ -154,7 +161,7 @@ def _layers(result: Comparison, rows: pd.DataFrame) -> Table:
     columns: list[Column] = list(_NAMES[result.by])
     ends = [letter(index) for index in range(count)]
     columns += [
-        number(f"{e.upper()} µs", f"time_us_{e}", micros, 1 + n) for n, e in enumerate(ends)
+        number_column(f"{e.upper()} µs", f"time_us_{e}", micros, 1 + n) for n, e in enumerate(ends)
     ]
     others = ends[1:]
     for place, end in enumerate(others):
@@ -162,9 +169,9 @@ def _layers(result: Comparison, rows: pd.DataFrame) -> Table:
         columns.append(Column(f"{end.upper()} ÷ A", f"ratio_{end}", ratio, 100 + 2 * place))
     if two:
         columns.append(Column(_interval_header(), "ratio_low_b", _interval("_b"), 104))
-        columns.append(number("Δ µs", "change_us_b", _signed, 103))
+        columns.append(number_column("Δ µs", "change_us_b", _signed, 103))
     columns += [
-        number(f"{what} {e.upper()}", f"{field}_{e}", si, 120 + place)
+        number_column(f"{what} {e.upper()}", f"{field}_{e}", si, 120 + place)
         for place, (what, field) in enumerate(_WORK)
         for e in _telling(rows, field, ends)
     ]
@@ -251,15 +258,15 @@ def _numbers(result: Comparison, found: Numbers) -> Table:
             for a, b in zip(rows[f"{field}_a"].fillna(0), rows[f"{field}_b"].fillna(0), strict=True)
         ]
     columns = (
-        name("what", "what", 0),
-        name("tensor of A", "layer", 1),
-        name("tensor of B", "layer_b", 6),
-        number("max abs", "max_abs", _short, 2),
-        number("max rel", "max_rel", _short, 3),
-        number("ULP", "max_ulp", _short, 4),
-        name("NaN", "nan", 7),
-        name("Inf", "inf", 8),
-        name("beyond tolerance", "fault", 5),
+        name_column("what", "what", 0),
+        name_column("tensor of A", "layer", 1),
+        name_column("tensor of B", "layer_b", 6),
+        number_column("max abs", "max_abs", _short, 2),
+        number_column("max rel", "max_rel", _short, 3),
+        number_column("ULP", "max_ulp", _short, 4),
+        name_column("NaN", "nan", 7),
+        name_column("Inf", "inf", 8),
+        name_column("beyond tolerance", "fault", 5),
     )
     rows["fault"] = rows["fault"].where(rows["fault"] != "")
     title = f"Numbers of {found.second} against {found.first}, same input"

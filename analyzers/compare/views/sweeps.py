@@ -11,8 +11,7 @@ from analyzers.compare.sweep import Sweep, Sweeps, wide
 from analyzers.compare.views import charts
 from analyzers.options import ViewOptions
 from analyzers.views.formats.json import records
-from analyzers.views.page import Column, Page, Table, name, times
-from analyzers.views.page import figure as number
+from analyzers.views.page import Column, Page, Table, name_column, number_column, times
 from analyzers.views.text import micros, percent, plural, quantity
 
 
@@ -61,11 +60,13 @@ def document(result: Sweeps, options: ViewOptions) -> dict[str, Any]:
 def _times(one: Sweep) -> Table:
     sizes = one.batches
     counts = {plural(len(side.run.instrumented_us), _counted(side)): None for side in one.sides}
-    columns: list[Column] = [name("op", "op", 0)]
+    columns: list[Column] = [name_column("op", "op", 0)]
     ranks = iter(range(1, 100))
-    samples = [number(f"µs/sample @{n}", f"sample_us_{n}", micros, next(ranks)) for n in sizes]
-    calls = [number(f"µs/call @{n}", f"call_us_{n}", micros, next(ranks)) for n in sizes]
-    shares = [number(f"share @{n}", f"share_{n}", percent, next(ranks)) for n in sizes]
+    samples = [
+        number_column(f"µs/sample @{n}", f"sample_us_{n}", micros, next(ranks)) for n in sizes
+    ]
+    calls = [number_column(f"µs/call @{n}", f"call_us_{n}", micros, next(ranks)) for n in sizes]
+    shares = [number_column(f"share @{n}", f"share_{n}", percent, next(ranks)) for n in sizes]
     executor = one.sides[0].run.executor
     title = f"{one.label} · {executor} · {' and '.join(counts)}"
     return Table(title, [*columns, *samples, *calls, *shares], wide(one), is_long=True)
@@ -78,13 +79,15 @@ def _counted(side: Side) -> str:
 def _growth(one: Sweep) -> Table:
     """How time and work grow; where time grows less than work, the batch pays."""
     sizes = one.batches
-    columns: list[Column] = [name("op", "op", 0)]
+    columns: list[Column] = [name_column("op", "op", 0)]
     ranks = iter(range(1, 100))
     for size in sizes[1:]:
-        columns.append(number(f"time to @{size}", f"time_growth_{size}", times, next(ranks)))
-        columns.append(number(f"work to @{size}", f"work_growth_{size}", times, next(ranks)))
+        columns.append(number_column(f"time to @{size}", f"time_growth_{size}", times, next(ranks)))
+        columns.append(number_column(f"work to @{size}", f"work_growth_{size}", times, next(ranks)))
     columns += [
-        number(f"bytes @{size}", f"bytes_{size}", lambda value: quantity(value, "B"), next(ranks))
+        number_column(
+            f"bytes @{size}", f"bytes_{size}", lambda value: quantity(value, "B"), next(ranks)
+        )
         for size in sizes
     ]
     title = f"{one.label} · growth of a run's time and work from batch {sizes[0]} on"

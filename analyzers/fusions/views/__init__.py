@@ -10,20 +10,20 @@ import pandas as pd
 from analyzers.fusions import FusedKernel, Fusions
 from analyzers.fusions.words import sentences
 from analyzers.options import ViewOptions
-from analyzers.views.page import Page, Table, figure, name
+from analyzers.views.page import Page, Table, name_column, number_column
 from analyzers.views.text import count
 
 _KERNELS = (
-    name("kernel", "kernel", 1),
-    name("op", "op_type", 10),
-    figure("calls", "calls", count, 4),
-    figure("nodes", "count", count, 2),
-    name("stands for", "members", 0),
-    name("values", "verdict", 3),
-    name("why", "why", 5),
+    name_column("kernel", "kernel", 1),
+    name_column("op", "op_type", 10),
+    number_column("calls", "calls", count, 4),
+    number_column("nodes", "count", count, 2),
+    name_column("stands for", "members", 0),
+    name_column("values", "verdict", 3),
+    name_column("why", "why", 5),
 )
-_NODES = (name("node", "node", 0), name("op", "op_type", 1), name("fate", "fate", 2),
-          name("why", "why", 3))  # fmt: skip
+_NODES = (name_column("node", "node", 0), name_column("op", "op_type", 1), name_column("fate", "fate", 2),
+          name_column("why", "why", 3))  # fmt: skip
 _COLUMNS = ["kernel", "kernel_op", "role", "node", "op_type", "module", "values", "why"]
 
 

@@ -39,8 +39,9 @@ def page(trace: Trace, options: ViewOptions) -> Page:
 
 def figure(trace: Trace, options: ViewOptions) -> Figure:
     """The histograms of partial sums if accumulators were narrow, else the time of each layer."""
-    chart = histograms if any(run.sums for run in trace.runs) else bars
-    return chart.figure(trace, options)
+    if any(run.sums for run in trace.runs):
+        return histograms.figure(trace, options)
+    return bars.figure(trace, options)
 
 
 def stored(trace: Trace, options: ViewOptions) -> bytes:

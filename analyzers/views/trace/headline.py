@@ -38,9 +38,10 @@ def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
         return (f"emulated in {micros(measured['mean'])} µs per run",)
     raw = float(nodes["time_us_raw"].sum())
     corrected = float(nodes["time_us"].sum())
+    median, p95 = micros(measured["p50"]), micros(measured["p95"])
     lines = [
-        f"wall  {micros(measured['mean'])} µs per run without profiler (median "
-        f"{micros(measured['p50'])}, p95 {micros(measured['p95'])}, {plural(len(run.wall_us), 'run')})",
+        f"wall  {micros(measured['mean'])} µs per run without profiler "
+        f"(median {median}, p95 {p95}, {plural(len(run.wall_us), 'run')})",
         f"nodes {micros(corrected)} µs, {coverage(run, nodes):.0%} of wall "
         f"({micros(raw)} µs before profiler overhead is removed)",
     ]

@@ -9,10 +9,8 @@ import pandas as pd
 
 from analyzers.options import ViewOptions
 from analyzers.views.formats.json import records
-from analyzers.views.page import Column, Page, Table, name
-from analyzers.views.page import figure as number
-from analyzers.views.text import count, percent, si, width
-from analyzers.views.text import number as counted
+from analyzers.views.page import Column, Page, Table, name_column, number_column
+from analyzers.views.text import count, number, percent, si, width
 from analyzers.whatif import axes, label, nodes, rows, words
 from analyzers.whatif.views import picture
 from tracer.records.whatif import Variant, WhatIf
@@ -99,19 +97,19 @@ def _columns(result: WhatIf) -> list[Column]:
     metric = f"{judgement.metric.rpartition(':')[2]} {judgement.unit}".strip()
     digits = ".2f" if judgement.unit == "%" else ".4g"
     return [
-        number("bits", "bits", count, 0),
-        name("", "answer", 1),
-        number(metric, "score", lambda value: f"{value:{digits}}", 2),
-        number("overflow", "overflow_outputs", counted, 3),
-        number("share", "share", percent, 6),
-        number("transient", "transient_outputs", counted, 7),
-        number("persistent", "persistent_outputs", counted, 8),
-        number("changed", "outputs_changed", counted, 10),
-        number("events", "saturation_events", counted, 11),
-        number("outputs", "outputs", counted, 12),
-        number(f"energy {unit}".strip(), "energy", si, 4),
-        number("saved", "saved", percent, 5),
-        number("vs A", "saved_against_safe", percent, 9),
+        number_column("bits", "bits", count, 0),
+        name_column("", "answer", 1),
+        number_column(metric, "score", lambda value: f"{value:{digits}}", 2),
+        number_column("overflow", "overflow_outputs", number, 3),
+        number_column("share", "share", percent, 6),
+        number_column("transient", "transient_outputs", number, 7),
+        number_column("persistent", "persistent_outputs", number, 8),
+        number_column("changed", "outputs_changed", number, 10),
+        number_column("events", "saturation_events", number, 11),
+        number_column("outputs", "outputs", number, 12),
+        number_column(f"energy {unit}".strip(), "energy", si, 4),
+        number_column("saved", "saved", percent, 5),
+        number_column("vs A", "saved_against_safe", percent, 9),
     ]
 
 
@@ -130,16 +128,16 @@ def _marked(variant: Variant) -> pd.DataFrame:
 def _node_columns(result: WhatIf) -> list[Column]:
     unit = result.energy.unit
     return [
-        name("node", "node", 0),
-        name("module", "module", 8),
-        name("op", "op_type", 7),
-        number("guaranteed", "guaranteed", width, 4),
-        number("A", "observed", width, 1),
-        number("pinned", "bits_pinned", width, 2),
-        number("B", "bits_uniform", width, 2),
-        number("C", "bits_each", width, 3),
-        number(f"energy B {unit}".strip(), "energy_uniform", si, 5),
-        number("energy C", "energy_each", si, 6),
-        number("muls", "muls", si, 9),
-        number("adds", "adds", si, 10),
+        name_column("node", "node", 0),
+        name_column("module", "module", 8),
+        name_column("op", "op_type", 7),
+        number_column("guaranteed", "guaranteed", width, 4),
+        number_column("A", "observed", width, 1),
+        number_column("pinned", "bits_pinned", width, 2),
+        number_column("B", "bits_uniform", width, 2),
+        number_column("C", "bits_each", width, 3),
+        number_column(f"energy B {unit}".strip(), "energy_uniform", si, 5),
+        number_column("energy C", "energy_each", si, 6),
+        number_column("muls", "muls", si, 9),
+        number_column("adds", "adds", si, 10),
     ]

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from analyzers.views import ViewOptions, renderer
+from analyzers.options import ViewOptions
+from analyzers.views import render
 
 pytest.importorskip("matplotlib")
 
@@ -14,21 +15,21 @@ def png(trace, tmp_path, **options):
     """The chart as an array (height × width × 4)."""
     from matplotlib.image import imread
 
-    (tmp_path / "c.png").write_bytes(renderer("png")(trace, ViewOptions(**options)))
+    (tmp_path / "c.png").write_bytes(render(trace, "png", ViewOptions(**options)))
     return imread(tmp_path / "c.png")
 
 
 def svg(trace, **options):
     """The chart's text, which an SVG keeps in comments, and whether a bar is red."""
-    text = renderer("svg")(trace, ViewOptions(**options)).decode()
+    text = render(trace, "svg", ViewOptions(**options)).decode()
     return re.findall("<!-- (.*) -->", text), bool(re.search("<path [^>]*fill: #c44e52", text))
 
 
 def test_charts_are_pictures_and_the_same_trace_gives_the_same_svg(trace):
-    assert renderer("png")(trace, ViewOptions())[:8] == b"\x89PNG\r\n\x1a\n"
-    first, second = (renderer("svg")(trace, ViewOptions(threshold=1.0)) for _ in range(2))
+    assert render(trace, "png")[:8] == b"\x89PNG\r\n\x1a\n"
+    first, second = (render(trace, "svg", ViewOptions(threshold=1.0)) for _ in range(2))
     assert first == second
-    assert first != renderer("svg")(trace, ViewOptions(threshold=1e6))
+    assert first != render(trace, "svg", ViewOptions(threshold=1e6))
 
 
 def test_the_chart_reddens_what_stands_out_and_says_why(counted):

@@ -11,7 +11,9 @@ import pytest
 from rich.console import Console
 
 import tracer
-from analyzers.views import ViewOptions, _overflow, renderer, terminal
+from analyzers.options import ViewOptions
+from analyzers.views import render, show
+from analyzers.views.trace import overflow
 from tests.graphs import integers
 from tracer.storage import trace_file
 
@@ -24,7 +26,7 @@ def narrow():
 def screen(trace, width, **options):
     stream = io.StringIO()
     console = Console(file=stream, width=width, highlight=False, force_terminal=False)
-    terminal.render(trace, ViewOptions(**options), console)
+    show(trace, console, ViewOptions(**options))
     return stream.getvalue()
 
 
@@ -44,12 +46,12 @@ def test_the_table_fits_and_says_the_most_important_first(narrow, width):
 
 def test_words_come_first(narrow):
     nodes = narrow.nodes.set_index("node")
-    first, second = _overflow.words(narrow.nodes)
+    first, second = overflow.words(narrow.nodes)
     over = nodes.loc["c", "overflow_outputs"]
     assert first.startswith(f"1 of 2 nodes overflows at their widths, in {over} of ")
     assert second == (
-        f"{nodes['bits_observed'].max()} bits hold every partial sum seen, "
-        f"{nodes['bits_guaranteed'].max()} bits those of any input"
+        f"{nodes['bits_observed'].max()} bits suffice for this data, "
+        f"{nodes['bits_guaranteed'].max()} bits for any input"
     )
     text = screen(narrow, 200)
     assert text.index(first) < text.index(second) < text.index("bits  ") < text.index("time µs")
@@ -57,15 +59,15 @@ def test_words_come_first(narrow):
 
 def test_words_for_what_never_overflows_and_what_is_not_guaranteed(narrow):
     wide = tracer.interpret(integers(), accumulator=30)
-    assert _overflow.words(wide.nodes)[0] == "nothing overflows at 30 bits: 2 nodes, 53 outputs"
+    assert overflow.words(wide.nodes)[0] == "nothing overflows at 30 bits: 2 nodes, 53 outputs"
     nodes = narrow.nodes.copy()
     nodes.loc[nodes["node"] == "m", "bits_guaranteed"] = pd.NA
-    assert _overflow.words(nodes)[1].endswith("; no width is guaranteed for 1 node")
+    assert overflow.words(nodes)[1].endswith("; no width is guaranteed for 1 node")
 
 
 def test_a_trace_without_accumulators_says_nothing_of_them(counted):
     assert "overflow" not in screen(counted, 240)
-    assert "overflow" not in renderer("md")(counted, ViewOptions()).decode()
+    assert "overflow" not in render(counted, "md").decode()
 
 
 def test_hidden_rows_are_told(narrow):
@@ -74,7 +76,7 @@ def test_hidden_rows_are_told(narrow):
 
 
 def test_json_tells_accumulators_widths_and_channels(narrow):
-    (run,) = json.loads(renderer("json")(narrow, ViewOptions()))["runs"]
+    (run,) = json.loads(render(narrow, "json"))["runs"]
     conv, matmul = run["sums"]
     assert (conv["node"], matmul["node"]) == ("c", "m")
     assert conv["accumulator"] == {
@@ -90,7 +92,7 @@ def test_json_tells_accumulators_widths_and_channels(narrow):
 
 
 def test_csv_has_whole_numbers_and_empty_cells(narrow):
-    text = renderer("csv")(narrow, ViewOptions()).decode()
+    text = render(narrow, "csv").decode()
     rows = {row["node"]: row for row in csv.DictReader(io.StringIO(text))}
     assert rows["c"]["bits"] == "14"
     assert re.fullmatch("-[0-9]+", rows["c"]["acc_min"])
@@ -99,12 +101,12 @@ def test_csv_has_whole_numbers_and_empty_cells(narrow):
 
 def test_parquet_has_the_columns_as_integers(narrow):
     pytest.importorskip("pyarrow")
-    again = pd.read_parquet(io.BytesIO(renderer("parquet")(narrow, ViewOptions())))
+    again = pd.read_parquet(io.BytesIO(render(narrow, "parquet")))
     pd.testing.assert_frame_equal(again, narrow.nodes)
 
 
 def test_markdown_has_the_words_and_the_columns(narrow):
-    text = renderer("md")(narrow, ViewOptions()).decode()
+    text = render(narrow, "md").decode()
     assert "- 1 of 2 nodes overflows at their widths" in text
     assert "| transient | persistent |" in text
 
@@ -112,7 +114,7 @@ def test_markdown_has_the_words_and_the_columns(narrow):
 @pytest.mark.parametrize("by", ["op", "module"])
 @pytest.mark.parametrize("extension", ["csv", "json", "md"])
 def test_groups_are_shown_too(narrow, by, extension):
-    assert renderer(extension)(narrow, ViewOptions(by=by))
+    assert render(narrow, extension, ViewOptions(by=by))
     assert "overflow" in screen(narrow, 100, by=by)
 
 
@@ -120,14 +122,14 @@ def test_a_saved_trace_shows_the_same(narrow, tmp_path):
     (tmp_path / "n.trace").write_bytes(trace_file.dumps(narrow))
     again = trace_file.load(tmp_path / "n.trace")
     assert screen(again, 160) == screen(narrow, 160)
-    assert renderer("json")(again, ViewOptions()) == renderer("json")(narrow, ViewOptions())
+    assert render(again, "json") == render(narrow, "json")
     pytest.importorskip("matplotlib")
-    assert renderer("svg")(again, ViewOptions()) == renderer("svg")(narrow, ViewOptions())
+    assert render(again, "svg") == render(narrow, "svg")
 
 
 def svg(trace, **options):
     pytest.importorskip("matplotlib")
-    text = renderer("svg")(trace, ViewOptions(**options)).decode()
+    text = render(trace, "svg", ViewOptions(**options)).decode()
     return re.findall("<!-- (.*) -->", text)
 
 

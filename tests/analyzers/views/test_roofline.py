@@ -5,11 +5,14 @@ import numpy as np
 import pytest
 
 import tracer
-from analyzers.views import ViewOptions, formats, renderer
+from analyzers.options import ViewOptions
+from analyzers.views import formats, render
+from analyzers.views.trace import roofline
 from tests.analyzers.views.conftest import HOSTILE
 from tests.graphs import integers, residual
 from tracer.errors import UsageError
 from tracer.records.environment import Peak, Peaks
+from tracer.records.trace import Trace
 
 pytest.importorskip("matplotlib")
 
@@ -35,17 +38,15 @@ def timed(nodes):
 
 
 def drawn(trace, **options):
-    from analyzers.views.roofline import _chart
-
-    return _chart.figure(trace, ViewOptions(**options))
+    return roofline(trace, ViewOptions(**options))
 
 
 def test_it_is_a_format_with_an_extension_of_two_parts(measured):
-    assert {"roofline.png", "roofline.svg", "png"} <= set(formats())
-    assert renderer("roofline.png")(measured, ViewOptions())[:8] == b"\x89PNG\r\n\x1a\n"
-    first, second = (renderer("roofline.svg")(measured, ViewOptions()) for _ in range(2))
+    assert {"roofline.png", "roofline.svg", "png"} <= set(formats(Trace))
+    assert render(measured, "roofline.png")[:8] == b"\x89PNG\r\n\x1a\n"
+    first, second = (render(measured, "roofline.svg") for _ in range(2))
     assert first == second
-    assert first != renderer("svg")(measured, ViewOptions())
+    assert first != render(measured, "svg")
 
 
 def test_a_panel_for_each_run_with_both_roofs_at_what_was_measured(measured):
@@ -114,4 +115,4 @@ def test_names_of_files_are_shown_harmless(trace):
 def test_what_was_not_timed_has_no_roofline(counted, empty):
     for nothing in (counted, empty):
         with pytest.raises(UsageError, match="needs times and counts of work"):
-            renderer("roofline.png")(nothing, ViewOptions())
+            render(nothing, "roofline.png")

@@ -3,7 +3,8 @@
 import pytest
 
 import tracer
-from analyzers.views import ViewOptions, md
+from analyzers.options import ViewOptions
+from analyzers.views import render
 from tests import nets
 from tracer.executors.onnxruntime import calibration
 
@@ -15,7 +16,7 @@ def no_calibration(monkeypatch):
 
 def shown(optimization, by):
     trace = tracer.profile(nets.mlp(), runs=2, warmup=0, threads=1, optimization=optimization)
-    return md.render(trace, ViewOptions(by)).decode()
+    return render(trace, "md", ViewOptions(by)).decode()
 
 
 def test_a_fused_kernel_says_how_many_more_nodes_it_holds():

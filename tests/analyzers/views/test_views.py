@@ -10,7 +10,9 @@ from rich.console import Console
 
 import tracer
 from analyzers.grouping import grouped
-from analyzers.views import ViewOptions, _format, renderer, terminal
+from analyzers.options import ViewOptions
+from analyzers.views import render, show
+from analyzers.views.text import bar, si
 from tests.analyzers.views.conftest import HOSTILE
 from tests.graphs import DATA_DEPENDENT, parse
 from tracer.errors import UsageError
@@ -19,7 +21,7 @@ from tracer.errors import UsageError
 def screen(trace, width, **options):
     stream = io.StringIO()
     console = Console(file=stream, width=width, highlight=False, force_terminal=False)
-    terminal.render(trace, ViewOptions(**options), console)
+    show(trace, console, ViewOptions(**options))
     return stream.getvalue()
 
 
@@ -58,7 +60,7 @@ def test_groupings_keep_the_totals(trace):
 
 
 def test_csv_is_read_back_and_no_cell_is_a_formula(trace):
-    text = renderer("csv")(trace, ViewOptions()).decode()
+    text = render(trace, "csv").decode()
     again = pd.read_csv(io.StringIO(text))
     assert again["macs"].tolist() == trace.nodes["macs"].tolist()
     assert again["time_us"].tolist() == pytest.approx(trace.nodes["time_us"].tolist())
@@ -68,18 +70,18 @@ def test_csv_is_read_back_and_no_cell_is_a_formula(trace):
 
 def test_no_name_in_a_csv_sends_a_terminal_escapes(counted):
     hostile = counted.nodes.assign(module="\x1b[2J\x00\r\n\u202e")
-    data = renderer("csv")(replace(counted, nodes=hostile), ViewOptions())
+    data = render(replace(counted, nodes=hostile), "csv")
     assert not re.search(r"[^\n\x20-\x7e]", data.decode())
     assert rb"\x1b[2J\x00\r\n\u202e" in data
 
 
 def test_csv_of_a_grouping_has_a_row_a_group(trace):
-    text = renderer("csv")(trace, ViewOptions(by="op", top=2)).decode()
+    text = render(trace, "csv", ViewOptions(by="op", top=2)).decode()
     assert len(text.splitlines()) == 3
 
 
 def test_markdown_escapes_what_would_end_a_cell_or_begin_a_tag(trace):
-    text = renderer("md")(trace, ViewOptions()).decode()
+    text = render(trace, "md").decode()
     assert "a\\|b" in text
     assert "</script>" not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
@@ -88,20 +90,20 @@ def test_markdown_escapes_what_would_end_a_cell_or_begin_a_tag(trace):
 
 def test_parquet_keeps_the_types(trace):
     pytest.importorskip("pyarrow")
-    again = pd.read_parquet(io.BytesIO(renderer("parquet")(trace, ViewOptions())))
+    again = pd.read_parquet(io.BytesIO(render(trace, "parquet")))
     assert again["macs"].dtype == "Int64"
     assert again["node"].tolist() == trace.nodes["node"].tolist()
 
 
 def test_json_holds_hostile_names_as_they_are(trace):
-    data = json.loads(renderer("json")(trace, ViewOptions()))
+    data = json.loads(render(trace, "json"))
     names = [row["node"] for row in data["runs"][0]["nodes"]]
     assert names[: len(HOSTILE)] == HOSTILE
 
 
-def test_a_format_there_is_none_of_is_refused_with_those_there_are():
+def test_a_format_there_is_none_of_is_refused_with_those_there_are(counted):
     with pytest.raises(UsageError, match=r"no format 'xls'.*csv, json"):
-        renderer("xls")
+        render(counted, "xls")
 
 
 @pytest.mark.parametrize(
@@ -111,19 +113,19 @@ def test_a_format_there_is_none_of_is_refused_with_those_there_are():
      (1.8e9, "1.8 G"), (None, ""), (float("nan"), "")],
 )  # fmt: skip
 def test_counts_are_short(value, text):
-    assert _format.si(value) == text
+    assert si(value) == text
 
 
 def test_bars_grow_with_the_share():
-    assert [len(_format.bar(s, 8)) for s in (0.0, 0.5, 1.0, 2.0)] == [0, 4, 8, 8]
-    assert _format.bar(None, 8) == ""
+    assert [len(bar(s, 8)) for s in (0.0, 0.5, 1.0, 2.0)] == [0, 4, 8, 8]
+    assert bar(None, 8) == ""
 
 
 def test_a_count_is_grouped_by_node_under_the_names_of_its_nodes(counted):
     rows = grouped(counted.nodes, "node")
     assert rows["node"].tolist() == ["c1", "r1", "c2", "sum", "r2", "pool", "flat", "y"]
     assert rows["nodes"].tolist() == [1] * 8
-    assert "| c2 | Conv |" in renderer("md")(counted, ViewOptions()).decode()
+    assert "| c2 | Conv |" in render(counted, "md").decode()
     assert " node " in screen(counted, 80)
 
 
@@ -146,19 +148,19 @@ def test_kernels_of_the_runtime_that_share_a_name_stay_apart(trace):
 def test_every_view_takes_a_model_without_nodes(by, extension, empty):
     pytest.importorskip({"parquet": "pyarrow", "png": "matplotlib", "svg": "matplotlib"}.get(
         extension, "csv"))  # fmt: skip
-    assert renderer(extension)(empty, ViewOptions(by=by))
+    assert render(empty, extension, ViewOptions(by=by))
 
 
 def test_a_model_without_nodes_still_has_its_wall_and_totals(empty):
-    for text in (screen(empty, 80), renderer("md")(empty, ViewOptions()).decode()):
+    for text in (screen(empty, 80), render(empty, "md").decode()):
         assert "5 runs" in text
         assert "wall" in text
         assert "0 nodes: 0 MACs, 0 flops, 0 parameters, 0 B moved" in text
-    assert json.loads(renderer("json")(empty, ViewOptions()))["runs"][0]["wall_us"]["mean"] > 0
+    assert json.loads(render(empty, "json"))["runs"][0]["wall_us"]["mean"] > 0
 
 
 def test_json_is_folded_and_shortened_as_it_is_asked_to_be(counted):
-    data = json.loads(renderer("json")(counted, ViewOptions(by="op", top=2)))
+    data = json.loads(render(counted, "json", ViewOptions(by="op", top=2)))
     (run,) = data["runs"]
     assert run["by"] == "op"
     assert [(row["op_type"], row["nodes"]) for row in run["nodes"]] == [("Conv", 2), ("Gemm", 1)]
@@ -167,14 +169,14 @@ def test_json_is_folded_and_shortened_as_it_is_asked_to_be(counted):
 
 @pytest.mark.parametrize("by", ["op", "module"])
 def test_groups_of_a_count_are_sorted_by_macs_in_files_too(counted, by):
-    rows = list(csv.DictReader(io.StringIO(renderer("csv")(counted, ViewOptions(by=by)).decode())))
+    rows = list(csv.DictReader(io.StringIO(render(counted, "csv", ViewOptions(by=by)).decode())))
     macs = [int(row["macs"]) for row in rows]
     assert macs == sorted(macs, reverse=True)
     assert by == "module" or rows[0]["op_type"] == "Conv"
 
 
 def test_the_top_of_a_file_are_its_largest_rows(counted):
-    rows = csv.DictReader(io.StringIO(renderer("csv")(counted, ViewOptions(top=2)).decode()))
+    rows = csv.DictReader(io.StringIO(render(counted, "csv", ViewOptions(top=2)).decode()))
     assert [row["node"] for row in rows] == ["c2", "c1"]
 
 
@@ -250,7 +252,7 @@ def test_every_view_tells_of_kernels_fused_across_modules_and_not_of_those_withi
         assert "2 modules also hold time of others" in shown
     for shown in (screen(fused, 160, by="module", depth=1), md(fused, by="module", depth=1)):
         assert "1 module also holds time of others" in shown
-    data = json.loads(renderer("json")(fused, ViewOptions(by="module", depth=1)))
+    data = json.loads(render(fused, "json", ViewOptions(by="module", depth=1)))
     rows = {row["module"]: row for row in data["runs"][0]["nodes"]}
     assert list(rows) == sorted(rows, key=lambda name: rows[name]["time_us"], reverse=True)
     assert set(rows) == {"a", "b", "(no module)", "(root)"}
@@ -271,7 +273,7 @@ def test_of_a_source_that_must_be_cut_the_file_and_line_stay(fused, width):
 
 
 def md(trace, **options):
-    return renderer("md")(trace, ViewOptions(**options)).decode()
+    return render(trace, "md", ViewOptions(**options)).decode()
 
 
 @pytest.mark.parametrize("extension", ["csv", "json", "md", "parquet", "png", "svg"])
@@ -279,4 +281,4 @@ def test_no_view_shows_a_depth_of_anything_but_modules(trace, extension):
     pytest.importorskip({"parquet": "pyarrow", "png": "matplotlib", "svg": "matplotlib"}.get(
         extension, "csv"))  # fmt: skip
     with pytest.raises(UsageError, match="--by module"):
-        renderer(extension)(trace, ViewOptions(depth=2))
+        render(trace, extension, ViewOptions(depth=2))

@@ -37,7 +37,7 @@ def test_a_first_profile_says_that_it_measures_and_a_second_does_not(model, capf
     code, out, err = run(capfd, "profile", model, *FAST)
     assert code == 0
     assert "measuring what this machine can do with 1 thread" in err
-    assert "roofs 100 GFLOP/s in float32, 200 GOP/s in int8, 20 GB/s from memory" in out
+    assert "peaks: 100 GFLOP/s float32, 200 GOP/s int8, 20 GB/s memory" in out
     _, _, err = run(capfd, "profile", model, *FAST)
     assert err == ""
 
