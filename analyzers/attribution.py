@@ -47,7 +47,7 @@ def attribute(
     """
     graphs = {scope.path: _Graph.of(model, scope.path) for scope in model.scopes}
     if evidence is not None:
-        vague = evidence.blank.keys() | evidence.loose
+        vague = evidence.uninformative.keys() | evidence.reordered
         graphs[""].equal = {n: e for n, e in evidence.equal.items() if n not in vague}
     found: list[list[Node]] = [[] for _ in kernels]
     flow = _Flow(kernels)

@@ -24,11 +24,13 @@ from analyzers.cost.traffic import Bytes
 from analyzers.dataflow import Dataflow
 from analyzers.schedule import ordered, readers
 from tracer.graph.model import Model, Node, Scope
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 from tracer.records.trace import Run
 
 
-def memory(model: Model, types: Types, groups: Sequence[tuple[str, ...]] = ()) -> pd.DataFrame:
+def memory(
+    model: Model, types: TensorTypes, groups: Sequence[tuple[str, ...]] = ()
+) -> pd.DataFrame:
     """`output_bytes` and `peak_bytes` of every node by its key, Int64.
 
     The former are those of its outputs, the latter all that are alive while it runs, in one of its

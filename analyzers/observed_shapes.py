@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tracer.graph.model import Model
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 from tracer.graph.tensor_type import TensorType
 from tracer.records.trace import Kernel
 
 
 @dataclass(frozen=True)
 class Observation:
-    """Types by (path of the graph, tensor name), and calls per inference by node key."""
+    """TensorTypes by (path of the graph, tensor name), and calls per inference by node key."""
 
     types: Mapping[tuple[str, str], TensorType] = field(repr=False)
     calls: Mapping[str, float] = field(repr=False)
 
 
-def needed(model: Model, types: Types) -> bool:
+def needed(model: Model, types: TensorTypes) -> bool:
     """Returns whether shape inference is incomplete: sizes that depend on data, or bodies."""
     if len(model.scopes) > 1:
         return True

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pandas as pd
 
 from tracer.graph.model import Model, Node
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 from tracer.records.node_table import typed
 from tracer.records.trace import Run
 
 
 def node_table(
-    model: Model, types: Types, parts: Sequence[pd.DataFrame], run: Run | None = None
+    model: Model, types: TensorTypes, parts: Sequence[pd.DataFrame], run: Run | None = None
 ) -> pd.DataFrame:
     """A row for each node of `model` in its order, then the runtime's own kernels.
 
@@ -33,7 +33,7 @@ def node_table(
     return typed(table)
 
 
-def _identity(model: Model, types: Types) -> pd.DataFrame:
+def _identity(model: Model, types: TensorTypes) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
@@ -51,7 +51,7 @@ def _identity(model: Model, types: Types) -> pd.DataFrame:
     )
 
 
-def _shapes(names: Sequence[str], node: Node, types: Types) -> str:
+def _shapes(names: Sequence[str], node: Node, types: TensorTypes) -> str:
     return ", ".join(str(types.of(name, node.scope) or "?") for name in names if name)
 
 

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def names() -> list[str]:
-    """Names of the benchmarks: the public modules of this folder."""
+    """Returns names of the benchmarks: the public modules of this folder."""
     modules = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
     return [name for name in modules if not name.startswith("_")]
 

@@ -20,7 +20,7 @@ AFTER = 1
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--comparisons", type=int, default=100)
     parser.add_argument("--slowdowns", type=int, default=40)

@@ -23,7 +23,7 @@ onnx.shape_inference.infer_shapes(onnx.load(sys.argv[1]), data_prop=True)
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "deep.onnx")
         _save(path)

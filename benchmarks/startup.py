@@ -10,7 +10,7 @@ REPEATS = 15
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     ours, bare = in_turn(python("-m", "tracer", "--help"), python("-c", "pass"), REPEATS)
     seconds = statistics.median(usage.seconds for usage in ours)
     print(f"tracer --help: {seconds:.3f} s (target ≤ 0.15)")

@@ -93,7 +93,7 @@ class Trial:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each profile")

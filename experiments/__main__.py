@@ -10,7 +10,7 @@ EXPERIMENTS = ("layers", "family", "batches", "training", "accumulators")
 
 
 def main() -> None:
-    """Run each and write its page."""
+    """Runs each and writes its page."""
     for name in EXPERIMENTS:
         print(f"== experiments.{name}", flush=True)
         importlib.import_module(f"experiments.{name}").main([])

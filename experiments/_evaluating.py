@@ -41,7 +41,7 @@ def work_of(model: Model) -> Work:
 def answered(
     model: Model, dataset: Dataset, work: Work, widths: Sequence[int], budget: float
 ) -> Sums:
-    """The sweep and the searches, and which widths each image needs."""
+    """Returns the sweep and the searches, and which widths each image needs."""
     evaluator = evaluated(model, dataset, ACCUMULATOR, BATCH)
     question = Question(
         widths=widths,

@@ -12,7 +12,7 @@ _COLOURS = (PLAIN, HIGH)
 
 
 def learning(rows: Sequence[Epoch]) -> str:
-    """A row for each epoch."""
+    """Returns a row for each epoch."""
     header = ("epoch", "loss", "accuracy", "val. loss", "val. accuracy", "seconds")
     return _page.table(
         header,

@@ -28,7 +28,7 @@ class Page:
         return "\n\n".join([f"# {self.title}", *self.parts, _machine()]) + "\n"
 
     def write(self, folder: Path) -> None:
-        """Write the page and its pictures, and say so."""
+        """Writes the page and its pictures, and prints its path."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in self.pictures.items():
             (folder / name).write_bytes(data)
@@ -38,7 +38,7 @@ class Page:
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
-    """The options every experiment has; `doc` is what its module says of itself."""
+    """Returns the options every experiment has; `doc` is what its module says of itself."""
     made = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     made.add_argument("--out", type=Path, default=FOLDER, help="folder of the page")
     made.add_argument("--threads", type=int, default=1, help="threads within an operator")
@@ -46,7 +46,7 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run an experiment from the command line; what a user did wrong is told in one line."""
+    """Runs an experiment from the command line; what a user did wrong is told in one line."""
     try:
         main()
     except TracerError as error:
@@ -59,14 +59,14 @@ def code(*lines: str) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table; columns whose header ends in a space are text, the others numbers."""
+    """Returns a table; columns whose header ends in a space are text, the others numbers."""
     ends = ["---" if name.endswith(" ") else "---:" for name in header]
     lines = [[name.strip() for name in header], ends, *([str(c) for c in row] for row in rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def bullets(*points: str) -> str:
-    """A list."""
+    """Returns a list."""
     return "\n".join(f"- {point}" for point in points)
 
 
@@ -76,12 +76,12 @@ def folded(summary: str, content: str) -> str:
 
 
 def picture(name: str, what: str) -> str:
-    """A picture of the page."""
+    """Returns a picture of the page."""
     return f"![{what}]({name})"
 
 
 def environment() -> dict[str, str]:
-    """The machine and the versions, by what they are called."""
+    """Returns the machine and the versions, by what they are called."""
     seen = observe()
     found = {
         "CPU": f"{seen.cpu}, {seen.cpu_count} available",

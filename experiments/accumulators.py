@@ -48,7 +48,7 @@ ORDERS = ("channelwise", "sequential", "tree", "sorted")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Evaluate and write the page."""
+    """Evaluates and writes the page."""
     parser = _page.parser(__doc__)
     parser.add_argument("--model", default=MODEL, help="a quantised LeNet")
     parser.add_argument("--data", default="digits", help="cifar10 if you have it")
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def make(path: str, data: str, limit: int | None, widths: Sequence[int], budget: float) -> Page:
-    """The page, for one model and one data set."""
+    """Returns the page, for one model and one data set."""
     model = loading.load(path)
     dataset = open_dataset(data, model, limit=limit)
     work = work_of(model)
@@ -116,7 +116,7 @@ def counted(model: Model, work: Work) -> dict[str, tuple[int, int]]:
 
 
 def energies(work: Work) -> str:
-    """The energy of uniform widths, beside the published ones."""
+    """Returns the energy of uniform widths, beside the published ones."""
     lab = find("lab")
     told = "; ".join(
         f"{bits} bits {lab.total(work, bits):,.0f} (published: {published:,})"
@@ -153,7 +153,7 @@ def _span(sums: Sums) -> str:
 
 
 def _enough(tally: Any, share: float) -> int:
-    """The least width at which this share of the outputs does not overflow."""
+    """Returns the least width at which this share of the outputs does not overflow."""
     outputs = int(tally.outputs.sum())
     bits = int(tally.bits_observed.max())
     while bits > 2 and tally.overflow(bits - 1).overflow_outputs.sum() <= (1 - share) * outputs:
@@ -186,7 +186,7 @@ def sweep(sums: Sums) -> str:
 
 
 def choices(sums: Sums, work: Work) -> str:
-    """The three approaches: widths, accuracy, energy."""
+    """Returns the three approaches: widths, accuracy, energy."""
     answer, lab = sums.answer, find("lab")
     rows = [("wide enough for any input", answer.guaranteed, f"{answer.score:.2%}",
              f"{lab.total(work, answer.guaranteed):,.0f}"),
@@ -216,7 +216,7 @@ def _energy(work: Work, widths: Sequence[int]) -> float:
 
 
 def others(model: Model, dataset: Dataset, bits: int) -> str:
-    """The same weights, images and width, summed in another order or wrapped around."""
+    """Returns the same weights, images and width, summed in another order or wrapped around."""
     kinds = {f"clipped, {order}": replace(ACCUMULATOR, order=named(order)) for order in ORDERS}
     kinds["wrapped, channelwise"] = replace(ACCUMULATOR, overflow="wrap")
     rows = []

@@ -43,7 +43,7 @@ ORIGINAL = {1: (3.17, 159), 16: (0.45, 363), 64: (0.30, 966)}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure and write the page."""
+    """Measures and writes the page."""
     parser = _page.parser(__doc__)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--runs", type=int, default=100, help="inferences at each batch size")
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def make(
     batches: Sequence[int], runs: int, rounds: int, epochs: int, data: str, threads: int
 ) -> Page:
-    """The page: a short training, then the trained network at each batch size."""
+    """Returns the page: a short training, then the trained network at each batch size."""
     with tempfile.TemporaryDirectory() as folder:
         rows, weights = trained(Path(folder), epochs, data)
         trace = tracer.profile_framework(
@@ -108,7 +108,7 @@ def trained(folder: Path, epochs: int, data: str) -> tuple[list[Epoch], Path]:
 
 
 def _operators(trace: Trace) -> list[str]:
-    """A heading and a table for each batch size."""
+    """Returns a heading and a table for each batch size."""
     parts = []
     for run in trace.runs:
         nodes = trace.nodes[trace.nodes["batch"] == run.batch]
@@ -118,7 +118,7 @@ def _operators(trace: Trace) -> list[str]:
 
 
 def operators(run: Run, nodes: pd.DataFrame) -> str:
-    """The operators of a run that take most time, with the memory they hold."""
+    """Returns the operators of a run that take most time, with the memory they hold."""
     rows = by_op(nodes).sort_values("time_us", ascending=False).head(TOP)
     seconds = 1e-6 * IMAGES / (run.batch or 1)
     header = ("operator ", "s", "share", "µs a call", "calls a run", "memory, KiB")
@@ -203,7 +203,7 @@ def _times(value: float, base: float) -> str:
 
 
 def convolution_calls(trace: Trace) -> dict[int, float]:
-    """Mean µs of a call of a convolution at each batch size."""
+    """Returns the mean µs of a call of a convolution at each batch size."""
     nodes = trace.nodes[trace.nodes["op_type"] == "conv2d"]
     return {int(batch): float(of["time_us"].mean()) for batch, of in nodes.groupby("batch")}
 

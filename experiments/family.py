@@ -43,7 +43,7 @@ TOP = 15
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure and write the page."""
+    """Measures and writes the page."""
     parser = _page.parser(__doc__)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--size", type=int, default=64, help="height and width of the images")
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def make(
     networks: Sequence[str], batch: int, size: int, rounds: int, runs: int, threads: int
 ) -> Page:
-    """The page; the last network is the one that is trained, too."""
+    """Returns the page; the last network is the one that is trained, too."""
     sides = [f"{NETWORKS}:{name}@torch" for name in networks]
     settings = SideSettings(batch=batch, threads=threads, warmup=1, arguments={"size": size})
     found = compare(sides, by="model", settings=settings, rounds=rounds, runs=runs)
@@ -88,7 +88,7 @@ def make(
 
 
 def by_name(found: Comparison) -> dict[str, dict[str, Any]]:
-    """The row of every network, and how many convolutions a forward pass calls."""
+    """Returns the row of every network, and how many convolutions a forward pass calls."""
     named = {}
     for side, row in zip(found.sides, found.totals.to_dict("records"), strict=True):
         calls = side.nodes["calls"][side.nodes["op_type"] == "conv2d"].sum()
@@ -97,7 +97,7 @@ def by_name(found: Comparison) -> dict[str, dict[str, Any]]:
 
 
 def forward(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Time, share of convolution and speed of every network, beside the original's."""
+    """Returns the time, share of convolution and speed of every network, beside the original's."""
     first = next(iter(rows))
     header = (
         "network ", "convolutions", "ms", "± ms", "of it convolution", f"÷ {first}",
@@ -123,7 +123,7 @@ def forward(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def kinds(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """How much faster bottlenecks and large bottlenecks are than plain blocks, by depth."""
+    """Returns how much faster bottlenecks and large bottlenecks are than plain blocks, by depth."""
 
     def speed(kind: str, depth: int, times: Mapping[str, float]) -> str:
         names = f"plain{depth}", f"{kind}{depth}"
@@ -149,7 +149,7 @@ def kinds(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def backward_share(step: Trace) -> float:
-    """Share of the backward pass in the time of all operators of a training step."""
+    """Returns the share of the backward pass in the time of all operators of a training step."""
     nodes = step.nodes
     backward = nodes["op_type"].str.endswith("(backward)") | nodes["node"].str.startswith(
         "backward/"
@@ -187,7 +187,7 @@ def operators(step: Trace) -> str:
 
 
 def top_operators(trace: Trace) -> pd.DataFrame:
-    """The kernels of the first run with most time of their own."""
+    """Returns the kernels of the first run with most time of their own."""
     rows = by_kernel(trace.runs[0])
     return rows.sort_values("time_us", ascending=False).head(TOP)
 

@@ -42,7 +42,7 @@ ORIGINAL = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure and write the page."""
+    """Measures and writes the page."""
     parser = _page.parser(__doc__)
     parser.add_argument("--runs", type=int, default=10_000, help="inferences in Chainer")
     parser.add_argument("--rounds", type=int, default=8, help="turns of every executor")
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def make(runs: int, rounds: int, turn: int | None, threads: int) -> Page:
-    """The page, of `runs` inferences in Chainer, then `rounds` turns of all executors."""
+    """Returns the page, of `runs` inferences in Chainer, then `rounds` turns of all executors."""
     trace = tracer.profile_framework(CHAINER, framework="chainer", runs=runs, threads=threads)
     layers, totals, numbers = _compared(rounds, turn, threads)
     threshold = _threshold(trace.nodes)
@@ -106,7 +106,7 @@ def by_type(nodes: pd.DataFrame, runs: int) -> str:
 
 
 def by_layer(layers: Comparison) -> str:
-    """A row for every function of Chainer, in the order of its calls."""
+    """Returns a row for every function of Chainer, in the order of its calls."""
     assert layers.layers is not None
     order = {node: place for place, node in enumerate(layers.sides[0].nodes["node"])}
     rows = sorted(

@@ -29,7 +29,7 @@ IMAGES = 3
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Train and write the page."""
+    """Trains and writes the page."""
     parser = _page.parser(__doc__)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch", type=int, default=128)
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def make(epochs: int, batch: int, lr: float, data: str, images: int | None, threads: int) -> Page:
-    """The page, of a run of `epochs` and of one that is interrupted half way."""
+    """Returns the page, of a run of `epochs` and of one that is interrupted half way."""
     with threadpool_limits(threads), tempfile.TemporaryDirectory() as folder:
         name = data
         if images is not None:
@@ -75,7 +75,7 @@ def make(epochs: int, batch: int, lr: float, data: str, images: int | None, thre
 
 
 def first(data: str, images: int, path: Path) -> str:
-    """The file with the first `images` of a data set, and as many of its test images."""
+    """Returns the file with the first `images` of a data set, and as many of its test images."""
     whole = load(data)
     np.savez(
         path,
@@ -88,7 +88,7 @@ def first(data: str, images: int, path: Path) -> str:
 
 
 def trained(path: Path, epochs: int, batch: int, lr: float, data: str) -> Session:
-    """A run in `path`, from its start or from where it was left, to its product."""
+    """Returns a run in `path`, from its start or from where it was left, to its product."""
     asked = {"family": FAMILY, "framework": "chainer", "data": data, "epochs": epochs,
              "batch": batch, "lr": lr}  # fmt: skip
     begin = session.resume if path.exists() else session.start
@@ -108,7 +108,7 @@ def identical(first: Path, second: Path) -> tuple[int, int]:
 
 
 def predicted(model: Path, data: str) -> list[tuple[str, list[Guess]]]:
-    """The label of a few test images, and what the model says of each."""
+    """Returns the label of a few test images, and what the model says of each."""
     found, images = loading.load(model), load(data)
     return [
         (
@@ -120,7 +120,7 @@ def predicted(model: Path, data: str) -> list[tuple[str, list[Guess]]]:
 
 
 def predictions(guesses: Sequence[tuple[str, Sequence[Guess]]]) -> str:
-    """A row for each image: its label, top-1 and top-5."""
+    """Returns a row for each image: its label, top-1 and top-5."""
     return _page.table(
         ("image", "label", "top-1", "top-5 "),
         (

@@ -8,7 +8,7 @@ from tracer.graph.provenance import MODULE_KEY, SOURCE_KEY
 
 
 def describe(node: onnx.NodeProto, module: str | None, source: str | None) -> None:
-    """Replace whatever metadata `node` has by its module path and its source line.
+    """Replaces whatever metadata `node` has by its module path and its source line.
 
     `module` is dotted, '' for the root; None, of either, is not known and left out.
     """

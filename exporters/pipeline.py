@@ -96,7 +96,7 @@ def _is_dynamic(proto: onnx.ModelProto) -> bool:
 
 
 def _batches(conversion: Conversion, dynamic: bool) -> tuple[int, ...]:
-    """The batch asked for and, where it may change, another one."""
+    """Returns the batch asked for and, where it may change, another one."""
     sizes = [spec.shape[0] for spec in conversion.inputs if spec.shape]
     batch = sizes[0] if sizes else 1
     return (batch, batch + 2) if dynamic else (batch,)

@@ -27,14 +27,14 @@ class InputSpec:
     dtype: str = "float32"
 
     def check(self) -> None:
-        """Raise UsageError for a type or a shape that no input can be drawn of."""
+        """Raises UsageError for a type or a shape that no input can be drawn of."""
         if self.dtype not in _DTYPES:
             raise UsageError(f"no element type '{self.dtype}'", f"There are {', '.join(_DTYPES)}.")
         if any(size < 1 for size in self.shape):
             raise UsageError(f"{list(self.shape)} is not a shape", "Every size is at least 1.")
 
     def with_batch(self, batch: int) -> InputSpec:
-        """The same input for another batch; a scalar stays as it is."""
+        """Returns the same input for another batch; a scalar stays as it is."""
         return InputSpec((batch, *self.shape[1:]) if self.shape else (), self.dtype)
 
     def draw(self, rng: np.random.Generator) -> NDArray[Any]:
@@ -131,7 +131,7 @@ class Exporter(Protocol):
     name: str
 
     def prepare(self) -> None:
-        """Make the framework importable, installed or not; called before a user's code is run."""
+        """Makes the framework importable, installed or not; called before a user's code is run."""
 
     def claims(self, model: object) -> bool:
         """Whether `model` is this framework's; the framework is not imported to find out."""
@@ -139,7 +139,7 @@ class Exporter(Protocol):
     def convert(
         self, model: object, inputs: Sequence[InputSpec], options: ExportOptions
     ) -> Conversion:
-        """Trace and convert `model`. Raises UsageError or ModelError where that cannot be."""
+        """Traces and converts `model`. Raises UsageError or ModelError where that cannot be."""
 
     def load_weights(self, model: object, path: Path, *, trust: bool) -> None:
-        """Fill `model` from a file. Raises InputError where file or weights do not fit."""
+        """Fills `model` from a file. Raises InputError where file or weights do not fit."""

@@ -10,7 +10,7 @@ from tracer.errors import UsageError
 
 
 def exporters_known() -> list[Exporter]:
-    """The exporter of every framework; importing one does not import its framework."""
+    """Returns the exporter of every framework; importing one does not import its framework."""
     return [_exporter(name) for name in frameworks()]
 
 

@@ -25,19 +25,19 @@ def newest_ir() -> int:
 
 @cache
 def newest_opset() -> int:
-    """The newest opset that both onnx knows and onnxruntime runs; found by trying."""
+    """Returns the newest opset that both onnx knows and onnxruntime runs; found by trying."""
     known = onnx.defs.onnx_opset_version()
     return _newest(known, _OLDEST[1], lambda opset: _accepts(newest_ir(), opset))
 
 
 def fit_ir_version(proto: onnx.ModelProto) -> None:
-    """Set the oldest IR version that its opsets and metadata on nodes allow; in place."""
+    """Sets the oldest IR version that its opsets and metadata on nodes allow; in place."""
     needed = onnx.helper.find_min_ir_version_for(proto.opset_import, ignore_unknown=True)
     proto.ir_version = min(max(_METADATA_IR, needed), newest_ir())
 
 
 def run(proto: onnx.ModelProto, arrays: Arrays, names: Sequence[str] = ()) -> list[NDArray[Any]]:
-    """Values of the tensors `names`, which default to the graph's outputs.
+    """Returns values of the tensors `names`, which default to the graph's outputs.
 
     The graph is run as it is written, without onnxruntime's rewriting. Raises ModelError where
     onnxruntime refuses the model.
@@ -75,7 +75,7 @@ def _session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 
 def _exposing(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """The model with `names` among its outputs."""
+    """Returns the model with `names` among its outputs."""
     present = {output.name for output in proto.graph.output}
     hidden = [name for name in names if name not in present]
     if not hidden:

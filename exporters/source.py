@@ -28,7 +28,7 @@ def load_source(
     framework: str | None = None,
     trust: bool = False,
 ) -> object:
-    """The model that `source` names, made with `arguments` and filled with `weights`.
+    """Returns the model that `source` names, made with `arguments` and filled with `weights`.
 
     Runs the code of the file or package named. NAME is a class, a factory or an instance, and
     may be a path of attributes (`Nets.small`). Nothing is unpickled unless `trust`.

@@ -87,7 +87,7 @@ def difference(actual: Array, expected: Array, options: ExportOptions) -> str:
 
 
 def _first_differing(conversion: Conversion, arrays: Arrays, options: ExportOptions) -> str:
-    """Names the first node, in graph order, whose output differs from the framework's."""
+    """Returns names the first node, in graph order, whose output differs from the framework's."""
     expected = conversion.values(arrays)
     producers = [
         (name, node, index)

@@ -13,13 +13,13 @@ _SHOWN = 5
 
 
 def check_exists(path: Path) -> None:
-    """Raise InputError where there is no such file."""
+    """Raises InputError where there is no such file."""
     if not path.is_file():
         raise InputError(f"{path}: no such file of weights")
 
 
 def check_fit(path: Path, given: Shapes, wanted: Shapes) -> None:
-    """Raise InputError that lists what is missing, what is unexpected, and shapes that differ."""
+    """Raises InputError that lists what is missing, what is unexpected, and shapes that differ."""
     missing = [f"{name} {list(shape)}" for name, shape in wanted.items() if name not in given]
     extra = [f"{name} {list(shape)}" for name, shape in given.items() if name not in wanted]
     wrong = [

@@ -13,19 +13,19 @@ _PROTOBUF_LIMIT = 2**31 - 1
 
 
 def check_target(path: Path, force: bool) -> None:
-    """Raise UsageError for a name that is no model's, InputError where `path` takes no file."""
+    """Raises UsageError for a name that is no model's, InputError where `path` takes no file."""
     if path.suffix != ".onnx":
         raise UsageError(f"{path}: not the name of a model", "Give one that ends in .onnx.")
     check_writable(path, force)
 
 
 def check_size(proto: onnx.ModelProto, path: Path) -> None:
-    """Raise LimitError for more than one protobuf file can hold."""
+    """Raises LimitError for more than one protobuf file can hold."""
     if proto.ByteSize() > _PROTOBUF_LIMIT:
         raise LimitError(f"{path}: the model exceeds the 2 GB that one protobuf file can hold")
 
 
 def write(proto: onnx.ModelProto, path: Path) -> None:
-    """Write `proto` to `path`. Raises LimitError for more than one protobuf file can hold."""
+    """Writes `proto` to `path`. Raises LimitError for more than one protobuf file can hold."""
     check_size(proto, path)
     write_atomically(path, proto.SerializeToString(deterministic=True))

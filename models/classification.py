@@ -28,7 +28,7 @@ class Guess:
 
 
 def classify(model: Model, pixels: NDArray[np.generic], top: int = TOP) -> list[Guess]:
-    """The `top` most probable classes of an image [1, C, H, W], the best first.
+    """Returns the `top` most probable classes of an image [1, C, H, W], the best first.
 
     The image is resized to what the model takes. Raises ModelError for a model that is no image
     classifier, InputError for an image it cannot take.
@@ -74,7 +74,7 @@ def _softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _labels(model: Model, count: int) -> list[str]:
-    """The names that our trainer left in the model, else the numbers of the classes."""
+    """Returns the names that our trainer left in the model, else the numbers of the classes."""
     props = provenance.metadata(model.proto)
     try:
         names = json.loads(props.get(LABELS_KEY, "[]"))

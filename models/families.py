@@ -15,12 +15,12 @@ FRAMEWORKS = ("torch", "chainer")
 
 
 def names() -> tuple[str, ...]:
-    """Every family, sorted."""
+    """Returns every family, sorted."""
     return tuple(sorted(path.parent.name for path in FOLDER.glob("*/recipe.py")))
 
 
 def recipe(family: str) -> Recipe:
-    """How `family` is trained. Raises UsageError where there is no such family."""
+    """Returns how `family` is trained. Raises UsageError where there is no such family."""
     if family not in names():
         raise UsageError(f"no model family '{family}'", f"There are {', '.join(names())}.")
     found = importlib.import_module(f"models.{family}.recipe").RECIPE
@@ -29,12 +29,12 @@ def recipe(family: str) -> Recipe:
 
 
 def frameworks(family: str) -> tuple[str, ...]:
-    """The frameworks `family` is defined in."""
+    """Returns the frameworks `family` is defined in."""
     return tuple(f for f in FRAMEWORKS if (FOLDER / family / f"{f}_net.py").is_file())
 
 
 def shipped(family: str, framework: str) -> Path:
-    """The trained .onnx in the family's folder. Raises UsageError where none is shipped."""
+    """Returns the trained .onnx in the family's folder. Raises UsageError where none is shipped."""
     stem = recipe(family).shipped
     path = FOLDER / family / (f"{stem}.onnx" if framework == "torch" else f"{stem}_chainer.onnx")
     if not stem or not path.is_file():

@@ -40,7 +40,7 @@ def command(
     framework: str,
     debug: bool,
 ) -> None:
-    """Classify one image with MODEL: an .onnx file, or the name of a family with a shipped one.
+    """Classifies one image with MODEL: an .onnx file, or the name of a family with a shipped one.
 
     Examples:
 
@@ -64,7 +64,7 @@ def command(
 def _asked_image(
     image: Path | None, data: str | None, index: int | None, folder: Path
 ) -> tuple[NDArray[np.generic], str | None]:
-    """The one image that is asked for, and its label where that is known."""
+    """Returns the one image that is asked for, and its label where that is known."""
     if image is not None and data is not None:
         raise UsageError("--image and --data are two images", "Give one of them.")
     if image is not None and index is not None:

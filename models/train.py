@@ -61,7 +61,7 @@ def command(
     tensorboard: Path | None,
     debug: bool,
 ) -> None:
-    """Train FAMILY with Adam and softmax cross-entropy, then export it to ONNX.
+    """Trains FAMILY with Adam and softmax cross-entropy, then export it to ONNX.
 
     The run's folder gets settings.json, log.jsonl, a snapshot after every epoch, and in the end
     the weights and model.onnx. A run that was interrupted, or that is to have more --epochs,
@@ -94,7 +94,7 @@ def command(
 
 
 def train(run: session.Session, board: Board | None) -> None:
-    """Train, print a row for each epoch, and say where everything is."""
+    """Trains, print a row for each epoch, and say where everything is."""
     _epochs(run, board)
     weights, exported = run.finish()
     if board is not None:

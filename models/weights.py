@@ -27,7 +27,7 @@ _TORCH_ONLY, _CHAINER_ONLY = "num_batches_tracked", "N"  # counters that inferen
 
 
 def to_chainer(state: Mapping[str, NDArray[np.generic]]) -> Arrays:
-    """A torch state dict under the names of a Chainer .npz.
+    """Returns a torch state dict under the names of a Chainer .npz.
 
     Raises InputError for what has no Chainer name: all but convolution, linear layer and batch
     normalisation.
@@ -47,7 +47,7 @@ def to_chainer(state: Mapping[str, NDArray[np.generic]]) -> Arrays:
 
 
 def to_torch(arrays: Mapping[str, NDArray[np.generic]]) -> Arrays:
-    """The arrays of a Chainer .npz under the names of a torch state dict.
+    """Returns the arrays of a Chainer .npz under the names of a torch state dict.
 
     Raises InputError for what has no torch name.
     """
@@ -66,14 +66,14 @@ def to_torch(arrays: Mapping[str, NDArray[np.generic]]) -> Arrays:
 
 
 def copy_to_chainer(source: torch.nn.Module, target: Any) -> None:
-    """Give the Chain `target` what `source` has. Raises InputError where they are no twins."""
+    """Gives the Chain `target` what `source` has. Raises InputError where they are no twins."""
     arrays = to_chainer({name: t.detach().numpy() for name, t in source.state_dict().items()})
     _require_same(arrays, chainer_arrays(target))
     compat.load().serializers.NpzDeserializer(arrays).load(target)
 
 
 def copy_to_torch(source: Any, target: torch.nn.Module) -> None:
-    """Give `target` what the Chain `source` has. Raises InputError where they are no twins."""
+    """Gives `target` what the Chain `source` has. Raises InputError where they are no twins."""
     import torch
 
     state = to_torch(chainer_arrays(source))

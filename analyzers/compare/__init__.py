@@ -1,4 +1,4 @@
-"""Comparison of traces: what differs in time and in work, layer by layer and in total."""
+"""Compare traces in time and work, by layer and in total."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ _MOST_SIDES = 26
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Result):
-    """Several sides, each of the others against the first.
+    """Several sides, each compared with the first.
 
-    `totals` has a row for each side, `layers` one for each layer (see `analyzers.compare.totals`
-    and `layers` for the columns); `layers` is None where only totals were asked for. `common` is,
-    for each of the others, how many of its rows and of the first's lie in layers of both.
+    `totals` has a row for each side, `layers` a row for each layer (see `analyzers.compare.totals`
+    and `layers` for the columns). `layers` is None for a comparison by model.
     """
 
     view: ClassVar[str] = "analyzers.compare.views.comparison"
@@ -48,11 +47,11 @@ class Comparison(Result):
 
 
 def compare(sides: Sequence[Side], by: str = "layer", depth: int | None = None) -> Comparison:
-    """Compare `sides` with the first of them, by `layer`, `module`, `op`, or `model` as a whole.
+    """Compares `sides` with the first of them, by `layer`, `module`, `op`, or in total (`model`).
 
-    `depth` is how many levels of modules are kept apart. Raises UsageError for fewer than two
-    sides, and for a depth of anything but modules; InputError where layers are asked for and less
-    than a quarter of them line up.
+    `depth` is the number of module levels that stay separate. Raises UsageError for fewer than two
+    sides and for a depth without `module`; InputError if less than a quarter of the nodes of a side
+    match.
     """
     if not 2 <= len(sides) <= _MOST_SIDES:
         raise UsageError(f"{len(sides)} sides cannot be compared", f"Give from 2 to {_MOST_SIDES}.")
@@ -60,64 +59,64 @@ def compare(sides: Sequence[Side], by: str = "layer", depth: int | None = None) 
     table, notes = None, _notes(sides)
     if by != MODEL:
         rows = [rows_of(side.nodes, side.run.kernels) for side in sides]
-        found = align(rows)
-        notes += _alignment_notes(sides, found)
-        table = layers.table(sides, found, by, depth)
+        aligned = align(rows)
+        notes += _alignment_notes(sides, aligned)
+        table = layers.table(sides, aligned, by, depth)
     return Comparison(tuple(sides), by, totals.table(sides), table, notes)
 
 
-def _alignment_notes(sides: Sequence[Side], found: Sequence[Layer]) -> tuple[str, ...]:
-    """Raise InputError where a side has too little in common with the first."""
+def _alignment_notes(sides: Sequence[Side], aligned: Sequence[Layer]) -> tuple[str, ...]:
+    """Returns notes on unmatched nodes. Raises InputError if too few match."""
     notes = []
     for other in range(1, len(sides)):
-        counts = [_own(side.nodes) for side in (sides[0], sides[other])]
-        both = [layer for layer in found if layer.places[0] and layer.places[other]]
-        lined = [
-            sum(_own(sides[s].nodes.iloc[list(layer.places[s])]) for layer in both)
+        counts = [_node_count(side.nodes) for side in (sides[0], sides[other])]
+        both = [layer for layer in aligned if layer.rows[0] and layer.rows[other]]
+        matched = [
+            sum(_node_count(sides[s].nodes.iloc[list(layer.rows[s])]) for layer in both)
             for s in (0, other)
         ]
-        what = (
-            f"{lined[0]} of {counts[0]} nodes of {sides[0].label} and {lined[1]} of {counts[1]} of "
-            f"{sides[other].label}"
+        match = (
+            f"{matched[0]} of {counts[0]} nodes of {sides[0].label} "
+            f"and {matched[1]} of {counts[1]} of {sides[other].label}"
         )
-        if any(n < _LEAST_COMMON * count for n, count in zip(lined, counts, strict=True)):
+        if any(n < _LEAST_COMMON * count for n, count in zip(matched, counts, strict=True)):
             raise InputError(
-                f"too little in common to compare by layer: {what} line up, by name, by module, by "
-                "operator and shapes in the order of the graph",
+                f"too little in common to compare by layer: {match} line up, by name, by module, "
+                "by operator and shapes in the order of the graph",
                 "--by model compares the totals alone.",
             )
-        if lined != counts:
-            notes.append(f"{what} line up; the others are listed")
+        if matched != counts:
+            notes.append(f"{match} line up; the rest are listed separately")
     return tuple(notes)
 
 
-def _own(nodes: pd.DataFrame) -> int:
-    """Nodes of the model, without the runtime's own kernels."""
+def _node_count(nodes: pd.DataFrame) -> int:
+    """Returns the number of nodes of the model, without the runtime's own kernels."""
     return int(nodes["index"].notna().sum())
 
 
 def _notes(sides: Sequence[Side]) -> tuple[str, ...]:
-    """What makes a comparison less than fair."""
+    """Returns notes on differences of machine, version and batch that limit the comparison."""
     notes = []
-    apart = [side.label for side in sides if side.rounds_us is None]
-    if apart and any(side.trace is not sides[0].trace for side in sides[1:]):
+    recorded = [side.label for side in sides if side.rounds_us is None]
+    if recorded and any(side.trace is not sides[0].trace for side in sides[1:]):
         notes.append(
-            f"recorded before, not in turn: {', '.join(apart)}; what the machine did differently "
-            "between recordings is in the ratio and in no interval"
+            f"recorded earlier, not alternating: {', '.join(recorded)}; the ratio includes changes "
+            "of the machine between recordings, and the interval does not cover them"
         )
     first = sides[0].trace.environment
     for side in sides[1:]:
-        here = side.trace.environment
-        for what in ("cpu", "cpu_count", "os", "python"):
-            old, new = getattr(first, what), getattr(here, what)
+        second = side.trace.environment
+        for name in ("cpu", "cpu_count", "os", "python"):
+            old, new = getattr(first, name), getattr(second, name)
             if old != new:
-                notes.append(f"{what} differs: {sides[0].label} {old}, {side.label} {new}")
+                notes.append(f"{name} differs: {sides[0].label} {old}, {side.label} {new}")
         executor = side.run.executor
-        versions = first.packages.get(executor), here.packages.get(executor)
+        versions = first.packages.get(executor), second.packages.get(executor)
         if executor == sides[0].run.executor and versions[0] != versions[1]:
             notes.append(f"{executor} differs: {versions[0]} and {versions[1]}")
     batches = {side.label: side.run.batch for side in sides}
     if len(set(batches.values())) > 1:
-        told = ", ".join(f"{label} {batch}" for label, batch in batches.items())
-        notes.append(f"batch sizes differ: {told}; times are per run")
+        listed = ", ".join(f"{label} {batch}" for label, batch in batches.items())
+        notes.append(f"batch sizes differ: {listed}; times are per run")
     return tuple(notes)

@@ -1,18 +1,18 @@
-"""Is one time longer than another: their ratio, its interval, and a test, all from one formula.
+"""Compare two mean times: their ratio, its confidence interval, and a significance test.
 
-The ratio of two means has Fieller's interval (Fieller, Some problems in interval estimation, 1954):
-the ratios r for which `b - r a` is not told from 0 by Student's t. It agrees with the test: 1 lies
-outside exactly where the test finds a difference.
+The interval is Fieller's (Fieller, Some problems in interval estimation, 1954): the ratios r for
+which `b - r a` does not differ significantly from 0 by Student's t. It agrees with the test: 1 lies
+outside exactly if the difference is significant.
 
-What is systematic about a time, such as the profiler's cost and its clock, is the same in every
-round: its variance is added to that of the mean, however many rounds there were.
+Systematic errors of a time (profiler overhead, clock) are equal in every round. Their variance is
+added to the variance of the mean, whatever the number of rounds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,20 +20,20 @@ from analyzers.statistics import t_p_value, t_quantile
 from tracer.support.types import FloatArray
 
 LEVEL = 0.01
-"""Of tests and intervals. Stricter than the 5 % of false alarms that are promised, because rounds
-on a machine that others use too are not as alike as a formula takes them to be."""
+"""Significance level of tests and intervals. Stricter than the documented 5 % of false alarms:
+rounds on a shared machine are less independent than the formula assumes."""
 
 _BATCHES = 30
 _MOST_DOF = 500
-"""Student's t is normal from there on, to a thousandth."""
+"""Student's t equals the normal distribution to a thousandth from here on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A mean (µs), its standard error, and the degrees of freedom of that; 0 where not known.
+    """A mean (µs), its standard error and degrees of freedom; 0 if unknown.
 
-    `rounds` are the measurements that were taken in turn with those of the other side, if any.
-    `systematic` is the standard deviation of what no number of rounds averages away.
+    `rounds` are measurements that alternated with the other side's, if any. `systematic` is the
+    standard deviation of errors that more rounds do not reduce.
     """
 
     mean: float
@@ -45,10 +45,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Ratio of the second mean to the first; NaN for what cannot be told.
+    """Ratio of the second mean to the first; NaN for unknown values.
 
-    `low` and `high` bound it with confidence 1 - LEVEL; `p` is the chance of a difference as large
-    as this or larger where there is none.
+    `low` and `high` bound it with confidence 1 - LEVEL; `p` is the p-value of the difference.
     """
 
     ratio: float
@@ -58,64 +57,63 @@ class Contrast:
 
 
 def of_rounds(rounds: FloatArray) -> Sample:
-    """The sample of one side of rounds taken in turn."""
+    """Returns the sample of one side of alternating rounds."""
     error = math.sqrt(_variance_of_mean(rounds, rounds)) if len(rounds) > 1 else math.nan
     return Sample(float(rounds.mean()), error, len(rounds) - 1, rounds)
 
 
 def of_runs(runs: FloatArray) -> Sample:
-    """The sample of runs that followed each other: medians of up to 30 consecutive batches.
+    """Returns the sample of consecutive runs: medians of up to 30 consecutive batches.
 
-    Runs next to each other are alike; batches long enough are nearly independent (see
-    `analyzers.statistics.ci95_half`), and a median does not mind a run that was disturbed.
+    Neighbouring runs are correlated; long batches are nearly independent (see
+    `analyzers.statistics.ci95_half`). A median ignores a single disturbed run.
     """
     batches = min(_BATCHES, len(runs))
     size = len(runs) // batches
     even = runs[len(runs) - size * batches :].reshape(batches, size)
-    found = of_rounds(np.median(even, axis=1))
-    return Sample(found.mean, found.error, found.dof)
+    return replace(of_rounds(np.median(even, axis=1)), rounds=None)
 
 
 def contrast(first: Sample, second: Sample) -> Contrast:
-    """Compare two means: pair by pair where both were measured in turn, else as strangers."""
+    """Compares two means: pairwise if their rounds alternated, else as independent samples."""
     ratio = second.mean / first.mean if first.mean > 0 else math.nan
     if min(first.dof, second.dof) < 1:
         return Contrast(ratio, math.nan, math.nan, math.nan)
     aa, ab, bb, dof = _spread(first, second, ratio)
     difference, variance = second.mean - first.mean, aa - 2 * ab + bb
-    if variance <= 0:  # a clock of whole µs did not move: nobody knows how sure that is
+    if variance <= 0:  # the clock of whole µs never moved, so the error is unknown
         return Contrast(ratio, math.nan, math.nan, math.nan)
     low, high = _fieller(first.mean, second.mean, (aa, ab, bb), t_quantile(LEVEL, dof))
     return Contrast(ratio, low, high, t_p_value(difference / math.sqrt(variance), dof))
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """p-values adjusted for being several (Holm, A simple sequentially rejective test, 1979).
+    """Returns p-values adjusted for multiple tests.
 
-    Comparing them with LEVEL keeps the chance of even one false alarm among them below it. NaN
-    stays NaN and counts for nothing.
+    Holm, A simple sequentially rejective multiple test procedure, 1979. Comparing them with LEVEL
+    bounds the chance of any false alarm by LEVEL. NaN stays NaN and is no test.
     """
-    known = sorted((value, place) for place, value in enumerate(p) if not math.isnan(value))
-    found, worst = [math.nan] * len(p), 0.0
-    for rank, (value, place) in enumerate(known):
-        worst = max(worst, min(1.0, (len(known) - rank) * value))
-        found[place] = worst
-    return found
+    tests = sorted((value, index) for index, value in enumerate(p) if not math.isnan(value))
+    adjusted, largest = [math.nan] * len(p), 0.0
+    for rank, (value, index) in enumerate(tests):
+        largest = max(largest, min(1.0, (len(tests) - rank) * value))
+        adjusted[index] = largest
+    return adjusted
 
 
 def _spread(first: Sample, second: Sample, ratio: float) -> tuple[float, float, float, int]:
-    """Variances and covariance of the two means, and the degrees of freedom of their difference."""
+    """Returns variances and covariance of the means, and degrees of freedom of the difference."""
     aa, ab, bb, dof = _random_spread(first, second, ratio)
     systematic = first.systematic**2 + second.systematic**2
     varying = aa - 2 * ab + bb
-    if systematic > 0:  # as Welch has it, for a variance that is known beside one from rounds
-        grown = 1 + systematic / varying if varying > 0 else math.inf
-        dof = int(min(dof * grown**2, _MOST_DOF))
+    if systematic > 0:  # Welch's formula, with one variance known exactly
+        growth = 1 + systematic / varying if varying > 0 else math.inf
+        dof = int(min(dof * growth**2, _MOST_DOF))
     return aa + first.systematic**2, ab, bb + second.systematic**2, dof
 
 
 def _random_spread(first: Sample, second: Sample, ratio: float) -> tuple[float, float, float, int]:
-    """The same of what varies from round to round."""
+    """Returns the values of `_spread` for random errors alone."""
     a, b = first.rounds, second.rounds
     if a is not None and b is not None and len(a) == len(b):
         slack = _inflation(b - (ratio if math.isfinite(ratio) else 1.0) * a)
@@ -127,15 +125,15 @@ def _random_spread(first: Sample, second: Sample, ratio: float) -> tuple[float, 
 
 
 def _welch(aa: float, dof_a: int, bb: float, dof_b: int) -> int:
-    """Degrees of freedom of a difference (Welch, 1947), rounded down."""
-    whole = aa**2 / dof_a + bb**2 / dof_b
-    return int((aa + bb) ** 2 / whole) if whole > 0 else min(dof_a, dof_b)
+    """Returns the degrees of freedom of a difference (Welch, 1947), rounded down."""
+    scale = aa**2 / dof_a + bb**2 / dof_b
+    return int((aa + bb) ** 2 / scale) if scale > 0 else min(dof_a, dof_b)
 
 
 def _fieller(
     a: float, b: float, spread: tuple[float, float, float], t: float
 ) -> tuple[float, float]:
-    """The ratios r with (b - r a)² <= t² (bb - 2 r ab + r² aa); NaN where they have no bound."""
+    """Returns the range of r with (b - r a)² <= t² (bb - 2 r ab + r² aa); NaN if unbounded."""
     aa, ab, bb = (t * t * value for value in spread)
     square, middle, rest = a * a - aa, a * b - ab, b * b - bb
     if a <= 0 or square <= 0:
@@ -153,10 +151,10 @@ def _covariance(a: FloatArray, b: FloatArray) -> float:
 
 
 def _inflation(series: FloatArray) -> float:
-    """How much more the mean of a series varies than one of independent values, at least 1.
+    """Returns the variance inflation of the mean by correlation of neighbours, at least 1.
 
-    (1 + r) / (1 - r) for a correlation r of neighbours (Law, Simulation Modeling and Analysis, 5th
-    ed., 4.4); one that is negative would make the test bolder, and is not believed.
+    It is (1 + r) / (1 - r) for a correlation r (Law, Simulation Modeling and Analysis, 5th ed.,
+    4.4). A negative r would weaken the test, and counts as 0.
     """
     centred = series - series.mean()
     power = float((centred**2).sum())

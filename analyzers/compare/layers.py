@@ -1,4 +1,4 @@
-"""The table of layers: each side's time and work, the ratios, and which differences are real."""
+"""The table of layers: time and work of each side, ratios, and significant differences."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ GROUPINGS = ("layer", "module", "op")
 
 
 def letter(side: int) -> str:
-    """`a` for the first side: the ending of its columns."""
+    """Returns the suffix of a side's columns: `a` for the first side."""
     return chr(ord("a") + side)
 
 
 def table(
     sides: Sequence[Side], layers: Sequence[Layer], by: str, depth: int | None = None
 ) -> pd.DataFrame:
-    """A row for each layer, or what `by` folds layers into; the largest change in time first.
+    """Returns a row for each layer, module or operator; the largest change in time first.
 
     Columns: `layer` (the first node of the first side that has it), `module`, `op`, `on` (letters
-    of the sides that have it); `also_holds` (by module: other modules that a row has nodes of, as
-    where a runtime fused across them); for each side `nodes_a` (joined by "; "), `time_us_a` and
-    the work `macs_a` …; for each side but the first `ratio_b` to the first, its interval
-    `ratio_low_b` and `ratio_high_b`, `change_us_b`, `p_b` (adjusted by Holm over the layers) and
-    `significant_b`. Modules below `depth` are in the row of the one they are in.
+    of the sides that have it); `also_holds` (by module: other modules of the row's nodes, if a
+    kernel spans them); for each side `nodes_a` (joined by "; "), `time_us_a` and the work `macs_a`
+    …; for each side but the first `ratio_b` to the first, its interval `ratio_low_b` and
+    `ratio_high_b`, `change_us_b`, `p_b` (adjusted by Holm over the layers) and `significant_b`.
+    Modules below `depth` count for their parent.
     """
     if by not in GROUPINGS:
         raise UsageError(f"cannot compare by '{by}'", f"Compare by {', '.join(GROUPINGS)}, model.")
@@ -43,71 +43,72 @@ def table(
     columns: dict[str, list[Any]] = {name: [each[name] for each in identities] for name in names}
     for index, side in enumerate(sides):
         end = letter(index)
-        places = [layer.places[index] for layer in folded]
-        columns[f"nodes_{end}"] = ["; ".join(side.nodes["node"].iloc[list(p)]) for p in places]
-        samples = [side.time_of(p) for p in places]
+        rows = [layer.rows[index] for layer in folded]
+        columns[f"nodes_{end}"] = ["; ".join(side.nodes["node"].iloc[list(p)]) for p in rows]
+        samples = [side.time_of(p) for p in rows]
         columns[f"time_us_{end}"] = [math.nan if s is None else s.mean for s in samples]
         for name in WORK:
-            columns[f"{name}_{end}"] = [side.sum_of(name, p) for p in places]
+            columns[f"{name}_{end}"] = [side.sum_of(name, p) for p in rows]
     for index in range(1, len(sides)):
         columns |= _contrasts(sides[0], sides[index], folded, index)
-    found = pd.DataFrame(columns)
+    comparison = pd.DataFrame(columns)
     changes = [f"change_us_{letter(index)}" for index in range(1, len(sides))]
-    order = found[changes].abs().max(axis=1).sort_values(ascending=False, kind="stable")
-    return found.loc[order.index].reset_index(drop=True)
+    order = comparison[changes].abs().max(axis=1).sort_values(ascending=False, kind="stable")
+    return comparison.loc[order.index].reset_index(drop=True)
 
 
 def _contrasts(
     first: Side, second: Side, layers: Sequence[Layer], index: int
 ) -> dict[str, list[Any]]:
     end = letter(index)
-    found: dict[str, list[Any]] = {
+    columns: dict[str, list[Any]] = {
         f"{name}_{end}": [] for name in ("ratio", "ratio_low", "ratio_high", "change_us", "p")
     }
     for layer in layers:
-        a, b = first.time_of(layer.places[0]), second.time_of(layer.places[index])
-        known = a is not None and b is not None
-        seen = contrast(a, b) if a is not None and b is not None else None
-        figures = (seen.ratio, seen.low, seen.high) if seen else (math.nan,) * 3
+        a, b = first.time_of(layer.rows[0]), second.time_of(layer.rows[index])
+        tested = contrast(a, b) if a is not None and b is not None else None
+        figures = (tested.ratio, tested.low, tested.high) if tested else (math.nan,) * 3
         change = (b.mean if b else 0.0) - (a.mean if a else 0.0) if a or b else math.nan
-        p = seen.p if seen and known else math.nan
-        for column, value in zip(found.values(), (*figures, change, p), strict=True):
+        p = tested.p if tested else math.nan
+        for column, value in zip(columns.values(), (*figures, change, p), strict=True):
             column.append(value)
-    found[f"p_{end}"] = holm(found[f"p_{end}"])
-    found[f"significant_{end}"] = [p < LEVEL for p in found[f"p_{end}"]]  # NaN is not
-    return found
+    columns[f"p_{end}"] = holm(columns[f"p_{end}"])
+    columns[f"significant_{end}"] = [
+        p < LEVEL for p in columns[f"p_{end}"]
+    ]  # NaN is not significant
+    return columns
 
 
 def _fold(
     sides: Sequence[Side], layers: Sequence[Layer], by: str, depth: int | None
 ) -> list[Layer]:
-    """Layers with the same module or operator as one."""
+    """Merges layers with the same module or operator."""
     if by == "layer":
         return list(layers)
     merged: dict[Any, list[Layer]] = {}
     for layer in layers:
         merged.setdefault(_identity(sides, layer, depth)[by], []).append(layer)
     return [
-        Layer(tuple(tuple(p for one in same for p in one.places[s]) for s in range(len(sides))))
+        Layer(tuple(tuple(p for layer in same for p in layer.rows[s]) for s in range(len(sides))))
         for same in merged.values()
     ]
 
 
 def _identity(sides: Sequence[Side], layer: Layer, depth: int | None) -> dict[str, Any]:
-    """What a layer is called: by its rows of the first side that has it."""
-    has = [index for index, places in enumerate(layer.places) if places]
-    nodes = sides[has[0]].nodes.iloc[list(layer.places[has[0]])]
+    """Returns the names of a layer, from its rows of the first side that has it."""
+    has = [index for index, rows in enumerate(layer.rows) if rows]
+    nodes = sides[has[0]].nodes.iloc[list(layer.rows[has[0]])]
     if nodes["index"].isna().all():
-        own = dict.fromkeys(("layer", "module", "op"), OF_RUNTIME)
-        return own | {"on": _letters(has), "also_holds": None}
-    known = nodes["module"].dropna()
-    module, *others = dict.fromkeys(named(name, depth=depth) for name in known) or [named(None)]
+        names = dict.fromkeys(("layer", "module", "op"), OF_RUNTIME)
+        return names | {"on": _letters(has), "also_holds": None}
+    modules = nodes["module"].dropna()
+    module, *rest = dict.fromkeys(named(name, depth=depth) for name in modules) or [named(None)]
     return {
         "layer": nodes["node"].iloc[0],
         "module": module,
         "op": "+".join(dict.fromkeys(nodes["op_type"].dropna())),
         "on": _letters(has),
-        "also_holds": "; ".join(others) or None,
+        "also_holds": "; ".join(rest) or None,
     }
 
 

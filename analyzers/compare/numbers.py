@@ -1,4 +1,4 @@
-"""What two models compute from the same input: how far apart, and from which layer on."""
+"""Compare the values of two models on the same input, and find the first layer that differs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tracer.support.tolerance import Tolerance, compare
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What one model computed: its outputs in order, and the first output of nodes by their key.
+    """The values of a model: its outputs in order, and the first output of each node by key.
 
-    `nodes` is its node table; nothing need be timed in it.
+    `nodes` is its node table, with or without times.
     """
 
     label: str
@@ -29,11 +29,11 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Differences of two models' values, those of the second from those of the first.
+    """Differences of the second model's values from the first model's.
 
-    `layers` and `outputs` have a row for each tensor both have, in the order of the first: `layer`
-    or `output`, `max_abs`, `max_rel`, `max_ulp`, `nan_a`, `nan_b`, `inf_a`, `inf_b`, and `fault`,
-    in words, '' within tolerance. `first_divergence` is the first layer with a fault.
+    `layers` and `outputs` have a row for each common tensor, in the order of the first: `layer` or
+    `output`, `max_abs`, `max_rel`, `max_ulp`, `nan_a`, `nan_b`, `inf_a`, `inf_b`, and
+    `fault` in words, '' within tolerance. `first_divergence` is the first layer with a fault.
     """
 
     first: str
@@ -47,16 +47,15 @@ class Numbers:
 
 
 def numbers(first: Values, second: Values, tolerance: Tolerance) -> Numbers:
-    """Compare layer by layer, at the last tensor of each that has the same shape on both sides."""
-
+    """Compares each layer at its last tensor that has the same shape in both models."""
     tables = (first.nodes, second.nodes)
     rows = []
     for layer in align([rows_of(nodes) for nodes in tables]):
         keys = [
-            [str(nodes["node"].iloc[place]) for place in reversed(places)]
-            for nodes, places in zip(tables, layer.places, strict=True)
+            [str(nodes["node"].iloc[index]) for index in reversed(indices)]
+            for nodes, indices in zip(tables, layer.rows, strict=True)
         ]
-        pair = _last_alike(first, second, *keys)
+        pair = _last_same_shape(first, second, *keys)
         if pair is not None:
             name = {"layer": pair[0], "layer_b": pair[1]}
             values = first.by_node[pair[0]], second.by_node[pair[1]]
@@ -73,12 +72,12 @@ def numbers(first: Values, second: Values, tolerance: Tolerance) -> Numbers:
     )  # fmt: skip
 
 
-def _last_alike(
-    first: Values, second: Values, ours: Sequence[str], theirs: Sequence[str]
+def _last_same_shape(
+    first: Values, second: Values, keys: Sequence[str], other_keys: Sequence[str]
 ) -> tuple[str, str] | None:
-    """The last nodes of a layer with values of one shape: a folded node has none of its own."""
-    for key in ours:
-        for other in theirs:
+    """Returns the last nodes with values of one shape; a folded node has no value."""
+    for key in keys:
+        for other in other_keys:
             a, b = first.by_node.get(key), second.by_node.get(other)
             if getattr(a, "shape", None) == getattr(b, "shape", ()):
                 return key, other
@@ -86,27 +85,27 @@ def _last_alike(
 
 
 def _difference(ours: Any, theirs: Any, tolerance: Tolerance) -> dict[str, Any]:
-    found = compare(theirs, ours, tolerance)  # relative to the first
-    seen = statistics(ours), statistics(theirs)
+    difference = compare(theirs, ours, tolerance)  # relative to the first
+    stats = statistics(ours), statistics(theirs)
     return {
-        "max_abs": found.max_abs,
-        "max_rel": found.max_rel,
-        "max_ulp": found.max_ulp,
-        "nan_a": seen[0].nan if seen[0] else None,
-        "nan_b": seen[1].nan if seen[1] else None,
-        "inf_a": seen[0].inf if seen[0] else None,
-        "inf_b": seen[1].inf if seen[1] else None,
-        "fault": found.fault,
+        "max_abs": difference.max_abs,
+        "max_rel": difference.max_rel,
+        "max_ulp": difference.max_ulp,
+        "nan_a": stats[0].nan if stats[0] else None,
+        "nan_b": stats[1].nan if stats[1] else None,
+        "inf_a": stats[0].inf if stats[0] else None,
+        "inf_b": stats[1].inf if stats[1] else None,
+        "fault": difference.fault,
     }
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], name: str) -> pd.DataFrame:
     columns = (name, f"{name}_b", "max_abs", "max_rel", "max_ulp", "nan_a", "nan_b", "inf_a",
                "inf_b", "fault")  # fmt: skip
-    found = pd.DataFrame(list(rows), columns=list(columns))
+    table = pd.DataFrame(list(rows), columns=list(columns))
     floats = dict.fromkeys(("max_abs", "max_rel", "max_ulp"), "float64")
     counts = dict.fromkeys(("nan_a", "nan_b", "inf_a", "inf_b"), "Int64")
-    return found.astype({**floats, **counts})
+    return table.astype({**floats, **counts})
 
 
 def _notes(first: Values, second: Values) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""One name for an operator, whatever the framework calls it, and what may be folded into what."""
+"""Canonical names of operators across frameworks, and which operator may be folded into which."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ALIASES = {
     "scaled_dot_product_attention": "attention", "logsoftmax": "logsoftmax",
     "log_softmax": "logsoftmax", "multiply": "mul", "division": "div",
 }  # fmt: skip
-"""Names that frameworks have for an operator of ONNX, after affixes are taken off."""
+"""ONNX names of framework operators, by their name without affixes."""
 
 ANY = frozenset({"*"})
 _LINEAR = frozenset({"conv", "convtranspose", "matmul"})
@@ -48,8 +48,8 @@ FOLDED = {
     "constant": ANY, "shape": ANY, "expand": ANY, "gather": ANY, "concat": ANY,
     "quantizelinear": ANY, "dequantizelinear": ANY,
 }  # fmt: skip
-"""What a runtime or an exporter folds into a neighbour, and into which: of an operator that only
-one side has, this says where its work went on the other."""
+"""Operators that a runtime or exporter folds into a neighbour, and into which. It tells where the
+work of an operator went that only one side has."""
 
 BACKWARD = " (backward)"
 """Ends the `op_type` of the row of an operator's backward pass."""
@@ -58,9 +58,9 @@ _CONVOLUTIONS = frozenset({"conv", "convtranspose"})
 
 
 def canonical(op_type: str) -> str:
-    """`Conv`, `aten::conv2d` and `Convolution2DFunction` are all `conv`.
+    """Returns one name for an operator: `conv` for `Conv`, `aten::conv2d`, `Convolution2DFunction`.
 
-    A backward pass keeps its ending: it is not the same layer as its forward pass.
+    A backward pass keeps its suffix: it is another layer than its forward pass.
     """
     forward = op_type.removesuffix(BACKWARD)
     name = _ENDINGS.sub("", forward.lower())
@@ -70,12 +70,12 @@ def canonical(op_type: str) -> str:
 
 
 def is_convolution(op_type: str) -> bool:
-    """Whether an operator, or any of those joined by `+`, is a convolution, forward or backward."""
-    names = (canonical(one).removesuffix(BACKWARD) for one in op_type.split("+"))
+    """Returns whether any of the operators joined by `+` is a convolution, forward or backward."""
+    names = (canonical(name).removesuffix(BACKWARD) for name in op_type.split("+"))
     return any(name in _CONVOLUTIONS for name in names)
 
 
 def may_fold(op: str, host: str) -> bool:
-    """Whether the work of `op` may be found in a neighbour `host`; both names canonical."""
+    """Returns whether `op` may be folded into a neighbour `host`; both names are canonical."""
     hosts = FOLDED.get(op, frozenset())
     return hosts is ANY or host in hosts

@@ -1,4 +1,4 @@
-"""What alignment looks at in a row of the node table, freed of batch sizes and types."""
+"""The features of a node table's rows by which layers are matched, without batch and types."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _UNNAMED = "N"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LayerRow:
     """One node, or a kernel of the runtime's own.
 
-    `inputs` and `outputs` are shapes without element types, the batch written N; '' is not known.
-    `before` are the places of the rows whose results this one reads, where that is known.
+    `inputs` and `outputs` are shapes without element types, the batch written N; '' is unknown.
+    `before` has the indices of the rows whose outputs this row reads, if known.
     """
 
     node: str
@@ -35,12 +35,12 @@ class Row:
     before: tuple[int, ...] = ()
 
 
-def rows_of(nodes: pd.DataFrame, kernels: Sequence[Kernel] = ()) -> tuple[Row, ...]:
-    """A Row for each row of a node table of one run, in its order."""
+def rows_of(nodes: pd.DataFrame, kernels: Sequence[Kernel] = ()) -> tuple[LayerRow, ...]:
+    """Returns the features of each row of a node table of one run, in order."""
     before = _before(nodes, kernels)
     records = nodes.astype(object).where(nodes.notna(), None).to_dict("records")
     return tuple(
-        Row(
+        LayerRow(
             node=record["node"],
             op=canonical(record["op_type"] or ""),
             module=record["module"],
@@ -48,33 +48,33 @@ def rows_of(nodes: pd.DataFrame, kernels: Sequence[Kernel] = ()) -> tuple[Row, .
             outputs=_shapes(record["output_shapes"], record["batch"]),
             kernels=record["kernels"],
             is_runtime=record["index"] is None and record["node"].startswith(f"{RUNTIME}:"),
-            before=before.get(place, ()),
+            before=before.get(index, ()),
         )
-        for place, record in enumerate(records)
+        for index, record in enumerate(records)
     )
 
 
 def _shapes(text: str | None, batch: int | None) -> str:
-    """`[N,16,32,32], [10]` of `float32[64,16,32,32], int64[10]` at batch 64."""
-    found = (sizes.split(",") for sizes in _DIMENSIONS.findall(text or ""))
-    return ", ".join(f"[{','.join(_freed(sizes, batch))}]" for sizes in found)
+    """Returns `[N,16,32,32], [10]` of `float32[64,16,32,32], int64[10]` at batch 64."""
+    shapes = (sizes.split(",") for sizes in _DIMENSIONS.findall(text or ""))
+    return ", ".join(f"[{','.join(_without_batch(sizes, batch))}]" for sizes in shapes)
 
 
-def _freed(sizes: Sequence[str], batch: int | None) -> Sequence[str]:
+def _without_batch(sizes: Sequence[str], batch: int | None) -> Sequence[str]:
     is_batch = batch is not None and len(sizes) > 1 and sizes[0] == str(batch)
     return [_UNNAMED, *sizes[1:]] if is_batch else sizes
 
 
 def _before(nodes: pd.DataFrame, kernels: Sequence[Kernel]) -> dict[int, tuple[int, ...]]:
-    """Rows that made what each row reads, by the tensors of the kernels that ran."""
-    places: dict[Any, int] = {name: place for place, name in enumerate(nodes["node"])}
-    makers: dict[tuple[str, str], int] = {}
-    found: dict[int, tuple[int, ...]] = {}
+    """Returns the rows that compute the inputs of each row, by the tensors of the kernels."""
+    indices: dict[Any, int] = {name: index for index, name in enumerate(nodes["node"])}
+    producers: dict[tuple[str, str], int] = {}
+    before: dict[int, tuple[int, ...]] = {}
     for kernel in kernels:
-        place = places.get(kernel.node, places.get(f"{RUNTIME}:{kernel.name}"))
-        read = [makers[kernel.scope, n] for n in kernel.inputs if (kernel.scope, n) in makers]
-        if place is None:
+        index = indices.get(kernel.node, indices.get(f"{RUNTIME}:{kernel.name}"))
+        read = [producers[kernel.scope, n] for n in kernel.inputs if (kernel.scope, n) in producers]
+        if index is None:
             continue
-        found[place] = tuple(dict.fromkeys([*found.get(place, ()), *read]))
-        makers.update(((kernel.scope, name), place) for name in kernel.outputs)
-    return found
+        before[index] = tuple(dict.fromkeys([*before.get(index, ()), *read]))
+        producers.update(((kernel.scope, name), index) for name in kernel.outputs)
+    return before

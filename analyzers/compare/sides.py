@@ -1,4 +1,4 @@
-"""One side of a comparison: a node table, and how sure each of its times is."""
+"""One side of a comparison: a node table with the uncertainty of each time."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import pandas as pd
 
 from analyzers.compare import contrast
 from analyzers.compare.contrast import Sample
-from analyzers.compare.rounds import corrected, in_rounds, joined, told
+from analyzers.compare.rounds import corrected, in_rounds, joined, tabulated
 from analyzers.statistics import outliers, t_quantile
 from tracer.errors import InputError
 from tracer.records.trace import Run, Trace
 from tracer.support.types import FloatArray
 
 _TABLE_LEVEL = 0.05
-"""Of the intervals in the node table."""
+"""Significance level of the intervals in the node table."""
 
 _TABLE_BATCHES = 30
 _DIGITS = 6
-"""Of a mean in µs: what is left of one that is 0 but for rounding would make any ratio."""
+"""Decimals of a mean in µs: rounding errors of a mean of 0 must not become a ratio."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What ran under one label: its trace, one run of it, and the rows of that run.
+    """One run of a trace under a label, and its rows.
 
-    `wall` is the time of whole inferences. `time_us` (rows) are the times of the rows, NaN where
-    a row has none, `error_us` their standard errors with `dof` degrees of freedom, `systematic_us`
-    what is uncertain beside that in every run alike; `rounds_us` (rounds × rows) are the times in
-    rounds that other sides took turns in, if they did.
+    `wall` is the time of an inference. `time_us` (rows) has the times of the rows, NaN for untimed
+    rows; `error_us` their standard errors with `dof` degrees of freedom; `systematic_us` the
+    standard deviation of errors common to all runs. `rounds_us` (rounds × rows) has the times in
+    rounds that alternated with other sides, if any.
     """
 
     label: str
@@ -46,42 +46,44 @@ class Side:
     rounds_us: FloatArray | None = field(repr=False)
     systematic_us: FloatArray = field(repr=False)
 
-    def time_of(self, places: Sequence[int]) -> Sample | None:
-        """Time of several rows together, None where none has a time.
+    def time_of(self, rows: Sequence[int]) -> Sample | None:
+        """Returns the total time of several rows, None if no row has a time.
 
-        Rows that one run timed err together: what is systematic is added as it is, and without
-        rounds so are their errors.
+        Errors of rows of one run are correlated, so systematic errors add up linearly; without
+        rounds, so do standard errors.
         """
-        timed = [place for place in places if not np.isnan(self.time_us[place])]
+        timed = [row for row in rows if not np.isnan(self.time_us[row])]
         if not timed:
             return None
         systematic = float(self.systematic_us[timed].sum())
         if self.rounds_us is not None:
-            found = contrast.of_rounds(self.rounds_us[:, timed].sum(axis=1))
-            mean = round(max(found.mean, 0.0), _DIGITS)
-            return replace(found, mean=mean, systematic=systematic)
+            sample = contrast.of_rounds(self.rounds_us[:, timed].sum(axis=1))
+            mean = round(max(sample.mean, 0.0), _DIGITS)
+            return replace(sample, mean=mean, systematic=systematic)
         total, error = self.time_us[timed].sum(), self.error_us[timed].sum()
         return Sample(float(total), float(error), self.dof, systematic=systematic)
 
-    def sum_of(self, column: str, places: Sequence[int]) -> float | None:
-        """Sum of a column of the node table over some rows, None where it is nowhere known."""
-        known = self.nodes[column].iloc[list(places)].dropna()
-        return float(known.sum()) if len(known) else None
+    def sum_of(self, column: str, rows: Sequence[int]) -> float | None:
+        """Returns the sum of a column over some rows, None if it is unknown for all."""
+        values = self.nodes[column].iloc[list(rows)].dropna()
+        return float(values.sum()) if len(values) else None
 
 
 def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:
-    """The side of a saved trace; of several batch sizes the one asked for.
+    """Returns the side of a saved trace, at `batch` if it has several batch sizes.
 
-    Raises InputError for a trace without runs, or where it is not clear which one is meant.
+    Raises InputError for a trace without a matching run, or with several.
     """
     run = _run_of(label, trace, batch)
     nodes = _rows_of(trace, run)
     batches = min(_TABLE_BATCHES, int((~outliers(run.instrumented_us)).sum()))
     times = corrected(run, nodes)
-    told = (nodes["time_us_ci95_high"] - nodes["time_us"]).to_numpy(np.float64, na_value=np.nan)
+    tabulated_half = (nodes["time_us_ci95_high"] - nodes["time_us"]).to_numpy(
+        np.float64, na_value=np.nan
+    )
     half = times["random_us"].to_numpy(np.float64)
-    certain = batches > 1
-    t = t_quantile(_TABLE_LEVEL, batches - 1) if certain else np.nan
+    dof = max(batches - 1, 0)
+    t = t_quantile(_TABLE_LEVEL, dof) if dof else np.nan
     return Side(
         label=label,
         trace=trace,
@@ -89,61 +91,59 @@ def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:
         nodes=nodes,
         wall=contrast.of_runs(run.wall_us),
         time_us=nodes["time_us"].to_numpy(np.float64, na_value=np.nan),
-        error_us=np.where(np.isnan(half), told, half) / t,
-        dof=batches - 1 if certain else 0,
+        error_us=np.where(np.isnan(half), tabulated_half, half) / t,
+        dof=dof,
         rounds_us=None,
         systematic_us=_systematic(times),
     )
 
 
 def measured(label: str, rounds: Sequence[Trace]) -> Side:
-    """The side of a model that was run in turn with others, a trace of one run for each round."""
+    """Returns the side of a model that alternated with others; each round is a trace of one run."""
     run = joined(rounds)
     nodes = rounds[0].nodes.reset_index(drop=True)
     times = corrected(run, nodes)
-    found = in_rounds(run, nodes, times)
-    found = np.where(np.isnan(found), told(rounds), found)
+    by_round = in_rounds(run, nodes, times)
+    by_round = np.where(np.isnan(by_round), tabulated(rounds), by_round)
     count = len(rounds)
-    error = found.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else found[0] * np.nan
+    error = by_round.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else by_round[0] * np.nan
     return Side(
         label=label,
         trace=rounds[0],
         run=run,
         nodes=nodes,
         wall=contrast.of_rounds(run.wall_us),
-        time_us=np.maximum(found.mean(axis=0), 0.0).round(_DIGITS),
+        time_us=np.maximum(by_round.mean(axis=0), 0.0).round(_DIGITS),
         error_us=error,
         dof=count - 1,
-        rounds_us=found,
+        rounds_us=by_round,
         systematic_us=_systematic(times),
     )
 
 
 def _systematic(times: pd.DataFrame) -> FloatArray:
-    """0 for rows that name no kernel: nothing was taken off them."""
-    found: FloatArray = times["systematic_us"].fillna(0.0).to_numpy("float64")
-    return found
+    """Returns the systematic error of each row; 0 without a kernel, as nothing was subtracted."""
+    systematic: FloatArray = times["systematic_us"].fillna(0.0).to_numpy("float64")
+    return systematic
 
 
 def _run_of(label: str, trace: Trace, batch: int | None) -> Run:
     if not trace.runs:
         raise InputError(
-            f"{label}: holds no run to compare, as when it was written by tracer count",
+            f"{label}: holds no run to compare, like a trace written by tracer count",
             "Make one with: tracer profile MODEL -o FILE.trace.",
         )
-    known = ", ".join(str(run.batch) for run in trace.runs)
-    fitting = [run for run in trace.runs if batch is None or run.batch == batch]
-    if not fitting:
-        raise InputError(f"{label}: has no run of batch {batch}", f"It has batch {known}.")
-    if len(fitting) > 1:
-        raise InputError(
-            f"{label}: holds runs of batch {known}", "Say which is meant, as in --batch 1."
-        )
-    return fitting[0]
+    sizes = ", ".join(str(run.batch) for run in trace.runs)
+    matching = [run for run in trace.runs if batch is None or run.batch == batch]
+    if not matching:
+        raise InputError(f"{label}: has no run of batch {batch}", f"It has batch {sizes}.")
+    if len(matching) > 1:
+        raise InputError(f"{label}: holds runs of batch {sizes}", "Choose one, as in --batch 1.")
+    return matching[0]
 
 
 def _rows_of(trace: Trace, run: Run) -> Any:
     nodes = trace.nodes
     same = nodes["batch"].isna() if run.batch is None else nodes["batch"] == run.batch
-    chosen = (nodes["executor"] == run.executor).fillna(False) & same.fillna(False)
-    return nodes[chosen].reset_index(drop=True)
+    of_run = (nodes["executor"] == run.executor).fillna(False) & same.fillna(False)
+    return nodes[of_run].reset_index(drop=True)

@@ -1,4 +1,4 @@
-"""Batch sizes side by side: what each operator takes per sample and per call, as the work grows."""
+"""Compare batch sizes: time of each operator per sample and per call, and growth with the work."""
 
 from __future__ import annotations
 
@@ -43,33 +43,33 @@ class Sweeps(Result, tuple[Sweep, ...]):
 
 
 def sweep(label: str, sides: Sequence[Side]) -> Sweep:
-    """The sweep of one model, a side for each batch size.
+    """Returns the sweep of one model, a side for each batch size.
 
-    The table has a row for each operator (or combination of fused ones) at each batch, those with
-    most time first, then `(whole run)`, timed without instrument: `op`, `batch`, `time_us` a run,
-    `sample_us` (÷ batch), `calls` a run, `call_us`, `share` of the nodes' time, `flops`, `bytes`;
-    `time_growth` and `work_growth`, the times and flops (bytes, where there are none) of a run
-    divided by those at the smallest batch. Raises InputError for fewer than two batch sizes.
+    The table has a row for each operator (or combination of fused operators) and batch, the slowest
+    first, then `(whole run)`, timed without profiler: `op`, `batch`, `time_us` per run, `sample_us`
+    (÷ batch), `calls` per run, `call_us`, `share` of the nodes' time, `flops`, `bytes`;
+    `time_growth` and `work_growth` are time and flops (bytes, without flops) of a run ÷ their
+    values at the smallest batch. Raises InputError for fewer than two batch sizes.
     """
     if len({side.run.batch for side in sides}) < 2 or any(s.run.batch is None for s in sides):
         raise InputError(
-            f"{label}: has not two batch sizes to compare",
+            f"{label}: has fewer than two batch sizes to compare",
             "Profile it with several, as in --batch 1,16,64.",
         )
     ordered = tuple(sorted(sides, key=lambda side: side.run.batch or 1))
     folded = pd.concat([_rows(side) for side in ordered], ignore_index=True)
     order = folded.groupby("op")["sample_us"].sum().sort_values(ascending=False, kind="stable")
-    place = {op: rank for rank, op in enumerate(order.index) if op != WHOLE}
-    folded["place"] = [place.get(op, len(order)) for op in folded["op"]]
-    folded = folded.sort_values(["place", "batch"], kind="stable").drop(columns="place")
-    return Sweep(label, ordered, _grown(folded.reset_index(drop=True)))
+    ranks = {op: rank for rank, op in enumerate(order.index) if op != WHOLE}
+    folded["rank"] = [ranks.get(op, len(order)) for op in folded["op"]]
+    folded = folded.sort_values(["rank", "batch"], kind="stable").drop(columns="rank")
+    return Sweep(label, ordered, _with_growth(folded.reset_index(drop=True)))
 
 
 def _rows(side: Side) -> pd.DataFrame:
     folded = by_op(side.nodes.assign(time_us=side.time_us))
     total = float(folded["time_us"].sum())
     moved = (folded["bytes_read"] + folded["bytes_written"]).astype("Float64")
-    found = pd.DataFrame(
+    rows = pd.DataFrame(
         {
             "op": folded["op_type"].astype(object),
             "time_us": folded["time_us"].astype("float64"),
@@ -79,25 +79,25 @@ def _rows(side: Side) -> pd.DataFrame:
             "bytes": moved.astype("float64"),
         }
     )
-    found = found[found["calls"] > 0]
-    whole: dict[str, Any] = {
+    rows = rows[rows["calls"] > 0]
+    run: dict[str, Any] = {
         "op": WHOLE,
         "time_us": side.wall.mean,
         "calls": 1.0,
         "share": math.nan,
-        "flops": found["flops"].sum(),
-        "bytes": found["bytes"].sum(),
+        "flops": rows["flops"].sum(),
+        "bytes": rows["bytes"].sum(),
     }
-    found = pd.concat([found, pd.DataFrame([whole])], ignore_index=True)
+    rows = pd.concat([rows, pd.DataFrame([run])], ignore_index=True)
     batch = side.run.batch or 1
-    found.insert(1, "batch", batch)
-    found.insert(3, "sample_us", found["time_us"] / batch)
-    found.insert(5, "call_us", found["time_us"] / found["calls"])
-    return found
+    rows.insert(1, "batch", batch)
+    rows.insert(3, "sample_us", rows["time_us"] / batch)
+    rows.insert(5, "call_us", rows["time_us"] / rows["calls"])
+    return rows
 
 
-def _grown(rows: pd.DataFrame) -> pd.DataFrame:
-    """With the growth of time and of work from the smallest batch on."""
+def _with_growth(rows: pd.DataFrame) -> pd.DataFrame:
+    """Adds the growth of time and work relative to the smallest batch."""
     smallest = rows["batch"].min()
     first = rows[rows["batch"] == smallest].set_index("op")
     base = {name: rows["op"].map(first[name]) for name in ("time_us", "flops", "bytes")}

@@ -1,4 +1,4 @@
-"""The table of whole models: time, its ratio to the first, and what the time went into."""
+"""The table of totals: time of each model, ratio to the first, shares, work."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from analyzers.grouping import by_node
 
 
 def table(sides: Sequence[Side]) -> pd.DataFrame:
-    """A row for each side.
+    """Returns a row for each side.
 
-    Columns: `side`, `model`, `executor`, `batch`, `time_us` (of a run without instrument), its
+    Columns: `side`, `model`, `executor`, `batch`, `time_us` (of a run without profiler), its
     standard error `error_us`, `ratio` to the first, `ratio_low`, `ratio_high`, `p`, `significant`,
-    `convolution_share` (of the time of the nodes, fused ones included), `backward_share` (where
+    `convolution_share` (of node time, fused convolutions included), `backward_share` (if
     backward passes were traced), `macs`, `flops`, `params`, `bytes`, `flops_per_s`.
     """
     return pd.DataFrame([_row(sides[0], side) for side in sides]).astype(
@@ -27,11 +27,11 @@ def table(sides: Sequence[Side]) -> pd.DataFrame:
 
 
 def _row(first: Side, side: Side) -> dict[str, object]:
-    seen = contrast(first.wall, side.wall)
-    itself = side is first
-    everything = range(len(side.nodes))
-    work = {name: side.sum_of(name, everything) for name in ("macs", "flops")}
-    moved = [side.sum_of(name, everything) for name in ("bytes_read", "bytes_written")]
+    result = contrast(first.wall, side.wall)
+    baseline = side is first
+    rows = range(len(side.nodes))
+    work = {name: side.sum_of(name, rows) for name in ("macs", "flops")}
+    moved = [side.sum_of(name, rows) for name in ("bytes_read", "bytes_written")]
     flops, params = work["flops"], side.trace.model.params
     return {
         "side": side.label,
@@ -40,26 +40,26 @@ def _row(first: Side, side: Side) -> dict[str, object]:
         "batch": side.run.batch,
         "time_us": side.wall.mean,
         "error_us": side.wall.error,
-        "ratio": 1.0 if itself else seen.ratio,
-        "ratio_low": math.nan if itself else seen.low,
-        "ratio_high": math.nan if itself else seen.high,
-        "p": math.nan if itself else seen.p,
-        "significant": not itself and seen.p < LEVEL,
+        "ratio": 1.0 if baseline else result.ratio,
+        "ratio_low": math.nan if baseline else result.low,
+        "ratio_high": math.nan if baseline else result.high,
+        "p": math.nan if baseline else result.p,
+        "significant": not baseline and result.p < LEVEL,
         "convolution_share": _share(side, is_convolution),
         "backward_share": _share(side, _is_backward) or math.nan,
         **work,
-        "params": params if params is not None else side.sum_of("params", everything),
+        "params": params if params is not None else side.sum_of("params", rows),
         "bytes": None if None in moved else sum(value for value in moved if value is not None),
         "flops_per_s": 1e6 * flops / side.wall.mean if flops and side.wall.mean else math.nan,
     }
 
 
 def _share(side: Side, of: Callable[[str], bool]) -> float:
-    """Share in the summed time of all nodes of those whose operators are `of` a kind."""
+    """Returns the share of the nodes' total time whose operators match `of`."""
     nodes = by_node(side.nodes.assign(time_us=side.time_us))
-    chosen = [of(str(ops)) for ops in nodes["op_type"]]
+    matching = [of(str(ops)) for ops in nodes["op_type"]]
     total = float(nodes["time_us"].sum())
-    return float(nodes["time_us"][chosen].sum()) / total if total else math.nan
+    return float(nodes["time_us"][matching].sum()) / total if total else math.nan
 
 
 def _is_backward(op_type: str) -> bool:

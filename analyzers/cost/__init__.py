@@ -1,9 +1,8 @@
-"""What every node costs, from shapes alone: MACs, operations, parameters, bytes.
+"""Count MACs, operations, parameters and bytes of each node, from shapes alone.
 
-The rules are one file per operator family in `analyzers.cost.rules`, the conventions they follow
-are written down in docs/counting.md. In short: a convolution counts its full window, padding
-included; `flops = 2 × MACs + other arithmetic`; a view costs nothing; what cannot be told is
-missing and listed, never zero.
+`analyzers.cost.rules` has one file for each operator family; docs/counting.md has the conventions.
+In short: a convolution counts its full window, padding included. `flops = 2 × MACs + other
+arithmetic`. A view costs nothing. Unknown work is missing and listed, never zero.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from analyzers.cost.count import Count, UnknownWorkError
 from analyzers.cost.operation import Address, Operation, facts_of
 from analyzers.cost.traffic import Bytes
 from tracer.graph.model import Model
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 
 WORK = ("macs", "adds", "muls", "flops")
 COLUMNS = (*WORK, "params", "param_bytes", "bytes_read", "bytes_written")
@@ -33,9 +32,9 @@ class Cost:
     """The cost of every node of a model in one run.
 
     `table` is indexed by node key in the order of the model, with the columns `COLUMNS` (Int64)
-    and `intensity` (Float64, flop per byte); a missing value is not known. `totals` sums what is
-    known of each column, every weight once; it is a lower bound where `unknown` is not empty.
-    `unknown` lists the nodes whose work is not known as `key: why`, `notes` what was assumed.
+    and `intensity` (Float64, flop per byte); a missing value is unknown. `totals` sums the known
+    values of each column, with shared weights counted once; if `unknown` is not empty, it is a
+    lower bound. `unknown` lists nodes of unknown work as `key: reason`, `notes` the assumptions.
     """
 
     table: pd.DataFrame = field(repr=False)
@@ -46,25 +45,25 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One execution of a node; None is not known."""
+    """One execution of a node; None is unknown."""
 
     count: Count | None
-    why: str
+    reason: str
     read: Bytes
     written: Bytes
 
 
 def cost(
     model: Model,
-    types: Types,
+    types: TensorTypes,
     calls: Mapping[str, float] | None = None,
     convention: str = "plain",
 ) -> Cost:
-    """Count every node of `model`, whose tensors have the given types.
+    """Counts every node of `model`, whose tensors have the given types.
 
-    `calls` are the executions per run of the nodes as a run observed them, by key; without it a
-    Scan body counts by the length of its sequence, a Loop body by its constant maximum, and what
-    is not known once, with a note. Raises UsageError for an unknown `convention`.
+    `calls` are the observed executions of nodes per run, by key. Without them a Scan body counts by
+    the length of its sequence and a Loop body by its constant maximum; a body of unknown count
+    counts once, with a note. Raises UsageError for an unknown `convention`.
     """
     adds_of = conventions.find(convention)
     facts = facts_of(model, types)
@@ -77,8 +76,8 @@ def cost(
         values = _values(row, adds_of, repeats[key], weights[key])
         for name, value in zip(COLUMNS, values, strict=True):
             columns[name].append(value)
-    unknown = tuple(f"{key}: {row.why}" for key, row in rows.items() if row.count is None)
-    totals = _totals(columns, [w for found in weights.values() for w in found.items()])
+    unknown = tuple(f"{key}: {row.reason}" for key, row in rows.items() if row.count is None)
+    totals = _totals(columns, [w for of_node in weights.values() for w in of_node.items()])
     return Cost(_table(tuple(rows), columns), totals, unknown, notes)
 
 
@@ -96,8 +95,8 @@ def _row(op: Operation, repeats: float) -> _Row:
         return _Row(None, f"{node.op_type}: {error}", read, written)
     except (ValueError, IndexError, ZeroDivisionError):  # a rank or attribute no operator allows
         shapes = ", ".join(str(operand.known_shape) for operand in op.inputs())
-        why = f"{node.op_type}: inputs of shapes {shapes} do not fit the operator"
-        return _Row(None, why, read, written)
+        reason = f"{node.op_type}: inputs of shapes {shapes} do not fit the operator"
+        return _Row(None, reason, read, written)
     if count.flops * repeats > _LARGEST:
         return _Row(None, f"{node.op_type}: the count does not fit in 64 bits", read, written)
     return _Row(count, "", read, written)
@@ -106,7 +105,7 @@ def _row(op: Operation, repeats: float) -> _Row:
 def _values(
     row: _Row, adds_of: Convention, repeats: float, weights: parameters.Weights
 ) -> tuple[int | None, ...]:
-    """The columns of a row, in their order."""
+    """Returns the columns of a row, in their order."""
     count = row.count
     work: tuple[int | None, ...] = (None,) * len(WORK)
     if count is not None:
@@ -121,7 +120,7 @@ def _values(
 
 
 def _times(value: int | None, repeats: float) -> int | None:
-    """Per run; a run's average number of calls need not be whole, the result is rounded."""
+    """Multiplies by the calls of a run, whose average may be a fraction; rounds the result."""
     if value is None:
         return None
     whole = isinstance(repeats, int) or repeats.is_integer()
@@ -133,7 +132,7 @@ def _totals(
     columns: Mapping[str, list[int | None]],
     weights: Iterable[tuple[Address, parameters.Weight]],
 ) -> dict[str, int | float | None]:
-    """Sums of what is known; a weight that several nodes share counts once."""
+    """Sums the known values; a weight that several nodes share counts once."""
     totals: dict[str, int | float | None] = {}
     for name, values in columns.items():
         known = [value for value in values if value is not None]
@@ -153,7 +152,7 @@ def _table(keys: tuple[str, ...], columns: Mapping[str, list[int | None]]) -> pd
 
 
 def _overall_intensity(columns: Mapping[str, list[int | None]]) -> float | None:
-    """Of the nodes whose flops and bytes are all known."""
+    """Returns the intensity over the nodes whose flops and bytes are all known."""
     flops = read = written = 0
     for row in _moved(columns):
         if row[0] is not None and row[1] is not None and row[2] is not None:
@@ -162,12 +161,12 @@ def _overall_intensity(columns: Mapping[str, list[int | None]]) -> float | None:
 
 
 def _moved(columns: Mapping[str, list[int | None]]) -> Iterable[tuple[int | None, ...]]:
-    """Flops, bytes read and bytes written of every node."""
+    """Returns flops, bytes read and bytes written of each node."""
     return zip(columns["flops"], columns["bytes_read"], columns["bytes_written"], strict=True)
 
 
 def _intensity(flops: float | None, read: float | None, written: float | None) -> float | None:
-    """Flop per byte; None where it is not known or nothing moves."""
+    """Returns flops per byte; None if unknown or without bytes."""
     if flops is None or read is None or written is None or read + written == 0:
         return None
     return flops / (read + written)

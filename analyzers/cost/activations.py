@@ -1,7 +1,6 @@
-"""Operations per element of the functions that several operators apply.
+"""Operations per element of activation functions.
 
-A multi-step function is counted as its definition in the ONNX specification is written, the
-constants of the formula folded.
+A function of several steps counts as its formula in the ONNX specification, with constants folded.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ _ALSO = {"silu": "Swish", "swish": "Swish", "QuickGelu": "Swish", "Silu": "Swish
 
 
 def per_element(name: str) -> Count:
-    """The work of a fused activation for one element. Raises UnknownWorkError for a new name."""
+    """Returns the work per element of a fused activation. Raises UnknownWorkError if unknown."""
     canonical = _ALSO.get(name, name)
-    by_lower = {known.lower(): count for known, count in PER_ELEMENT.items()}
+    by_lower = {each.lower(): count for each, count in PER_ELEMENT.items()}
     if canonical.lower() not in by_lower:  # recurrent operators compare without case
-        raise UnknownWorkError(f"the activation '{name}' is not known")
+        raise UnknownWorkError(f"the activation '{name}' is unknown")
     return by_lower[canonical.lower()]

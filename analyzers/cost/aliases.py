@@ -1,4 +1,4 @@
-"""Tensors that are another tensor seen differently: what a view makes has no bytes of its own."""
+"""Find views: tensors that share the bytes of another tensor."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Aliases:
     all: Mapping[Address, tuple[Address, ...]]
 
     def root(self, tensor: Address) -> Address:
-        """The tensor that has the bytes."""
+        """Returns the tensor that owns the bytes."""
         return self.viewed.get(tensor, tensor)
 
     def names(self, tensor: Address) -> tuple[Address, ...]:
-        """All tensors with the bytes of this one, itself among them."""
+        """Returns all tensors with the bytes of this one, including itself."""
         root = self.root(tensor)
         return self.all.get(root, (root,))
 
 
 def aliases(model: Model, facts: Facts, flow: Dataflow) -> Aliases:
-    """The views of a model: operators that by their counting rule move nothing."""
+    """Returns the views of a model: outputs of operators that move no bytes by their rule."""
     viewed: dict[Address, Address] = {}
     for node in model.nodes:
         if _is_view(Operation(node, facts)):
@@ -39,11 +39,11 @@ def aliases(model: Model, facts: Facts, flow: Dataflow) -> Aliases:
     names: dict[Address, list[Address]] = {}
     for tensor, root in viewed.items():
         names.setdefault(root, [root]).append(tensor)
-    return Aliases(viewed, {root: tuple(found) for root, found in names.items()})
+    return Aliases(viewed, {root: tuple(tensors) for root, tensors in names.items()})
 
 
 def _is_view(op: Operation) -> bool:
-    """Whether its output is its first input; control flow and sequences move nothing either."""
+    """Returns whether the output has the bytes of the first input."""
     rule = registry.find(op.node.domain, op.op_type)
     if rule is None or not op.has(0) or not op.outputs():
         return False

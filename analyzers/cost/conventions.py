@@ -1,6 +1,5 @@
-"""How many additions a MAC is: a named choice, each one a function of the count.
-
-The multiplications are the same in all of them (one per MAC), and so are the flops.
+"""Conventions for the additions of a MAC. Multiplications (one per MAC) and flops do not depend
+on the convention.
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ from analyzers.cost.count import Count
 from tracer.errors import UsageError
 
 Convention = Callable[[Count], int]
-"""The additions of a count, those of its MACs included."""
+"""Returns the additions of a count, including the additions of its MACs."""
 
 
 def plain(count: Count) -> int:
-    """Every sum is accumulated from zero: one addition per MAC."""
+    """Counts one addition per MAC: every sum is accumulated from zero."""
     return count.macs + count.adds
 
 
 def channelwise(count: Count) -> int:
-    """The window of each input channel is summed from zero, then the channels' sums from zero.
+    """Sums the window of each input channel from zero, then the channel sums from zero.
 
-    A convolution over C channels and K weights thus has K + C additions per output; everything
-    else is counted as in `plain`.
+    A convolution over C channels and K weights has K + C additions per output. Other operators
+    count as in `plain`.
     """
     return plain(count) + count.channel_sums
 
@@ -32,7 +31,7 @@ CONVENTIONS: dict[str, Convention] = {"plain": plain, "channelwise": channelwise
 
 
 def find(name: str) -> Convention:
-    """The convention called `name`. Raises UsageError for an unknown one."""
+    """Returns the convention called `name`. Raises UsageError for an unknown one."""
     if name not in CONVENTIONS:
         allowed = ", ".join(CONVENTIONS)
         raise UsageError(f"no counting convention is called '{name}'", f"Choose one of: {allowed}.")

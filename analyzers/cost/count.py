@@ -1,4 +1,4 @@
-"""The work of one execution of an operator, or the reason why it is not known."""
+"""The work of one execution of an operator, and the error for unknown work."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 
 class UnknownWorkError(Exception):
-    """Raised by a rule that cannot tell the work of a node; the text says why. No user sees it."""
+    """Raised by a rule for a node of unknown work; the text is the reason. Caught by `cost`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
     """Elementary operations, each counted once.
 
-    `macs` are multiply-accumulates; `adds` (also subtractions) and `muls` are the additions and
-    multiplications beside them; `other` is every further operation: a division, a comparison, one
-    evaluation of a function such as exp. `channel_sums` is the number of per-channel partial sums
-    that a convolution is made of; it is no work by itself, a convention may use it.
+    `macs` are multiply-accumulates; `adds` (also subtractions) and `muls` are further additions and
+    multiplications. `other` is any other operation: a division, a comparison, one evaluation of a
+    function such as exp. `channel_sums` is the number of partial sums per channel of a convolution,
+    for conventions; it is no work by itself.
     """
 
     macs: int = 0
@@ -27,11 +27,11 @@ class Count:
 
     @property
     def flops(self) -> int:
-        """Two per MAC and one per other operation, whatever the convention."""
+        """Two per MAC and one per other operation, in every convention."""
         return 2 * self.macs + self.adds + self.muls + self.other
 
     def checked(self) -> Count:
-        """Itself. Raises ValueError where an attribute has led to less than nothing."""
+        """Returns itself. Raises ValueError if an attribute made a count negative."""
         if min(self.macs, self.adds, self.muls, self.other, self.channel_sums) < 0:
             raise ValueError("a count below zero")
         return self

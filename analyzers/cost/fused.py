@@ -1,4 +1,4 @@
-"""Bytes that a kernel of several nodes must move: what they hand to each other stays inside."""
+"""Bytes that a kernel of several nodes must move, without the tensors between its nodes."""
 
 from __future__ import annotations
 
@@ -13,47 +13,50 @@ from analyzers.cost.operation import Address, Facts, Operation, facts_of
 from analyzers.cost.traffic import Bytes
 from analyzers.dataflow import Dataflow
 from tracer.graph.model import Model, Node
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 
 Group = tuple[str, ...]
-"""Keys of the nodes that a kernel stands for."""
+"""Keys of the nodes of a kernel."""
 
 
 def traffic(
-    model: Model, types: Types, groups: Iterable[Group], calls: Mapping[str, float] | None = None
+    model: Model,
+    types: TensorTypes,
+    groups: Iterable[Group],
+    calls: Mapping[str, float] | None = None,
 ) -> dict[Group, Bytes]:
-    """Bytes read and written per run by each group of nodes; None is not known.
+    """Returns bytes read and written per run by each group of nodes; None is unknown.
 
-    A node by itself moves what its counting rule says. In a group, a tensor that one member makes
-    is not read by the others, and it is not written either unless somebody else needs it; what
-    several members read is read once. `calls` are those of `analyzers.cost.cost`.
+    A single node moves the bytes of its counting rule. In a group, a tensor that a member computes
+    is not read by the other members, and is written only if a node outside needs it. A tensor that
+    several members read is read once. `calls` as in `analyzers.cost.cost`.
     """
     facts = facts_of(model, types)
     flow = dataflow.of(model)
     graph = _Graph(facts, flow, aliases(model, facts, flow))
     repeats, _ = trips.per_run(model, facts, calls or {})
     nodes = {node.key: node for node in model.nodes}
-    found: dict[Group, Bytes] = {}
+    moved: dict[Group, Bytes] = {}
     for group in groups:
-        seen: set[Address] = set()
-        once = {key: graph.moved(nodes[key], group, seen) for key in group}
+        already_read: set[Address] = set()
+        once = {key: graph.moved(nodes[key], group, already_read) for key in group}
         known = [size * repeats[key] for key, size in once.items() if size is not None]
-        found[group] = round(sum(known)) if len(known) == len(once) else None
-    return found
+        moved[group] = round(sum(known)) if len(known) == len(once) else None
+    return moved
 
 
 @dataclass(frozen=True)
 class _Graph:
-    """What is known of the tensors of a model."""
+    """Types, readers and views of the tensors of a model."""
 
     facts: Facts
     flow: Dataflow
     aliases: Aliases
 
-    def moved(self, node: Node, group: Collection[str], seen: set[Address]) -> Bytes:
-        """Bytes that one execution of `node`, as a member of `group`, reads and writes.
+    def moved(self, node: Node, group: Collection[str], already_read: set[Address]) -> Bytes:
+        """Returns the bytes that one execution of `node`, a member of `group`, reads and writes.
 
-        `seen` is what members before it have read, to which it adds.
+        `already_read` has the tensors that earlier members read; this node's are added.
         """
         op = Operation(node, self.facts)
         rule = registry.find(node.domain, node.op_type)
@@ -62,22 +65,26 @@ class _Graph:
         except (UnknownWorkError, ValueError, IndexError):
             return None
         roots = {tensor: self.aliases.root(tensor) for tensor in self.flow.read(node)}
-        inside = [t for t, root in roots.items() if root in seen or self._is_made_by(root, group)]
-        if read:  # a view has it read by those that use its output
-            seen.update(roots.values())
-        unseen = [t for t in self.flow.made(node) if not self._leaves(t, group)]
-        kept, dropped = self._size(inside, node), self._size(unseen, node)
-        if read is None or written is None or kept is None or dropped is None:
+        inside = [
+            t
+            for t, root in roots.items()
+            if root in already_read or self._is_computed_by(root, group)
+        ]
+        if read:  # the readers of a view's output read its bytes
+            already_read.update(roots.values())
+        unneeded = [t for t in self.flow.made(node) if not self._leaves(t, group)]
+        not_read, not_written = self._size(inside, node), self._size(unneeded, node)
+        if read is None or written is None or not_read is None or not_written is None:
             return None
         # A rule may count less than whole tensors, as that of a view or of Gather does.
-        return max(0, read - kept) + max(0, written - dropped)
+        return max(0, read - not_read) + max(0, written - not_written)
 
-    def _is_made_by(self, tensor: Address, group: Collection[str]) -> bool:
+    def _is_computed_by(self, tensor: Address, group: Collection[str]) -> bool:
         maker = self.flow.makers.get(tensor)
         return maker is not None and maker.key in group
 
     def _leaves(self, tensor: Address, group: Collection[str]) -> bool:
-        """Whether anyone but the group needs it, under whatever name."""
+        """Returns whether a node outside the group or the model's output needs it, by any name."""
         names = self.aliases.names(tensor)
         readers = (reader for name in names for reader in self.flow.readers.get(name, ()))
         return not self.flow.results.isdisjoint(names) or any(r.key not in group for r in readers)

@@ -1,8 +1,7 @@
-"""Which tensors are parameters: those that depend on no input of the graph.
+"""Find the parameters of each node: constant tensors that it combines with an activation.
 
-A weight may be stored (an initializer, a Constant node), generated (ConstantOfShape, as in models
-made small for tests) or derived from one (transposed, dequantised): what counts is the tensor it
-was made from. It belongs to the node where it meets an activation.
+A weight may be stored (an initializer, a Constant node), generated (ConstantOfShape, as in small
+test models) or derived (transposed, dequantised). A derived tensor counts as its source.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _INDEX_TYPES = ("int64", "bool", "string")
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A stored tensor: number of weights, bytes as stored; None is not known."""
+    """A stored tensor: number of weights, bytes as stored; None is unknown."""
 
     size: int | None
     nbytes: int | None
@@ -41,57 +40,57 @@ Weights = dict[Address, Weight]
 
 
 def owned(model: Model, facts: Facts, multiplying: Collection[str]) -> dict[str, Weights]:
-    """The parameters of every node, by its key; one weight may belong to several nodes.
+    """Returns the parameters of every node, by its key; one weight may belong to several nodes.
 
-    `multiplying` are the keys of the nodes with MACs, whose weights may be of any type.
+    `multiplying` has the keys of nodes with MACs; their weights may have any type.
     """
-    made = _stored(model, facts)
-    found: dict[str, Weights] = {}
+    origins = _stored(model, facts)
+    parameters: dict[str, Weights] = {}
     for node in model.nodes:
-        sources = [(i, _resolve(name, node.scope, made)) for i, name in _given(node)]
+        sources = [(i, _resolve(name, node.scope, origins)) for i, name in _numbered_inputs(node)]
         if _is_constant(node, [source for _, source in sources]):
-            found[node.key] = {}
-            _derive(node, sources, made, facts)
+            parameters[node.key] = {}
+            _derive(node, sources, origins, facts)
         else:
-            found[node.key] = _parameters(node, sources, facts, node.key in multiplying)
-    return found
+            parameters[node.key] = _parameters(node, sources, facts, node.key in multiplying)
+    return parameters
 
 
 def constants(model: Model, facts: Facts) -> frozenset[Address]:
-    """Every tensor that depends on no input: weights, and what is made of them alone."""
-    made = _stored(model, facts)
+    """Returns the tensors that depend on no input: weights and tensors computed from them alone."""
+    origins = _stored(model, facts)
     for node in model.nodes:
-        sources = [(i, _resolve(name, node.scope, made)) for i, name in _given(node)]
+        sources = [(i, _resolve(name, node.scope, origins)) for i, name in _numbered_inputs(node)]
         if _is_constant(node, [source for _, source in sources]):
-            _derive(node, sources, made, facts)
-    return frozenset(made)
+            _derive(node, sources, origins, facts)
+    return frozenset(origins)
 
 
 def size(weights: Mapping[Address, Weight]) -> int | None:
-    """Number of parameters, None where a size is not known."""
+    """Returns the number of parameters, None if a size is unknown."""
     return _sum(weight.size for weight in weights.values())
 
 
 def nbytes(weights: Mapping[Address, Weight]) -> int | None:
-    """Bytes of the parameters as they are stored, None where a size is not known."""
+    """Returns bytes of the parameters as they are stored, None if a size is unknown."""
     return _sum(weight.nbytes for weight in weights.values())
 
 
 def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
-    """The initializers of every graph, each its own source."""
-    made: dict[Address, Weights] = {}
+    """Returns the initializers of every graph, each its own source."""
+    origins: dict[Address, Weights] = {}
     for scope in model.scopes:
         for weight in scope.graph.initializer:
             address = (scope.path, weight.name)
-            made[address] = {address: _weight(facts.operand(weight.name, scope))}
+            origins[address] = {address: _weight(facts.operand(weight.name, scope))}
         for sparse in scope.graph.sparse_initializer:
             address = (scope.path, sparse.values.name)
-            made[address] = {address: _sparse(sparse)}
-    return made
+            origins[address] = {address: _sparse(sparse)}
+    return origins
 
 
 def _sparse(proto: onnx.SparseTensorProto) -> Weight:
-    """As many weights as are stored; their indices are bytes too."""
+    """Returns the stored weights; the bytes include their indices."""
     values, indices = (
         tensor_type.from_initializer(proto.values),
         tensor_type.from_initializer(proto.indices),
@@ -100,16 +99,16 @@ def _sparse(proto: onnx.SparseTensorProto) -> Weight:
     return Weight(values.size, _sum(parts), values.dtype, len(proto.dims))
 
 
-def _given(node: Node) -> Iterator[tuple[int, str]]:
+def _numbered_inputs(node: Node) -> Iterator[tuple[int, str]]:
     return ((index, name) for index, name in enumerate(node.proto.input) if name)
 
 
-def _resolve(name: str, scope: Scope, made: Mapping[Address, Weights]) -> Weights | None:
-    """The sources of a constant, None for what depends on an input."""
+def _resolve(name: str, scope: Scope, origins: Mapping[Address, Weights]) -> Weights | None:
+    """Returns the sources of a constant, None if it depends on an input."""
     for outer in scope.outward():
-        found = made.get((outer.path, name))
-        if found is not None:
-            return found
+        sources = origins.get((outer.path, name))
+        if sources is not None:
+            return sources
     return None
 
 
@@ -122,10 +121,10 @@ def _is_constant(node: Node, sources: list[Weights | None]) -> bool:
 def _derive(
     node: Node,
     sources: list[tuple[int, Weights | None]],
-    made: dict[Address, Weights],
+    origins: dict[Address, Weights],
     facts: Facts,
 ) -> None:
-    """Constants made from weights stand for them; made from settings alone, for themselves."""
+    """Adds the outputs of a constant node; their sources are its weights, else themselves."""
     settings = _settings(node)
     data: Weights = {}
     for index, source in sources:
@@ -133,7 +132,7 @@ def _derive(
             data |= source or {}
     for name in filter(None, node.proto.output):
         address = (node.scope.path, name)
-        made[address] = data or {address: _weight(facts.operand(name, node.scope))}
+        origins[address] = data or {address: _weight(facts.operand(name, node.scope))}
 
 
 def _parameters(
@@ -144,16 +143,18 @@ def _parameters(
 ) -> Weights:
     rule = registry.find(node.domain, node.op_type)
     settings = _settings(node)
-    found: Weights = {}
+    parameters: Weights = {}
     for index, source in sources:
         if source is None or index in settings:
             continue
         if rule is not None and index in rule.packed:
             count = _unpacked(rule.packed[index], Operation(node, facts))
-            found |= {address: replace(weight, size=count) for address, weight in source.items()}
+            parameters |= {
+                address: replace(weight, size=count) for address, weight in source.items()
+            }
             continue
-        found |= {a: w for a, w in source.items() if _is_parameter(w, multiplies)}
-    return found
+        parameters |= {a: w for a, w in source.items() if _is_parameter(w, multiplies)}
+    return parameters
 
 
 def _unpacked(number: Callable[[Operation], int], op: Operation) -> int | None:
@@ -169,7 +170,7 @@ def _settings(node: Node) -> frozenset[int]:
 
 
 def _is_parameter(weight: Weight, multiplies: bool) -> bool:
-    """A scalar is a literal of the code; an index or a mask is a parameter of no activation."""
+    """Returns whether it counts: a scalar is a literal, and an index or a mask is no weight."""
     return weight.rank != 0 and (multiplies or weight.dtype not in _INDEX_TYPES)
 
 
@@ -179,9 +180,9 @@ def _weight(operand: Operand) -> Weight:
 
 
 def _sum(parts: Iterable[int | None]) -> int | None:
-    known = 0
+    total = 0
     for part in parts:
         if part is None:
             return None
-        known += part
-    return known
+        total += part
+    return total

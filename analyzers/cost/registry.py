@@ -1,4 +1,4 @@
-"""The rules by operator. Every module of `analyzers.cost.rules` adds its own when imported."""
+"""The registry of counting rules; modules of `analyzers.cost.rules` register theirs on import."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from analyzers.cost.operation import Operation
 from analyzers.cost.traffic import Traffic
 
 Work = Callable[[Operation], Count]
-"""The work of one execution. Raises UnknownWorkError, with the reason, where it cannot be told."""
+"""Returns the work of one execution. Raises UnknownWorkError with the reason if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How to count one operator.
+    """The counting rule of an operator.
 
-    `settings` are the inputs that are never parameters: shapes, axes, bounds, scales of a number
-    format, running statistics. `packed` gives the number of weights of an input that stores
+    `settings` are inputs that are never parameters: shapes, axes, bounds, scales of a number
+    format, running statistics. `packed` returns the number of weights of an input that packs
     several in one element.
     """
 
@@ -42,9 +42,9 @@ def counts(
     settings: Collection[int] = (),
     packed: Mapping[int, Callable[[Operation], int]] | None = None,
 ) -> Callable[[Work], Work]:
-    """Register a function as the rule of these operators, for every version of them.
+    """Registers a function as the rule of these operators, for every version of them.
 
-    Raises ValueError for an operator that has a rule already.
+    Raises ValueError if an operator already has a rule.
     """
 
     def register(work: Work) -> Work:
@@ -59,12 +59,12 @@ def counts(
 
 
 def find(domain: str, op_type: str) -> Rule | None:
-    """The rule of an operator, or None if there is none."""
+    """Returns the rule of an operator, or None if there is none."""
     return _loaded().get((domain, op_type))
 
 
 def operators() -> tuple[tuple[str, str], ...]:
-    """Domain and name of every operator that has a rule."""
+    """Returns the domain and name of every operator that has a rule."""
     return tuple(sorted(_loaded()))
 
 

@@ -1,6 +1,6 @@
-"""Bytes an operator must touch: each input and output once, unless its rule names another of these.
+"""Bytes that an operator reads and writes: each input and output once, or as its rule says.
 
-Caches are not modelled: a tensor that is read twice by one operator counts once.
+Caches are not modelled: a tensor that one operator reads twice counts once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from analyzers.cost.operation import Operand, Operation
 
 Bytes = int | None
 Traffic = Callable[[Operation], tuple[Bytes, Bytes]]
-"""Bytes read and bytes written by one execution; None is not known."""
+"""Returns bytes read and bytes written by one execution; None is unknown."""
 
 
 def everything(op: Operation) -> tuple[Bytes, Bytes]:
@@ -20,31 +20,31 @@ def everything(op: Operation) -> tuple[Bytes, Bytes]:
 
 
 def nothing(op: Operation) -> tuple[Bytes, Bytes]:
-    """A view of its input, or control flow whose body is counted by itself."""
+    """Moves nothing: a view, or control flow whose body counts separately."""
     return 0, 0
 
 
 def only_writes(op: Operation) -> tuple[Bytes, Bytes]:
-    """Makes its output from nothing, or from the mere shape of its input."""
+    """Writes its output and reads no data."""
     return 0, total(op.outputs())
 
 
 def selects(op: Operation) -> tuple[Bytes, Bytes]:
-    """Reads what it writes of its first input, and the inputs that say which part that is."""
+    """Reads the selected part of its first input, and the other inputs."""
     written = total(op.outputs())
-    told = total(operand for operand in op.inputs() if operand.name != op.node.proto.input[0])
-    return _sum((written, told)), written
+    selectors = total(operand for operand in op.inputs() if operand.name != op.node.proto.input[0])
+    return _sum((written, selectors)), written
 
 
 def total(operands: Iterable[Operand]) -> Bytes:
-    """Bytes of all of them, or None where one is not known."""
+    """Returns the bytes of all operands, or None if one is unknown."""
     return _sum(operand.nbytes for operand in operands)
 
 
 def _sum(parts: Iterable[Bytes]) -> Bytes:
-    known = 0
+    total = 0
     for part in parts:
         if part is None:
             return None
-        known += part
-    return known
+        total += part
+    return total

@@ -1,4 +1,4 @@
-"""How often each node runs in one run of the model."""
+"""Count how often each node runs in one run of the model."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from analyzers.cost.operation import Facts, Operation
 from tracer.graph.model import Model, Node, Scope
 
 Trips = tuple[int, str]
-"""Executions of a body for one of its owner, and the note that says where that comes from."""
+"""Executions of a body for each execution of its owner, and a note on their origin."""
 
 
 def per_run(
     model: Model, facts: Facts, calls: Mapping[str, float]
 ) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Executions of every node in one run by its key, and what had to be assumed for them.
+    """Returns the executions of each node in one run, by key, and the assumptions behind them.
 
-    `calls` is what a run observed; it goes before what the shapes and constants tell. A node it
-    leaves out ran as often as the others of its body, and the main graph once. Bodies of bodies
-    multiply.
+    `calls` are observed executions and take precedence over shapes and constants. A node that is
+    not in `calls` runs as often as the other nodes of its body; the main graph runs once. Nested
+    bodies multiply.
     """
     observed = _observed(model, calls)
     repeats: dict[str, float] = {}
@@ -37,24 +37,24 @@ def per_run(
 
 
 def _observed(model: Model, calls: Mapping[str, float]) -> dict[str, float]:
-    """Executions of each body in which a run saw a node, by its path."""
-    seen: dict[str, float] = {}
+    """Returns the executions of each body with an observed node, by its path."""
+    executions: dict[str, float] = {}
     for node in model.nodes:
         if node.key in calls and node.scope.owner is not None:
             path = node.scope.path
-            seen[path] = max(seen.get(path, 0), calls[node.key])
-    return seen
+            executions[path] = max(executions.get(path, 0), calls[node.key])
+    return executions
 
 
 def _executions(
     scope: Scope, facts: Facts, repeats: Mapping[str, float], observed: Mapping[str, float]
 ) -> tuple[float, str]:
-    """Executions of a body in one run, with a note where they are not an observation."""
+    """Returns the executions of a body in one run, with a note if they are not observed."""
     owner = scope.owner
     assert owner is not None
     if scope.path in observed:
         return observed[scope.path], ""
-    if owner.op_type == "If":  # what one branch did not take, the other one did
+    if owner.op_type == "If":  # the other branch took the remaining executions
         branches = (f"{owner.key}.{name}" for name in ("then_branch", "else_branch"))
         taken = [observed[path] for path in branches if path in observed]
         if taken:
@@ -66,11 +66,11 @@ def _executions(
 def _trips(owner: Node, facts: Facts) -> Trips:
     rule = _BY_OPERATOR.get(owner.op_type) if not owner.domain else None
     if rule is None:
-        return 1, "how often it runs its body is not known; the body is counted once"
+        return 1, "how often it runs its body is unknown; the body is counted once"
     try:
         return rule(Operation(owner, facts))
     except (UnknownWorkError, IndexError, ValueError) as error:
-        return 1, f"the trip count is not known ({error}); the body is counted once"
+        return 1, f"the trip count is unknown ({error}); the body is counted once"
 
 
 def _if(op: Operation) -> Trips:

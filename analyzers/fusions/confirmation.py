@@ -98,19 +98,19 @@ class _Setting:
             evidence=evidence,
             nodes={node.key: node for node in model.nodes},
             makers={name: node.key for node in main for name in node.outputs if name},
-            idle=constants(main, "") | evidence.fixed | evidence.mute,
+            idle=constants(main, "") | evidence.constant | evidence.not_numeric,
             uses=uses,
             readers=Counter(name for node in main for name in set(node.inputs)),
         )
 
     def shows(self, name: str) -> bool:
         """Whether the values of a tensor of the runtime's graph are evidence against something."""
-        vague = name in self.evidence.blank or name in self.evidence.loose
+        vague = name in self.evidence.uninformative or name in self.evidence.reordered
         return not vague and bool(self.evidence.equal.get(name))
 
     def against(self, name: str, why: str) -> Verdict:
         """A contradiction; values that are equal in another order alone do not make one."""
-        if name in self.evidence.loose:
+        if name in self.evidence.reordered:
             return Verdict(TIED, f"{why}, in another order")
         return Verdict(CONTRADICTED, why)
 
@@ -170,7 +170,9 @@ def _judge(setting: _Setting, unit: _Unit) -> Verdict:
     if unit.scope:
         return Verdict(UNKNOWN, "inside a body, whose tensors onnxruntime does not hand out")
     faults = list(_results(setting, unit))
-    if not setting.evidence.blank.keys() >= set(unit.hands_on):  # else there is nothing to see
+    if not setting.evidence.uninformative.keys() >= set(
+        unit.hands_on
+    ):  # else there is nothing to see
         faults += _origins(setting, unit)
     for word in (CONTRADICTED, UNKNOWN, TIED):
         found = next((fault for fault in faults if fault.word == word), None)
@@ -185,8 +187,8 @@ def _results(setting: _Setting, unit: _Unit) -> Iterator[Verdict]:
     for name in unit.hands_on:
         equal = setting.evidence.equal.get(name, ())
         ends.update(equal)
-        if name in setting.evidence.blank:
-            yield Verdict(TIED, f"its result '{name}' {setting.evidence.blank[name]}")
+        if name in setting.evidence.uninformative:
+            yield Verdict(TIED, f"its result '{name}' {setting.evidence.uninformative[name]}")
         elif name not in setting.evidence.equal:
             yield Verdict(UNKNOWN, f"its result '{name}' is no tensor of numbers")
         elif not equal:
@@ -218,7 +220,7 @@ def _origins(setting: _Setting, unit: _Unit) -> Iterator[Verdict]:
     for name in unit.reads:
         equal = setting.evidence.equal[name]
         covered.update(equal)
-        if name in setting.evidence.blank:
+        if name in setting.evidence.uninformative:
             continue
         if not equal:
             yield Verdict(UNKNOWN, f"no tensor of the model has the values of its input '{name}'")

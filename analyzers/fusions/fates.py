@@ -36,7 +36,7 @@ def fates(
     evidence: Evidence | None = None,
 ) -> dict[str, Fate]:
     """The fate of each node in no group, by its key, in the order of the model."""
-    fixed = evidence.fixed if evidence else frozenset()
+    fixed = evidence.constant if evidence else frozenset()
     shared = list(evidence.equal.values()) if evidence else []
     entered = {kernel.scope for kernel in kernels} | {""}
     ran = {(key, k.op_type) for k, group in zip(kernels, groups, strict=True) for key in group}

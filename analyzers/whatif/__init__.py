@@ -1,4 +1,4 @@
-"""What a what-if found, as tables."""
+"""Tables of a what-if: a row per width, a row per node, and the properties of each variant."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracer.records.whatif import Variant, WhatIf, WidthChoice
-
-USUAL = 32
-"""Bits that energies are compared with: what integers are summed in where nobody asks."""
+from tracer.records.whatif import REFERENCE_BITS, Variant, WhatIf, WidthChoice
 
 _COUNTS = (
     "outputs", "overflow_outputs", "transient_outputs", "persistent_outputs",
@@ -18,93 +15,93 @@ _COUNTS = (
 )  # fmt: skip
 
 
-def axes(one: Variant) -> dict[str, Any]:
-    """What makes a variant, by name."""
-    kind = one.answer.accumulator
+def axes(variant: Variant) -> dict[str, Any]:
+    """Returns the properties that variants may differ in, by name."""
+    accumulator = variant.answer.accumulator
     return {
-        "order": str(kind.order),
-        "overflow": kind.overflow,
-        "bias": kind.bias,
-        "product_bits": kind.product_bits,
-        "convention": kind.convention,
-        "weight_bits": one.weight_bits,
-        "activation_bits": one.activation_bits,
-        "pinned": one.pinned.text or None,
+        "order": str(accumulator.order),
+        "overflow": accumulator.overflow,
+        "bias": accumulator.bias,
+        "product_bits": accumulator.product_bits,
+        "convention": accumulator.convention,
+        "weight_bits": variant.weight_bits,
+        "activation_bits": variant.activation_bits,
+        "pinned": variant.pinned.text or None,
     }
 
 
-def label(result: WhatIf, one: Variant) -> str:
-    """What tells a variant from the others, or the order where there is but one; what is pinned."""
-    mine = axes(one)
-    varied = [n for n in mine if len({str(axes(other)[n]) for other in result.variants}) > 1]
-    shown = [n for n in mine if n in varied] or ["order", "overflow"]
-    shown += ["pinned"] if mine["pinned"] and "pinned" not in shown else []
-    return ", ".join(_told(name, mine[name]) for name in shown)
+def label(result: WhatIf, variant: Variant) -> str:
+    """Returns the properties in which variants differ, and the pins; a single one's order."""
+    values = axes(variant)
+    varied = [n for n in values if len({str(axes(other)[n]) for other in result.variants}) > 1]
+    shown = varied or ["order", "overflow"]
+    shown += ["pinned"] if values["pinned"] and "pinned" not in shown else []
+    return ", ".join(_described(name, values[name]) for name in shown)
 
 
-def rows(one: Variant) -> pd.DataFrame:
-    """A row for each width that all nodes have, but for the pinned ones.
+def rows(variant: Variant) -> pd.DataFrame:
+    """Returns a row for each width of the sweep.
 
-    Columns `bits`, `score`, the counts of the node table over all nodes and samples, `energy` of a
-    sample, and what of it is `saved`, as a share, against 32 bits and against the width that is
-    safe on this data.
+    Columns: `bits`, `score`, the overflow counts over all nodes and samples, `energy` per sample,
+    and the share of energy `saved` against 32 bits and `saved_against_safe` against answer A.
     """
-    usual, safe = one.energy(USUAL), one.swept_energy(one.answer.observed)
+    reference = variant.energy(REFERENCE_BITS)
+    safe = variant.swept_energy(variant.answer.observed)
     return pd.DataFrame(
         {
             "bits": row.bits,
             "score": row.score,
             **{n: sum(getattr(o, n) for o in row.evaluation.overflows.values()) for n in _COUNTS},
             "energy": row.energy,
-            "saved": saved(row.energy, usual),
+            "saved": saved(row.energy, reference),
             "saved_against_safe": saved(row.energy, safe),
         }
-        for row in one.answer.rows
+        for row in variant.answer.rows
     )
 
 
-def nodes(one: Variant) -> pd.DataFrame:
-    """A row for each node: the widths it needs, and those of the answers, with their energies."""
-    answer = one.answer
-    sums = {each.node: each for each in answer.sums}
-    chosen = {"uniform": answer.uniform, "each": answer.each}
-    found = []
-    for place, work in enumerate(one.work):
-        seen = sums.get(work.node)
-        found.append(
+def nodes(variant: Variant) -> pd.DataFrame:
+    """Returns a row for each node: the bits it needs, its bits in B and C, and their energies."""
+    answer = variant.answer
+    sums_of = {sums.node: sums for sums in answer.sums}
+    choices = {"uniform": answer.uniform, "each": answer.each}
+    table = []
+    for index, work in enumerate(variant.work):
+        sums = sums_of.get(work.node)
+        table.append(
             {
                 "node": work.node,
                 "op_type": work.op_type,
                 "module": work.module,
-                "guaranteed": seen.guaranteed if seen else None,
-                "observed": int(seen.tally.bits_observed.max()) if seen else None,
-                "bits_pinned": one.pinned.bits.get(work.node),
-                **{f"bits_{name}": c.widths[place] if c else None for name, c in chosen.items()},
-                **{f"energy_{n}": _energy(one, c, place) for n, c in chosen.items()},
+                "guaranteed": sums.guaranteed if sums else None,
+                "observed": int(sums.tally.bits_observed.max()) if sums else None,
+                "bits_pinned": variant.pinned.bits.get(work.node),
+                **{f"bits_{name}": c.widths[index] if c else None for name, c in choices.items()},
+                **{f"energy_{n}": _energy(variant, c, index) for n, c in choices.items()},
                 "muls": work.muls,
                 "adds": work.adds,
             }
         )
-    return pd.DataFrame(found)
+    return pd.DataFrame(table)
 
 
-def saved(energy: float, against: float) -> float | None:
-    """The share of `against` that `energy` is less; None of nothing."""
-    return 1 - energy / against if against else None
+def saved(energy: float, reference: float) -> float | None:
+    """Returns the share of `reference` that `energy` saves; None for a reference of 0."""
+    return 1 - energy / reference if reference else None
 
 
-def _energy(one: Variant, choice: WidthChoice | None, place: int) -> float | None:
-    return None if choice is None else one.energies[choice.widths[place]][place]
+def _energy(variant: Variant, choice: WidthChoice | None, index: int) -> float | None:
+    return None if choice is None else variant.energies[choice.widths[index]][index]
 
 
-def _told(name: str, value: Any) -> str:
-    words: Mapping[str, str] = {
+def _described(name: str, value: Any) -> str:
+    texts: Mapping[str, str] = {
         "pinned": f"pinned {value}",
         "bias": f"bias {value}",
         "product_bits": f"products of {value} bits",
-        "weight_bits": "weights as they are" if value is None else f"{value}-bit weights",
+        "weight_bits": "original weights" if value is None else f"{value}-bit weights",
         "activation_bits": (
-            "activations as they are" if value is None else f"{value}-bit activations"
+            "original activations" if value is None else f"{value}-bit activations"
         ),
     }
-    return words.get(name, str(value))
+    return texts.get(name, str(value))

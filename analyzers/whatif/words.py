@@ -1,145 +1,150 @@
-"""The answer in sentences."""
+"""Describes the answers A, B and C of a what-if in sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from analyzers.views.text import percent, plural, si
-from analyzers.whatif import USUAL, saved
-from tracer.records.whatif import Judgement, Variant, WhatIf, WidthChoice
+from analyzers.whatif import saved
+from tracer.records.whatif import REFERENCE_BITS, Judgement, Variant, WhatIf, WidthChoice
 
 _WIDEST = 64
-_LISTED = 8
+_MOST_LISTED = 8
 
 
-def sentences(result: WhatIf, one: Variant) -> Iterator[str]:
-    """Which widths are enough and what they save: for all nodes, and for each its own."""
-    if one.pinned.text:
-        yield _pinned(one)
-    yield _safe(one)
-    yield _within(result, one)
-    if one.answer.each is not None:
-        yield _each(result, one, one.answer.each)
+def sentences(result: WhatIf, variant: Variant) -> Iterator[str]:
+    """Yields the answers A, B and C, after the pins."""
+    if variant.pinned.text:
+        yield _pinned(variant)
+    yield _safe(variant)
+    yield _within_budget(result, variant)
+    if variant.answer.each is not None:
+        yield _each(result, variant, variant.answer.each)
 
 
-def effort(result: WhatIf, one: Variant) -> str:
-    """What it took."""
-    answer = one.answer
-    before = ""
+def effort(result: WhatIf, variant: Variant) -> str:
+    """Returns the number of evaluations and samples."""
+    answer = variant.answer
+    screening = ""
     if answer.screening is not None:
-        before = f", after {answer.screening.evaluations:,} on {answer.screening.samples:,} of them"
+        evaluations, samples = answer.screening.evaluations, answer.screening.samples
+        screening = f", after {evaluations:,} on {samples:,} of them"
     return (
         f"{plural(len(answer.evaluations), 'evaluation')} on {plural(answer.samples, 'sample')} of "
-        f"{result.settings['data']}{before}"
+        f"{result.settings['data']}{screening}"
     )
 
 
 def score(judgement: Judgement, value: float) -> str:
-    """`98.33 %`; four digits of what has no such unit."""
+    """Returns `98.33 %`, or four digits in the unit of another metric."""
     if judgement.unit == "%":
         return f"{value:.2f} %"
     return f"{value:.4g} {judgement.unit}".strip()
 
 
 def budget(judgement: Judgement) -> str:
-    """`1 point`, of a share; in its unit of another metric."""
+    """Returns `1 point` for a metric in %, else the budget in the unit of the metric."""
     if judgement.unit != "%":
         return score(judgement, judgement.budget)
     return f"{judgement.budget:g} {'point' if judgement.budget == 1 else 'points'}"
 
 
 def energy(result: WhatIf, value: float) -> str:
-    """With its unit."""
+    """Returns an energy with its unit."""
     return f"{si(value)} {result.energy.unit}".strip()
 
 
-def _pinned(one: Variant) -> str:
-    count = len(one.work) - len(one.pinned.bits)
+def _pinned(variant: Variant) -> str:
+    pins = len(variant.pinned.bits)
     return (
-        f"Pinned: {one.pinned.text}, {plural(len(one.pinned.bits), 'node')}; A, B and C are about "
-        f"the other {plural(count, 'node')}."
+        f"Pinned: {variant.pinned.text}, {plural(pins, 'node')}; A, B and C are about the other "
+        f"{plural(len(variant.work) - pins, 'node')}."
     )
 
 
-def _safe(one: Variant) -> str:
-    answer = one.answer
+def _safe(variant: Variant) -> str:
+    answer = variant.answer
     guaranteed = f">{_WIDEST}" if answer.guaranteed > _WIDEST else str(answer.guaranteed)
     return (
-        f"A: {answer.observed} bits are safe on this data, where {answer.limiting} needs them; "
-        f"{guaranteed} bits for any input."
+        f"A: {answer.observed} bits are safe on this data ({answer.limiting} needs them); "
+        f"{guaranteed} bits are safe for any input."
     )
 
 
-def _within(result: WhatIf, one: Variant) -> str:
-    judgement, answer, found = result.judgement, one.answer, one.answer.uniform
+def _within_budget(result: WhatIf, variant: Variant) -> str:
+    judgement, answer, choice = result.judgement, variant.answer, variant.answer.uniform
     lost = f"{budget(judgement)} of {judgement.metric}"
     wide = score(judgement, answer.score)
-    if found is None:
+    if choice is None:
         return (
-            f"B: no width for all nodes loses at most {lost} ({wide} in wide accumulators)"
-            f"{_at_best(result, one)}."
+            f"B: every width for all nodes loses more than {lost} ({wide} in wide accumulators)"
+            f"{_pinned_score(result, variant)}."
         )
-    bits = one.swept(found)[0]
-    safe, usual = one.swept_energy(answer.observed), one.energy(USUAL)
-    less = f"{_share(found.energy, usual)} than {USUAL} bits"
+    bits = variant.swept(choice)[0]
+    safe, reference = variant.swept_energy(answer.observed), variant.energy(REFERENCE_BITS)
+    less = f"{_share(choice.energy, reference)} than {REFERENCE_BITS} bits"
     if bits < answer.observed:
-        less += f" and {_share(found.energy, safe)} than A"
-    limit = f"; {found.limiting} forbids {bits - 1}" if found.limiting else ""
+        less += f" and {_share(choice.energy, safe)} than A"
+    limit = f"; {choice.limiting} prevents {bits - 1} bits" if choice.limiting else ""
     return (
-        f"B: {bits} bits lose at most {lost} ({score(judgement, found.score)}, {wide} wide) and "
-        f"take {energy(result, found.energy)} a sample, {less}{limit}."
+        f"B: {bits} bits lose at most {lost} ({score(judgement, choice.score)}, {wide} in wide "
+        f"accumulators) and need {energy(result, choice.energy)} per sample, {less}{limit}."
     )
 
 
-def _at_best(result: WhatIf, one: Variant) -> str:
-    """What the pinned nodes leave where the others lose nothing."""
-    if not one.pinned.bits:
+def _pinned_score(result: WhatIf, variant: Variant) -> str:
+    """The score with the pinned nodes alone at their widths."""
+    if not variant.pinned.bits:
         return ""
-    bits = {work.node: one.pinned.bits.get(work.node, one.answer.observed) for work in one.work}
-    made = next((each for each in one.answer.evaluations if each.bits == bits), None)
-    if made is None:
+    pins, observed = variant.pinned.bits, variant.answer.observed
+    bits = {work.node: pins.get(work.node, observed) for work in variant.work}
+    scores = (each.score for each in variant.answer.evaluations if each.bits == bits)
+    alone = next(scores, None)
+    if alone is None:
         return ""
-    return f"; the pinned nodes alone leave {score(result.judgement, made.score)}"
+    return f"; with only the pinned nodes narrow it is {score(result.judgement, alone)}"
 
 
-def _each(result: WhatIf, one: Variant, found: WidthChoice) -> str:
-    uniform = one.answer.uniform
+def _each(result: WhatIf, variant: Variant, choice: WidthChoice) -> str:
+    uniform = variant.answer.uniform
     assert uniform is not None
-    if found.energy >= uniform.energy:
-        return f"C: a width for each node saves nothing more than B: {_why(one, found)}."
-    limit = f"; {found.limiting} limits it most" if found.limiting else ""
+    if choice.energy >= uniform.energy:
+        return f"C: a width for each node saves nothing over B: {_reason(variant, choice)}."
+    limit = f"; {choice.limiting} limits it most" if choice.limiting else ""
+    reference = variant.energy(REFERENCE_BITS)
     return (
-        f"C: a width for each node, {_widths(one, found)}, takes "
-        f"{energy(result, found.energy)}, {_share(found.energy, uniform.energy)} than B and "
-        f"{_share(found.energy, one.energy(USUAL))} than {USUAL} bits "
-        f"({score(result.judgement, found.score)}){limit}."
+        f"C: a width for each node, {_widths(variant, choice)}, needs "
+        f"{energy(result, choice.energy)}, {_share(choice.energy, uniform.energy)} than B and "
+        f"{_share(choice.energy, reference)} than {REFERENCE_BITS} bits "
+        f"({score(result.judgement, choice.score)}){limit}."
     )
 
 
-def _why(one: Variant, found: WidthChoice) -> str:
-    """Why no width of B can be less: the search ends where no node can lose a bit and save."""
-    if not any(sum(each) for each in one.energies.values()):
-        return "no energy is known of any node"
-    if len(one.swept(found)) == 1:
-        return "there is one node only"
-    if len({tuple(each) for each in one.energies.values()}) == 1:
+def _reason(variant: Variant, choice: WidthChoice) -> str:
+    """Why the search ends at B: it stops where no node can lose a bit and save energy."""
+    energies = {tuple(each) for each in variant.energies.values()}
+    if not any(map(sum, energies)):
+        return "no node has a known energy"
+    if len(variant.swept(choice)) == 1:
+        return "there is only one node"
+    if len(energies) == 1:
         return "this energy model does not depend on the width"
     return (
-        "every single node with one bit less loses more than the budget, and no way down from A "
-        "ends cheaper"
+        "one bit less in any single node exceeds the budget, and no search from A ends at less "
+        "energy"
     )
 
 
-def _widths(one: Variant, found: WidthChoice) -> str:
-    """`16 to 21 bits`, or each of a few."""
-    widths = one.swept(found)
-    if len(widths) > _LISTED:
+def _widths(variant: Variant, choice: WidthChoice) -> str:
+    """`16 to 21 bits`, or a list of a few."""
+    widths = variant.swept(choice)
+    if len(widths) > _MOST_LISTED:
         return f"{min(widths)} to {max(widths)} bits"
     return " ".join(str(bits) for bits in widths)
 
 
-def _share(energy: float, against: float) -> str:
-    share = saved(energy, against)
+def _share(energy: float, reference: float) -> str:
+    share = saved(energy, reference)
     if share is None:
         return "no less"
     return f"{percent(share)} less" if share >= 0 else f"{percent(-share)} more"

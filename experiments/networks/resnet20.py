@@ -23,7 +23,7 @@ _STORED = {
 
 
 def in_torch() -> torch.nn.Module:
-    """The network as PyTorch has it; projections that never run are not in the file."""
+    """Returns the network as PyTorch has it; projections that never run are not in the file."""
     import torch
 
     source = loading.load(ONNX)
@@ -40,7 +40,7 @@ def in_torch() -> torch.nn.Module:
 
 
 def in_chainer() -> Any:
-    """The same network as Chainer has it."""
+    """Returns the same network as Chainer has it."""
     from models.resnet_cifar.chainer_net import ResNet20
 
     model = ResNet20()

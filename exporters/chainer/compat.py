@@ -61,7 +61,7 @@ def chainer_ready() -> None:
 
 
 def load() -> ModuleType:
-    """The usable `chainer` module. Raises UsageError where Chainer is not installed."""
+    """Returns the usable `chainer` module. Raises UsageError where Chainer is not installed."""
     chainer_ready()
     try:
         return importlib.import_module("chainer")

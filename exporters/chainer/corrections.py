@@ -18,7 +18,7 @@ Convert: TypeAlias = Callable[[Any], Nodes]
 
 
 def correct(name: str, params: Any, convert: Convert) -> Nodes:
-    """The nodes of the function that onnx_chainer knows as `name`."""
+    """Returns the nodes of the function that onnx_chainer knows as `name`."""
     correction = _CORRECTIONS.get(name)
     return correction(params, convert) if correction else convert(params)
 
@@ -98,7 +98,7 @@ def _cropped(params: Any, convert: Convert) -> Nodes:
 
 
 def _set(node: onnx.NodeProto, **attributes: object) -> None:
-    """Give the node these attributes, in place of any it has by their names."""
+    """Gives the node these attributes, in place of any it has by their names."""
     kept = [attribute for attribute in node.attribute if attribute.name not in attributes]
     made = [onnx.helper.make_attribute(name, value) for name, value in attributes.items()]
     del node.attribute[:]

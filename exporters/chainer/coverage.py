@@ -74,7 +74,7 @@ class Outcome:
 
 
 def measure(case: Case, opset: int | None = None) -> Outcome:
-    """Export the case at a fixed batch and compare; a failure is an outcome, not an error."""
+    """Exports the case at a fixed batch and compares; a failure is an outcome, not an error."""
     options = ExportOptions(opset=opset, dynamic_batch=False)
     try:
         proto, _ = convert(exporter, model(case), _inputs(case), options, Path())
@@ -86,7 +86,7 @@ def measure(case: Case, opset: int | None = None) -> Outcome:
 
 
 def model(case: Case) -> Any:
-    """A chain whose forward pass is the case's expression."""
+    """Returns a chain whose forward pass is the case's expression."""
     chainer = compat.load()
     np.random.seed(0)  # where Chainer's initializers draw from
     names = {"F": chainer.functions, "L": chainer.links, "np": np, "training": _training}
@@ -123,7 +123,7 @@ def _inputs(case: Case) -> list[InputSpec]:
 
 
 def table() -> str:
-    """The page docs/chainer-coverage.md."""
+    """Returns the page docs/chainer-coverage.md."""
     outcomes = [(measure(case), measure(case, _NEWER)) for case in CASES]
     failed = {now.case.function for now, _ in outcomes if not now.passed}
     functions = {case.function for case in CASES}
@@ -148,7 +148,7 @@ def _row(now: Outcome, newer: Outcome) -> str:
 
 
 def main() -> None:
-    """Write the page to the file named on the command line."""
+    """Writes the page to the file named on the command line."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m exporters.chainer.coverage FILE")
     Path(sys.argv[1]).write_text(table(), encoding="utf-8")

@@ -14,7 +14,7 @@ from tracer.errors import ModelError
 def convert(
     proto: onnx.ModelProto, opset: int, arrays: Arrays, options: ExportOptions
 ) -> onnx.ModelProto:
-    """The model at `opset`, by onnx's version converter, with its metadata.
+    """Returns the model at `opset`, by onnx's version converter, with its metadata.
 
     Both are run under onnxruntime on `arrays`. Raises ModelError where an operator has no way
     there or the two do not agree.

@@ -18,7 +18,7 @@ _SAVE = "Write one: chainer.serializers.save_npz(file, model)."
 
 
 def load_weights(model: Any, path: Path, *, trust: bool) -> None:
-    """Fill a Chainer link from `path`; arrays of objects, which are pickles, need `trust`.
+    """Fills a Chainer link from `path`; arrays of objects, which are pickles, need `trust`.
 
     A parameter without a size yet takes that of the file. Raises InputError where the file is no
     npz or does not fit.

@@ -14,7 +14,7 @@ from tracer.graph.model import bodies, graphs
 
 
 def annotate(proto: onnx.ModelProto) -> None:
-    """Give every node its module path and source line and drop all that torch wrote."""
+    """Gives every node its module path and source line and drop all that torch wrote."""
     for graph in graphs(proto.graph):
         for node in graph.node:
             describe(node, provenance.module_of(node), provenance.source_of(node))
@@ -30,7 +30,7 @@ def annotate(proto: onnx.ModelProto) -> None:
 
 
 def _complete(graph: onnx.GraphProto) -> None:
-    """Give a node of no module that of the node it feeds, or is fed by: it is there for that one.
+    """Gives a node of no module that of the node it feeds, or is fed by: it is there for that one.
 
     Torch knows no module for the sizes of a dynamic batch. A node between an input and an output
     is the root's.
@@ -53,7 +53,7 @@ def _complete(graph: onnx.GraphProto) -> None:
 
 
 def _complete_bodies(owner: onnx.NodeProto, weights: Set[str]) -> None:
-    """Give nodes of the bodies of `owner` the module whose parameters they read, else its own.
+    """Gives nodes of the bodies of `owner` the module whose parameters they read, else its own.
 
     Torch says nothing of what a branch of `torch.cond` calls. `weights` are named by module.
     """
@@ -67,7 +67,7 @@ def _complete_bodies(owner: onnx.NodeProto, weights: Set[str]) -> None:
 
 
 def name_batch(proto: onnx.ModelProto) -> None:
-    """Call the dynamic first dimension `batch`; a saved program names it by a symbol (`s77`)."""
+    """Calls the dynamic first dimension `batch`; a saved program names it by a symbol (`s77`)."""
     firsts = [v.type.tensor_type.shape.dim[:1] for v in proto.graph.input]
     symbols = {dim.dim_param for dims in firsts for dim in dims if dim.dim_param}
     if len(symbols) != 1:

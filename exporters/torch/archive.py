@@ -31,7 +31,7 @@ _ASSUMED = ("positive", "nonnegative", "integer", "real", "finite")
 
 
 def load_program(path: Path, *, trust: bool) -> torch.export.ExportedProgram:
-    """The exported program in `path`.
+    """Returns the exported program in `path`.
 
     Raises InputError where there is none, or where loading would run code and `trust` is not
     given.
@@ -69,7 +69,7 @@ def _check_json(path: Path, tree: Any) -> None:
 
 
 def _is_size(expression: str) -> bool:
-    """Whether only symbols, numbers and the functions that torch writes sizes with."""
+    """Returns whether only symbols, numbers and the functions that torch writes sizes with."""
     allowed = {*sizes.__all__, *_SYMPY, *_ASSUMED}
     words = _WORD.findall(expression)
     known = all(word in allowed or _SYMBOL.fullmatch(word) for word in words)

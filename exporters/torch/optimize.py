@@ -14,7 +14,7 @@ _FOLDING = ("Conv", "ConvTranspose", "Gemm")
 
 
 def optimize(model: onnx_ir.Model, *, keep_batchnorm: bool) -> None:
-    """Fold constants and rewrite by onnxscript's own rules, in place.
+    """Folds constants and rewrite by onnxscript's own rules, in place.
 
     These rules fold BatchNormalization into the layer before it. To keep it as a node of its
     own, and still be rid of the Shape, Expand and CastLike chains of the raw export, it bears a

@@ -15,7 +15,7 @@ from tracer.errors import InputError, UsageError
 
 
 def load_weights(model: object, path: Path, *, trust: bool) -> None:
-    """Fill a torch.nn.Module from `path`; nothing but tensors is unpickled unless `trust`.
+    """Fills a torch.nn.Module from `path`; nothing but tensors is unpickled unless `trust`.
 
     Raises InputError where the file is neither format, holds other objects, or does not fit.
     """

@@ -56,7 +56,7 @@ class ChainerLearner:
         return _scored(loss, output, y)
 
     def snapshot(self, epoch: int) -> bytes:
-        """Everything that the next epoch depends on, as arrays."""
+        """Returns everything that the next epoch depends on, as arrays."""
         serializer = chainer.serializers.DictionarySerializer()
         serializer[_MODEL].save(self._model)
         serializer[_ADAM].save(self._adam)
@@ -70,7 +70,7 @@ class ChainerLearner:
         return file.getvalue()
 
     def restore(self, path: Path) -> int:
-        """The state of a `snapshot`; numpy refuses pickled objects, so it runs no code."""
+        """Returns the state of a `snapshot`; numpy refuses pickled objects, so it runs no code."""
         try:
             with np.load(path, allow_pickle=False) as archive:
                 deserializer = chainer.serializers.NpzDeserializer(archive)

@@ -32,7 +32,7 @@ class RunFolder:
         return self.path / MODEL
 
     def begin(self, settings: Settings) -> None:
-        """Make the folder and write the settings. Raises UsageError where a run lies already."""
+        """Makes the folder and write the settings. Raises UsageError where a run lies already."""
         if (self.path / SETTINGS).exists():
             raise UsageError(
                 f"{self.path} holds a run already", "Continue it with --resume or change --out."
@@ -82,13 +82,13 @@ class RunFolder:
         return rows[:done]
 
     def record(self, rows: list[Epoch], learner: Learner) -> None:
-        """Keep the log and then the state: a log ahead of its snapshot is cut when resumed."""
+        """Keeps the log and then the state: a log ahead of its snapshot is cut when resumed."""
         lines = "".join(f"{json.dumps(row.to_json())}\n" for row in rows)
         write_atomically(self.path / LOG, lines.encode())
         write_atomically(self._snapshot(learner), learner.snapshot(rows[-1].epoch))
 
     def finish(self, learner: Learner) -> Path:
-        """Write the final weights and return where."""
+        """Writes the final weights and return where."""
         weights = self.path / f"weights{learner.weights_suffix}"
         write_atomically(weights, learner.weights())
         return weights

@@ -37,7 +37,7 @@ class Learner(Protocol):
         """The torch Module or Chainer Chain."""
 
     def step(self, x: Floats, y: Classes) -> tuple[float, int]:
-        """Learn from a batch, as training sees it: before the update, with dropout."""
+        """Learns from a batch, as training sees it: before the update, with dropout."""
 
     def score(self, x: Floats, y: Classes) -> tuple[float, int]:
         """Judge a batch, as inference sees it; nothing is learned."""
@@ -49,11 +49,11 @@ class Learner(Protocol):
         """Go back to a snapshot and return its epoch. Raises InputError where it is no fit."""
 
     def weights(self) -> bytes:
-        """A file of the weights alone."""
+        """Returns a file of the weights alone."""
 
 
 def no_snapshot(path: Path) -> InputError:
-    """The error for a file that is broken or of another model.
+    """Returns the error for a file that is broken or of another model.
 
     What a framework says of such a file is about its own format and may advise to unpickle it.
     """
@@ -65,7 +65,7 @@ def no_snapshot(path: Path) -> InputError:
 def new_learner(
     family: str, framework: str, arguments: Mapping[str, object], lr: float, seed: int
 ) -> Learner:
-    """A beginner of `family`.
+    """Returns a beginner of `family`.
 
     Raises UsageError as `families.build` does, or where a package is missing, be it one that only
     the export needs: nobody should train for hours to be told then.

@@ -48,7 +48,7 @@ def from_json(saved: object) -> Epoch:
 def train(
     learner: Learner, dataset: LabelledImages, settings: Settings, done: int, progress: Progress
 ) -> Iterator[Epoch]:
-    """Train the epochs after `done` up to `settings.epochs`; each comes out as it ends.
+    """Trains the epochs after `done` up to `settings.epochs`; each comes out as it ends.
 
     `dataset` is already of the model's input shape. `progress` is called with (images done, images
     of the epoch, what is going on). Raises TracerError where a loss is no longer finite.
@@ -76,7 +76,7 @@ def batches(count: int, size: int) -> list[slice]:
 
 
 def judge(learner: Learner, split: Split) -> tuple[float, float]:
-    """Mean loss in nats and accuracy over a split."""
+    """Returns the mean loss in nats and accuracy over a split."""
     scores = [
         learner.score(*split.batch(slice(start, start + SCORING_BATCH)))
         for start in range(0, len(split), SCORING_BATCH)

@@ -21,7 +21,7 @@ DATA_KEY = "io.github.tracer-onnx.trained-on"
 
 
 def export(learner: Learner, settings: Settings, labels: tuple[str, ...], path: Path) -> Exported:
-    """Write the learner's model to `path` with a dynamic batch, over whatever is there.
+    """Writes the learner's model to `path` with a dynamic batch, over whatever is there.
 
     Batch normalisation stays a node of its own, so that the nodes are the framework's layers; in
     Chainer it always does.

@@ -32,21 +32,21 @@ class Session:
         return self.rows[-1].epoch if self.rows else 0
 
     def epochs(self, progress: loop.Progress) -> Iterator[loop.Epoch]:
-        """Train what is left; an epoch is safe in the folder before it comes out."""
+        """Trains what is left; an epoch is safe in the folder before it comes out."""
         for row in loop.train(self.learner, self.dataset, self.settings, self.done, progress):
             self.folder.record([*self.rows, row], self.learner)
             self.rows.append(row)
             yield row
 
     def finish(self) -> tuple[Path, Exported]:
-        """Write weights and model. Raises the errors of `tracer.export`."""
+        """Writes weights and model. Raises the errors of `tracer.export`."""
         weights = self.folder.finish(self.learner)
         labels = self.dataset.labels
         return weights, product.export(self.learner, self.settings, labels, self.folder.model)
 
 
 def start(asked: Mapping[str, object], folder: RunFolder, data_dir: Path) -> Session:
-    """A new run of `asked["family"]`, with its recipe for whatever else is not asked.
+    """Returns a new run of `asked["family"]`, with its recipe for whatever else is not asked.
 
     Raises UsageError, InputError or ModelError for anything that could not be trained.
     """
@@ -67,7 +67,7 @@ def start(asked: Mapping[str, object], folder: RunFolder, data_dir: Path) -> Ses
 
 
 def resume(asked: Mapping[str, object], folder: RunFolder, data_dir: Path) -> Session:
-    """The run in `folder` as it was after its last complete epoch.
+    """Returns the run in `folder` as it was after its last complete epoch.
 
     Raises UsageError where `asked` contradicts it or there is none, InputError where its files
     are broken.

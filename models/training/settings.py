@@ -54,7 +54,7 @@ _VALID: Mapping[str, Callable[[object], bool]] = {
 
 
 def continued(saved: Mapping[str, object], asked: Mapping[str, object], where: str) -> Settings:
-    """The settings of the run in `where`, with more epochs if more are `asked` for.
+    """Returns the settings of the run in `where`, with more epochs if more are `asked` for.
 
     `asked` holds what the user gave explicitly. Raises UsageError where it contradicts what was
     saved, for that would be another run, InputError where what was saved is no settings.

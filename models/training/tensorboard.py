@@ -54,12 +54,12 @@ class Board:
         self._writer.add_onnx_graph(graph_def(model))
 
     def close(self) -> None:
-        """Write what is left and close the file."""
+        """Writes what is left and close the file."""
         self._writer.close()
 
 
 def graph_def(model: Model) -> Any:
-    """An ONNX model as TensorFlow's GraphDef, which is what TensorBoard draws.
+    """Returns an ONNX model as TensorFlow's GraphDef, which is what TensorBoard draws.
 
     The slashes of a node's name are the boxes it is folded into, so a node is called
     `module/path/key`. Weights are not drawn. GraphDef knows no subgraphs: what the body of an If,

@@ -53,7 +53,7 @@ class TorchLearner:
             return _scored(functional.cross_entropy(output, torch.from_numpy(y)), output, y)
 
     def snapshot(self, epoch: int) -> bytes:
-        """Everything that the next epoch depends on, as tensors and plain numbers."""
+        """Returns everything that the next epoch depends on, as tensors and plain numbers."""
         state = {
             "epoch": epoch,
             "model": self._model.state_dict(),
@@ -76,12 +76,12 @@ class TorchLearner:
             raise no_snapshot(path) from error
 
     def weights(self) -> bytes:
-        """The state dict, as safetensors."""
+        """Returns the state dict, as safetensors."""
         return save({name: t.contiguous() for name, t in self._model.state_dict().items()})
 
 
 def new(family: str, arguments: Mapping[str, object], lr: float, seed: int) -> TorchLearner:
-    """A beginner whose weights and dropout follow from `seed`."""
+    """Returns a beginner whose weights and dropout follow from `seed`."""
     torch.manual_seed(seed)
     model = families.build(family, "torch", arguments)
     assert isinstance(model, torch.nn.Module)

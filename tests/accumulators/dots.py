@@ -1,10 +1,12 @@
-"""Random dot products, accumulators and orders."""
+"""Random dot products, accumulators and orders, and blocks of sums by the kernels alone."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import strategies as st
 
+from tracer.accumulators.engine import blocks
+from tracer.accumulators.engine.matrices import checked
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 
@@ -20,6 +22,14 @@ class Dots:
     bias: np.ndarray | None
     terms: Terms
     accumulator: Accumulator
+
+
+def observe(left, right, bias, terms, accumulator):
+    return blocks.observed(checked(left, right, bias, terms), terms, accumulator)
+
+
+def emulate(left, right, bias, terms, accumulator):
+    return blocks.emulated(checked(left, right, bias, terms), terms, accumulator)
 
 
 @st.composite

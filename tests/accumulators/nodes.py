@@ -1,4 +1,4 @@
-"""Nodes in narrow accumulators, and their sums made one Python integer at a time."""
+"""Nodes in narrow accumulators, and their sums by Python integers, one term at a time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ RANDOM = np.random.default_rng()
 
 
 def model(body: str, **weights: np.ndarray) -> onnx.ModelProto:
-    made = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 20]> g {body}')
+    proto = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 20]> g {body}')
     for name, value in weights.items():
-        made.graph.initializer.append(numpy_helper.from_array(value, name))
-    return made
+        proto.graph.initializer.append(numpy_helper.from_array(value, name))
+    return proto
 
 
 def narrowed(

@@ -1,6 +1,7 @@
 """Certificates: what they cover, when they are refused, and that they notice any change."""
 
 import json
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -11,9 +12,10 @@ from onnx import numpy_helper
 from tracer import __version__
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.fixed_point import formats
 from tracer.accumulators.spec.orders import named
 from tracer.accumulators.spec.policy import Policy
-from tracer.accumulators.statistics.certificate import Certificate, Data, certificate
+from tracer.accumulators.statistics.certificate import Certificate, DataHash, certificate
 from tracer.errors import InputError, ThresholdError, UsageError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
@@ -32,36 +34,36 @@ def model(weights=(1, 1, -1)):
 
 
 def run(accumulator, feeds=FEEDS):
-    """The model, the hash of `feeds`, and the statistics of running it on them."""
-    loaded, data = model(), Data()
-    narrowing = Narrowing(loaded, Policy.of(accumulator))
+    """The model, the hash of `feeds`, the statistics of running it on them, and the policy."""
+    loaded, data, policy = model(), DataHash(), Policy.of(accumulator)
+    narrowing = Narrowing(loaded, policy)
     interpreter = Interpreter(loaded, around=narrowing.kernel)
     for each in feeds:
         data.add(each)
         interpreter.run(None, each)
-    return loaded, data, {k: a.tally for k, a in narrowing.accumulations().items()}
+    return loaded, data, {k: a.tally for k, a in narrowing.accumulations().items()}, policy
 
 
 def hashed(*feeds):
-    data = Data()
+    data = DataHash()
     for each in feeds:
         data.add(each)
     return data.sha256
 
 
 def test_it_says_what_was_seen():
-    loaded, data, tallies = run(Accumulator(9))
-    made = certificate(loaded, data, tallies)
-    (node,) = made.nodes.values()
-    assert (made.inputs, made.tool) == (2, f"tracer {__version__}")
+    loaded, data, tallies, policy = run(Accumulator(9))
+    proof = certificate(loaded, data, tallies, policy)
+    (node,) = proof.nodes.values()
+    assert (proof.inputs, proof.tool) == (2, f"tracer {__version__}")
     assert (node.outputs, node.bits_observed, node.accumulator["bits"]) == (2, 9, 9)
-    made.check(loaded, data)
+    proof.check(loaded, data, tallies, policy)
 
 
 def test_it_survives_json():
-    made = certificate(*run(Accumulator(9, order=named("chunked(2)"), product_bits=8)))
-    text = made.to_json()
-    assert Certificate.from_json(text) == made
+    proof = certificate(*run(Accumulator(9, order=named("chunked(2)"), product_bits=8)))
+    text = proof.to_json()
+    assert Certificate.from_json(text) == proof
     (node,) = json.loads(text)["nodes"].values()
     assert node["accumulator"] == {
         "bits": 9, "overflow": "saturate", "order": "chunked(2)", "product_bits": 8,
@@ -82,22 +84,22 @@ def test_products_that_do_not_fit_are_refused():
 
 def test_nothing_is_not_certified():
     with pytest.raises(UsageError, match="nothing was summed"):
-        certificate(model(), Data(), {})
+        certificate(model(), DataHash(), {}, Policy(()))
     with pytest.raises(UsageError, match="nothing was summed"):
         certificate(*run(Accumulator(9), []))
 
 
 def test_another_model_or_other_inputs_are_noticed():
-    loaded, data, tallies = run(Accumulator(9))
-    made = certificate(loaded, data, tallies)
+    loaded, data, tallies, policy = run(Accumulator(9))
+    proof = certificate(loaded, data, tallies, policy)
     with pytest.raises(ThresholdError, match="another model"):
-        made.check(model((1, 1, -2)), data)
+        proof.check(model((1, 1, -2)), data, tallies, policy)
     for feeds in (FEEDS[:1], FEEDS[::-1], [*FEEDS, FEEDS[0]]):
-        other = Data()
+        other = DataHash()
         for each in feeds:
             other.add(each)
         with pytest.raises(ThresholdError, match="other inputs"):
-            made.check(loaded, other)
+            proof.check(loaded, other, tallies, policy)
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b'{"model_sha256": 1}', b"\xff"])
@@ -137,3 +139,23 @@ def test_the_same_inputs_have_the_same_hash_however_they_are_stored():
     assert len({hashed(feeds) for feeds in alike}) == 1
     texts = [np.array([kind("a")], object) for kind in (str, np.str_)]
     assert hashed({"x": texts[0]}) == hashed({"x": texts[1]})
+
+
+def test_other_accumulators_are_noticed():
+    loaded, data, tallies, policy = run(Accumulator(9))
+    proof = certificate(loaded, data, tallies, policy)
+    for other in (Accumulator(10), Accumulator(9, overflow="wrap"), Accumulator(9, bias="last")):
+        with pytest.raises(ThresholdError, match="another policy"):
+            proof.check(*run(other))
+    fixed = Policy.of(Accumulator(9), formats("8:5"))
+    with pytest.raises(ThresholdError, match="another policy"):
+        proof.check(loaded, data, tallies, fixed)
+
+
+def test_a_policy_comes_back_by_the_keys_of_nodes_alone():
+    loaded, data, tallies, policy = run(Accumulator(9, order=named("chunked(2)")))
+    again = Certificate.from_json(certificate(loaded, data, tallies, policy).to_json()).policy()
+    assert again.assign(loaded.nodes) == policy.assign(loaded.nodes)
+    (node,) = loaded.nodes
+    alike = replace(node, key=f"{node.key}_1", op_type=node.key)
+    assert list(again.assign([node, alike])) == [node.key]

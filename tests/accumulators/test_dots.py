@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.accumulators.dots import emulate, observe
 from tracer.accumulators.engine import dots, oracle
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Order, Stage, Terms, named
@@ -41,16 +42,18 @@ class Block:
     accumulator: Accumulator
 
     def count(self) -> int:
-        """Check everything against the oracle; how many sums that were."""
+        """Checks everything against the oracle; returns the number of sums."""
         case = (self.left, self.right, self.bias, self.terms, self.accumulator)
         exact, clipped = oracle.observe(*case), oracle.emulate(*case)
-        seen, narrowed = dots.measure(*case)
-        for made in (seen, dots.observe(*case)):
+        unlimited, narrow = dots.measure(*case)
+        final, narrow_again = dots.final_and_clipped(*case)
+        np.testing.assert_array_equal(final, exact.final)
+        for sums in (unlimited, observe(*case)):
             for name in ("final", "low", "high"):
-                np.testing.assert_array_equal(getattr(made, name), getattr(exact, name), name)
-        for made in (dots.emulate(*case), narrowed, dots.clip(*case)):
-            np.testing.assert_array_equal(made.values, clipped.values, "values")
-            np.testing.assert_array_equal(made.events, clipped.events, "events")
+                np.testing.assert_array_equal(getattr(sums, name), getattr(exact, name), name)
+        for sums in (emulate(*case), narrow, narrow_again):
+            np.testing.assert_array_equal(sums.values, clipped.values, "values")
+            np.testing.assert_array_equal(sums.events, clipped.events, "events")
         return exact.final.size
 
 
@@ -155,15 +158,15 @@ def test_every_width(bits, overflow):
 @pytest.mark.parametrize("kinds", [("int8", "uint8"), ("int16", "int16"), ("int8", "int32")])
 @pytest.mark.parametrize("order", ["sequential", "lanes(16)"])
 def test_large_blocks_on_two_threads(kinds, order):
-    made = block(3, kinds, (25, 70, 9, 300), Accumulator(20, order=named(order)), 12)
-    case = (made.left, made.right, made.bias, made.terms, made.accumulator)
-    alone = dots.emulate(*case), dots.observe(*case)
+    large = block(3, kinds, (25, 70, 9, 300), Accumulator(20, order=named(order)), 12)
+    case = (large.left, large.right, large.bias, large.terms, large.accumulator)
+    alone = emulate(*case), observe(*case)
     with parallel.threads(2):
-        shared = dots.emulate(*case), dots.observe(*case)
+        shared = emulate(*case), observe(*case)
     for one, other in zip(alone, shared, strict=True):
         for name in one.__slots__:
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    exact = made.left.astype(np.int64) @ made.right.astype(np.int64) + made.bias[:, None]
+    exact = large.left.astype(np.int64) @ large.right.astype(np.int64) + large.bias[:, None]
     np.testing.assert_array_equal(alone[1].final, exact)
 
 
@@ -180,14 +183,14 @@ def test_large_blocks_on_two_threads(kinds, order):
 def test_order_witnesses(products, overflow, order, expected):
     case = (np.array([products]), np.ones((3, 1), np.int8), None, Terms(3))
     accumulator = Accumulator(8, overflow, named(order))
-    assert dots.emulate(*case, accumulator).values.item() == expected
-    assert dots.clip(*case, accumulator).values.item() == expected
+    assert emulate(*case, accumulator).values.item() == expected
+    assert dots.final_and_clipped(*case, accumulator)[1].values.item() == expected
 
 
 @pytest.mark.parametrize(("bias", "expected"), [("first", 107), ("last", 117)])
 def test_the_bias_is_met_first_or_last(bias, expected):
     case = (np.array([[10, -20]]), np.ones((2, 1), int), np.array([127]), Terms(2))
-    assert dots.emulate(*case, Accumulator(8, bias=bias)).values.item() == expected
+    assert emulate(*case, Accumulator(8, bias=bias)).values.item() == expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +258,7 @@ def test_operands_at_their_ends(kinds, share):
         (np.full((1, 2), 2**63, np.uint64), np.ones((2, 1), int), None, 2, "2\\^62"),
     ],
 )
-@pytest.mark.parametrize("what", [dots.observe, dots.emulate, dots.clip])
+@pytest.mark.parametrize("what", [dots.measure, dots.final_and_clipped, observe, emulate])
 def test_what_the_kernels_cannot_sum_is_refused(what, left, right, bias, terms, says):
     with pytest.raises(ModelError, match=says):
         what(left, right, bias, Terms(terms), Accumulator(8))

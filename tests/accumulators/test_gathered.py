@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
 from tracer.accumulators.engine import node_output, oracle
-from tracer.accumulators.engine.column_source import Images, of_rows
+from tracer.accumulators.engine.column_source import PaddedImages, from_rows
 from tracer.accumulators.engine.node_operands import Integers
 from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
 from tracer.accumulators.engine.sum_runner import UNCHANGED, Reduction, SumRunner
@@ -68,7 +68,7 @@ def convolutions(draw):
 
 
 def expected(case):
-    """What a counter is to count, and what is to stand in place of the sums."""
+    """The counts of an OverflowCounter, and the sums that it writes."""
     exact, clipped = oracle.observe(*case).final, oracle.emulate(*case)
     low, high = case[-1].range
     lasting = np.count_nonzero((exact < low) | (exact > high))
@@ -80,10 +80,10 @@ def expected(case):
     return counts, np.where(changed, clipped.values, UNCHANGED)
 
 
-def metered(kind, accumulator, rows, terms, bias):
-    meter = kind(accumulator, mark_unchanged=True)
-    meter.begin(Reduction(len(rows), terms, (-100, 155), (-128, 127), rows, bias))
-    return meter
+def running(kind, accumulator, rows, terms, bias):
+    runner = kind(accumulator, mark_unchanged=True)
+    runner.begin(Reduction(len(rows), terms, (-100, 155), (-128, 127), rows, bias))
+    return runner
 
 
 @settings(max_examples=150, deadline=None)
@@ -92,22 +92,22 @@ def test_windows_are_summed_as_by_the_oracle(convolution, accumulator, fill, thr
     x, w, bias, slid = convolution
     rows = w.reshape(len(w), -1)
     terms = Terms(x.shape[1], int(np.prod(slid.kernel)))
-    columns = Images.of(Integers(x, -100, 155, nought=fill), slid).columns(
+    columns = PaddedImages.of(Integers(x, -100, 155, padding=fill), slid).columns(
         slice(0, x.shape[1]), len(w)
     )
     case = (rows, patches(x, slid, fill).astype(np.int64), bias, terms, accumulator)
-    counter = metered(OverflowCounter, accumulator, rows, terms, bias)
+    counter = running(OverflowCounter, accumulator, rows, terms, bias)
     out = np.full((len(x), len(w), *slid.out), 77, np.int64)
     with parallel.threads(threads):
-        done = counter.gathered(rows, columns, bias, terms, slice(0, len(w)), out)
+        done = counter.sum_gathered(rows, columns, bias, terms, slice(0, len(w)), out)
     if not done:
         assert str(accumulator.order) != "sequential"
         assert (out == 77).all()
         return
     counts, values = expected(case)
     assert counter.counts == counts
-    made = np.moveaxis(out, 1, 0).reshape(len(w), -1)
-    np.testing.assert_array_equal(made, values)
+    by_channel = np.moveaxis(out, 1, 0).reshape(len(w), -1)
+    np.testing.assert_array_equal(by_channel, values)
 
 
 @settings(max_examples=60, deadline=None)
@@ -116,17 +116,17 @@ def test_wide_sums_are_tallied_as_those_of_the_oracle(convolution, threads):
     x, w, bias, slid = convolution
     rows, accumulator = w.reshape(len(w), -1), Accumulator(40)
     terms = Terms(x.shape[1], int(np.prod(slid.kernel)))
-    columns = Images.of(Integers(x, -100, 155), slid).columns(slice(0, x.shape[1]), len(w))
-    meter = metered(SumRunner, accumulator, rows, terms, bias)
+    columns = PaddedImages.of(Integers(x, -100, 155), slid).columns(slice(0, x.shape[1]), len(w))
+    runner = running(SumRunner, accumulator, rows, terms, bias)
     out = np.empty((len(x), len(w), *slid.out), np.int64)
     with parallel.threads(threads):
-        assert meter.gathered(rows, columns, bias, terms, slice(0, len(w)), out)
+        assert runner.sum_gathered(rows, columns, bias, terms, slice(0, len(w)), out)
     assert (out == UNCHANGED).all()
     wide = patches(x, slid, 0).astype(np.int64)
-    seen = oracle.observe(rows, wide, bias, terms, accumulator)
+    exact = oracle.observe(rows, wide, bias, terms, accumulator)
     tally = Tally.empty(len(w), accumulator)
-    tally.add(slice(0, len(w)), seen, oracle.emulate(rows, wide, bias, terms, accumulator))
-    assert meter.tally == tally
+    tally.add(slice(0, len(w)), exact, oracle.emulate(rows, wide, bias, terms, accumulator))
+    assert runner.tally == tally
 
 
 @settings(max_examples=60, deadline=None)
@@ -137,9 +137,9 @@ def test_rows_are_summed_as_by_the_oracle(count, width, depth, accumulator, data
     weights = random.integers(-128, 128, (width, depth)).astype(np.int16)
     bias = random.integers(-3000, 3000, width)
     terms, out = Terms(depth), np.empty((count, width), np.int64)
-    counter = metered(OverflowCounter, accumulator, weights, terms, bias)
-    columns = of_rows(Integers(a, -100, 155), a, width)
-    if counter.gathered(weights, columns, bias, terms, slice(0, width), out):
+    counter = running(OverflowCounter, accumulator, weights, terms, bias)
+    columns = from_rows(Integers(a, -100, 155), a, width)
+    if counter.sum_gathered(weights, columns, bias, terms, slice(0, width), out):
         counts, values = expected((weights, a.T.astype(np.int64), bias, terms, accumulator))
         assert counter.counts == counts
         np.testing.assert_array_equal(out.T, values)
@@ -155,8 +155,8 @@ def test_a_network_is_that_of_the_passes_of_numpy(monkeypatch, model, bits):
     def run():
         narrowing = Narrowing(loaded, read(f"*={bits}"))
         outputs = Interpreter(loaded, around=narrowing.kernel).run(None, {loaded.inputs[0].name: x})
-        counters = narrowing.fresh({}, OverflowCounter)
-        with narrowing.measured(counters):
+        counters = narrowing.new_runners({}, OverflowCounter)
+        with narrowing.using(counters):
             again = Interpreter(loaded, around=narrowing.kernel).run(
                 None, {loaded.inputs[0].name: x}
             )
@@ -164,8 +164,8 @@ def test_a_network_is_that_of_the_passes_of_numpy(monkeypatch, model, bits):
         return outputs[0], {key: counter.counts for key, counter in counters.items()}
 
     compiled, counts = run()
-    assert any(found.overflow_outputs for found in counts.values())
-    monkeypatch.setattr(SumRunner, "gathered", lambda *_: False)
+    assert any(count.overflow_outputs for count in counts.values())
+    monkeypatch.setattr(SumRunner, "sum_gathered", lambda *_: False)
     monkeypatch.setattr(compiled_quantization, "suits", lambda *_: False)
     monkeypatch.setattr(node_output, "_compiled", by_numpy)
     plain, expected = run()
@@ -178,12 +178,12 @@ def by_numpy(output, sums, restore):
 
 
 def test_a_bias_that_changes_is_not_taken_for_the_one_before():
-    """A meter keeps rows ready; what it keeps must be what it is given."""
+    """A runner reuses prepared rows only for the same rows and bias."""
     a, weights = np.ones((4, 3), np.int16), np.ones((2, 3), np.int16)
-    counter = metered(OverflowCounter, Accumulator(6), weights, Terms(3), np.zeros(2, np.int64))
-    columns, out = of_rows(Integers(a, 0, 1), a, 2), np.empty((4, 2), np.int64)
+    counter = running(OverflowCounter, Accumulator(6), weights, Terms(3), np.zeros(2, np.int64))
+    columns, out = from_rows(Integers(a, 0, 1), a, 2), np.empty((4, 2), np.int64)
     for bias in ([0, 0], [40, 0], [0, 40]):
         shift = np.array(bias)
-        assert counter.gathered(weights, columns, shift, Terms(3), slice(0, 2), out)
+        assert counter.sum_gathered(weights, columns, shift, Terms(3), slice(0, 2), out)
         case = (weights, a.T.astype(np.int64), shift, Terms(3), Accumulator(6))
         np.testing.assert_array_equal(out.T, expected(case)[1])

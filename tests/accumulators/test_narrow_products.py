@@ -33,16 +33,19 @@ def test_integer_convolution(bits, group, stride, pad):
         f" pads=[{pad},{pad},{pad},{pad}]> (x, w, xz, wz) }}",
         w=w, xz=np.uint8(130), wz=np.int8(3),
     )  # fmt: skip
-    made, narrowing = narrowed(proto, read(str(bits)), x)
+    output, narrowing = narrowed(proto, read(str(bits)), x)
     centred = x.astype(np.int64) - 130, w.astype(np.int64) - 3
-    np.testing.assert_array_equal(made, convolved(*centred, bits, None, stride, pad, group))
+    np.testing.assert_array_equal(output, convolved(*centred, bits, None, stride, pad, group))
     exact = convolved(*centred, 64, None, stride, pad, group)
     np.testing.assert_array_equal(plain(proto, x), exact)
-    (found,) = narrowing.accumulations().values()
-    assert found.tally.outputs.sum() == exact.size
-    assert found.tally.outputs_changed.sum() == np.count_nonzero(made != exact)
-    assert found.tally.max_abs_error.max() == np.abs(made - exact).max()
-    assert (found.tally.final_min.min(), found.tally.final_max.max()) == (exact.min(), exact.max())
+    (result,) = narrowing.accumulations().values()
+    assert result.tally.outputs.sum() == exact.size
+    assert result.tally.outputs_changed.sum() == np.count_nonzero(output != exact)
+    assert result.tally.max_abs_error.max() == np.abs(output - exact).max()
+    assert (result.tally.final_min.min(), result.tally.final_max.max()) == (
+        exact.min(),
+        exact.max(),
+    )
 
 
 @pytest.mark.parametrize("bits", [10, 14, 16, 32])
@@ -53,26 +56,26 @@ def test_quantised_convolution_with_a_bias(bits):
         w=w, s=np.float32(0.1), z=np.uint8(120), t=np.array([0.1, 0.2, 0.3], np.float32),
         v=np.zeros(3, np.int8), u=np.float32(90), b=bias.astype(np.int32),
     )  # fmt: skip
-    made, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, read(str(bits)), x)
     sums = convolved(x.astype(np.int64) - 120, w, bits, bias)
     scale = np.float32(0.1) * np.array([0.1, 0.2, 0.3], np.float32) / np.float32(90)
     expected = np.clip(np.rint(sums * scale.reshape(-1, 1, 1)) + 120, 0, 255)
-    np.testing.assert_array_equal(made, expected.astype(np.uint8))
+    np.testing.assert_array_equal(output, expected.astype(np.uint8))
 
 
 @pytest.mark.parametrize("bits", [10, 14, 16])
 def test_convolution_between_dequantised_tensors(bits):
     proto, w, bias, xs, ws = qdq_conv()
     x = RANDOM.normal(0, 3, (1, 2, 5, 5)).astype(np.float32)
-    made, narrowing = narrowed(proto, read(str(bits)), x)
+    output, narrowing = narrowed(proto, read(str(bits)), x)
     integers = np.clip(np.rint(x / xs) + 100, 0, 255).astype(np.int64) - 100
     step = (xs.astype(np.float64) * ws).reshape(-1, 1, 1)
     sums = convolved(integers, w, bits, bias)
-    np.testing.assert_array_equal(np.rint(made / step), sums)
+    np.testing.assert_array_equal(np.rint(output / step), sums)
     untouched = sums == convolved(integers, w, 64, bias)
-    np.testing.assert_array_equal(made[untouched], plain(proto, x)[untouched])
-    (found,) = narrowing.accumulations().values()
-    assert found.tally.outputs_changed.sum() == np.count_nonzero(~untouched) > 0
+    np.testing.assert_array_equal(output[untouched], plain(proto, x)[untouched])
+    (result,) = narrowing.accumulations().values()
+    assert result.tally.outputs_changed.sum() == np.count_nonzero(~untouched) > 0
 
 
 @pytest.mark.parametrize("bits", [9, 13, 16])
@@ -87,7 +90,7 @@ def test_quantised_transposed_convolution(bits):
         w=w, s=np.float32(0.5), zero=np.int8(0),
     )  # fmt: skip
     proto.graph.node[0].input.append("zero")
-    made, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, read(str(bits)), x)
     whole = plain(proto, x)
     spread = np.zeros((1, 2, 7, 5), np.int64)
     spread[:, :, ::2, ::2] = x
@@ -95,7 +98,7 @@ def test_quantised_transposed_convolution(bits):
     turned = np.flip(w.swapaxes(0, 1), (2, 3))
     cut = slice(None), slice(None), slice(1, 1 + whole.shape[2]), slice(0, whole.shape[3])
     np.testing.assert_array_equal(convolved(spread, turned, 64)[cut] * 0.25, whole)
-    np.testing.assert_array_equal(made, convolved(spread, turned, bits)[cut] * 0.25)
+    np.testing.assert_array_equal(output, convolved(spread, turned, bits)[cut] * 0.25)
 
 
 @pytest.mark.parametrize(("pads", "more"), [([0, 0], [1, 0]), ([0, 1], [0, 0]), ([0, 0], [0, 1])])
@@ -110,13 +113,13 @@ def test_transposed_convolution_that_does_not_end_with_its_input(pads, more):
         w=w, s=np.float32(0.5), z=np.int8(0),
     )  # fmt: skip
     whole = plain(proto, x)
-    made, _ = narrowed(proto, read("10", None, Accumulator(10, "error")), np.zeros_like(x))
-    assert made.shape == whole.shape
+    output, _ = narrowed(proto, read("10", None, Accumulator(10, "error")), np.zeros_like(x))
+    assert output.shape == whole.shape
     integers = (whole / 0.25).astype(np.int64)
-    made, narrowing = narrowed(proto, read("60"), x)
-    np.testing.assert_array_equal(made, whole)
-    (found,) = narrowing.accumulations().values()
-    extremes = found.tally.final_min.min(), found.tally.final_max.max()
+    output, narrowing = narrowed(proto, read("60"), x)
+    np.testing.assert_array_equal(output, whole)
+    (result,) = narrowing.accumulations().values()
+    extremes = result.tally.final_min.min(), result.tally.final_max.max()
     assert extremes == (integers.min(), integers.max())
 
 
@@ -127,9 +130,9 @@ def test_integer_matmul(bits):
         "(uint8[5,30] a) => (int32[r,c] y) { y = MatMulInteger (a, b, az, bz) }",
         b=b, az=np.uint8(7), bz=np.array([1, 2, 3, -4], np.int8),
     )  # fmt: skip
-    made, _ = narrowed(proto, read(str(bits)), a)
+    output, _ = narrowed(proto, read(str(bits)), a)
     centred = a.astype(np.int64) - 7, b.astype(np.int64) - np.array([1, 2, 3, -4])
-    np.testing.assert_array_equal(made, multiplied(*centred, bits))
+    np.testing.assert_array_equal(output, multiplied(*centred, bits))
 
 
 @pytest.mark.parametrize("bits", [8, 12, 40])
@@ -140,11 +143,11 @@ def test_quantised_matmul_of_stacks(bits):
         " { y = QLinearMatMul (a, s, z, b, s, z, t, v) }",
         s=np.float32(0.1), z=np.uint8(128), t=np.float32(9), v=np.int8(1),
     )  # fmt: skip
-    made, _ = narrowed(proto, read(str(bits)), a, b)
+    output, _ = narrowed(proto, read(str(bits)), a, b)
     left, right = (t.astype(np.int64) - 128 for t in (a, b))
     sums = np.stack([multiplied(x, y, bits) for x, y in zip(left, right, strict=True)])
     factor = np.float32(0.1) * np.float32(0.1) / np.float32(9)
-    np.testing.assert_array_equal(made, np.clip(np.rint(sums * factor) + 1, -128, 127))
+    np.testing.assert_array_equal(output, np.clip(np.rint(sums * factor) + 1, -128, 127))
 
 
 GEMM = """(float[4,20] x) => (float[r,c] y) {
@@ -162,10 +165,10 @@ def test_gemm_with_a_scale_for_each_column(bits):
     s, ws = np.float32(0.05), np.array([0.5, 0.25, 0.125], np.float32)
     proto = model(GEMM, w=w, b=bias, s=s, z=np.int8(0), ws=ws, wz=np.zeros(3, np.int8), bs=s * ws)
     x = RANDOM.normal(0, 2, (4, 20)).astype(np.float32)
-    made, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, read(str(bits)), x)
     integers = np.clip(np.rint(x / s), -128, 127).astype(np.int64)
     sums = multiplied(integers, w.T, bits, bias)
-    np.testing.assert_array_equal(np.rint(made / (np.float64(s) * ws)), sums)
+    np.testing.assert_array_equal(np.rint(output / (np.float64(s) * ws)), sums)
     assert not np.array_equal(sums, multiplied(integers, w.T, 64, bias))
 
 
@@ -175,8 +178,8 @@ def test_a_bias_that_is_no_whole_steps_is_added_to_the_output():
     shift = np.array([0.001, 0.7, -0.3], np.float32)
     proto.graph.initializer.append(numpy_helper.from_array(shift, "fb"))
     x = RANDOM.normal(0, 3, (1, 2, 5, 5)).astype(np.float32)
-    made, _ = narrowed(proto, read("12"), x)
+    output, _ = narrowed(proto, read("12"), x)
     integers = np.clip(np.rint(x / xs) + 100, 0, 255).astype(np.int64) - 100
     step = (xs.astype(np.float64) * ws).reshape(-1, 1, 1)
     expected = convolved(integers, w, 12) * step + shift.reshape(-1, 1, 1)
-    np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)

@@ -21,24 +21,24 @@ def test_widths_that_are_seen_guaranteed_and_of_the_types(bits):
     proto = model("(uint8[2,2,6,6] x) => (int32[a,b,c,d] y) { y = ConvInteger (x, w, z) }",
                   w=w, z=np.uint8(9))  # fmt: skip
     _, narrowing = narrowed(proto, read(str(bits)), x)
-    (found,) = narrowing.accumulations().values()
+    (result,) = narrowing.accumulations().values()
     wide = w.reshape(3, -1).astype(np.int64)
     low = np.minimum(wide * -9, wide * 246).sum(1)
     high = np.maximum(wide * -9, wide * 246).sum(1)
     needed = [max(int(a).bit_length(), int(-b - 1).bit_length()) + 1
               for a, b in zip(high, low, strict=True)]  # fmt: skip
-    assert found.guaranteed_channels.tolist() == needed  # 0 is in the range of inputs
-    assert found.guaranteed == max(needed) == found.guaranteed_any_order
-    assert found.datatype == (8 * 246 * 128).bit_length() + 1
-    assert found.tally.bits_observed.max() <= found.guaranteed <= found.datatype
+    assert result.guaranteed_channels.tolist() == needed  # 0 is in the range of inputs
+    assert result.guaranteed == max(needed) == result.guaranteed_any_order
+    assert result.datatype == (8 * 246 * 128).bit_length() + 1
+    assert result.tally.bits_observed.max() <= result.guaranteed <= result.datatype
 
 
 def test_two_activations_are_bounded_by_their_types():
     proto = model("(uint8[3,4] a, uint8[4,2] b) => (int32[r,c] y) { y = MatMulInteger (a, b) }")
     _, narrowing = narrowed(proto, read("16"), uint8(3, 4), uint8(4, 2))
-    (found,) = narrowing.accumulations().values()
-    assert found.guaranteed == found.datatype == (4 * 255 * 255).bit_length() + 1
-    assert found.guaranteed_channels.shape == (2,)
+    (result,) = narrowing.accumulations().values()
+    assert result.guaranteed == result.datatype == (4 * 255 * 255).bit_length() + 1
+    assert result.guaranteed_channels.shape == (2,)
 
 
 def test_a_zero_point_that_is_computed_may_be_another_next_time():
@@ -55,9 +55,9 @@ def test_a_zero_point_that_is_computed_may_be_another_next_time():
         interpreter = Interpreter(loaded, around=narrowing.kernel)
         for x in feeds:
             interpreter.run(None, {"x": x.astype(np.float32)[None]})
-        (found,) = narrowing.accumulations().values()
-        assert found.guaranteed == 19  # 4 · 255 · 255 needs 18 bits and a sign: 260,100 < 2^18
-        assert found.guaranteed >= found.tally.bits_observed.max()
+        (result,) = narrowing.accumulations().values()
+        assert result.guaranteed == 19  # 4 · 255 · 255 needs 18 bits and a sign: 260,100 < 2^18
+        assert result.guaranteed >= result.tally.bits_observed.max()
 
 
 @pytest.mark.parametrize(("zero", "fit"), [(np.uint8(9), True), (np.int16(0), False)])
@@ -74,9 +74,9 @@ def test_integers_that_float16_cannot_tell_apart_are_refused(zero, fit):
             Narrowing(loading.from_proto(proto), read("20"))
         return
     _, narrowing = narrowed(proto, read("20"), x.astype(zero.dtype))
-    (found,) = narrowing.accumulations().values()
-    seen = int(found.tally.final_min.min()), int(found.tally.final_max.max())
-    assert seen == (2 * (limits.min - int(zero)), 2 * (limits.max - int(zero)))
+    (result,) = narrowing.accumulations().values()
+    extremes = int(result.tally.final_min.min()), int(result.tally.final_max.max())
+    assert extremes == (2 * (limits.min - int(zero)), 2 * (limits.max - int(zero)))
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,12 @@ def test_the_type_of_a_tensor_without_zero_point(quantise, low, high):
     )  # fmt: skip
     proto.opset_import[0].version = 21
     _, narrowing = narrowed(proto, read("20"), np.array([-1e9, -1, 1, 1e9], np.float32))
-    (found,) = narrowing.accumulations().values()
-    assert (found.tally.final_min.min(), found.tally.final_max.max()) == (2 * low, 2 * high)
-    assert found.guaranteed == found.tally.bits_observed.max()
+    (result,) = narrowing.accumulations().values()
+    assert (result.tally.final_min.min(), result.tally.final_max.max()) == (
+        2 * low,
+        2 * high,
+    )
+    assert result.guaranteed == result.tally.bits_observed.max()
 
 
 def test_an_input_without_zero_point_has_the_type_it_is_declared_with():
@@ -101,8 +104,8 @@ def test_an_input_without_zero_point_has_the_type_it_is_declared_with():
         "(int8[4] x) => (float[4] y) { d = DequantizeLinear (x, s) y = Add (d, d) }",
         s=np.float32(0.5),
     )  # fmt: skip
-    made, _ = narrowed(proto, read("8"), np.array([-128, -1, 1, 127], np.int8))
-    np.testing.assert_array_equal(made, np.float32([-64, -1, 1, 63.5]))
+    output, _ = narrowed(proto, read("8"), np.array([-128, -1, 1, 127], np.int8))
+    np.testing.assert_array_equal(output, np.float32([-64, -1, 1, 63.5]))
 
 
 POOL = """(int8[1,2,H,W] x) => (float[1,2,1,1] y) {
@@ -118,6 +121,6 @@ def test_sizes_may_grow_from_run_to_run():
     interpreter = Interpreter(loaded, around=narrowing.kernel)
     for size in (2, 20):
         interpreter.run(None, {"x": np.full((1, 2, size, size), -128, np.int8)})
-    (found,) = narrowing.accumulations().values()
-    assert found.tally.bits_observed.max() == (400 * 128 - 1).bit_length() + 1
-    assert found.guaranteed == found.datatype == found.tally.bits_observed.max()
+    (result,) = narrowing.accumulations().values()
+    assert result.tally.bits_observed.max() == (400 * 128 - 1).bit_length() + 1
+    assert result.guaranteed == result.datatype == result.tally.bits_observed.max()

@@ -30,14 +30,14 @@ def test_sums_without_products(node, axes, divisor, bits):
     )  # fmt: skip
     proto.graph.output[0].type.tensor_type.ClearField("shape")
     x = int8(2, 3, 4, 5)
-    made, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, read(str(bits)), x)
     whole = plain(proto, x)
     sums = np.apply_along_axis(
         lambda row: saturated(row.tolist(), bits), -1,
         np.moveaxis(x, axes, range(-len(axes), 0)).reshape(*_left(x.shape, axes), -1),
     )  # fmt: skip
-    np.testing.assert_array_equal(made.ravel(), (sums * 0.5 / divisor).astype(np.float32).ravel())
-    assert made.shape == whole.shape
+    np.testing.assert_array_equal(output.ravel(), (sums * 0.5 / divisor).astype(np.float32).ravel())
+    assert output.shape == whole.shape
 
 
 def _left(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[int]:
@@ -52,13 +52,13 @@ def test_average_pooling(bits):
         s=np.float32(0.5), z=np.int8(0),
     )  # fmt: skip
     x = int8(2, 3, 5, 5)
-    made, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, read(str(bits)), x)
     wide = np.pad(x.astype(np.int64), ((0, 0), (0, 0), (1, 1), (0, 0)))
-    for n, c, i, j in np.ndindex(*made.shape):
+    for n, c, i, j in np.ndindex(*output.shape):
         window = wide[n, c, 2 * i : 2 * i + 3, j : j + 2]
         inside = 6 if 0 < i < 2 else 4
         total = saturated(window.ravel().tolist(), bits)
-        assert made[n, c, i, j] == np.float32(total * 0.5 / inside)
+        assert output[n, c, i, j] == np.float32(total * 0.5 / inside)
 
 
 @pytest.mark.parametrize("shapes", [((2, 3, 4), (2, 3, 4)), ((2, 3, 4), (3, 1)), ((5,), ())])
@@ -70,9 +70,9 @@ def test_additions_of_one_scale(shapes):
         s=np.float32(0.5), z=np.int8(0),
     )  # fmt: skip
     proto.graph.output[0].type.tensor_type.ClearField("shape")
-    made, _ = narrowed(proto, read("8"), left, right)
+    output, _ = narrowed(proto, read("8"), left, right)
     sums = np.clip(left.astype(np.int64) + right.astype(np.int64), -128, 127)
-    np.testing.assert_array_equal(made, sums * np.float32(0.5))
+    np.testing.assert_array_equal(output, sums * np.float32(0.5))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_additions_of_one_scale(shapes):
 def test_a_sum_of_nothing_is_0(order):
     proto = model("(uint8[r,k] a, int8[k,c] b) => (int32[r,c] y) { y = MatMulInteger (a, b) }")
     policy = Policy.of(Accumulator(8, order=named(order)))
-    made, narrowing = narrowed(proto, policy, uint8(2, 0), int8(0, 3))
-    np.testing.assert_array_equal(made, np.zeros((2, 3)))
-    (found,) = narrowing.accumulations().values()
-    assert (found.guaranteed, found.datatype) == (2, 2)
+    output, narrowing = narrowed(proto, policy, uint8(2, 0), int8(0, 3))
+    np.testing.assert_array_equal(output, np.zeros((2, 3)))
+    (result,) = narrowing.accumulations().values()
+    assert (result.guaranteed, result.datatype) == (2, 2)

@@ -17,10 +17,10 @@ RANDOM = np.random.default_rng(11)
 
 def model(body: str, **weights: np.ndarray) -> onnx.ModelProto:
     head = '<ir_version: 9, opset_import: ["": 20, "com.microsoft": 1]> g'
-    made = onnx.parser.parse_model(f"{head} {body}")
+    proto = onnx.parser.parse_model(f"{head} {body}")
     for name, value in weights.items():
-        made.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
-    return made
+        proto.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+    return proto
 
 
 def quantised(sums, factor, zero):
@@ -40,17 +40,17 @@ def test_qgemm(bits, turned, biased):
         s=np.float32(0.1), z=np.uint8(120), w=w.T.copy() if turned else w, t=scales,
         v=np.zeros(5, np.int8), c=bias, u=np.float32(25), q=np.uint8(128),
     )  # fmt: skip
-    made, narrowing = narrowed(proto, read(str(bits)), x)
+    output, narrowing = narrowed(proto, read(str(bits)), x)
     centred = x.astype(np.int64) - 120
     sums = np.array(
         [[saturated((row * w[:, n]).tolist(), bits, bias[n] if biased else 0) for n in range(5)]
          for row in centred]
     )  # fmt: skip
     expected = quantised(sums, np.float32(0.1) * scales / np.float32(25), 128)
-    np.testing.assert_array_equal(made, expected)
+    np.testing.assert_array_equal(output, expected)
     exact = centred @ w.astype(np.int64) + (bias if biased else 0)
-    (found,) = narrowing.accumulations().values()
-    assert found.tally.outputs_changed.sum() == np.count_nonzero(sums != exact)
+    (result,) = narrowing.accumulations().values()
+    assert result.tally.outputs_changed.sum() == np.count_nonzero(sums != exact)
 
 
 def test_qgemm_that_cannot_overflow_keeps_the_bits_of_the_plain_interpreter():
@@ -70,12 +70,12 @@ def test_average_pooling(bits):
         s=np.float32(0.5), z=np.uint8(130), u=np.float32(0.25), q=np.uint8(100),
     )  # fmt: skip
     x = uint8(2, 3, 5, 5)
-    made, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, read(str(bits)), x)
     wide = np.pad(x.astype(np.int64) - 130, ((0, 0), (0, 0), (1, 1), (0, 0)))
-    for n, c, i, j in np.ndindex(*made.shape):
+    for n, c, i, j in np.ndindex(*output.shape):
         inside = 6 if 0 < i < 2 else 4
         row = wide[n, c, 2 * i : 2 * i + 3, j : j + 2].ravel().tolist()
-        assert made[n, c, i, j] == quantised(np.int64(saturated(row, bits)), 2 / inside, 100)
+        assert output[n, c, i, j] == quantised(np.int64(saturated(row, bits)), 2 / inside, 100)
 
 
 @pytest.mark.parametrize("bits", [8, 10, 20])
@@ -86,10 +86,10 @@ def test_global_average_pooling(bits):
         s=np.float32(0.5), z=np.uint8(100), u=np.float32(0.25), q=np.uint8(90),
     )  # fmt: skip
     x = uint8(2, 3, 4, 5)
-    made, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, read(str(bits)), x)
     rows = (x.astype(np.int64) - 100).reshape(2, 3, 20)
     sums = np.apply_along_axis(lambda row: saturated(row.tolist(), bits), -1, rows)
-    np.testing.assert_array_equal(made[..., 0, 0], quantised(sums, 2 / 20, 90))
+    np.testing.assert_array_equal(output[..., 0, 0], quantised(sums, 2 / 20, 90))
 
 
 def additions(second: float) -> onnx.ModelProto:
@@ -102,9 +102,9 @@ def additions(second: float) -> onnx.ModelProto:
 
 def test_additions_of_one_scale():
     a, b = uint8(2, 3), uint8(3)
-    made, _ = narrowed(additions(0.5), read("8"), a, b)
+    output, _ = narrowed(additions(0.5), read("8"), a, b)
     exact = a.astype(np.int64) - 100 + b.astype(np.int64) - 100
-    np.testing.assert_array_equal(made, quantised(np.clip(exact, -128, 127), 0.5, 100))
+    np.testing.assert_array_equal(output, quantised(np.clip(exact, -128, 127), 0.5, 100))
 
 
 def test_additions_of_two_scales_have_no_unit():

@@ -52,38 +52,37 @@ WEIGHTS = {
 
 
 def model(body: str) -> onnx.ModelProto:
-    made = onnx.parser.parse_model(HEAD + body + "}")
-    made.graph.output[0].type.tensor_type.ClearField("shape")
+    proto = onnx.parser.parse_model(HEAD + body + "}")
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
     for name, value in WEIGHTS.items():
-        made.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
-    return made
+        proto.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+    return proto
 
 
 @pytest.mark.parametrize("body", CARRIED)
-def test_a_unit_goes_where_elements_go(body):
+def test_a_scale_goes_where_elements_go(body):
     loaded = loading.from_proto(model(body))
-    unit = TensorScales(loaded).of("y", loaded.nodes[-1].scope)
+    scale = TensorScales(loaded).of("y", loaded.nodes[-1].scope)
     x = np.random.default_rng(0).normal(0, 4, (2, 4, 6, 6)).astype(np.float32)
     y = Interpreter(loaded).run(None, {"x": x})[0]
-    assert unit is not None
-    integers = unit.integers(y)
-    scale = unit.scale
-    if scale.size > 1:
-        scale = scale.reshape([-1 if axis == unit.axis else 1 for axis in range(y.ndim)])
-    np.testing.assert_allclose(integers * scale, y, rtol=1e-6)
-    assert integers.min() >= unit.low and integers.max() <= unit.high
+    assert scale is not None
+    integers, step = scale.integers(y), scale.step
+    if step.size > 1:
+        step = step.reshape([-1 if axis == scale.axis else 1 for axis in range(y.ndim)])
+    np.testing.assert_allclose(integers * step, y, rtol=1e-6)
+    assert integers.min() >= scale.low and integers.max() <= scale.high
 
 
 @pytest.mark.parametrize("body", LOST)
-def test_a_unit_is_not_made_up(body):
+def test_a_scale_is_not_invented(body):
     loaded = loading.from_proto(model(body))
     assert TensorScales(loaded).of("y", loaded.nodes[-1].scope) is None
 
 
 def test_what_is_stored_is_constant():
     loaded = loading.from_proto(model(CARRIED[-1]))
-    units, scope = TensorScales(loaded), loaded.nodes[-1].scope
-    assert units.constant("y", scope) and units.constant("w", scope)
-    assert not units.constant("d", scope)
-    integers = units.stored_integers("w", scope)
+    scales, scope = TensorScales(loaded), loaded.nodes[-1].scope
+    assert scales.constant("y", scope) and scales.constant("w", scope)
+    assert not scales.constant("d", scope)
+    integers = scales.stored_integers("w", scope)
     np.testing.assert_array_equal(integers, WEIGHTS["i"] - [[0], [1], [-2]])

@@ -1,45 +1,26 @@
-"""Operands that keep their zero points while they are summed, as libraries for bytes have them."""
+"""Operands that keep their zero points while they are summed, as in libraries for bytes."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnx.parser
 import pytest
-from onnx import numpy_helper
 
+from tests.accumulators import nodes
+from tests.accumulators.nodes import model, saturated
 from tests.interpreter.models import onnxruntime
-from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import named
 from tracer.accumulators.spec.policy import Policy
 from tracer.errors import ModelError
-from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
 from tracer.records import environment
 
 RANDOM = np.random.default_rng(11)
 
 
-def model(body: str, **weights: np.ndarray) -> onnx.ModelProto:
-    made = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 20]> g {body}')
-    for name, value in weights.items():
-        made.graph.initializer.append(numpy_helper.from_array(value, name))
-    return made
-
-
 def narrowed(proto: onnx.ModelProto, accumulator: Accumulator, x: np.ndarray) -> np.ndarray:
-    loaded = loading.from_proto(proto)
-    narrowing = Narrowing(loaded, Policy.of(accumulator))
-    return Interpreter(loaded, around=narrowing.kernel).run(None, {"x": x})[0]
-
-
-def saturated(products: np.ndarray, bits: int) -> int:
-    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-    total = 0
-    for product in products.ravel().tolist():
-        total = min(max(total + product, low), high)
-    return total
+    return nodes.narrowed(proto, Policy.of(accumulator), x)[0]
 
 
 @pytest.mark.parametrize("bits", [12, 16, 20, 40])
@@ -50,11 +31,11 @@ def test_products_of_matrices_as_they_are_stored(bits, x_zero, w_zero):
     zeros = {"p": np.uint8(x_zero), "q": np.int8(w_zero)}
     body = "(uint8[5,30] x) => (int32[r,c] y) { y = MatMulInteger (x, w, p, q) }"
     proto = model(body, w=w, **zeros)
-    made = narrowed(proto, Accumulator(bits, zero_points="after"), x)
+    output = narrowed(proto, Accumulator(bits, zero_points="after"), x)
     wide, tall = x.astype(np.int64), w.astype(np.int64)
-    for i, j in np.ndindex(*made.shape):
+    for i, j in np.ndindex(*output.shape):
         off = -x_zero * tall[:, j].sum() - w_zero * wide[i].sum() + 30 * x_zero * w_zero
-        assert made[i, j] == saturated(wide[i] * tall[:, j], bits) + off
+        assert output[i, j] == saturated(wide[i] * tall[:, j], bits) + off
 
 
 @pytest.mark.parametrize("bits", [12, 16, 40])
@@ -63,11 +44,12 @@ def test_padding_is_the_zero_point(bits):
     w = RANDOM.integers(-128, 128, (3, 2, 3, 3)).astype(np.int8)
     body = "{ y = ConvInteger <pads = [1,1,1,1]> (x, w, p) }"
     proto = model(f"(uint8[1,2,4,4] x) => (int32[a,b,c,d] y) {body}", w=w, p=np.uint8(9))
-    made = narrowed(proto, Accumulator(bits, zero_points="after"), x)
+    output = narrowed(proto, Accumulator(bits, zero_points="after"), x)
     padded = np.pad(x.astype(np.int64), ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=9)
-    for _, m, i, j in np.ndindex(*made.shape):
+    for _, m, i, j in np.ndindex(*output.shape):
         products = padded[0, :, i : i + 3, j : j + 3] * w[m].astype(np.int64)
-        assert made[0, m, i, j] == saturated(products, bits) - 9 * w[m].astype(np.int64).sum()
+        total = saturated(products.ravel(), bits)
+        assert output[0, m, i, j] == total - 9 * w[m].astype(np.int64).sum()
 
 
 def test_dequantised_operands_keep_theirs_too():
@@ -81,11 +63,11 @@ def test_dequantised_operands_keep_theirs_too():
         }""",
         w=w.astype(np.int8), s=np.float32(0.0625), p=np.uint8(128), z=np.int8(0),
     )  # fmt: skip
-    made = narrowed(proto, Accumulator(15, zero_points="after"), x)
+    output = narrowed(proto, Accumulator(15, zero_points="after"), x)
     stored = np.clip(np.rint(x / 0.0625) + 128, 0, 255).astype(np.int64)
-    for i, j in np.ndindex(*made.shape):
+    for i, j in np.ndindex(*output.shape):
         total = saturated(stored[i] * w[:, j], 15) - 128 * w[:, j].sum()
-        assert made[i, j] == np.float32(total * 0.0625**2)
+        assert output[i, j] == np.float32(total * 0.0625**2)
 
 
 def test_several_zero_points_cannot_be_taken_off_after():

@@ -167,7 +167,7 @@ def renamed(kernels, evidence, tensors):
     ]  # fmt: skip
     return disguised, replace(
         evidence, equal={to(n): e for n, e in evidence.equal.items()},
-        blank={to(n): why for n, why in evidence.blank.items()},
+        uninformative={to(n): why for n, why in evidence.uninformative.items()},
     )  # fmt: skip
 
 

@@ -21,9 +21,11 @@ def test_every_node_agrees(path):
     model = open_model(path)
     feeds = feeds_for(path, model).feeds
     tolerance = Tolerance(relative=1e-4, absolute=1e-4)
-    found = inspect(Interpreter(model), feeds, tensors(model, feeds), tolerance)
-    assert found.first_fault is None
-    assert all(row.difference for row in found.rows if not row.record.node.scope.path)
+    inspection = inspect(Interpreter(model), feeds, tensors(model, feeds), tolerance)
+    differences = inspection.differences
+    assert not any(difference.fault for difference in differences.values())
+    main = [key for key, record in inspection.records.items() if not record.node.scope.path]
+    assert list(differences) == main
 
 
 def test_there_are_models():

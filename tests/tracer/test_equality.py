@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracer.records.tensor_match import ANY_ORDER, LAYOUT, SAME_SHAPE, known, reading
+from tracer.records.tensor_match import ANY_ORDER, LAYOUT, SAME_SHAPE, match, numeric_tensor
 
 sizes = st.integers(1, 5)
 blocks = st.sampled_from([4, 8, 16])
@@ -26,15 +26,15 @@ def blocked(x, block, padding=0.0):
     return out.reshape(n, padded, h, w)
 
 
-def read(made, original):
-    return reading(known(made), known(original))
+def read(candidate, original):
+    return match(numeric_tensor(candidate), numeric_tensor(original))
 
 
 @given(st.tuples(sizes, st.integers(1, 20), sizes, sizes), blocks, seeds, st.floats(-2, 2))
 def test_a_blocked_and_padded_tensor_is_read_whatever_the_padding_holds(shape, block, seed, pad):
     x = tensor(shape, seed)
-    made = blocked(x, block, np.float32(pad))
-    assert read(made, x) in (SAME_SHAPE, LAYOUT)
+    candidate = blocked(x, block, np.float32(pad))
+    assert read(candidate, x) in (SAME_SHAPE, LAYOUT)
 
 
 @given(st.lists(sizes, min_size=3, max_size=5), seeds)
@@ -52,9 +52,9 @@ def test_another_shape_is_read(shape, seed):
 @given(st.lists(sizes, min_size=2, max_size=4), seeds)
 def test_any_order_is_read_and_is_the_weakest(shape, seed):
     x = tensor(shape, seed)
-    made = np.random.default_rng(seed + 1).permutation(x.reshape(-1))
-    same = np.array_equal(made, x.reshape(-1))
-    assert read(made, x) in ((SAME_SHAPE, LAYOUT) if same else (LAYOUT, ANY_ORDER))
+    candidate = np.random.default_rng(seed + 1).permutation(x.reshape(-1))
+    same = np.array_equal(candidate, x.reshape(-1))
+    assert read(candidate, x) in ((SAME_SHAPE, LAYOUT) if same else (LAYOUT, ANY_ORDER))
     assert read(x, x) == SAME_SHAPE
 
 
@@ -62,10 +62,10 @@ def test_any_order_is_read_and_is_the_weakest(shape, seed):
 def test_one_value_that_differs_is_seen_in_every_layout(shape, block, seed, data):
     x = tensor(shape, seed)
     other = x.copy()
-    place = data.draw(st.integers(0, x.size - 1))
-    other.reshape(-1)[place] += 1
-    for made in (x, blocked(x, block), np.moveaxis(x, 1, -1), np.sort(x, axis=None)):
-        assert read(np.ascontiguousarray(made), other) is None
+    index = data.draw(st.integers(0, x.size - 1))
+    other.reshape(-1)[index] += 1
+    for candidate in (x, blocked(x, block), np.moveaxis(x, 1, -1), np.sort(x, axis=None)):
+        assert read(np.ascontiguousarray(candidate), other) is None
 
 
 @given(st.lists(sizes, min_size=1, max_size=4), seeds)
@@ -88,7 +88,7 @@ def test_nan_and_infinity_equal_themselves():
 
 @pytest.mark.parametrize("value", [np.array(["a"], object), [np.ones(2)], None, np.ones((0, 3))])
 def test_what_has_no_numbers_is_not_compared(value):
-    assert known(value) is None
+    assert numeric_tensor(value) is None
 
 
 def test_integers_have_to_be_the_same_and_are_no_floats():

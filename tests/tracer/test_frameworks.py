@@ -181,9 +181,9 @@ def test_what_torch_compiles_is_one_more_run_or_a_note(monkeypatch):
         return lambda *args: model(*args)
 
     monkeypatch.setattr(torch, "compile", aot)
-    found = profile_framework(f"{TORCH}:Toy", runs=2, warmup=0, compiled=True)
-    assert [r.executor for r in found.runs] == ["torch", "torch-compile"]
-    rows = found.nodes[found.nodes["executor"] == "torch-compile"]
+    trace = profile_framework(f"{TORCH}:Toy", runs=2, warmup=0, compiled=True)
+    assert [r.executor for r in trace.runs] == ["torch", "torch-compile"]
+    rows = trace.nodes[trace.nodes["executor"] == "torch-compile"]
     assert "conv2d" in set(rows["op_type"])
     assert rows["module"].isna().all()
 
@@ -194,10 +194,10 @@ def test_what_torch_compiles_is_one_more_run_or_a_note(monkeypatch):
         return raising
 
     monkeypatch.setattr(torch, "compile", broken)
-    found = profile_framework(f"{TORCH}:Toy", runs=2, warmup=0, compiled=True)
-    assert [r.executor for r in found.runs] == ["torch"]
-    assert any("torch.compile does not work here: " in note for note in found.notes)
-    assert any("no C++ compiler" in note for note in found.notes)
+    trace = profile_framework(f"{TORCH}:Toy", runs=2, warmup=0, compiled=True)
+    assert [r.executor for r in trace.runs] == ["torch"]
+    assert any("torch.compile does not work here: " in note for note in trace.notes)
+    assert any("no C++ compiler" in note for note in trace.notes)
 
 
 @needs_chainer

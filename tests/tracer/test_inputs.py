@@ -36,7 +36,7 @@ def test_indices_stay_inside_their_table_and_masks_are_ones():
 def test_an_assumed_dimension_is_told():
     made = inputs.make(loading.from_proto(embedding()))
     assert made.feeds["ids"].shape == (1, 128)
-    assert "sequence was not given: 128 assumed" in made.notes
+    assert "sequence is not set: 128 assumed" in made.notes
 
 
 def test_indices_are_followed_through_operators_that_hand_them_on():
@@ -94,7 +94,7 @@ def test_feeds_are_read_from_a_test_data_set(tmp_path):
 WRONG_FEEDS = {
     "shape": ({"x": np.ones((1, 3, 16, 15), np.float32)}, "dimension 3 is fixed at 16, not 15"),
     "rank": ({"x": np.ones((3, 16, 16), np.float32)}, "has 3 dimensions"),
-    "dtype": ({"x": np.ones((1, 3, 16, 16))}, r"float32\[N,3,16,16\], but float64 was given"),
+    "dtype": ({"x": np.ones((1, 3, 16, 16))}, r"float32\[N,3,16,16\], but float64 was fed"),
     "name": ({"z": np.ones(1, np.float32)}, "x missing.*inputs are x"),
     "surplus": ({"x": np.ones((1, 3, 16, 16), np.float32), "z": np.ones(1)}, "z unknown"),
     "object": ({"x": np.array([{}], dtype=object)}, "not an .npz file of plain arrays"),

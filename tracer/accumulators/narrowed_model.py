@@ -1,4 +1,4 @@
-"""A model whose sums are made in narrow accumulators, and what that did to them."""
+"""Compute the sums of a model in narrow accumulators, and collect their statistics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tracer.accumulators.engine.node_output import replaced
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.kernels import loaded
-from tracer.accumulators.nodes import Summing, lowerings
+from tracer.accumulators.nodes import ComputeSums, lowerings
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders.sequential import Sequential
 from tracer.accumulators.spec.policy import Policy, Rule
@@ -29,19 +29,19 @@ from tracer.interpreter.values import Value
 from tracer.support.progress import Progress
 from tracer.support.types import Array
 
-_INSTEAD: ContextVar[Mapping[str, SumRunner] | None] = ContextVar("meters", default=None)
+_THREAD_RUNNERS: ContextVar[Mapping[str, SumRunner] | None] = ContextVar("runners", default=None)
 
-_NAMED = 6
-"""Nodes that a note names; it counts the others."""
+_LISTED = 6
+"""Nodes that a note lists by name; it counts further nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """What is known of the sums of one node.
+    """The statistics of one node's sums, and its guaranteed widths.
 
-    `guaranteed` bits hold the partial sums of any input, in the accumulator's order;
-    `guaranteed_any_order` in whatever order; `guaranteed_channels`, int64, are those of each
-    output channel. `datatype` bits follow from the types of the operands alone.
+    `guaranteed` bits hold the partial sums of any input in the accumulator's order;
+    `guaranteed_any_order` bits in any order. `guaranteed_channels`, int64, are the guaranteed bits
+    of each output channel. `datatype` bits follow from the types of the operands alone.
     """
 
     node: Node
@@ -54,18 +54,18 @@ class Accumulation:
 
 
 class Narrowing:
-    """Computes the nodes that a policy names in the accumulators it gives them.
+    """Computes the nodes that a policy names in their narrow accumulators.
 
-    To be given to `Interpreter(around=...)`; every run adds to the statistics. A sum that no
-    overflow changed keeps the bits of the plain interpreter. Raises UsageError for a policy that
-    matches nothing, ModelError where what an entry matches has no integer arithmetic.
+    `Interpreter(around=narrowing.kernel)` uses it; every run adds to the statistics. Sums that no
+    overflow changes are bit-identical to the plain interpreter's. Raises UsageError for an entry
+    that matches no node, ModelError for an entry whose nodes have no integer arithmetic.
     """
 
     def __init__(self, model: Model, policy: Policy) -> None:
         self._model = model
-        self._summings: dict[str, Summing] = {}
-        self._meters: dict[str, SumRunner] = {}
-        self._why_not: dict[str, str] = {}
+        self._summings: dict[str, ComputeSums] = {}
+        self._runners: dict[str, SumRunner] = {}
+        self._unfit: dict[str, str] = {}
         rules = policy.assign(model.nodes)
         units = TensorScales(model)
         for node in model.nodes:
@@ -75,71 +75,70 @@ class Narrowing:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Nodes that sum, and that the policy names, but have no integer arithmetic, by reason."""
+        """Nodes of the policy that sum but have no integer arithmetic, by reason."""
         nodes: dict[str, list[str]] = {}
-        for node, why in self._why_not.items():
+        for node, why in self._unfit.items():
             nodes.setdefault(why, []).append(node)
         return tuple(f"not narrowed: {_listed(named)}: {why}" for why, named in nodes.items())
 
     @property
-    def meters(self) -> Mapping[str, SumRunner]:
-        """What measures each narrow node now, by its key, in the order of the model."""
-        return self._meters
+    def runners(self) -> Mapping[str, SumRunner]:
+        """The runner of each narrow node by its key, in the order of the model."""
+        return self._runners
 
     def load(self, progress: Progress | None) -> None:
-        """Load, or compile, the kernels now, and not within the first run."""
+        """Loads or compiles the kernels, which would otherwise slow down the first run."""
         with announced(progress):
             for name in ("sequential_sums", "program_sums", "sum_statistics"):
                 loaded(name)
-            if any(meter.accumulator.order != Sequential() for meter in self._meters.values()):
-                for name in ("program_sums_vector", "grouped_sums"):
-                    loaded(name)
+            if any(runner.accumulator.order != Sequential() for runner in self._runners.values()):
+                loaded("grouped_sums")
 
-    def fresh(
-        self, bits: Mapping[str, int], kind: type[SumRunner] = SumRunner
+    def new_runners(
+        self, bits: Mapping[str, int], runner_type: type[SumRunner] = SumRunner
     ) -> dict[str, SumRunner]:
-        """Meters that have seen nothing, with other widths for the nodes that `bits` names."""
+        """Returns runners without statistics, with other widths for the nodes in `bits`."""
         return {
-            key: kind(
-                replace(meter.accumulator, bits=bits.get(key, meter.accumulator.bits)),
-                meter.mark_unchanged,
+            key: runner_type(
+                replace(runner.accumulator, bits=bits.get(key, runner.accumulator.bits)),
+                runner.mark_unchanged,
             )
-            for key, meter in self._meters.items()
+            for key, runner in self._runners.items()
         }
 
     @contextmanager
-    def measured(self, meters: Mapping[str, SumRunner]) -> Iterator[None]:
-        """Let runs that this thread begins be measured by `meters`, and not by those of all."""
-        token = _INSTEAD.set(meters)
+    def using(self, runners: Mapping[str, SumRunner]) -> Iterator[None]:
+        """Uses `runners` for the runs that this thread starts, instead of the shared runners."""
+        token = _THREAD_RUNNERS.set(runners)
         try:
             yield
         finally:
-            _INSTEAD.reset(token)
+            _THREAD_RUNNERS.reset(token)
 
     def accumulations(
-        self, meters: Mapping[str, SumRunner] | None = None
+        self, runners: Mapping[str, SumRunner] | None = None
     ) -> Mapping[str, Accumulation]:
-        """What `meters` have seen, the usual ones unless given, by node key.
+        """Returns the statistics of `runners` [default: the shared runners], by node key.
 
-        In the order of the model; nodes that have not run are left out.
+        They are in the order of the model, without nodes that have not run.
         """
-        found = self._meters if meters is None else meters
+        runners = self._runners if runners is None else runners
         return {
-            node.key: _accumulation(node, found[node.key])
+            node.key: _accumulation(node, runners[node.key])
             for node in self._model.nodes
-            if node.key in found and found[node.key].tally is not None
+            if node.key in runners and runners[node.key].tally is not None
         }
 
     def kernel(self, node: Node, plain: Kernel) -> Kernel:
-        """What computes `node`: `plain` where no policy names it."""
+        """Returns the kernel of `node`: `plain` where the policy does not name the node."""
         summing = self._summings.get(node.key)
         if summing is None:
             return plain
 
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
-            meter = (_INSTEAD.get() or self._meters)[node.key]
-            sums = summing(inputs, meter)
-            if not meter.mark_unchanged:
+            runner = (_THREAD_RUNNERS.get() or self._runners)[node.key]
+            sums = summing(inputs, runner)
+            if not runner.mark_unchanged:
                 return (sums.restore(sums.integers),)
             first, *others = plain(inputs, bodies)
             return (replaced(first, sums.integers, sums.restore), *others)
@@ -154,13 +153,13 @@ class Narrowing:
         try:
             summing = lowering(NodeOperands(node, attributes, units, rule.format))
         except UnfitError as reason:
-            self._why_not[node.key] = str(reason)
+            self._unfit[node.key] = str(reason)
         else:
             self._summings[node.key] = summing
-            self._meters[node.key] = SumRunner(rule.accumulator, rule.format is None)
+            self._runners[node.key] = SumRunner(rule.accumulator, rule.format is None)
 
     def _check(self, rules: Mapping[str, Rule]) -> None:
-        """Every entry of the policy narrows a node at least."""
+        """Raises ModelError for an entry of the policy that narrows no node."""
         entries: dict[int, list[str]] = defaultdict(list)
         for key, rule in rules.items():
             entries[id(rule.accumulator)].append(key)
@@ -169,37 +168,39 @@ class Narrowing:
                 raise self._nothing(keys)
 
     def _nothing(self, keys: Sequence[str]) -> ModelError:
-        summing = [key for key in keys if key in self._why_not]
+        summing = [key for key in keys if key in self._unfit]
         node = next(n for n in self._model.nodes if n.key == (summing or keys)[0])
         where = f"{self._model.name}: node '{node.key}' ({node.qualified_type})"
         if not summing:
             sums = sorted({name for _, name in lowerings()})
             return ModelError(f"{where} adds nothing up", f"Operators that do: {', '.join(sums)}.")
         return ModelError(
-            f"{where} has no integer arithmetic: {self._why_not[node.key]}",
-            "Quantise the model, or say which fixed-point numbers its floats become.",
+            f"{where} has no integer arithmetic: {self._unfit[node.key]}",
+            "Quantise the model, or set fixed-point formats for its float operands.",
         )
 
 
-def _accumulation(node: Node, meter: SumRunner) -> Accumulation:
-    assert meter.tally is not None
-    accumulator = meter.accumulator
-    bounds = [reduction.bounds(accumulator) for reduction in meter.reductions]
+def _accumulation(node: Node, runner: SumRunner) -> Accumulation:
+    assert runner.tally is not None
+    accumulator = runner.accumulator
+    bounds = [reduction.bounds(accumulator) for reduction in runner.reductions]
     widest = np.max([bound.bits.max() for bound in bounds])
-    channels = len(meter.tally.outputs)
-    alike = all(len(bound.bits) in (1, channels) for bound in bounds)
-    each = np.max(np.broadcast_arrays(*(bound.bits for bound in bounds)), 0) if alike else widest
+    channels = len(runner.tally.outputs)
+    same_shape = all(len(bound.bits) in (1, channels) for bound in bounds)
+    each = (
+        np.max(np.broadcast_arrays(*(bound.bits for bound in bounds)), 0) if same_shape else widest
+    )
     return Accumulation(
         node=node,
         accumulator=accumulator,
-        tally=meter.tally,
+        tally=runner.tally,
         guaranteed=int(widest),
         guaranteed_any_order=int(max(bound.any_order_bits.max() for bound in bounds)),
         guaranteed_channels=np.broadcast_to(each, channels),
-        datatype=max(reduction.datatype(accumulator) for reduction in meter.reductions),
+        datatype=max(reduction.datatype(accumulator) for reduction in runner.reductions),
     )
 
 
 def _listed(nodes: Sequence[str]) -> str:
-    shown = ", ".join(nodes[:_NAMED])
-    return f"{shown} and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else shown
+    shown = ", ".join(nodes[:_LISTED])
+    return f"{shown} and {len(nodes) - _LISTED} more" if len(nodes) > _LISTED else shown

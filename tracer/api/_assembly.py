@@ -1,4 +1,4 @@
-"""From a run to its rows of the node table, and from runs to a Trace: every analyzer in turn."""
+"""Applies the analyzers to a run, and assembles runs into a Trace."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from analyzers.memory import arena, memory
 from analyzers.overflow import overflow
 from analyzers.table import node_table
 from analyzers.timing import notes, timing
+from analyzers.values import value_columns
 from tracer.graph.model import Model
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 from tracer.records import environment
 from tracer.records.environment import Peaks
 from tracer.records.tensor_match import Evidence
@@ -29,7 +30,7 @@ Groups: TypeAlias = Sequence[tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Analyzed:
-    """One run, its rows of the node table, the model's parameters, and what to know."""
+    """One run, its rows of the node table, the number of the model's parameters, and notes."""
 
     run: Run
     table: pd.DataFrame
@@ -40,7 +41,7 @@ class Analyzed:
 def analyze(
     model: Model,
     run: Run,
-    types: Types,
+    types: TensorTypes,
     calls: Mapping[str, float] | None,
     convention: str,
     peaks: Peaks | None = None,
@@ -60,11 +61,12 @@ def analyze(
     moved = fused.traffic(model, types, [row.nodes for row in rows], calls)
     roofs = roofline.roofline(rows, counted.table["flops"], moved, peaks)
     needs = memory(model, types, groups).join(arena(run, groups))
-    table = node_table(model, types, [times, counted.table, roofs, needs, overflow(run.sums)], run)
-    trust = (*notes(run, groups), *roofline.notes(table, peaks))
-    doubts = doubted(model, run.kernels, groups, evidence) if evidence else ()
-    found = (*run.notes, *doubts, *trust, *cost_notes(counted))
-    return Analyzed(run, table, whole(counted.totals["params"]), found)
+    measured = [times, counted.table, roofs, needs, overflow(run.sums), value_columns(run.values)]
+    table = node_table(model, types, measured, run)
+    unconfirmed = doubted(model, run.kernels, groups, evidence) if evidence else ()
+    measuring = (*notes(run, groups), *roofline.notes(table, peaks))
+    every_note = (*run.notes, *unconfirmed, *measuring, *cost_notes(counted))
+    return Analyzed(run, table, parameter_count(counted), every_note)
 
 
 def assembled(
@@ -73,25 +75,24 @@ def assembled(
     settings: Mapping[str, object],
     peaks: Peaks | None = None,
 ) -> Trace:
-    """One trace of runs of `model`, which was measured with these settings on this machine."""
-    several = len(analyzed) > 1
+    """Returns the trace of all runs of `model` with these settings on this machine."""
     notes = [
-        f"batch {one.run.batch}: {note}" if several else note
-        for one in analyzed
-        for note in one.notes
+        f"batch {each.run.batch}: {note}" if len(analyzed) > 1 else note
+        for each in analyzed
+        for note in each.notes
     ]
     return Trace(
         model=ModelInfo.of(model, analyzed[0].params),
         environment=replace(environment.observe(), peaks=peaks),
         settings={name: _plain(value) for name, value in settings.items()},
-        runs=tuple(one.run for one in analyzed),
-        nodes=pd.concat([one.table for one in analyzed], ignore_index=True),
+        runs=tuple(each.run for each in analyzed),
+        nodes=pd.concat([each.table for each in analyzed], ignore_index=True),
         notes=tuple(notes),
     )
 
 
 def _plain(value: object) -> object:
-    """Numbers, texts and their containers as they are; anything else as text."""
+    """Returns numbers, texts and their containers unchanged, anything else as text."""
     if isinstance(value, Mapping):
         return {str(name): _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -100,10 +101,14 @@ def _plain(value: object) -> object:
 
 
 def cost_notes(counted: Cost) -> tuple[str, ...]:
-    """What a count had to assume, and what it could not tell."""
-    return (*counted.notes, *(f"work not known, and in no total: {n}" for n in counted.unknown))
+    """Returns the assumptions of a count, and the nodes it could not count."""
+    return (
+        *counted.notes,
+        *(f"work unknown, excluded from all totals: {n}" for n in counted.unknown),
+    )
 
 
-def whole(value: float | None) -> int | None:
-    """A total as the number of things it is."""
-    return None if value is None else int(value)
+def parameter_count(counted: Cost) -> int | None:
+    """Returns the number of parameters, a shared weight once; None where unknown."""
+    params = counted.totals["params"]
+    return None if params is None else int(params)

@@ -16,7 +16,7 @@ from tracer.errors import TracerError, UsageError
 from tracer.executors.protocol import Executor, OptimizedGraph
 from tracer.graph import shape_inference
 from tracer.graph.model import Model
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 from tracer.inputs import random
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import Request, on_sizes_that_run
@@ -101,10 +101,10 @@ def other_inputs(request: Request, first: FeedSet) -> Sequence[FeedSet]:
 
 def observed(
     model: Model, feedset: FeedSet, run: Run, graph: OptimizedGraph | None
-) -> tuple[Types, Mapping[str, float] | None]:
+) -> tuple[TensorTypes, Mapping[str, float] | None]:
     """Returns types of all tensors, and calls of all nodes where a run was needed for them.
 
-    A graph that was optimised is run once more without optimisation, where shapes do not tell.
+    Where shape inference is incomplete, an optimised model runs once without optimisation.
     """
     types = shape_inference.infer(model, feedset.shapes)
     if graph is not None and not observed_shapes.needed(model, types):

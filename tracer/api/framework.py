@@ -1,4 +1,4 @@
-"""The Python door to models that run in their framework: from a name to a Trace."""
+"""`tracer.profile_framework`: profiles a live model in PyTorch or Chainer."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def profile_framework(
     input_dtype: str | Sequence[str] = "float32",
     trust: bool = False,
 ) -> Trace:
-    """Profile the model that `target` names in its own framework, once for each batch size.
+    """Profiles the model that `target` names in its own framework, once for each batch size.
 
-    `target`, `args`, `weights` and `trust` are those of `exporters.source.load_source`, whose code
-    is run. `input_shape` has the batch first; without it the model says, in an attribute
-    `input_shape` without the batch. Inputs are random with `seed`. `runs` to `optimizer` are
-    those of `executors.eager.settings`; `compiled` adds what torch.compile makes of the model as
-    one more run. The model is left as it was. Raises the errors of `tracer.errors`.
+    `target`, `args`, `weights` and `trust` are arguments of `exporters.source.load_source`, which
+    runs code of the target. `input_shape` has the batch first; its default is the model's attribute
+    `input_shape`, without the batch. Inputs are random with `seed`. `runs` to `optimizer` are
+    described in `executors.eager.settings`; `compiled` adds a run of the model after torch.compile.
+    The model is restored afterwards. Raises the errors of `tracer.errors`.
     """
     settings = EagerSettings(
         runs, warmup, min_time, threads, seed, device, backward, loss, optimizer
@@ -67,13 +67,19 @@ def profile_framework(
     executor = registry.find_framework(name)
     if compiled and executor.compiled is None:
         raise UsageError(f"torch.compile does not take a model of {name}", "Leave it out.")
-    loaded = _Loaded(target, name, executor, _module(model, target))
+    if hasattr(model, "graph_signature"):
+        raise UsageError(
+            f"{target} is an exported program, which has no modules to profile",
+            "Name the torch.nn.Module, or export it: tracer export.",
+        )
+    loaded = _Loaded(target, name, executor, model)
     inputs = _inputs(loaded, input_shape, input_dtype)
     report = progress or silent
     profiles: list[Profiled] = []
     notes: list[str] = [f"inputs are random, seed {seed}"]
     for size in batch_sizes(batch):
-        arrays = _arrays(inputs, size, seed)
+        specs = inputs if size is None else [spec.with_batch(size) for spec in inputs]
+        arrays = draw(specs, seed)
         profiles.append(executor.profile(loaded.model, arrays, settings, report))
         if compiled and executor.compiled is not None:
             try:
@@ -95,7 +101,7 @@ class _Loaded:
     model: Any
 
     def info(self, nodes: int) -> ModelInfo:
-        """What identifies it: the target, and a digest of its parameters."""
+        """Returns what identifies the model: the target, and a digest of its parameters."""
         digest, count = hashlib.sha256(), 0
         for name, size, data in self.executor.parameters(self.model):
             digest.update(name.encode() + b"\0" + data)
@@ -111,21 +117,11 @@ class _Loaded:
         )
 
 
-def _module(model: object, target: str) -> object:
-    """`model`, which must be one that has modules."""
-    if hasattr(model, "graph_signature"):
-        raise UsageError(
-            f"{target} is an exported program, which has no modules to profile",
-            "Name the torch.nn.Module, or export it: tracer export.",
-        )
-    return model
-
-
 def _inputs(loaded: _Loaded, shapes: Any, dtypes: str | Sequence[str]) -> tuple[InputSpec, ...]:
-    """As told, or as the model says of one example."""
-    own = getattr(loaded.model, "input_shape", None)
-    if shapes is None and isinstance(own, tuple) and all(isinstance(size, int) for size in own):
-        shapes = (1, *own)
+    """Returns the inputs of these shapes; by default the model's `input_shape` of one example."""
+    default = getattr(loaded.model, "input_shape", None)
+    if shapes is None and isinstance(default, tuple) and all(isinstance(n, int) for n in default):
+        shapes = (1, *default)
     if shapes is None:
         raise UsageError(
             f"the shape of the input of {loaded.target} is not known",
@@ -135,11 +131,6 @@ def _inputs(loaded: _Loaded, shapes: Any, dtypes: str | Sequence[str]) -> tuple[
     for spec in specs:
         spec.check()
     return specs
-
-
-def _arrays(inputs: Sequence[InputSpec], batch: int | None, seed: int) -> list[Any]:
-    sized = inputs if batch is None else [spec.with_batch(batch) for spec in inputs]
-    return draw(sized, seed)
 
 
 def _trace(
@@ -160,6 +151,6 @@ def _trace(
 def _notes(profiles: Sequence[Profiled]) -> Iterator[str]:
     for profile in profiles:
         run = profile.run
-        where = f"{run.executor}, batch {run.batch}: " if len(profiles) > 1 else ""
+        prefix = f"{run.executor}, batch {run.batch}: " if len(profiles) > 1 else ""
         groups = [(str(kernel.node),) for kernel in run.kernels]
-        yield from (where + note for note in (*run.notes, *notes(run, groups)))
+        yield from (prefix + note for note in (*run.notes, *notes(run, groups)))

@@ -21,8 +21,7 @@ from tracer.whatif import cache_key, width_plan
 from tracer.whatif.graph_variants import graph_variants
 from tracer.whatif.metric_scores import checked_metric
 from tracer.whatif.options import WhatIfOptions
-from tracer.whatif.task import Task
-from tracer.whatif.variants import VariantResults, run_variants
+from tracer.whatif.variants import Task, run_variants
 
 _SETTING_NAMES = {
     "accuracy_budget": "budget",
@@ -74,7 +73,9 @@ def what_if(
             judgement=Judgement(
                 metric.name, metric.unit, metric.higher_is_better, float(options.accuracy_budget)
             ),
-            energy=_energy_basis(task, results),
+            energy=EnergyBasis(
+                task.energy.name, task.energy.unit, task.energy.source, results.addition_convention
+            ),
             variants=results.variants,
             notes=tuple(dict.fromkeys((*changes, *results.notes))),
         )
@@ -90,8 +91,3 @@ def _settings(task: Task) -> dict[str, Any]:
         _SETTING_NAMES.get(name, name): list(value) if isinstance(value, tuple) else value
         for name, value in values.items()
     }
-
-
-def _energy_basis(task: Task, results: VariantResults) -> EnergyBasis:
-    model = task.energy
-    return EnergyBasis(model.name, model.unit, model.source, results.addition_convention)

@@ -1,9 +1,10 @@
-"""Tensors as files: an .npz by name, or test_data_set folders as ONNX's own tests have them."""
+"""Write the outputs of a model: an .npz file, or test_data_set folders in ONNX's own format."""
 
 from __future__ import annotations
 
+import functools
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,26 +22,36 @@ if TYPE_CHECKING:
 _NPZ = ".npz"
 
 
-def named(output: str) -> bool:
-    """Whether an output of this name is for tensors, and not for a table or a picture."""
+def tensor_output(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Takes the outputs for tensors out of `-o`; the command takes their path as `tensors`.
+
+    Raises UsageError or InputError before any work for a path that cannot be written.
+    """
+
+    @functools.wraps(command)
+    def split(*, outputs: tuple[str, ...], force: bool, **arguments: Any) -> Any:
+        paths = [Path(output) for output in outputs if _holds_tensors(output)]
+        if len(paths) > 1:
+            raise UsageError(
+                f"{len(paths)} places for the model's outputs", "Name one .npz file, or one folder."
+            )
+        for path in paths:
+            _check(path, force)
+        tables = tuple(output for output in outputs if not _holds_tensors(output))
+        tensors = paths[0] if paths else None
+        return command(tensors=tensors, outputs=tables, force=force, **arguments)
+
+    return split
+
+
+def _holds_tensors(output: str) -> bool:
     return Path(output).suffix in ("", _NPZ) and output != "-" and ":" not in Path(output).name
 
 
-def place(outputs: Sequence[str], force: bool) -> Path | None:
-    """Where the tensors go. Raises UsageError or InputError, before any work."""
-    if len(outputs) > 1:
-        raise UsageError(
-            f"{len(outputs)} places for the model's outputs", "Give one .npz file, or one folder."
-        )
-    for output in outputs:
-        _check(Path(output), force)
-    return Path(outputs[0]) if outputs else None
-
-
 class Writer:
-    """Writes the outputs of batches: into an .npz joined, into a folder each as a test of its own.
+    """Writes the outputs of all batches, joined in one .npz or each as a test_data_set.
 
-    One batch fills the folder itself, several fill test_data_set folders in it.
+    One batch fills the folder itself; several fill test_data_set folders in it.
     """
 
     def __init__(self, path: Path, model: Model) -> None:
@@ -50,7 +61,7 @@ class Writer:
         self._held: list[tuple[FeedSet, Mapping[str, Any]]] = []
 
     def receive(self, feedset: FeedSet, outputs: Sequence[Any]) -> None:
-        """Take in the outputs of the model, in their order, for one batch."""
+        """Adds the outputs of the model, in their order, for one batch."""
         names = (value.name for value in self._model.graph.output)
         self._held.append((feedset, dict(zip(names, outputs, strict=True))))
         self._count += 1
@@ -58,7 +69,7 @@ class Writer:
             self._spill()
 
     def finish(self) -> None:
-        """Write what is left, and say so. Raises InputError for outputs the file cannot hold."""
+        """Writes the rest. Raises InputError for outputs that the file cannot hold."""
         if self._path.suffix == _NPZ:
             write_atomically(self._path, _npz(self._path, self._joined()))
         elif self._count == 1:
@@ -66,14 +77,14 @@ class Writer:
         click.echo(f"wrote {self._path}", err=True)
 
     def _spill(self) -> None:
-        """Memory stays flat however many batches there are."""
+        """Writes the batches in memory, so that memory stays flat."""
         self._path.mkdir(exist_ok=True)
-        for place, held in enumerate(self._held, self._count - len(self._held)):
-            self._folder(self._path / f"test_data_set_{place}", *held)
+        for index, held in enumerate(self._held, self._count - len(self._held)):
+            self._folder(self._path / f"test_data_set_{index}", *held)
         self._held.clear()
 
     def _joined(self) -> Mapping[str, Any]:
-        """The outputs of all batches one after the other along the first axis."""
+        """Returns the outputs of all batches, joined along the first axis."""
         import numpy as np
 
         if self._count == 1:
@@ -84,17 +95,17 @@ class Writer:
         except ValueError as error:
             raise InputError(
                 f"{self._path}: outputs of {self._count} batches cannot be joined ({error})",
-                "Write a folder, which has each of them.",
+                "Write a folder, with a test_data_set for each batch.",
             ) from error
 
     def _folder(self, path: Path, feedset: FeedSet, values: Mapping[str, Any]) -> None:
         path.mkdir(exist_ok=True)
-        for place, value in enumerate(self._model.inputs):
+        for index, value in enumerate(self._model.inputs):
             if value.name in feedset.feeds:
                 data = _proto(feedset.feeds[value.name], value)
-                write_atomically(path / f"input_{place}.pb", data)
-        for place, value in enumerate(self._model.graph.output):
-            write_atomically(path / f"output_{place}.pb", _proto(values[value.name], value))
+                write_atomically(path / f"input_{index}.pb", data)
+        for index, value in enumerate(self._model.graph.output):
+            write_atomically(path / f"output_{index}.pb", _proto(values[value.name], value))
 
 
 def _npz(path: Path, values: Mapping[str, Any]) -> bytes:
@@ -103,7 +114,7 @@ def _npz(path: Path, values: Mapping[str, Any]) -> bytes:
     for name, value in values.items():
         if not isinstance(value, np.ndarray) or value.dtype.hasobject:
             raise InputError(
-                f"{path}: output '{name}' is no tensor of numbers, which is all an .npz holds",
+                f"{path}: output '{name}' is not a tensor of numbers, as an .npz needs",
                 "Write a test_data_set folder.",
             )
     stream = io.BytesIO()
@@ -123,15 +134,8 @@ def _proto(value: Any, declared: onnx.ValueInfoProto) -> bytes:
 
 
 def _check(path: Path, force: bool) -> None:
-    """Raise UsageError or InputError, before any work, for a place that cannot be written to."""
     if path.suffix == _NPZ:
         check_writable(path, force)
-    elif path.suffix:
-        raise UsageError(
-            f"{path}: outputs are written as .npz, or into a folder",
-            "Name a file that ends in .npz, or a folder such as test_data_set_0; tables of sums "
-            "need --accumulator.",
-        )
     elif path.exists() and not path.is_dir():
         raise InputError(f"{path}: is a file", "Name a folder, or a file that ends in .npz.")
     elif path.is_dir() and any(path.iterdir()) and not force:

@@ -15,8 +15,8 @@ _DEFAULT_SECONDS = 1.0
 class MeasuringSettings:
     """Number of runs; `threads` 0 is the runtime's default.
 
-    Without `runs`, runs are repeated until `min_time` seconds are measured [default: 1], at least
-    10 times. With `runs`, exactly as many are made, and more only if `min_time` needs them.
+    `runs` is the least number of runs [default: 10]. Runs are repeated until they take `min_time`
+    seconds [default: 1 without `runs`, else 0].
     """
 
     runs: int | None = None

@@ -26,7 +26,7 @@ def computes_in_integers(op_type: str) -> bool:
 
 def quantized_node(model: Model) -> Node | None:
     """Returns the first node that converts to or computes in quantised integers."""
-    return next(
-        (n for n in model.nodes if n.op_type in CONVERSIONS or computes_in_integers(n.op_type)),
-        None,
-    )
+    for node in model.nodes:
+        if node.op_type in CONVERSIONS or computes_in_integers(node.op_type):
+            return node
+    return None

@@ -23,7 +23,7 @@ _SMALL = 64
 
 
 @dataclass(frozen=True)
-class Types:
+class TensorTypes:
     """The inferred type of each tensor, by the path of its graph and its name."""
 
     tensors: Mapping[str, Mapping[str, TensorType]] = field(repr=False)
@@ -37,7 +37,7 @@ class Types:
         """Returns the initializer that `name` means in `scope`, or None if there is none."""
         return _resolved(self.weights, name, scope)
 
-    def updated(self, observed: Mapping[tuple[str, str], TensorType]) -> Types:
+    def updated(self, observed: Mapping[tuple[str, str], TensorType]) -> TensorTypes:
         """Returns these types, with observed ones for shapes that inference left incomplete.
 
         `observed` is keyed by the path of the graph and the name of the tensor.
@@ -47,7 +47,7 @@ class Types:
             known = tensors.setdefault(path, {}).get(name)
             if known is None or known.concrete is None:
                 tensors[path][name] = kind
-        return Types(tensors, self.weights)
+        return TensorTypes(tensors, self.weights)
 
 
 def _resolved(by_path: Mapping[str, Mapping[str, _T]], name: str, scope: Scope) -> _T | None:
@@ -55,7 +55,7 @@ def _resolved(by_path: Mapping[str, Mapping[str, _T]], name: str, scope: Scope) 
     return next((entry for entry in entries if entry is not None), None)
 
 
-def infer(model: Model, shapes: Shapes) -> Types:
+def infer(model: Model, shapes: Shapes) -> TensorTypes:
     """Infers types by ONNX's shape inference with data propagation.
 
     Inputs missing from `shapes` keep their declared, perhaps symbolic, shape. Raises InputError
@@ -133,7 +133,7 @@ def _set_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     value.type.tensor_type.shape.SetInParent()  # a scalar has a shape without dimensions
 
 
-def _collect(model: Model, inferred: onnx.ModelProto) -> Types:
+def _collect(model: Model, inferred: onnx.ModelProto) -> TensorTypes:
     """Collects types by graph; `inferred` has the nodes of `model`, and so its keys."""
     tensors: dict[str, dict[str, TensorType]] = {}
     weights: dict[str, dict[str, onnx.TensorProto]] = {}
@@ -151,4 +151,4 @@ def _collect(model: Model, inferred: onnx.ModelProto) -> Types:
             types[sparse.values.name] = TensorType(dtype, tuple(sparse.dims))
     for scope in model.scopes:
         weights[scope.path] = {w.name: w for w in scope.graph.initializer}
-    return Types(tensors, weights)
+    return TensorTypes(tensors, weights)

@@ -1,4 +1,4 @@
-"""Feeds: what to run a model on, from a file, a test folder, or a seeded random generator."""
+"""Feeds for a model: read from a file or test folder, or random with a seed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def make(
     seed: int = 0,
     shrink: int = 1,
 ) -> FeedSet:
-    """Feeds for `model`: read from `path` if given, else random with `seed`.
+    """Returns feeds for `model`: read from `path`, or (default) random with `seed`.
 
-    `batch` sets the batch dimension, `dims` other symbolic dimensions by name; sizes that have to
-    be assumed are divided by `shrink`. Raises InputError where a dimension is unknown or fixed,
-    or a file does not fit the model; UsageError for sizes that contradict each other.
+    `batch` sets the batch dimension, `dims` other symbolic dimensions by name; assumed sizes are
+    divided by `shrink`. Raises InputError if a dimension is unknown or fixed, or a file does not
+    fit the model; UsageError for sizes that contradict each other.
     """
     if path is not None:
         if batch is not None or dims:
@@ -46,25 +46,25 @@ def make(
 
 
 def check(model: Model, feeds: Feeds) -> None:
-    """Raise InputError, naming the input, where `feeds` do not fit what the model declares."""
+    """Raises InputError, naming the input, if `feeds` do not fit the model's declaration."""
     names = [value.name for value in model.inputs]
     missing = [name for name in names if name not in feeds]
     unknown = [name for name in feeds if name not in names]
     if missing or unknown:
-        what = f"{', '.join(missing)} missing" if missing else f"{', '.join(unknown)} unknown"
+        problem = f"{', '.join(missing)} missing" if missing else f"{', '.join(unknown)} unknown"
         raise InputError(
-            f"the inputs given do not fit {model.name}: {what}",
+            f"the inputs do not fit {model.name}: {problem}",
             f"The model's inputs are {', '.join(names) or 'none'}.",
         )
     for value in model.inputs:
         declared = tensor_type.from_type_proto(value.type)
-        given = getattr(feeds[value.name], "dtype", None)
-        if declared is None or given is None:
+        dtype = getattr(feeds[value.name], "dtype", None)
+        if declared is None or dtype is None:
             continue
-        name = "string" if given.kind in "OUST" else given.name
+        name = "string" if dtype.kind in "OUST" else dtype.name
         if name != declared.dtype:
             raise InputError(
-                f"input '{value.name}' of {model.name} is {declared}, but {name} was given",
+                f"input '{value.name}' of {model.name} is {declared}, but {name} was fed",
                 f"Convert it, for example with array.astype('{declared.dtype}').",
             )
     shape_inference.symbol_sizes(model, FeedSet(feeds, None).shapes)

@@ -1,8 +1,7 @@
-"""Feeds for many inferences, from data sets and files: no more than one batch is in memory."""
+"""Feeds for many inferences from data sets and files, with one batch in memory at a time."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,75 +11,69 @@ from tracer.graph.model import Model
 from tracer.inputs import dims as dimensions
 from tracer.inputs.datasets import Dataset, open_files
 from tracer.inputs.feedset import FeedSet
-
-_ARCHIVE = ".npz"
+from tracer.inputs.files import numeric_order, test_data_sets
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
-    """Feeds for `model` out of `datasets`, one after the other, any number of times.
+class FeedBatches:
+    """Feeds for `model` from `datasets` in order; may be iterated any number of times.
 
-    `size` samples at a time, or, where that is None, as many as the files hold together. Labels
-    are left aside. `told` says what the data are.
+    A batch has `size` samples, or (None) as many as a file holds. Labels are ignored.
+    `description` names the data in notes.
     """
 
     model: Model = field(repr=False)
     datasets: tuple[Dataset, ...]
     size: int | None
-    told: str
+    description: str
 
     def __length_hint__(self) -> int:
-        """How many there are; 0 where that is known only after reading them."""
+        """The number of batches; 0 if only reading the data tells."""
         counts = [dataset.count(self.size) for dataset in self.datasets]
         return 0 if None in counts else sum(count or 0 for count in counts)
 
     def __iter__(self) -> Iterator[FeedSet]:
-        """Raises InputError where data do not fit the model, or cannot be read."""
+        """Yields feeds. Raises InputError for data that do not fit the model or cannot be read."""
         count = self.__length_hint__()
-        notes = [self.told + (f", in {count:,} batches" if count > 1 else "")]
+        notes = [self.description + (f", in {count:,} batches" if count > 1 else "")]
         for dataset in self.datasets:
             for batch in dataset.batches(self.size):
                 shapes = FeedSet(batch.inputs, None).shapes
                 rows = dimensions.batch_of(self.model, shapes)
-                more = _filled(dataset, batch.size)
-                yield FeedSet(batch.inputs, rows, (*notes, *more))
+                yield FeedSet(batch.inputs, rows, (*notes, *_padding_note(dataset, batch.size)))
 
 
-def batches(model: Model, paths: Sequence[Path], size: int | None = None) -> Batches:
-    """The inputs in `paths`: .npz files, test_data_set folders, and folders of either.
+def open_batches(model: Model, paths: Sequence[Path], size: int | None = None) -> FeedBatches:
+    """Opens the inputs in `paths`: .npz files, test_data_set folders, and folders of either.
 
-    Arrays in an .npz with more rows than the model takes at a time, or than `size`, are cut
-    along their first axis. Raises InputError for a path that holds no inputs.
+    Arrays in an .npz with more rows than the model takes, or than `size`, are cut along their
+    first axis. Raises InputError for a path that holds no inputs.
     """
-    found = tuple(open_files(each, model) for path in paths for each in _inside(path))
-    return Batches(model, found, size, f"inputs are those of {', '.join(map(str, paths))}")
+    datasets = tuple(open_files(file, model) for path in paths for file in _input_files(path))
+    return FeedBatches(model, datasets, size, f"inputs are those of {', '.join(map(str, paths))}")
 
 
-def _inside(path: Path) -> Sequence[Path]:
-    """The path itself, or what a folder without inputs of its own holds."""
+def _input_files(path: Path) -> Sequence[Path]:
+    """Returns a file or test_data_set folder itself, or those inside another folder."""
     if not path.exists():
-        raise InputError(f"{path}: no such inputs", "Give an .npz file or a test_data_set folder.")
-    if not path.is_dir() or list(path.glob("input_*.pb")):
+        raise InputError(f"{path}: no such inputs", "Name an .npz file or a test_data_set folder.")
+    if not path.is_dir():
         return [path]
-    inside = [*path.glob("test_data_set_*"), *path.glob(f"*{_ARCHIVE}")]
-    if not inside:
+    paths = sorted([*test_data_sets(path), *path.glob("*.npz")], key=numeric_order)
+    if path in paths:
+        return [path]
+    if not paths:
         raise InputError(
             f"{path}: holds no inputs", "Inputs are .npz files or test_data_set folders."
         )
-    return sorted(inside, key=_as_counted)
+    return paths
 
 
-def _as_counted(path: Path) -> tuple[tuple[int, str], ...]:
-    """test_data_set_10 comes after test_data_set_9."""
-    return tuple((int(part), "") if part.isdigit() else (-1, part)
-                 for part in re.split(r"([0-9]+)", path.name))  # fmt: skip
-
-
-def _filled(dataset: Dataset, size: int) -> tuple[str, ...]:
+def _padding_note(dataset: Dataset, size: int) -> tuple[str, ...]:
     rows = dataset.layout.batch
     if rows is None or size >= rows:
         return ()
     return (
-        f"{dataset.name}: the model takes {rows:,} rows; the last batch has {size:,}, and its last "
-        "sample again",
+        f"{dataset.name}: the model takes {rows:,} rows; the last batch has {size:,} and "
+        "repeats its last sample",
     )

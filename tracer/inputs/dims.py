@@ -1,4 +1,4 @@
-"""Sizes for the symbolic dimensions of a model's inputs."""
+"""Chooses sizes for the symbolic dimensions of a model's inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracer.graph.tensor_type import Dim
 _BATCH = re.compile(r"(?i)^(n|b|bs|batch.*|.*batch(_?size)?)$")
 
 _DEFAULTS = (
-    # what a dimension's name says, and the size we take where none is given
+    # a dimension's name, and its default size
     (re.compile(r"(?i)past|cache"), 0),
     (re.compile(r"(?i)seq|len|tok|time|step|frame"), 128),
     (re.compile(r"(?i)^[hw]$|height|width|size|rows|cols"), 224),
@@ -26,10 +26,10 @@ _OTHER = 16
 def choose(
     model: Model, batch: int | None, dims: Mapping[str, int], shrink: int = 1
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
-    """Shape of each input, and the sizes that were assumed, divided by `shrink`, by name.
+    """Returns the shape of each input, and the assumed sizes, divided by `shrink`, by name.
 
-    Raises InputError for a name in `dims` that no input has, a batch where none is symbolic, or
-    an input without a rank; UsageError where `dims` sizes the batch as well.
+    Raises InputError for a name in `dims` that no input has, a batch if none is symbolic, or an
+    input without a rank; UsageError if `dims` sizes the batch as well.
     """
     declared = declared_shapes(model)
     symbols = {d for shape in declared.values() for d in shape if isinstance(d, str)}
@@ -44,7 +44,7 @@ def choose(
         _refuse_fixed(model, declared, axes, batch)
         twice = {str(declared[name][axis]) for name, axis in axes.items()} & set(dims)
         if twice:
-            raise UsageError(f"'{twice.pop()}' is the batch: give the batch or the dim, not both")
+            raise UsageError(f"'{twice.pop()}' is the batch: set the batch or the dim, not both")
     chosen: dict[str, tuple[int, ...]] = {}
     assumed: dict[str, int] = {}
     for name, shape in declared.items():
@@ -63,12 +63,12 @@ def choose(
 
 
 def notes(assumed: Mapping[str, int]) -> tuple[str, ...]:
-    """A sentence for each size that was assumed."""
-    return tuple(f"{name} was not given: {size} assumed" for name, size in assumed.items())
+    """Returns a sentence for each assumed size."""
+    return tuple(f"{name} is not set: {size} assumed" for name, size in assumed.items())
 
 
 def batch_of(model: Model, shapes: Shapes) -> int | None:
-    """Size of the batch dimension; None for a model without one."""
+    """Returns the size of the batch dimension; None for a model without one."""
     declared = declared_shapes(model)
     for name, axis in batch_axes(declared).items():
         if name in shapes and len(shapes[name]) > axis:
@@ -78,7 +78,7 @@ def batch_of(model: Model, shapes: Shapes) -> int | None:
 
 
 def declared_shapes(model: Model) -> dict[str, tuple[Dim, ...]]:
-    """Shape of each tensor among the inputs. Raises InputError for one without a rank."""
+    """Returns the shape of each tensor input. Raises InputError for an input without a rank."""
     declared: dict[str, tuple[Dim, ...]] = {}
     for value in model.inputs:
         kind = tensor_type.from_type_proto(value.type)
@@ -87,17 +87,17 @@ def declared_shapes(model: Model) -> dict[str, tuple[Dim, ...]]:
         if kind.shape is None:
             raise InputError(
                 f"input '{value.name}' of {model.name} declares no shape",
-                "Give the inputs as a file: --inputs FILE.npz.",
+                "Set the inputs by a file: --inputs FILE.npz.",
             )
         declared[value.name] = kind.shape
     return declared
 
 
 def batch_axes(declared: Mapping[str, tuple[Dim, ...]]) -> dict[str, int]:
-    """Axis of the batch in each input that has one.
+    """Returns the batch axis of each input that has one.
 
-    The batch is the symbol that is called so, else whatever symbol comes first in the first
-    input; an axis 0 without a name counts as batch too.
+    The batch is a symbol named like a batch, else the first leading symbol; an unnamed axis 0
+    also counts as batch.
     """
     symbols = [d for shape in declared.values() for d in shape if isinstance(d, str)]
     named = [symbol for symbol in symbols if _BATCH.match(symbol)]
@@ -135,12 +135,12 @@ def _assume(dim: Dim, axis: int, rank: int, shrink: int) -> int:
 
 
 def batch_sizes(batch: int | Sequence[int] | None) -> Sequence[int | None]:
-    """The batch sizes to run, each once; None is the size that the model has.
+    """Returns the batch sizes to run, each once; None is the model's own size.
 
     Raises UsageError for an empty list.
     """
     if batch is None or isinstance(batch, int):
         return [batch]
     if not batch:
-        raise UsageError("the list of batch sizes is empty", "Give one or more.")
-    return list(dict.fromkeys(batch))  # a size twice would be the same rows twice
+        raise UsageError("the list of batch sizes is empty", "Name one or more.")
+    return list(dict.fromkeys(batch))  # duplicates would repeat rows

@@ -1,4 +1,4 @@
-"""Feeds: the arrays that one inference runs on, by input name."""
+"""The arrays that one inference runs on, by input name."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 Feeds: TypeAlias = Mapping[str, Any]
-"""An array for each model input by name; a list of arrays where the input is a sequence."""
+"""An array per model input by name; a list of arrays for a sequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedSet:
-    """Feeds for one batch size, what was assumed to make them, and what else to know."""
+    """Feeds for one batch size, with notes, and the assumed sizes of dimensions by name."""
 
     feeds: Feeds = field(repr=False)
     batch: int | None
@@ -21,5 +21,5 @@ class FeedSet:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each array among the feeds."""
+        """The shape of each array among the feeds."""
         return {n: tuple(v.shape) for n, v in self.feeds.items() if hasattr(v, "shape")}

@@ -1,73 +1,71 @@
-"""Feeds from a file: `.npz` by input name, or a `test_data_set_N` folder of protobufs."""
+"""Reads feeds from an `.npz` file by input name, or from a `test_data_set_N` folder."""
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
 from tracer.errors import InputError
 from tracer.graph.model import Model
+from tracer.inputs import npz
 from tracer.inputs.feedset import Feeds
 
 
 def read(model: Model, path: Path) -> Feeds:
-    """Arrays for the inputs of `model`. Raises InputError where the file cannot be used."""
+    """Returns arrays for the inputs of `model`. Raises InputError for a file of no use."""
     if not path.exists():
-        raise InputError(f"{path}: no such inputs", "Give an .npz file or a test_data_set folder.")
+        raise InputError(f"{path}: no such inputs", "Name an .npz file or a test_data_set folder.")
     if path.is_dir():
         return _read_folder(model, path)
     if path.suffix == ".npz":
-        return _read_npz(path)
+        archive = npz.members(path)
+        with npz.opened(path, list(archive.values())) as streams:
+            pairs = zip(archive.items(), streams, strict=True)
+            return {name: member.whole(stream).copy() for (name, member), stream in pairs}
     raise InputError(
         f"{path}: inputs are read from .npz files and test_data_set folders only",
         "Write one with numpy.savez(file, input_name=array).",
     )
 
 
-def _read_npz(path: Path) -> Feeds:
-    with _archive(path) as archive:
-        return {name: archive[name] for name in archive.files}
+def test_data_sets(folder: Path) -> list[Path]:
+    """Returns `folder` if it is a test_data_set, else the test_data_sets inside, by number."""
+    return [folder] if any(folder.glob("input_*.pb")) else nested_test_data_sets(folder)
 
 
-@contextmanager
-def _archive(path: Path) -> Iterator[Any]:
-    if not zipfile.is_zipfile(path):
-        raise InputError(f"{path}: not an .npz file", "Write it with numpy.savez.")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            yield archive
-    except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"{path}: not an .npz file of plain arrays ({error})", "Write it with numpy.savez."
-        ) from error
+def nested_test_data_sets(folder: Path) -> list[Path]:
+    """Returns the test_data_set folders inside `folder`, by number."""
+    return sorted(folder.glob("test_data_set_*"), key=numeric_order)
+
+
+def numeric_order(path: Path) -> tuple[tuple[int, str], ...]:
+    """Sorts test_data_set_10 after test_data_set_9."""
+    parts = re.split(r"([0-9]+)", path.name)
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)
 
 
 def _read_folder(model: Model, path: Path) -> Feeds:
-    """`input_K.pb` is the K-th input of the graph; folders of folders mean the first data set."""
-    if not list(path.glob("input_*.pb")):
-        sets = sorted(path.glob("test_data_set_*"))
-        if not sets:
-            raise InputError(f"{path}: holds neither input_0.pb nor a test_data_set folder")
-        path = sets[0]
+    """Reads `input_K.pb` as the K-th input, from the first test_data_set in `path`."""
+    sets = test_data_sets(path)
+    if not sets:
+        raise InputError(f"{path}: holds neither input_0.pb nor a test_data_set folder")
     feeds = {}
     for index, value in enumerate(model.inputs):
-        file = path / f"input_{index}.pb"
+        file = sets[0] / f"input_{index}.pb"
         if file.exists():
             feeds[value.name] = _read_proto(file, value)
     return feeds
 
 
 def read_outputs(model: Model, path: Path) -> Feeds:
-    """The expected outputs in a test_data_set folder, by the model's names; those that are there.
+    """Returns the expected outputs that a test_data_set folder holds, by the model's names.
 
-    Raises InputError where a file does not hold what the model's output is.
+    Raises InputError for a file that does not hold a value of the output's type.
     """
     files = {value.name: path / f"output_{i}.pb" for i, value in enumerate(model.graph.output)}
     declared = {value.name: value for value in model.graph.output}
@@ -87,5 +85,5 @@ def _read_proto(file: Path, value: onnx.ValueInfoProto) -> Any:
     try:
         return reader(proto_type.FromString(file.read_bytes()))
     except (DecodeError, ValueError, KeyError, TypeError) as error:
-        what = f"{file.name.partition('_')[0]} '{value.name}'"
-        raise InputError(f"{file}: does not hold {what} ({error})") from error
+        role = f"{file.name.partition('_')[0]} '{value.name}'"
+        raise InputError(f"{file}: does not hold {role} ({error})") from error

@@ -1,4 +1,4 @@
-"""Seeded random feeds that suit the model: indices inside their tables, masks that are valid."""
+"""Generates seeded random feeds that suit a model: indices within tables, valid masks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import onnx
 from tracer.errors import InputError
 from tracer.graph import shape_inference, tensor_type
 from tracer.graph.model import Model, Node
-from tracer.graph.shape_inference import Shapes, Types
+from tracer.graph.shape_inference import Shapes, TensorTypes
 from tracer.inputs.feedset import Feeds
 
 _PASS_ON = frozenset(
@@ -21,10 +21,10 @@ _PASS_ON = frozenset(
         "Squeeze", "Transpose", "Unsqueeze",
     }
 )  # fmt: skip
-"""Operators that hand the values of input 0 on, so that a role behind them is the input's."""
+"""Operators that pass on the values of input 0, and so its role as an index."""
 
 _INDEX_INPUTS = {
-    # operator: input that holds indices, and input they index
+    # operator: (input of indices, indexed input)
     "Gather": (1, 0),
     "GatherElements": (1, 0),
     "GatherND": (1, 0),
@@ -32,13 +32,13 @@ _INDEX_INPUTS = {
     "ScatterND": (1, 0),
 }
 _TABLES = {"EmbedLayerNormalization": {0: 2, 1: 4}}
-"""com.microsoft: input of ids, and the embedding table whose rows they name."""
+"""com.microsoft: input of ids: input of the embedding table."""
 
 
 def generate(model: Model, chosen: Shapes, seed: int) -> Feeds:
-    """An array for each input, from `numpy.random.default_rng(seed)` in the order of the inputs.
+    """Returns an array per input from `numpy.random.default_rng(seed)`, in the inputs' order.
 
-    Floats are uniform in [0, 1): inside the domain of Sqrt and Log, and free of denormals. Raises
+    Floats are uniform in [0, 1): in the domain of Sqrt and Log, and free of denormals. Raises
     InputError for inputs that are not tensors.
     """
     types = shape_inference.infer(model, chosen)
@@ -50,7 +50,7 @@ def generate(model: Model, chosen: Shapes, seed: int) -> Feeds:
         if kind is None:
             raise InputError(
                 f"input '{value.name}' of {model.name} is not a tensor",
-                "Give the inputs as a test_data_set folder: --inputs FOLDER.",
+                "Set the inputs by a test_data_set folder: --inputs FOLDER.",
             )
         high = _bound(value.name, readers, types)
         feeds[value.name] = _draw(rng, kind.dtype, chosen[value.name], high)
@@ -72,28 +72,30 @@ def _draw(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], high: in
     return rng.random(shape).astype(scalar)
 
 
-def _bound(name: str, readers: Mapping[str, list[tuple[Node, int]]], types: Types) -> int | None:
-    """Exclusive upper bound of an input that indexes a table: the smallest of its tables' sizes.
+def _bound(
+    name: str, readers: Mapping[str, list[tuple[Node, int]]], types: TensorTypes
+) -> int | None:
+    """Returns the exclusive upper bound of an input of indices: its smallest table's size.
 
-    None for another input; integers are then ones: valid as a mask, a length or a count.
+    Returns None for other inputs; their integers are 1, valid as a mask, a length or a count.
     """
     return min(_table_sizes(name, readers, types, set()), default=None)
 
 
 def _table_sizes(
-    name: str, readers: Mapping[str, list[tuple[Node, int]]], types: Types, seen: set[str]
+    name: str, readers: Mapping[str, list[tuple[Node, int]]], types: TensorTypes, visited: set[str]
 ) -> Iterator[int]:
-    if name in seen:
+    if name in visited:
         return
-    seen.add(name)
+    visited.add(name)
     for node, position in readers.get(name, []):
         yield from _sizes_at(node, position, types)
         if node.op_type in _PASS_ON and (position == 0 or node.op_type == "Concat"):
             for output in node.outputs:
-                yield from _table_sizes(output, readers, types, seen)
+                yield from _table_sizes(output, readers, types, visited)
 
 
-def _sizes_at(node: Node, position: int, types: Types) -> Iterator[int]:
+def _sizes_at(node: Node, position: int, types: TensorTypes) -> Iterator[int]:
     table: int | None = _TABLES.get(node.op_type, {}).get(position)
     axis = 0
     if _INDEX_INPUTS.get(node.op_type, (None,))[0] == position:

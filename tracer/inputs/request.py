@@ -1,4 +1,4 @@
-"""What to feed a model, as it was asked for."""
+"""Feeds for a model as options request them: files, a data set, or random inputs."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from tracer import inputs
 from tracer.errors import InputError, UsageError
 from tracer.graph.loading import ModelSource
 from tracer.graph.model import Model
-from tracer.inputs.batches import Batches, batches
+from tracer.inputs import files
+from tracer.inputs.batches import FeedBatches, open_batches
 from tracer.inputs.datasets import DEFAULT_FOLDER, open_dataset
 from tracer.inputs.feedset import FeedSet
 
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 
-Feeds: TypeAlias = str | Path | Sequence[str | Path] | None
-"""Files and folders to read the inputs of a model from; None for random inputs."""
+InputPaths: TypeAlias = str | Path | Sequence[str | Path] | None
+"""Files and folders with a model's inputs; None for random inputs."""
 
-_TEST_DATA = "test_data_set_*"
-_USUAL = 64
-"""Samples of a data set at a time, where nobody says how many."""
+_DEFAULT_BATCH = 64
+"""Samples of a data set per batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The first `limit` samples, or all, of the data set `name`, whose files lie in `folder`."""
+    """The first `limit` samples (None: all) of the data set `name`, with its files in `folder`."""
 
     name: str
     limit: int | None = None
     folder: Path = DEFAULT_FOLDER
 
     def __str__(self) -> str:
-        """The name."""
+        """Returns the name."""
         return self.name
 
 
@@ -42,8 +42,8 @@ class Samples:
 class Request:
     """Files or samples to feed `model` from, or the sizes and the seed of random inputs.
 
-    `folder` is the folder that the model was given as, if it was: the first of its data sets is
-    taken where nothing else is said.
+    `folder` is the folder that holds the model, if the source is a folder: its first
+    test_data_set is the default input.
     """
 
     model: Model
@@ -55,66 +55,67 @@ class Request:
     data: Samples | None = None
 
     def __post_init__(self) -> None:
-        """Raise UsageError for dims of inputs that have shapes of their own."""
+        """Raises UsageError for dims of inputs that have their own shapes."""
         if self.dims and (self.paths or self.data):
             raise UsageError(
-                f"{self.data or self.paths[0]}: the inputs' own shapes decide; no dim can change "
-                "them",
+                f"{self.data or self.paths[0]}: the inputs' own shapes decide, not dims",
                 "Leave out the dims, or leave out the inputs.",
             )
 
     @property
     def random(self) -> bool:
-        """Whether the inputs are random numbers, and those of another seed as good."""
-        return self.data is None and not self.paths and self._beside() is None
+        """Whether the inputs are random numbers."""
+        return self.data is None and not self.paths and self._own_test_data() is None
 
     def feeds(self, shrink: int = 1) -> FeedSet:
-        """Feeds for one inference, with the sizes that have to be assumed divided by `shrink`.
+        """Returns feeds for one inference; assumed sizes are divided by `shrink`.
 
-        Of a data set that is the first batch. Raises UsageError for several files, and the errors
-        of `inputs.make`.
+        A data set yields its first batch. Raises UsageError for several files, and the errors of
+        `inputs.make`.
         """
         if self.data is not None:
             return next(iter(self._samples(self.data)))
         if len(self.paths) > 1:
             raise UsageError(
-                f"{len(self.paths)} inputs are given for one inference",
-                "Give one of them; sums in narrow accumulators are counted over many.",
+                f"{len(self.paths)} inputs are named for one inference",
+                "Name one of them; only overflow counts take several.",
             )
         return inputs.make(
             self.model,
             batch=self.batch,
             dims=self.dims,
-            path=next(iter(self.paths), self._beside()),
+            path=next(iter(self.paths), self._own_test_data()),
             seed=self.seed,
             shrink=shrink,
         )
 
     def batches(self) -> Iterable[FeedSet]:
-        """Feeds for as many inferences as the data hold, to be gone through any number of times.
+        """Returns feeds for all inferences of the data; may be iterated any number of times.
 
-        `batch` is how many samples to take at a time. Raises the errors of `inputs.make`.
+        `batch` is the number of samples per inference. Raises the errors of `inputs.make`.
         """
         if self.data is not None:
             return self._samples(self.data)
-        return batches(self.model, self.paths, self.batch) if self.paths else (self.feeds(),)
+        return open_batches(self.model, self.paths, self.batch) if self.paths else (self.feeds(),)
 
-    def _samples(self, data: Samples) -> Batches:
-        found = open_dataset(data.name, self.model, limit=data.limit, folder=data.folder)
-        count = f"{found.samples:,} samples" if found.samples else "samples"
-        told = f"inputs are {count} of {data.name}"
-        return Batches(self.model, (found,), self.batch or _USUAL, told)
+    def _samples(self, data: Samples) -> FeedBatches:
+        dataset = open_dataset(data.name, self.model, limit=data.limit, folder=data.folder)
+        count = f"{dataset.samples:,} samples" if dataset.samples else "samples"
+        description = f"inputs are {count} of {data.name}"
+        return FeedBatches(self.model, (dataset,), self.batch or _DEFAULT_BATCH, description)
 
-    def _beside(self) -> Path | None:
+    def _own_test_data(self) -> Path | None:
         if self.folder is None or self.batch is not None or self.dims:
             return None
-        return next(iter(sorted(self.folder.glob(_TEST_DATA))), None)
+        return next(iter(files.nested_test_data_sets(self.folder)), None)
 
 
-def on_sizes_that_run(request: Request, run: Callable[[FeedSet], _Made]) -> tuple[FeedSet, _Made]:
-    """Feeds and what `run` makes of them; where assumed sizes do not fit, half of them, and so on.
+def on_sizes_that_run(
+    request: Request, run: Callable[[FeedSet], _Result]
+) -> tuple[FeedSet, _Result]:
+    """Returns feeds and the result of `run`; halves assumed sizes until they fit the model.
 
-    A text model with a table of 64 positions does not take the 128 tokens we would assume.
+    A text model with a table of 64 positions does not take the default of 128 tokens.
     """
     shrink = 1
     while True:
@@ -123,11 +124,11 @@ def on_sizes_that_run(request: Request, run: Callable[[FeedSet], _Made]) -> tupl
             return feedset, run(feedset)
         except InputError as error:
             if all(size <= 1 for size in feedset.assumed.values()):
-                raise _told_sizes(error, request.feeds()) from error
+                raise _naming_sizes(error, request.feeds()) from error
         shrink *= 2
 
 
-def _told_sizes(error: InputError, feedset: FeedSet) -> InputError:
+def _naming_sizes(error: InputError, feedset: FeedSet) -> InputError:
     if not feedset.assumed:
         return error
     sizes = ", ".join(f"{name}={size}" for name, size in feedset.assumed.items())
@@ -139,15 +140,15 @@ def request_for(
     model: Model,
     batch: int | None,
     dims: Mapping[str, int] | None,
-    feeds: Feeds | Samples,
+    feeds: InputPaths | Samples,
     seed: int,
 ) -> Request:
-    """What to feed `model`, opened from `source`, as commands with these options ask for it."""
+    """Returns the request for feeds of `model`, opened from `source`, by a command's options."""
     folder = Path(source) if isinstance(source, str | Path) and Path(source).is_dir() else None
     if isinstance(feeds, Samples):
         return Request(model, folder, batch, dims, (), seed, feeds)
-    given = [feeds] if isinstance(feeds, str | Path) else feeds or []
-    return Request(model, folder, batch, dims, tuple(Path(path) for path in given), seed)
+    paths = [feeds] if isinstance(feeds, str | Path) else feeds or []
+    return Request(model, folder, batch, dims, tuple(Path(path) for path in paths), seed)
 
 
 def feeds_for(
@@ -156,12 +157,12 @@ def feeds_for(
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
-    feeds: Feeds | Samples = None,
+    feeds: InputPaths | Samples = None,
     seed: int = 0,
     shrink: int = 1,
 ) -> FeedSet:
-    """The feeds that a command with these options runs `loaded`, opened from `source`, on.
+    """Returns the feeds for `loaded`, opened from `source`, by a command's options.
 
-    Sizes that have to be assumed are divided by `shrink`.
+    Assumed sizes are divided by `shrink`.
     """
     return request_for(source, loaded, batch, dims, feeds, seed).feeds(shrink)

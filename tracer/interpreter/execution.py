@@ -14,7 +14,7 @@ from tracer.graph.tensor_type import TensorType
 from tracer.interpreter import values
 from tracer.interpreter.binding import Body
 from tracer.interpreter.observers import Observer
-from tracer.interpreter.plan import Plan, Step, describe
+from tracer.interpreter.plan import Plan, PlanStep, describe
 from tracer.interpreter.values import Value
 from tracer.support.types import type_text
 
@@ -106,7 +106,7 @@ class Execution:
                 self._node(step, frame)
         return {name: value for name, value in frame.values.items() if name}
 
-    def _node(self, step: Step, frame: Frame) -> None:
+    def _node(self, step: PlanStep, frame: Frame) -> None:
         inputs = [frame.read(name) for name in step.node.proto.input]
         for observer in self._observers:
             observer.before(step.node, inputs)
@@ -121,7 +121,7 @@ class Execution:
             if name in frame.values:  # an optional output may be absent
                 self._budget.release(values.nbytes(frame.values.pop(name)))
 
-    def _compute(self, step: Step, frame: Frame, inputs: Sequence[Value]) -> list[Value]:
+    def _compute(self, step: PlanStep, frame: Frame, inputs: Sequence[Value]) -> list[Value]:
         """Runs the kernel; adds node, operator, opset and input types to whatever it raises."""
         try:
             self._budget.clock()
@@ -141,7 +141,7 @@ class Execution:
             self._located = True
             raise self._failure(step, inputs, error) from error
 
-    def _failure(self, step: Step, inputs: Sequence[Value], error: Exception) -> TracerError:
+    def _failure(self, step: PlanStep, inputs: Sequence[Value], error: Exception) -> TracerError:
         where = describe(self._model, step.node, step.opset)
         named = zip(step.node.inputs, inputs, strict=True)
         types = ", ".join(f"{n}: {type_text(v)}" for n, v in named if n)
@@ -157,7 +157,7 @@ class Execution:
         self._budget.hold(values.nbytes(value))
 
 
-def _checked(step: Step, outputs: Sequence[Value]) -> list[Value]:
+def _checked(step: PlanStep, outputs: Sequence[Value]) -> list[Value]:
     """Returns numpy scalars as arrays of rank 0. Raises ModelError if an output is missing."""
     names = step.node.proto.output
     if any(names[len(outputs) :]):

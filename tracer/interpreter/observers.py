@@ -1,4 +1,4 @@
-"""The hooks around each node."""
+"""The protocol of observers, which are called before and after every node."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tracer.interpreter.values import Value
 
 
 class Observer(Protocol):
-    """Sees every node of a run, those in bodies too, and may replace what it computed.
+    """Is called around every node of a run, including nodes in bodies, and may replace outputs.
 
-    The nodes of an operator that is expanded by its function body are seen as well, with keys
-    below the operator's own (`Mish_3/Softplus_0`).
+    Nodes of an operator that is expanded by its function body are included; their keys follow the
+    operator's own key (`Mish_3/Softplus_0`).
     """
 
     def before(self, node: Node, inputs: Sequence[Value]) -> None:
-        """Called with the input values; one left out is None. They must not be written into."""
+        """Called with the inputs, which must not be changed; an omitted input is None."""
 
     def after(
         self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]
     ) -> Sequence[Value] | None:
-        """Called with the outputs; returns as many values to take their place, or None."""
+        """Called with the outputs; returns as many values to replace them, or None."""

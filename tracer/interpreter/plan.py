@@ -22,7 +22,7 @@ from tracer.support.types import Array, type_text
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """One node of a plan: a kernel, or `expand`, which plans a function body by input types.
 
     `frees` are the values that no later step reads.
@@ -44,7 +44,7 @@ class Plan:
     outputs: tuple[str, ...]
     types: tuple[TensorType | None, ...]
     weights: Mapping[str, Array] = field(repr=False)
-    steps: tuple[Step, ...] = field(repr=False)
+    steps: tuple[PlanStep, ...] = field(repr=False)
 
 
 Around = Callable[[Node, Kernel], Kernel]
@@ -85,7 +85,7 @@ class Planner:
         types = tuple(tensor_type.from_type_proto(value.type) for value in graph.output)
         return Plan(inputs, outputs, types, weights, steps)
 
-    def _step(self, node: Node, frees: tuple[str, ...]) -> Step:
+    def _step(self, node: Node, frees: tuple[str, ...]) -> PlanStep:
         opset = self._opset(node)
         bodies = {
             attribute.name: self._graph(attribute.g, f"{node.key}.{attribute.name}")
@@ -101,7 +101,7 @@ class Planner:
             raise ModelError(f"{where}: {error}") from error
         if kernel is not None and self._around is not None:
             kernel = self._around(node, kernel)
-        return Step(node, opset, kernel, expand, bodies, frees)
+        return PlanStep(node, opset, kernel, expand, bodies, frees)
 
     def _computation(
         self, node: Node, opset: int, bodies: Sequence[str]

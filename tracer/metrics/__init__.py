@@ -7,10 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 from tracer.errors import UsageError
+from tracer.inputs.datasets import Batch
 from tracer.metrics import user_metric
 from tracer.metrics.metric import Metric
-from tracer.metrics.ranking import agreement, top1, top5
+from tracer.metrics.ranking import agreement, class_axis, top1, top5
 from tracer.metrics.regression import mse
+from tracer.support.types import Array
 
 METRICS = {
     metric.name: metric
@@ -45,4 +47,15 @@ def find(spec: str) -> Metric:
     )
 
 
-__all__ = ["METRICS", "Metric", "find"]
+def default_metric(batch: Batch, output: Array) -> Metric | None:
+    """Returns top1 or mse where the labels fit the output, else agreement, else None."""
+    classes = output.ndim >= 2 and output.shape[class_axis(output.ndim)] > 1
+    if batch.labels is None:
+        return METRICS["agreement"] if classes else None
+    class_numbers = batch.labels.dtype.kind in "iu" and batch.labels.ndim == 1
+    if classes and class_numbers and output.ndim == 2:
+        return METRICS["top1"]
+    return METRICS["mse"] if batch.labels.size == output.size else None
+
+
+__all__ = ["METRICS", "Metric", "default_metric", "find"]

@@ -69,4 +69,4 @@ def _raised(what: str, file: Path, error: BaseException) -> InputError:
     line = lines[-1] if lines else getattr(error, "lineno", None)
     where = f" ({file}, line {line})" if line else ""
     raised = f"{what} raised {type(error).__name__}: {reason}".rstrip(": ")
-    return InputError(f"{raised}{where}", "--debug shows the whole traceback.")
+    return InputError(f"{raised}{where}", "--debug shows the traceback.")

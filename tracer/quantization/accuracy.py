@@ -7,8 +7,7 @@ import numpy as np
 from tracer.graph.model import Model
 from tracer.inputs.datasets import Batch, Dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.metrics import Metric
-from tracer.metrics.default_metric import default_metric
+from tracer.metrics import Metric, default_metric
 from tracer.records.quantized import Accuracy
 from tracer.support.progress import Progress, silent
 from tracer.support.types import Array

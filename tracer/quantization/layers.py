@@ -31,9 +31,9 @@ def layer_errors(
     data: both graphs run one batch at a time.
     """
     report = progress or silent
-    known = twins(prepared, quantized)
-    recorder = _TensorRecorder({twin.original for twin in known.values()})
-    noise = _NoiseMeter(known, recorder)
+    twins_by_name = twins(prepared, quantized)
+    recorder = _TensorRecorder({twin.original for twin in twins_by_name.values()})
+    noise = _NoiseMeter(twins_by_name, recorder)
     plain = Interpreter(loading.from_proto(prepared), observers=[recorder])
     narrow = Interpreter(loading.from_proto(quantized), observers=[noise])
     for done, feeds in enumerate(batches, 1):
@@ -62,8 +62,8 @@ class _TensorRecorder:
 class _NoiseMeter:
     """An observer that sums the squares of float tensors, and of the errors of their twins."""
 
-    def __init__(self, known: Mapping[str, Twin], recorder: _TensorRecorder) -> None:
-        self._known = known
+    def __init__(self, twins_by_name: Mapping[str, Twin], recorder: _TensorRecorder) -> None:
+        self._twins = twins_by_name
         self._recorder = recorder
         self._sums: dict[str, Array] = {}
 
@@ -73,7 +73,7 @@ class _NoiseMeter:
     def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         """Compares tensors that have a twin."""
         for name, value in _named(node, outputs):
-            twin = self._known.get(name)
+            twin = self._twins.get(name)
             real = None if twin is None else self._recorder.values.get(twin.original)
             if twin is not None and isinstance(real, np.ndarray) and real.dtype.kind == "f":
                 wide = real.astype(np.float64)
@@ -83,7 +83,7 @@ class _NoiseMeter:
 
     def share(self, name: str) -> float | None:
         """Returns noise / signal of a tensor of the quantised graph; None without a twin."""
-        twin = measured(name, self._known)
+        twin = measured(name, self._twins)
         if twin is None or twin not in self._sums:
             return None
         signal, noise = self._sums[twin].tolist()

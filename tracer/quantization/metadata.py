@@ -28,16 +28,16 @@ def restore(proto: onnx.ModelProto, prepared: onnx.ModelProto) -> None:
     proto.metadata_props.extend(e for e in prepared.metadata_props if e.key in missing)
 
 
-def pass_on(proto: onnx.ModelProto, known: set[str]) -> None:
-    """Gives nodes that are not `known` the metadata of the node before, else of the node after."""
+def pass_on(proto: onnx.ModelProto, named: set[str]) -> None:
+    """Gives nodes not in `named` the metadata of the node before, else of the node after."""
     makers: dict[str, onnx.NodeProto] = {}
     for node in proto.graph.node:
-        if node.name not in known and not node.metadata_props:
+        if node.name not in named and not node.metadata_props:
             _copy(next((makers[n] for n in node.input if n in makers), None), node)
         makers.update((name, node) for name in node.output)
     readers: dict[str, onnx.NodeProto] = {}
     for node in reversed(proto.graph.node):
-        if node.name not in known and not node.metadata_props:
+        if node.name not in named and not node.metadata_props:
             _copy(next((readers[n] for n in node.output if n in readers), None), node)
         readers.update((name, node) for name in node.input)
 

@@ -56,19 +56,19 @@ def _refuse_quantized(model: Model) -> None:
     if node is not None:
         raise ModelError(
             f"{model.name}: it is quantised already: node '{node.key}' is a {node.op_type}",
-            "Give the float model it was made of.",
+            "Give the float model.",
         )
 
 
 def _rename(proto: onnx.ModelProto, model: Model) -> None:
     """Renames nodes from names that are safe for onnxruntime to keys; restores metadata."""
     own = {node.key: node.proto.metadata_props for node in model.nodes}
-    known = set()
+    named = set()
     for node in node_protos(proto.graph):
         key = node_names.named_node(model, node.name)
         node.name = node_names.original(model, node.name)
         if key is not None:
-            known.add(node.name)
+            named.add(node.name)
             del node.metadata_props[:]
             node.metadata_props.extend(own[key])
-    metadata.pass_on(proto, known)
+    metadata.pass_on(proto, named)

@@ -25,7 +25,7 @@ def select(proto: onnx.ModelProto, options: QuantizationOptions) -> list[str]:
     included = _matched(nodes, options.nodes) if options.nodes else {node.name for node in nodes}
     chosen = included - _matched(nodes, options.exclude) - _shared_with_bodies(nodes)
     if not chosen:
-        raise UsageError("no node is left to quantise", "Exclude fewer.")
+        raise UsageError("no node remains to be quantised", "Exclude fewer.")
     return [node.name for node in nodes if node.name in chosen]
 
 

@@ -45,23 +45,23 @@ def twins(prepared: onnx.ModelProto, quantized: onnx.ModelProto) -> dict[str, Tw
     stored = {w.name: w for w in quantized.graph.initializer}
     names = [value.name for value in prepared.graph.input]
     names += [name for node in prepared.graph.node for name in node.output]
-    known: dict[str, Twin] = {}
+    by_name: dict[str, Twin] = {}
     for name in names:
         if name + _DEQUANTIZED in producers:
-            known[name + _DEQUANTIZED] = Twin(name)
+            by_name[name + _DEQUANTIZED] = Twin(name)
         elif name + _QUANTIZED in producers:
             scale, zero = _parameters(name + _QUANTIZED, producers, stored)
             if scale is not None:
-                known[name + _QUANTIZED] = Twin(_clipped(name, prepared, quantized), scale, zero)
+                by_name[name + _QUANTIZED] = Twin(_clipped(name, prepared, quantized), scale, zero)
         elif name in producers:
-            known[name] = Twin(name)
-    return known
+            by_name[name] = Twin(name)
+    return by_name
 
 
-def measured(name: str, known: Mapping[str, Twin]) -> str | None:
+def measured(name: str, twins_by_name: Mapping[str, Twin]) -> str | None:
     """Returns the name of the twin that has the values of the tensor `name`."""
     base = name.removesuffix(_BEFORE)
-    return next((n for n in (base + _DEQUANTIZED, name, base) if n in known), None)
+    return next((n for n in (base + _DEQUANTIZED, name, base) if n in twins_by_name), None)
 
 
 def _parameters(

@@ -16,8 +16,10 @@ from tracer.accumulators.narrowed_model import Accumulation
 from tracer.accumulators.statistics.tally import Tally
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
+from tracer.interpreter.recording import Statistics
 from tracer.records.environment import Environment
 from tracer.records.result import Result
+from tracer.support.tolerance import Difference
 from tracer.support.types import FloatArray, IntArray
 
 
@@ -106,6 +108,18 @@ class PartialSums:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeValues:
+    """Statistics of a node's first output, and its difference from a reference.
+
+    None where the values are not numbers, or were not compared.
+    """
+
+    node: str
+    statistics: Statistics | None
+    difference: Difference | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One executor on one batch size, over many inferences.
 
@@ -115,7 +129,8 @@ class Run:
     `bias_error_us` (standard deviation) for a single kernel, and `tick_us` the step of its clock.
     `empty_us` are inferences of the same inputs and outputs without a node, where there are any;
     `replayed_us` the time of one call of each kernel that was run alone, NaN for the others. `sums`
-    are those of nodes with a narrow accumulator, in the order they ran.
+    are those of nodes with a narrow accumulator, in the order they ran. `values` describe the
+    values of nodes, in the order they ran; a file has them as columns of the node table alone.
     """
 
     executor: str
@@ -132,6 +147,7 @@ class Run:
     tick_us: float = 0.0
     empty_us: FloatArray | None = field(default=None, repr=False)
     replayed_us: FloatArray | None = field(default=None, repr=False)
+    values: tuple[NodeValues, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -18,6 +18,9 @@ from tracer.records.trace import ModelInfo, PartialSums
 Widths: TypeAlias = tuple[int, ...]
 """Bits of the narrow nodes, in the order of the model."""
 
+REFERENCE_BITS = 32
+"""Width that energies are compared with: the usual width of integer accumulators."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeOverflows:
@@ -155,7 +158,7 @@ class NodeWork:
 class Variant:
     """The answer for one combination of graph, accumulator and pinned widths.
 
-    `weight_bits` and `activation_bits` are None where the model's own were kept. `energies` maps a
+    `weight_bits` and `activation_bits` are None for the model's own bits. `energies` maps a
     width to the energies of the nodes at that width, in the order of `work`.
     """
 

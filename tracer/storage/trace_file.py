@@ -1,4 +1,4 @@
-"""A Trace as one SQLite file: what was measured, raw, so that any view can be made of it later."""
+"""Reads and writes a Trace as an SQLite file; raw samples let any view render it later."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from tracer.records.node_table import typed
 from tracer.records.trace import Kernel, ModelInfo, PartialSums, Run, Trace
 from tracer.storage import trace_database
 from tracer.storage.trace_database import TRACE, as_text
+from tracer.support.types import FloatArray
 
 
 def dumps(trace: Trace) -> bytes:
-    """The bytes of the SQLite file that holds `trace`."""
+    """Returns the bytes of the SQLite file that holds `trace`."""
     with closing(sqlite3.connect(":memory:")) as database:
         trace_database.create(database)
         trace_database.put_meta(database, _meta(trace))
@@ -47,7 +48,7 @@ def _meta(trace: Trace) -> dict[str, str]:
 
 
 def _counts(trace: Trace) -> dict[str, Any]:
-    """How many rows the tables hold: SQLite does not notice when one is gone."""
+    """Row counts of the tables: SQLite does not detect missing rows."""
     return {
         "kernels": [len(run.kernels) for run in trace.runs],
         "sums": [len(run.sums) for run in trace.runs],
@@ -118,7 +119,7 @@ def _read_run(
     instrumented = _unpack(instrumented_us)
     columns = [_unpack(samples) for *_, samples in rows]
     if any(len(column) != len(instrumented) for column in columns):
-        raise ValueError(f"run {position} has not a sample of each kernel for each inference")
+        raise ValueError(f"run {position} lacks samples of a kernel")
     return Run(
         executor=executor,
         batch=batch,
@@ -130,27 +131,27 @@ def _read_run(
         kernels=tuple(msgspec.json.decode(record, type=Kernel) for record, *_ in rows),
         notes=msgspec.json.decode(notes, type=tuple[str, ...]),
         sums=sums.get(position, ()),
-        bias_error_us=_known([row[2] for row in rows]),
+        bias_error_us=_optional_array([row[2] for row in rows]),
         tick_us=tick_us,
         empty_us=None if empty_us is None else _unpack(empty_us),
-        replayed_us=_known([row[3] for row in rows]),
+        replayed_us=_optional_array([row[3] for row in rows]),
     )
 
 
-def _known(values: list[float | None]) -> np.ndarray[Any, Any] | None:
-    """None where no kernel has the figure; SQLite keeps NaN as a missing value."""
+def _optional_array(values: list[float | None]) -> FloatArray | None:
+    """None where all values are missing; SQLite stores NaN as NULL."""
     array = np.array(values, np.float64)
     return None if np.isnan(array).all() else array
 
 
 def _read_nodes(database: sqlite3.Connection, dtypes: dict[str, str]) -> pd.DataFrame:
     nodes = pd.read_sql("SELECT * FROM nodes", database).astype(dtypes)
-    return typed(nodes.reindex(columns=list(COLUMNS)))  # an older file may have fewer
+    return typed(nodes.reindex(columns=list(COLUMNS)))  # older files have fewer columns
 
 
-def _pack(values: np.ndarray[Any, Any]) -> bytes:
+def _pack(values: FloatArray) -> bytes:
     return zlib.compress(values.astype("<f8").tobytes(), level=1)
 
 
-def _unpack(blob: bytes) -> np.ndarray[Any, Any]:
+def _unpack(blob: bytes) -> FloatArray:
     return np.frombuffer(zlib.decompress(blob), "<f8").astype(np.float64)

@@ -89,7 +89,7 @@ class Evaluator(Generic[B]):
         self._checkpoints = Checkpoints(memory)
         self._wide_outputs = ArraySpill()
         self._accumulators = {
-            key: runner.accumulator for key, runner in self._narrowing.meters.items()
+            key: runner.accumulator for key, runner in self._narrowing.runners.items()
         }
         self._steps = _steps(self._interpreter.steps, model, self._accumulators)
         self._scores: list[Array] = []
@@ -111,12 +111,12 @@ class Evaluator(Generic[B]):
         scores = list(self._scores)
         reused = np.full(overflows.shape, True)
         steps = np.array([self._steps[key] for key in self.nodes])
-        runners = self._narrowing.fresh(widths, OverflowCounter)
+        runners = self._narrowing.new_runners(widths, OverflowCounter)
 
         def rerun(item: tuple[int, B]) -> tuple[int, B, int, list[Value]]:
             number, batch = item
             first = int(steps[overflows[number]].min())
-            with self._narrowing.measured(runners):
+            with self._narrowing.using(runners):
                 start, outputs = self._outputs_from(number, batch, first)
             return number, batch, start, outputs
 
@@ -162,13 +162,13 @@ class Evaluator(Generic[B]):
     def _measured_baseline(self) -> Baseline:
         """Runs all batches in wide accumulators, and stores what later runs start from."""
         widest = {key: each.widest for key, each in self._accumulators.items()}
-        totals = self._narrowing.fresh(widest)
+        totals = self._narrowing.new_runners(widest)
         needed, altered = [], []
 
         def run(item: tuple[int, B]) -> tuple[B, dict[str, SumRunner], list[Value]]:
             number, batch = item
             runners = {key: total.fresh_copy() for key, total in totals.items()}
-            with self._narrowing.measured(runners):
+            with self._narrowing.using(runners):
                 return batch, runners, self._with_checkpoints(number, batch)
 
         for batch, runners, outputs in self._each(run, enumerate(self._data())):
@@ -218,7 +218,7 @@ def _add(total: SumRunner, part: SumRunner) -> None:
         same_size = len(total.tally.outputs) == len(part.tally.outputs)
         total.tally = total.tally if same_size else total.tally.folded()
         total.tally.merge(part.tally if same_size else part.tally.folded())
-    new = [r for r in part.reductions if not any(r.like(known) for known in total.reductions)]
+    new = [r for r in part.reductions if not any(map(r.same_bounds, total.reductions))]
     total.reductions += new
 
 

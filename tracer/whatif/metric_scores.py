@@ -12,8 +12,7 @@ from tracer.errors import UsageError
 from tracer.graph.model import Model
 from tracer.inputs.datasets import Dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.metrics import Metric
-from tracer.metrics.default_metric import default_metric
+from tracer.metrics import Metric, default_metric
 
 
 def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Protocol
 
 from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
 from tracer.records.trace import PartialSums
 from tracer.records.whatif import Answer, Screening, SweepRow, WidthChoice, Widths
 from tracer.whatif.evaluation import Baseline
 from tracer.whatif.evaluation_cache import EvaluationCache
-from tracer.whatif.safety import safe_widths
 from tracer.whatif.search import (
     Energy,
     descent,
@@ -20,30 +17,25 @@ from tracer.whatif.search import (
     narrowest_each,
     narrowest_uniform,
     pareto_front,
+    safe_widths,
 )
 
 SWEEPING = "evaluating"
 """The purpose, in progress, of the evaluations of a sweep."""
 
 
-class Allowed(Protocol):
-    """Says whether a score is within the budget of the score in wide accumulators."""
-
-    def __call__(self, score: float, wide: float) -> bool:
-        """True if it is."""
-
-
 @dataclass(frozen=True, slots=True)
 class Question:
     """The widths of the sweep, and what the searches minimise within which budget.
 
-    `better` maps a score to a number that grows as the score gets better. `each` also searches a
-    width for each node. Searches try no width below `floor`.
+    `allowed` says whether a score is within the budget of a score in wide accumulators. `better`
+    maps a score to a number that grows as the score gets better. `each` also searches a width for
+    each node. Searches try no width below `floor`.
     """
 
     widths: Sequence[int]
     energy: Energy
-    allowed: Allowed
+    allowed: Callable[[float, float], bool]
     better: Callable[[float], float]
     each: bool = True
     floor: int = NARROWEST
@@ -71,7 +63,10 @@ def sweep_and_search(
     """
     rows = _rows(cache, question)
     safe = safe_widths(cache, baseline, question.floor)
-    allowed = partial(question.allowed, wide=baseline.score)
+
+    def allowed(score: float) -> bool:
+        return question.allowed(score, baseline.score)
+
     uniform = narrowest_uniform(cache, question.energy, allowed, safe.uniform, question.floor)
     each, screened = None, None
     if question.each and uniform is not None:
@@ -123,7 +118,10 @@ def _descents(
     subset: Subset, question: Question, starts: Sequence[Widths]
 ) -> Iterator[Sequence[Widths]]:
     """The descent from each start, with scores on the subset."""
-    allowed = partial(question.allowed, wide=subset.score)
+
+    def allowed(score: float) -> bool:
+        return question.allowed(score, subset.score)
+
     for start in starts:
         subset.cache.begin(f"C, on {subset.samples} samples")
         yield descent(subset.cache, question.energy, allowed, start, question.floor)

@@ -6,10 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
+from analyzers.energy import EnergyModel
 from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
 from tracer.accumulators.spec.policy_text import policy
 from tracer.errors import InputError, UsageError
-from tracer.records.whatif import Answer, Pins, Variant
+from tracer.inputs.datasets import Dataset
+from tracer.limits import Limits
+from tracer.metrics import Metric
+from tracer.records.whatif import REFERENCE_BITS, Answer, Pins, Variant
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.progress import Progress, silent
 from tracer.whatif.cache_key import variant_key
@@ -18,16 +22,50 @@ from tracer.whatif.evaluation import Evaluator
 from tracer.whatif.evaluation_cache import EvaluationCache
 from tracer.whatif.graph_variants import GraphVariant
 from tracer.whatif.metric_scores import scorer
+from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.stored_batches import AnyBatch, StoredBatches
 from tracer.whatif.sweep import SWEEPING, Question, Subset, sweep_and_search
-from tracer.whatif.task import Task
-
-REFERENCE_BITS = 32
-"""Width that energies are compared with: the usual width of integer accumulators."""
+from tracer.whatif.width_plan import WidthPlan
 
 _SUBSET_SHARE, _LARGEST_SUBSET_SHARE = 8, 4
 """A search for per-node widths begins on 1/8 of the samples, at least one batch; it begins on all
 samples where one batch is more than 1/4."""
+_SLACK = 1e-9
+"""Added to the budget: in floats, 98.3 - 97.3 is slightly more than 1."""
+_PLAIN, _CHANNELWISE = "plain", "channelwise"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The inputs of a what-if that do not differ between variants."""
+
+    dataset: Dataset
+    metric: Metric
+    energy: EnergyModel
+    options: WhatIfOptions
+    plan: WidthPlan
+    threads: int
+    limits: Limits | None
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The widths of the sweep."""
+        return self.plan.swept.value
+
+    def allowed(self, score: float, wide: float) -> bool:
+        """Whether `score` is within the budget of `wide`, the score in wide accumulators."""
+        lost = wide - score if self.metric.higher_is_better else score - wide
+        return lost <= self.options.accuracy_budget + _SLACK
+
+    def better(self, score: float) -> float:
+        """A number that grows as the score gets better."""
+        return score if self.metric.higher_is_better else -score
+
+    def addition_convention(self, accumulator: Accumulator) -> str:
+        """How additions are counted: by the option, or by the order of the accumulator."""
+        order = str(accumulator.order)
+        default = _CHANNELWISE if order == _CHANNELWISE else _PLAIN
+        return self.options.addition_convention or default
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +140,7 @@ class VariantRunner:
         pins = pins.among(evaluator.nodes)
         if len(pins.bits) == len(evaluator.nodes):
             raise UsageError(
-                f"'{task.plan.swept.text}' has no node left: {pins.text} matches all of them",
+                f"'{task.plan.swept.text}' matches no further node: {pins.text} matches all",
                 f"The nodes are {', '.join(evaluator.nodes)}.",
             )
         floor = self._floor()

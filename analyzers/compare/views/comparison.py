@@ -29,11 +29,9 @@ from analyzers.views.page import (
 from analyzers.views.text import micros, percent, plural, printable, si
 
 _NAMES = {
-    "layer": (name_column("layer", "layer", 0), name_column("module", "module", 6), name_column("op", "op", 5)),
-    "module": (
-        name_column("module", "module", 0), name_column("op", "op", 30), name_column("also holds", "also_holds", 31),
-    ),
-    "op": (name_column("op", "op", 0),),
+    "layer": (("layer", 0), ("module", 6), ("op", 5)),
+    "module": (("module", 0), ("op", 30), ("also_holds", 31)),
+    "op": (("op", 0),),
 }  # fmt: skip
 """What the rows are called, whatever they are folded into."""
 
@@ -158,7 +156,9 @@ def _verdicts(result: Comparison) -> Iterator[str]:
 def _layers(result: Comparison, rows: pd.DataFrame) -> Table:
     count = len(result.sides)
     two = count == 2
-    columns: list[Column] = list(_NAMES[result.by])
+    columns: list[Column] = [
+        name_column(field.replace("_", " "), field, rank) for field, rank in _NAMES[result.by]
+    ]
     ends = [letter(index) for index in range(count)]
     columns += [
         number_column(f"{e.upper()} µs", f"time_us_{e}", micros, 1 + n) for n, e in enumerate(ends)

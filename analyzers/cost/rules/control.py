@@ -1,6 +1,6 @@
-"""Control flow, sequences and optionals: their bodies are counted, they themselves hand things on.
+"""Control flow, sequences and optionals: only their bodies count.
 
-What a Loop or Scan carries from step to step, or slices and stacks, is counted as a view.
+Tensors that a Loop or Scan carries from step to step, slices or stacks count as views.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from analyzers.cost.traffic import Bytes
 @counts("SequenceConstruct", "SequenceEmpty", "SequenceLength", moves=traffic.nothing)
 @counts("SequenceAt", "SequenceErase", moves=traffic.nothing, settings=(1,))
 @counts("SequenceInsert", moves=traffic.nothing, settings=(2,))
-def _hands_on(op: Operation) -> Count:
+def _forwards(op: Operation) -> Count:
     return NOTHING
 
 
 def _joins(op: Operation) -> tuple[Bytes, Bytes]:
-    """A sequence has no size of its own; what is written was read."""
+    """A sequence has no size of its own; the bytes read are the bytes written."""
     written = traffic.total(op.outputs())
     return written, written
 

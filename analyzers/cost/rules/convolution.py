@@ -29,7 +29,7 @@ def convolution(op: Operation, weight: int) -> Count:
 
 
 def bias(op: Operation, index: int) -> Count:
-    """One addition per output if the optional input at `index` is given."""
+    """One addition per output if the optional input at `index` is present."""
     return Count(adds=op.output().size) if op.has(index) else Count()
 
 

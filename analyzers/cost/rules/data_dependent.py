@@ -1,4 +1,4 @@
-"""Operators whose work depends on values: unknown, each with the reason."""
+"""Operators whose work depends on values: unknown, with the reason."""
 
 from __future__ import annotations
 

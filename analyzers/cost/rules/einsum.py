@@ -16,10 +16,10 @@ def _einsum(op: Operation) -> Count:
     Where labels are summed, two operands make a MAC of a term and every further one a
     multiplication more; one operand makes an addition. Where none is summed, only products are.
     """
-    sizes, kept = _labels(op)
+    sizes, output_labels = _labels(op)
     terms = math.prod(sizes.values())
     operands = len(op.node.inputs)
-    if kept == set(sizes):
+    if output_labels == set(sizes):
         return Count(muls=operands - 1) * terms
     if operands == 1:
         return Count(adds=terms)

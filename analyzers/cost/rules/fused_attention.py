@@ -1,4 +1,4 @@
-"""onnxruntime's attention operators; what is counted is said in `rules.attention`."""
+"""onnxruntime's attention operators; see `rules.attention` for what counts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _total_tokens(op: Operation, tokens: int) -> int:
         return int(stored.reshape(-1)[0])
     past = op.input(3).shape[2] if op.has(3) else 0
     if past and op.output(1).shape[2] == past:
-        raise UnknownWorkError("how much of its cache is filled is told at run time")
+        raise UnknownWorkError("how much of its cache is filled is known at run time only")
     return past + tokens
 
 
@@ -89,7 +89,7 @@ def _past(op: Operation, index: int, axis: int) -> int:
     if not op.has(index):
         return 0
     if op.integer("past_present_share_buffer", 0):
-        raise UnknownWorkError("how much of its cache is filled is told at run time")
+        raise UnknownWorkError("how much of its cache is filled is known at run time only")
     return op.input(index).shape[axis]
 
 

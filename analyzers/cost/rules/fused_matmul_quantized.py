@@ -57,7 +57,7 @@ def _integer16(op: Operation) -> Count:
 
 @counts("QGemm", domain=_MICROSOFT, settings=(1, 2, 4, 5, 7, 8))
 def _qgemm(op: Operation) -> Count:
-    """Integers in; integers out where the output's scale is given, else real numbers."""
+    """Integers in; integers out if the output's scale is present, else real numbers."""
     outputs = op.output().size
     inner = op.input(0).shape[0 if op.integer("transA", 0) else 1]
     offsets = zero_points(op, ((0, 2), (3, 5)))

@@ -35,7 +35,7 @@ def _skip_rms(op: Operation) -> Count:
 
 @counts("GroupNorm", "SkipGroupNorm", domain=_MICROSOFT)
 def _group(op: Operation) -> Count:
-    """Skip and bias first, if given; the activation is SiLU or none."""
+    """Skip and bias first, if present; the activation is SiLU or none."""
     elements = op.input(0).size
     groups = op.input(0).shape[0] * op.integer("groups", 1)
     residual = Count(adds=op.has(3) + op.has(4))

@@ -6,7 +6,7 @@ import math
 
 from analyzers.cost import traffic
 from analyzers.cost.activations import PER_ELEMENT
-from analyzers.cost.count import Count
+from analyzers.cost.count import NOTHING, Count
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts
 from analyzers.cost.rules import softmax
@@ -26,29 +26,19 @@ def _mul(op: Operation) -> Count:
     return _binary(op, Count(muls=1))
 
 
-@counts("QLinearLeakyRelu", domain=_MICROSOFT, settings=(1, 2, 3, 4))
-def _leaky_relu(op: Operation) -> Count:
-    return (DEQUANTISE + PER_ELEMENT["LeakyRelu"] + REQUANTISE) * op.output().size
+_BETWEEN = {
+    "QLinearLeakyRelu": PER_ELEMENT["LeakyRelu"],
+    "QLinearSigmoid": PER_ELEMENT["Sigmoid"],
+    "QLinearSoftmax": softmax.PER_ELEMENT,
+}
+"""Work per element between dequantising and requantising."""
 
 
-@counts("QLinearSigmoid", domain=_MICROSOFT, settings=(1, 2, 3, 4))
-def _sigmoid(op: Operation) -> Count:
-    return (DEQUANTISE + PER_ELEMENT["Sigmoid"] + REQUANTISE) * op.output().size
-
-
-@counts("QLinearSoftmax", domain=_MICROSOFT, settings=(1, 2, 3, 4))
-def _softmax(op: Operation) -> Count:
-    return (DEQUANTISE + softmax.PER_ELEMENT + REQUANTISE) * op.output().size
-
-
+@counts(*_BETWEEN, domain=_MICROSOFT, settings=(1, 2, 3, 4))
 @counts("QLinearConcat", domain=_MICROSOFT, settings=(0, 1))
-def _concat(op: Operation) -> Count:
-    return (DEQUANTISE + REQUANTISE) * op.output().size
-
-
 @counts("QLinearWhere", domain=_MICROSOFT, settings=(0, 2, 3, 5, 6, 7, 8))
-def _where(op: Operation) -> Count:
-    return (DEQUANTISE + REQUANTISE) * op.output().size
+def _elementwise(op: Operation) -> Count:
+    return (DEQUANTISE + _BETWEEN.get(op.op_type, NOTHING) + REQUANTISE) * op.output().size
 
 
 @counts("QLinearAveragePool", domain=_MICROSOFT, settings=(1, 2, 3, 4))

@@ -1,4 +1,4 @@
-"""Operators that make a tensor from a shape, a count or a seed."""
+"""Operators that generate a tensor from a shape, a count or a seed."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def _describe(op: Operation) -> Count:
 
 @counts("Constant", moves=traffic.nothing)
 def _stored(op: Operation) -> Count:
-    """A weight in another place: nothing runs."""
+    """A stored tensor: nothing runs."""
     return NOTHING
 
 

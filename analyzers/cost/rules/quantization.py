@@ -1,4 +1,4 @@
-"""Changes between real numbers and the integers that stand for them."""
+"""Quantisation and dequantisation."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def dynamic_quantise(elements: int) -> Count:
 
 
 def zero_points(op: Operation, pairs: tuple[tuple[int, int], ...]) -> Count:
-    """One subtraction per element of each operand whose zero point is given."""
+    """One subtraction per element of each operand whose zero point is present."""
     return Count(adds=sum(op.input(data).size for data, zero in pairs if op.has(zero)))

@@ -53,8 +53,8 @@ def _cumulative_product(op: Operation) -> Count:
 @counts("TopK", settings=(1,))
 def _top_k(op: Operation) -> Count:
     """Each element is compared down a heap of the k best."""
-    kept = op.output().shape[op.integer("axis", -1)]
-    return Count(other=math.ceil(math.log2(kept + 1))) * op.input(0).size
+    count = op.output().shape[op.integer("axis", -1)]
+    return Count(other=math.ceil(math.log2(count + 1))) * op.input(0).size
 
 
 @counts("Col2Im", settings=(1, 2))

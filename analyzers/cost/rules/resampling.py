@@ -62,5 +62,5 @@ def interpolate(neighbours: int) -> Count:
 def _reach(op: Operation, default: str) -> int:
     mode = op.text("mode", default)
     if mode not in _NEIGHBOURS:
-        raise UnknownWorkError(f"the mode '{mode}' is not known")
+        raise UnknownWorkError(f"the mode '{mode}' is unknown")
     return _NEIGHBOURS[mode]

@@ -1,4 +1,4 @@
-"""Softmax and its kin, as they are computed safely: the largest element is subtracted first."""
+"""Softmax and related operators, computed safely: the maximum is subtracted first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators on strings: no arithmetic; their bytes are not known, as strings have no fixed size."""
+"""Operators on strings: no arithmetic; their bytes are unknown, as strings have no fixed size."""
 
 from __future__ import annotations
 

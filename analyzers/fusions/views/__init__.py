@@ -22,8 +22,12 @@ _KERNELS = (
     name_column("values", "verdict", 3),
     name_column("why", "why", 5),
 )
-_NODES = (name_column("node", "node", 0), name_column("op", "op_type", 1), name_column("fate", "fate", 2),
-          name_column("why", "why", 3))  # fmt: skip
+_NODES = (
+    name_column("node", "node", 0),
+    name_column("op", "op_type", 1),
+    name_column("fate", "fate", 2),
+    name_column("why", "why", 3),
+)
 _COLUMNS = ["kernel", "kernel_op", "role", "node", "op_type", "module", "values", "why"]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import tracer
 from analyzers.compare.alignment import align
 from analyzers.compare.operators import canonical, is_convolution
-from analyzers.compare.rows import Row, rows_of
+from analyzers.compare.rows import LayerRow, rows_of
 from tests.analyzers.compare.tables import nodes
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -19,17 +19,19 @@ RESNET, LENET = MODELS / "resnet_cifar", MODELS / "lenet"
 
 def rows(*texts, module=None):
     """Rows of `op` or `module:op`, all with outputs of one shape."""
-    made = []
+    table = []
     for place, text in enumerate(texts):
         name, _, op = text.rpartition(":")
-        made.append(Row(f"{place}", op, name or module, "", "[N,8]", f"k{id(texts)}{place}", False))
-    return made
+        table.append(
+            LayerRow(f"{place}", op, name or module, "", "[N,8]", f"k{id(texts)}{place}", False)
+        )
+    return table
 
 
 def layers(*sides):
     """What is aligned, as the operators of each side."""
     return [
-        tuple("+".join(sides[s][p].op for p in places) for s, places in enumerate(layer.places))
+        tuple("+".join(sides[s][p].op for p in places) for s, places in enumerate(layer.rows))
         for layer in align(sides)
     ]
 
@@ -104,13 +106,13 @@ def test_a_backward_pass_is_not_taken_for_the_forward_one():
 
 def test_the_edges_of_the_graph_are_believed_before_the_order_of_the_table():
     def row(name, op, before=()):
-        return Row(name, op, name, "", "[N,8]", name, False, before)
+        return LayerRow(name, op, name, "", "[N,8]", name, False, before)
 
     plain = [row("c1", "conv"), row("c3", "conv"), row("b1", "batchnormalization", (0,)),
              row("b3", "batchnormalization", (1,))]  # fmt: skip
     folded = [row("c1", "conv"), row("c3", "conv")]
     found = align([plain, folded])
-    assert [layer.places for layer in found] == [((0, 2), (0,)), ((1, 3), (1,))]
+    assert [layer.rows for layer in found] == [((0, 2), (0,)), ((1, 3), (1,))]
 
 
 def test_rows_of_one_kernel_are_never_divided():
@@ -118,7 +120,7 @@ def test_rows_of_one_kernel_are_never_divided():
         [{"op_type": "Conv", "kernels": "k"}, {"op_type": "Relu", "kernels": "k"}],
     )
     fused, apart = rows_of(table), rows("conv", "relu")
-    assert [layer.places for layer in align([apart, fused])] == [((0, 1), (0, 1))]
+    assert [layer.rows for layer in align([apart, fused])] == [((0, 1), (0, 1))]
 
 
 def test_shapes_are_compared_without_the_batch_and_the_type():
@@ -136,9 +138,9 @@ def table(path, **options):
 def test_torch_and_chainer_twins_have_the_same_layers(name):
     twins = [table(MODELS / f"{name}{end}.onnx", optimization="none") for end in ("", "_chainer")]
     found = align(twins)
-    assert all(layer.is_common for layer in found)
+    assert all(all(layer.rows) for layer in found)
     for layer in found:
-        first, second = ([twins[s][p] for p in layer.places[s]] for s in (0, 1))
+        first, second = ([twins[s][p] for p in layer.rows[s]] for s in (0, 1))
         assert [row.op for row in first] == [row.op for row in second]
         modules = [{row.module for row in side if row.op in ("conv", "matmul")}
                    for side in (first, second)]  # fmt: skip
@@ -148,10 +150,10 @@ def test_torch_and_chainer_twins_have_the_same_layers(name):
 @pytest.mark.parametrize("path", [LENET / "lenet.onnx", RESNET / "resnet20.onnx"])
 def test_a_graph_and_its_optimised_self_have_the_same_layers(path):
     sides = [table(path, optimization=level) for level in ("none", "all")]
-    found = [layer for layer in align(sides) if layer.places[0]]
-    assert all(layer.is_common for layer in found)
+    found = [layer for layer in align(sides) if layer.rows[0]]
+    assert all(all(layer.rows) for layer in found)
     for layer in found:
-        assert len({tuple(sides[s][p].node for p in layer.places[s]) for s in (0, 1)}) == 1
+        assert len({tuple(sides[s][p].node for p in layer.rows[s]) for s in (0, 1)}) == 1
 
 
 def test_a_twin_with_its_batch_norms_folded_loses_none():
@@ -159,10 +161,10 @@ def test_a_twin_with_its_batch_norms_folded_loses_none():
     folded = [row for row in table(RESNET / "resnet20_chainer.onnx", optimization="none")
               if row.op != "batchnormalization"]  # fmt: skip
     found = align([plain, [replace(row, before=()) for row in folded]])
-    assert all(layer.is_common for layer in found)
+    assert all(all(layer.rows) for layer in found)
     for layer in found:
         kinds = ("conv", "batchnormalization")
-        linear = [plain[p] for p in layer.places[0] if plain[p].op in kinds]
+        linear = [plain[p] for p in layer.rows[0] if plain[p].op in kinds]
         assert [row.op for row in linear] in ([], ["conv", "batchnormalization"])
         # conv3 with bn3, not with the bn1 that stands before it in Chainer's order
         assert len({row.module.replace("conv", "").replace("bn", "") for row in linear}) <= 1
@@ -170,7 +172,7 @@ def test_a_twin_with_its_batch_norms_folded_loses_none():
 
 OPERATORS = ["conv", "relu", "batchnormalization", "matmul", "add", "erf", "reshape", "pad"]
 ROW = st.builds(
-    Row,
+    LayerRow,
     node=st.sampled_from("abcdef"),
     op=st.sampled_from(OPERATORS),
     module=st.sampled_from([None, "", "m", "m.n"]),
@@ -184,11 +186,11 @@ ROW = st.builds(
 @given(st.lists(st.lists(ROW, max_size=9), min_size=2, max_size=4))
 def test_every_row_of_every_side_is_in_exactly_one_layer(sides):
     found = align(sides)
-    places = [(s, p) for layer in found for s, side in enumerate(layer.places) for p in side]
+    places = [(s, p) for layer in found for s, side in enumerate(layer.rows) for p in side]
     expected = [(s, p) for s, side in enumerate(sides) for p in range(len(side))]
     assert sorted(places) == expected
 
 
 @given(st.lists(ROW, max_size=9))
 def test_a_table_is_aligned_with_itself_completely(side):
-    assert all(layer.is_common for layer in align([side, side]))
+    assert all(all(layer.rows) for layer in align([side, side]))

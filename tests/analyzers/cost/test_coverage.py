@@ -114,7 +114,7 @@ def test_a_shape_that_is_not_known_is_named():
     graph.linear("x", 8, 4)
     model = graph.model()
     counted = cost(model, shape_inference.infer(model, {}))
-    assert counted.unknown == ("Gemm_0: Gemm: the shape of 'x' is not known",)
+    assert counted.unknown == ("Gemm_0: Gemm: the shape of 'x' is unknown",)
     row = counted.table.loc["Gemm_0"]
     assert row["params"] == 8 * 4 + 4
     assert row.drop(["params", "param_bytes"]).isna().all()

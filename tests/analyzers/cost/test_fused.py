@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from analyzers.cost import cost
 from tests.analyzers.cost.graphs import Graph
 from tracer.graph import loading, shape_inference
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 from tracer.graph.tensor_type import TensorType
 
 WORK = ["macs", "adds", "muls", "flops"]
@@ -202,7 +202,7 @@ def _optimised(proto, folder):
 
 
 def _observed(model, folder):
-    """Types with the shapes that a run of the optimised model showed."""
+    """TensorTypes with the shapes that a run of the optimised model showed."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     names = [name for node in model.nodes for name in node.outputs]
@@ -217,4 +217,4 @@ def _observed(model, folder):
     seen = dict(zip(names, session.run(names, feeds), strict=True))
     inferred = shape_inference.infer(model, {})
     shown = {name: TensorType(str(a.dtype), a.shape) for name, a in seen.items()}
-    return Types({"": {**inferred.tensors[""], **shown}}, inferred.weights)
+    return TensorTypes({"": {**inferred.tensors[""], **shown}}, inferred.weights)

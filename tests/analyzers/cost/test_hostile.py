@@ -9,7 +9,7 @@ from analyzers.cost import COLUMNS, cost, registry
 from tests.analyzers.cost.graphs import Graph
 from tracer.errors import UsageError
 from tracer.graph import shape_inference
-from tracer.graph.shape_inference import Types
+from tracer.graph.shape_inference import TensorTypes
 from tracer.graph.tensor_type import TensorType
 
 dimension = st.one_of(st.integers(-1, 5), st.sampled_from([2**40, None, "N"]))
@@ -37,7 +37,7 @@ def operations(draw):
 def test_no_shape_and_no_attribute_makes_the_counter_fail(node, types):
     graph = Graph()
     graph.nodes.append(node)
-    counted = cost(graph.model(), Types({"": types}, {}))
+    counted = cost(graph.model(), TensorTypes({"": types}, {}))
     row = counted.table.iloc[0]
     assert bool(counted.unknown) == bool(row[["macs", "adds", "muls", "flops"]].isna().all())
     assert not (row[list(COLUMNS)].dropna() < 0).any()

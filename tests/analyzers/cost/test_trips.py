@@ -66,7 +66,7 @@ def test_a_loop_with_a_fed_maximum_counts_once_and_says_so():
     result = counted(fed.replace("int64 trips = {10}, ", ""))
     assert result.table.loc["loop.body/product", "macs"] == 8
     assert result.notes == (
-        "loop (Loop): the trip count is not known ('trips' is computed or fed);"
+        "loop (Loop): the trip count is unknown ('trips' is computed or fed);"
         " the body is counted once",
     )
 

@@ -15,8 +15,9 @@ from models import families
 from tests.graphs import integers, parse, residual
 from tests.interpreter.models import onnxruntime
 from tracer.accumulators.spec import accumulator
-from tracer.accumulators.statistics import certificate
+from tracer.accumulators.statistics.certificate import Certificate, DataHash
 from tracer.cli import _accumulating
+from tracer.graph.loading import open_model
 from tracer.inputs.datasets import open_dataset
 
 
@@ -158,8 +159,6 @@ def test_overflow_can_be_an_error(model, file, capfd):
 
 
 def test_a_certificate_says_that_nothing_overflows(model, file, feeds, capfd, tmp_path):
-    from tracer.accumulators.statistics.certificate import Certificate, Data
-
     target = tmp_path / "c.json"
     args = (model, "--inputs", file, "--certificate", target)
     code, out, err = run(capfd, *args, "--accumulator", 15)
@@ -168,11 +167,120 @@ def test_a_certificate_says_that_nothing_overflows(model, file, feeds, capfd, tm
     assert "node 'c' overflows 15 bits" in err
     code, _, err = run(capfd, *args, "--accumulator", 22)
     assert (code, "nothing overflows on these inputs" in err) == (0, True)
-    found, data = Certificate.from_json(target.read_bytes()), Data()
-    data.add(feeds)
-    found.check(tracer.api.open_model(model), data)
-    assert set(found.nodes) == {"c", "m"}
+    assert set(Certificate.from_json(target.read_bytes()).nodes) == {"c", "m"}
     assert run(capfd, *args, "--accumulator", 22)[0] == 3  # it exists
+
+
+@pytest.fixture
+def proof(model, file, capfd, tmp_path):
+    """A certificate that the sums of `model` on `file` do not overflow 22 bits."""
+    path = tmp_path / "proof.json"
+    options = ("--accumulator", 22, "--order", "lanes(4)", "--certificate", path)
+    assert run(capfd, model, "--inputs", file, *options)[0] == 0
+    return path
+
+
+def check(capfd, proof, model, file, *options):
+    return run(capfd, model, "--inputs", file, "--check-certificate", proof, *options)
+
+
+def test_a_certificate_that_holds_is_confirmed(proof, model, file, capfd):
+    code, out, err = check(capfd, proof, model, file)
+    assert (code, "proof.json holds: no sum overflows on 1 set of inputs" in err) == (0, True)
+    assert "22 bits" in out
+    same = ("--accumulator", "c=22,*=22", "--order", "lanes(4)")
+    assert check(capfd, proof, model, file, *same)[0] == 0
+
+
+def other_model(model):
+    proto = onnx.load(model)
+    proto.graph.doc_string = "changed"
+    onnx.save(proto, model)
+
+
+def other_inputs(file):
+    with np.load(file) as archive:
+        arrays = dict(archive)
+    arrays["x"][0, 0, 0, 0] ^= 1
+    np.savez(file, **arrays)
+
+
+def test_a_certificate_for_another_model_does_not_hold(proof, model, file, capfd):
+    other_model(model)
+    code, out, err = check(capfd, proof, model, file)
+    assert (code, out) == (1, "")
+    assert "the certificate is for another model" in err
+
+
+def test_a_certificate_for_other_inputs_does_not_hold(proof, model, file, capfd):
+    other_inputs(file)
+    code, _, err = check(capfd, proof, model, file)
+    assert (code, "the certificate is for other inputs" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--accumulator", 22),
+        ("--accumulator", 22, "--order", "lanes(4)", "--overflow", "wrap"),
+        ("--accumulator", 23, "--order", "lanes(4)"),
+        ("--accumulator", "c=22", "--order", "lanes(4)"),
+    ],
+)
+def test_a_certificate_for_another_policy_does_not_hold(proof, model, file, capfd, options):
+    code, out, err = check(capfd, proof, model, file, *options)
+    assert (code, out) == (1, "")
+    assert "the certificate is for another policy" in err
+
+
+def tamper(proof, change):
+    content = json.loads(proof.read_bytes())
+    change(content)
+    proof.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda c: c["nodes"]["c"]["accumulator"].update(bits=15), "'c' overflows 15 bits"),
+        (lambda c: c["nodes"]["c"].update(bits_observed=9), "other sums than the certificate"),
+        (lambda c: c["nodes"]["c"].update(outputs=9), "other sums than the certificate"),
+        (lambda c: c["nodes"].update(zz=c["nodes"]["c"]), "names node 'zz', which the model lacks"),
+        (lambda c: c.update(inputs=2), "for other inputs"),
+        (lambda c: c.update(data_sha256="0" * 64), "for other inputs"),
+        (lambda c: c.update(model_sha256="0" * 64), "for another model"),
+    ],
+)
+def test_a_certificate_that_was_changed_does_not_hold(proof, model, file, capfd, change, reason):
+    tamper(proof, change)
+    code, _, err = check(capfd, proof, model, file)
+    assert (code, reason in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c.pop("nodes"),
+        lambda c: c["nodes"]["c"]["accumulator"].update(bits=99),
+        lambda c: c["nodes"]["c"]["accumulator"].update(order="random"),
+        lambda c: c["nodes"]["c"]["accumulator"].update(mood="good"),
+    ],
+)
+def test_what_is_no_certificate_is_refused(proof, model, file, capfd, change):
+    tamper(proof, change)
+    code, out, err = check(capfd, proof, model, file)
+    assert (code, out, err.count("\n")) == (3, "", 1)
+    assert "not a certificate" in err
+
+
+def test_a_certificate_has_the_formats_of_a_float_graph(tmp_path, capfd):
+    onnx.save(residual(), tmp_path / "f.onnx")
+    proof, options = tmp_path / "p.json", ("--accumulator", "Conv=30", "--fixed", "8:5/8:4")
+    assert run(capfd, tmp_path / "f.onnx", *options, "--certificate", proof)[0] == 0
+    assert run(capfd, tmp_path / "f.onnx", "--check-certificate", proof)[0] == 0
+    other = ("--accumulator", "Conv=30", "--fixed", "8:5/8:3")
+    code, _, err = run(capfd, tmp_path / "f.onnx", "--check-certificate", proof, *other)
+    assert (code, "for another policy" in err) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +300,10 @@ def test_a_certificate_says_that_nothing_overflows(model, file, feeds, capfd, tm
         (["--accumulator", "16", "--inputs", "nowhere"], 3, "nowhere: no such inputs"),
         (["--product-bits", "12"], 2, "--product-bits is about narrow accumulators"),
         (["--magnitude"], 2, "--magnitude is about narrow accumulators"),
-        (["--top", "3"], 2, "--top is about narrow accumulators"),
-        (["--inputs", "a.npz", "--inputs", "b.npz"], 2, "2 inputs are given for one inference"),
-        (["-o", "sums.csv"], 2, "tables of sums need --accumulator"),
+        (["--certificate", "c.json"], 2, "--certificate is about narrow accumulators"),
+        (["--inputs", "a.npz", "--inputs", "b.npz"], 2, "2 inputs are named for one inference"),
+        (["-o", "sums.txt"], 2, "names no format"),
+        (["--check-certificate", "none.json"], 3, "none.json: cannot be read"),
     ],
 )
 def test_what_cannot_be_is_told_in_one_line(model, options, code, told, capfd):
@@ -224,7 +333,7 @@ def untimed(row):
 def test_a_data_set_is_what_its_samples_in_a_file_are(capfd, tmp_path):
     pytest.importorskip("sklearn")
     lenet = families.shipped("lenet", "torch").with_suffix(".int8.onnx")
-    loaded = tracer.api.open_model(lenet)
+    loaded = open_model(lenet)
     (batch,) = open_dataset("digits", loaded, limit=10).batches(10)
     np.savez(tmp_path / "d.npz", labels=batch.labels, **batch.inputs)
     policy = ("--accumulator", "node_Conv_22=18,24", "--batch", 4)
@@ -244,13 +353,14 @@ def test_a_certificate_over_a_data_set(capfd, tmp_path):
     assert run(capfd, *asked, "--accumulator", 18)[0] == 1
     assert not path.exists()
     assert run(capfd, *asked, "--accumulator", 24)[0] == 0
-    made = certificate.Certificate.from_json(path.read_bytes())
-    data = certificate.Data()
-    loaded = tracer.api.open_model(lenet)
-    for batch in open_dataset("digits", loaded, limit=9).batches(4):
+    proof, data = Certificate.from_json(path.read_bytes()), DataHash()
+    for batch in open_dataset("digits", open_model(lenet), limit=9).batches(4):
         data.add(batch.inputs)
-    made.check(loaded, data)
-    assert made.inputs == 3
+    assert (proof.inputs, proof.data_sha256) == (3, data.sha256)
+    check = (lenet, "--data", "digits", "--batch", 4, "--check-certificate", path)
+    assert run(capfd, *check, "--limit", 9)[0] == 0
+    code, _, err = run(capfd, *check, "--limit", 8)
+    assert (code, "the certificate is for other inputs" in err) == (1, True)
 
 
 def test_a_batch_that_was_filled_up_is_told(capfd, tmp_path):
@@ -264,7 +374,7 @@ def test_a_batch_that_was_filled_up_is_told(capfd, tmp_path):
         code, out, _ = run(capfd, tmp_path / "m.onnx", "--accumulator", 8, given,
                            tmp_path / "d.npz", "--json")  # fmt: skip
         assert code == 0
-        assert "the last batch has 1, and its last sample again" in str(json.loads(out)["notes"])
+        assert "the last batch has 1 and repeats its last sample" in str(json.loads(out)["notes"])
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,12 @@ def test_the_summary_comes_first_and_every_kernel_has_a_line(encoder, capfd, mon
 def test_formats_tell_the_same_map(encoder, tmp_path, capfd):
     table, page = tmp_path / "map.csv", tmp_path / "map.md"
     assert run("fusions", encoder, "--json", "-o", table, "-o", page) == 0
-    found = json.loads(capfd.readouterr().out)
+    document = json.loads(capfd.readouterr().out)
     rows = list(csv.DictReader(io.StringIO(table.read_text())))
     pairs = {(row["kernel"], row["node"]) for row in rows if row["kernel"]}
-    assert pairs == {(k["kernel"], n) for k in found["kernels"] for n in k["nodes"] or [""]}
-    assert found["summary"][0] in page.read_text()
-    assert len(found["nodes"]) == 49
+    assert pairs == {(k["kernel"], n) for k in document["kernels"] for n in k["nodes"] or [""]}
+    assert document["summary"][0] in page.read_text()
+    assert len(document["nodes"]) == 49
 
 
 def test_given_inputs_are_those_that_values_are_compared_on(tmp_path):
@@ -64,11 +64,11 @@ def test_a_map_that_values_cannot_confirm_is_printed_all_the_same(encoder, monke
         raise LimitError("all tensors are too many")
 
     monkeypatch.setattr(fingerprints, "evidence", refuse)
-    found = tracer.fusions(encoder)
-    assert found.inputs == 0
-    assert "values were not compared: all tensors are too many" in found.notes
-    assert {row.verdict for row in found.kernels} == {"not confirmed"}
-    groups = [row.nodes for row in found.kernels if row.role == "group"]
+    result = tracer.fusions(encoder)
+    assert result.inputs == 0
+    assert "values were not compared: all tensors are too many" in result.notes
+    assert {row.verdict for row in result.kernels} == {"not confirmed"}
+    groups = [row.nodes for row in result.kernels if row.role == "group"]
     assert ("scores", "scaled") in groups
 
 
@@ -88,9 +88,9 @@ def test_a_profile_goes_by_the_same_map_and_says_where_values_cannot_be_compared
 
 def test_more_tensors_than_there_is_room_for_are_refused(encoder, monkeypatch):
     monkeypatch.setattr(fusions, "_LIMITS", Limits(live_bytes=1000))
-    found = tracer.fusions(encoder)
-    assert found.inputs == 0
-    assert any("at most 1000 B are compared" in note for note in found.notes)
+    result = tracer.fusions(encoder)
+    assert result.inputs == 0
+    assert any("at most 1000 B are compared" in note for note in result.notes)
 
 
 def test_an_operator_the_interpreter_does_not_know_leaves_the_map_unconfirmed():
@@ -98,10 +98,10 @@ def test_an_operator_the_interpreter_does_not_know_leaves_the_map_unconfirmed():
     <ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
     g (float[3,3] x) => (float[3,3] y) { u = Cos (x)  y = com.microsoft.Inverse (u) }
     """
-    found = tracer.fusions(parse(text))
-    assert found.inputs == 0
-    assert "Inverse" in found.notes[-1]
-    assert [row.nodes for row in found.kernels] == [("Cos_0",), ("Inverse_1",)]
+    result = tracer.fusions(parse(text))
+    assert result.inputs == 0
+    assert "Inverse" in result.notes[-1]
+    assert [row.nodes for row in result.kernels] == [("Cos_0",), ("Inverse_1",)]
 
 
 def test_nameless_nodes_and_bodies_are_mapped(tmp_path, capfd):

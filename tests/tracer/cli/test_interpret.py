@@ -4,8 +4,10 @@ import json
 
 import numpy as np
 import onnx
+import pandas as pd
 import pytest
 
+import tracer
 import tracer.cli
 from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
 from tests.interpreter.models import onnxruntime, parsed
@@ -24,14 +26,53 @@ def run(capfd, *args):
 
 
 def test_every_node_and_output_is_shown(model, capfd, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "160")
-    code, out, _ = run(capfd, model)
+    monkeypatch.setenv("COLUMNS", "240")
+    code, out, _ = run(capfd, model, "--notes")
     assert code == 0
     for word in ("Conv", "GlobalAveragePool", "float32", "mean", "inputs are random, seed 0"):
         assert word in out
 
 
-def test_agreement_with_onnxruntime_is_exit_code_0(model, capfd):
+def rows(out):
+    return json.loads(out)["runs"][0]["nodes"]
+
+
+def test_statistics_of_values_are_columns(model, capfd, tmp_path):
+    code, out, _ = run(capfd, model, "--json", "-o", tmp_path / "out.npz")
+    last = rows(out)[-1]
+    with np.load(tmp_path / "out.npz") as archive:
+        y = archive["y"]
+    assert code == 0
+    assert (last["value_min"], last["value_max"]) == (y.min(), y.max())
+    assert last["value_mean"] == pytest.approx(y.mean(dtype=np.float64))
+    assert (last["nan_values"], last["inf_values"], last["difference_max_abs"]) == (0, 0, None)
+
+
+def test_the_result_is_a_trace_like_any_other(model, capfd, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    path = tmp_path / "x.trace"
+    args = (model, "--against", "ort", "--runs", 2, "-o", path, "-o", tmp_path / "x.csv")
+    assert run(capfd, *args)[0] == 0
+    trace = tracer.load(path)
+    assert len(trace.runs[0].wall_us) == 2
+    assert trace.nodes["difference_max_abs"].notna().any()
+    table = pd.read_csv(tmp_path / "x.csv")
+    np.testing.assert_allclose(table["value_max"], trace.nodes["value_max"].astype(float))
+    assert tracer.cli.main(["report", str(path), "--by", "op"]) == 0
+    assert "GlobalAveragePool" in capfd.readouterr().out
+
+
+def test_the_longest_rows_are_shown(model, capfd):
+    code, out, _ = run(capfd, model, "--top", 2, "--json")
+    times = [row["time_us"] for row in rows(out)]
+    assert (code, len(times)) == (0, 2)
+    every = [row["time_us"] for row in rows(run(capfd, model, "--top", 0, "--json")[1])]
+    assert len(every) > 2
+    assert times == sorted(times, reverse=True)
+
+
+def test_agreement_with_onnxruntime_is_exit_code_0(model, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     code, out, err = run(capfd, model, "--against", "ort", "--batch", 3)
     assert (code, "ULP" in out) == (0, True)
     assert "every node is within tolerance" in err
@@ -39,12 +80,12 @@ def test_agreement_with_onnxruntime_is_exit_code_0(model, capfd):
 
 def test_the_first_node_out_of_tolerance_is_named_and_is_exit_code_1(model, capfd):
     code, out, err = run(capfd, model, "--against", "ort", "--rtol", 0, "--atol", 0, "--json")
-    nodes = json.loads(out)["nodes"]
-    first = next(node for node in nodes if node["difference"]["fault"])
+    first = next(node for node in rows(out) if node["difference_max_abs"])
     assert code == 1
-    assert f"first node out of tolerance: '{first['node']}'" in err
-    assert first["difference"]["max_abs"] > 0
-    assert first["difference"]["max_ulp"] >= 1
+    assert f"first node out of tolerance: '{first['node']}' ({first['op_type']}): " in err
+    assert "values out of tolerance" in err
+    assert first["difference_max_abs"] > 0
+    assert first["difference_max_ulp"] >= 1
 
 
 def test_outputs_go_to_an_npz_file(model, capfd, tmp_path):
@@ -92,7 +133,7 @@ def test_bodies_and_sizes_that_depend_on_data_are_followed(tmp_path, capfd):
         capfd, tmp_path / "branches.onnx", "--inputs", tmp_path / "f.npz", "--json",
         "--against", "ort",
     )  # fmt: skip
-    calls = {node["node"]: node["calls"] for node in json.loads(out)["nodes"]}
+    calls = [node["calls"] for node in rows(out) if node["calls"]]
     assert code == 0
-    assert sorted(calls.values()) == [1, 1, 1, 1, 3, 3, 3]
+    assert sorted(calls) == [1, 1, 1, 1, 3, 3, 3]
     assert run(capfd, tmp_path / "data.onnx", "--batch", 2)[0] == 0

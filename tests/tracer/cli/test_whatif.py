@@ -87,7 +87,7 @@ def test_c_that_cannot_beat_b_says_why(files, capfd, tmp_path):
     code, out, _ = ask(capfd, files, "--accumulator", "10:12", "--energy", table)
     words = " ".join(out.split())
     assert code == 0
-    assert "saves nothing more than B: this energy model does not depend on the width" in words
+    assert "saves nothing over B: this energy model does not depend on the width" in words
 
 
 @pytest.mark.parametrize(

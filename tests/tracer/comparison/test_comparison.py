@@ -184,7 +184,7 @@ def test_inputs_that_do_not_fit_are_a_note_and_no_failure(model, tmp_path):
 
 def test_saved_traces_are_said_not_to_have_taken_turns(saved, model):
     found = compare.compare([saved, model], settings=QUICK, rounds=3, runs=2)
-    assert any("recorded before, not in turn: m.trace" in note for note in found.notes)
+    assert any("recorded earlier, not alternating: m.trace" in note for note in found.notes)
 
 
 def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monkeypatch):

@@ -70,12 +70,12 @@ def test_an_input_that_belongs_to_all_samples_is_in_every_batch(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": np.zeros((2, 3))}, r"set.npz: input 'x' of .* is float32.*but float64 was given"),
+        ({"x": np.zeros((2, 3))}, r"set.npz: input 'x' of .* is float32.*but float64 was fed"),
         ({"x": np.zeros((2, 4), "f")}, r"set.npz: input 'x' .*fixed at 3, not 4"),
         ({"other": np.zeros((2, 3), "f")}, r"has no 'x' for .*; it has other. The model's inputs"),
         ({"x": np.zeros((0, 3), "f")}, "holds no samples"),
         ({"x": np.zeros((2, 3), "f"), "labels": np.zeros(3)}, "'x' has 2, 'labels' has 3"),
-        ({"x": np.zeros((2, 3), "f"), "labels": np.zeros(())}, "'labels' is one number"),
+        ({"x": np.zeros((2, 3), "f"), "labels": np.zeros(())}, "'labels' is a scalar"),
         ({"x": np.array([{}, {}])}, "holds Python objects"),
     ],
 )

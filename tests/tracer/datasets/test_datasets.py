@@ -14,7 +14,7 @@ from tests.tracer.datasets.sets import images, model, table, whole, write_test_d
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
 from tracer.inputs.datasets import open_dataset
-from tracer.inputs.datasets.layout import Layout
+from tracer.inputs.datasets.layout import SampleLayout
 
 quick = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -90,7 +90,9 @@ def test_a_fingerprint_is_of_the_samples_and_not_of_their_storage(tmp_path, coun
 def test_which_inputs_have_a_row_a_sample(inputs, outputs, rows, batch):
     proto = onnx.ModelProto(ir_version=9, opset_import=[onnx.OperatorSetIdProto(version=18)])
     proto.graph.CopyFrom(onnx.parser.parse_graph(f"g ({inputs}) => ({outputs}) {{ y = Relu (x) }}"))
-    assert Layout.of(loading.Model(proto, None, "", ("Relu_0",))) == Layout(frozenset(rows), batch)
+    assert SampleLayout.of(loading.Model(proto, None, "", ("Relu_0",))) == SampleLayout(
+        frozenset(rows), batch
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_which_inputs_have_a_row_a_sample(inputs, outputs, rows, batch):
         (
             "svhn",
             UsageError,
-            "no data set 'svhn'. There are cifar10, digits, mnist; or give an .npz",
+            "no data set 'svhn'. Name one of cifar10, digits, mnist, an .npz",
         ),
         ("digits*0", UsageError, "cannot be repeated 0 times"),
         ("none.npz", InputError, "none.npz: no such file"),

@@ -40,7 +40,7 @@ def test_samples_of_different_shapes_make_no_batch(tmp_path):
         x = np.ones((1, 2 + index), np.float32)
         write_test_data(tmp_path / f"test_data_set_{index}", x)
     assert [b.size for b in open_dataset(tmp_path, loaded).batches(1)] == [1, 1]
-    with pytest.raises(InputError, match=r"shapes \[2\] and \[3\], which make no batch"):
+    with pytest.raises(InputError, match=r"shapes \[2\] and \[3\], which do not fit in one batch"):
         list(open_dataset(tmp_path, loaded).batches(2))
 
 

@@ -44,7 +44,7 @@ def test_digits_are_repeated_and_limited():
 
 @pytest.mark.parametrize(("room", "read"), [(1 << 24, 1), (1 << 21, 3)])
 def test_repeated_digits_are_read_again_only_where_there_is_no_room(monkeypatch, room, read):
-    monkeypatch.setattr("tracer.inputs.datasets.dataset._ROOM", room)
+    monkeypatch.setattr("tracer.inputs.datasets.dataset._CACHE_BYTES", room)
     many = open_dataset("digits*3", loading.load(families.shipped("lenet", "torch")))
     made, fit = [], images_of.fit
     monkeypatch.setattr(images_of, "fit", lambda x, shape: made.append(len(x)) or fit(x, shape))
@@ -79,7 +79,7 @@ def test_pixels_take_the_size_of_an_input_that_has_none():
 
 def test_images_for_a_model_of_words_are_refused():
     words = model("int64[N,8] ids, int64[N,8] mask", "int64[N,8] y", "y = Add (ids, mask)")
-    with pytest.raises(InputError, match=r"one input; those of .* are ids, mask. Give an .npz"):
+    with pytest.raises(InputError, match=r"one input; those of .* are ids, mask. Name an .npz"):
         open_dataset("digits", words)
     for taken in ("int8[N,3,8,8]", "int64[N,8]", "float[N,64]", "float[N,8,8]"):
         other = model(f"{taken} x", f"{taken} y", "y = Identity (x)")

@@ -43,7 +43,7 @@ class Positions(nn.Module):
 
 
 class Flat(nn.Module):
-    """Gives a vector; its shape is not said."""
+    """Returns a vector, without an attribute for its shape."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,10 +58,10 @@ class Overwriting(Toy):
     """Changes in place what its backward pass needs."""
 
     def forward(self, x):
-        made = super().forward(x).exp()
-        twice = made * 2
-        made.add_(1)
-        return twice + made
+        exponential = super().forward(x).exp()
+        twice = exponential * 2
+        exponential.add_(1)
+        return twice + exponential
 
 
 class Exiting(Toy):

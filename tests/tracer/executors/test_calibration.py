@@ -1,4 +1,4 @@
-"""The line through what the profiler adds, on figures made by hand, and where it is kept."""
+"""The fit of the profiler's overhead, on synthetic figures, and its cache."""
 
 import numpy as np
 import pytest
@@ -23,13 +23,13 @@ def kernel(inputs, outputs, shape):
 @given(parts, parts, parts)
 def test_a_profiler_that_is_linear_is_recovered_and_leaves_nothing(fixed, tensor, dimension):
     added = np.array([fixed + tensor * t + dimension * d for t, d in SIZES])
-    found = calibration.fit(SIZES, added)
-    assert [found.fixed, found.per_tensor, found.per_dimension] == pytest.approx(
+    bias = calibration.fit(SIZES, added)
+    assert [bias.fixed, bias.per_tensor, bias.per_dimension] == pytest.approx(
         [fixed, tensor, dimension], abs=1e-6
     )
-    assert found.error == pytest.approx(0, abs=1e-6)
+    assert bias.error == pytest.approx(0, abs=1e-6)
     expected = fixed + 3 * tensor + 12 * dimension
-    assert found.of(kernel(2, 1, (1, 2, 3, 4))) == pytest.approx(expected, abs=1e-5)
+    assert bias.of(kernel(2, 1, (1, 2, 3, 4))) == pytest.approx(expected, abs=1e-5)
 
 
 def test_what_the_line_misses_is_its_error():
@@ -59,37 +59,37 @@ def test_chains_are_what_their_kind_says():
 @pytest.fixture
 def counted(monkeypatch, tmp_path):
     """Measures that are counted, in a cache of the test's own."""
-    made = []
+    measured = []
 
     def excess(threads, provider):
-        made.append(threads)
+        measured.append(threads)
         return SIZES, np.linspace(2, 4, len(SIZES))
 
     monkeypatch.setattr(cache, "folder", lambda: tmp_path / "tracer")
     monkeypatch.setattr(calibration_models, "excess", excess)
     calibration.measure.cache_clear()
-    yield made, tmp_path / "tracer"
+    yield measured, tmp_path / "tracer"
     calibration.measure.cache_clear()
 
 
 def test_a_bias_is_measured_once_for_each_number_of_threads(counted):
-    made, folder = counted
+    measured, folder = counted
     for threads in (1, 1, 2):
         first = calibration.measure(threads, "cpu")
         calibration.measure.cache_clear()
         assert calibration.measure(threads, "cpu") == first
         calibration.measure.cache_clear()
-    assert made == [1, 2]
+    assert measured == [1, 2]
     assert len(list(folder.iterdir())) == 2
 
 
 def test_a_file_that_says_nothing_is_measured_anew(counted):
-    made, folder = counted
+    measured, folder = counted
     calibration.measure(1, "cpu")
     next(folder.iterdir()).write_text("{")
     calibration.measure.cache_clear()
     calibration.measure(1, "cpu")
-    assert made == [1, 1]
+    assert measured == [1, 1]
 
 
 def test_without_a_folder_to_keep_it_in_it_is_measured(counted, monkeypatch, tmp_path):

@@ -26,18 +26,18 @@ TREES = st.lists(
 
 def spans_of(trees, start=0, inside=False):
     """Spans of a forest, where it ends, and the time in operators that are in no other."""
-    found, outermost = [], 0
+    spans, outermost = [], 0
     for kind, name, inner in trees:
         own, end, within = spans_of(inner, start + 1, inside or kind == "operator")
         end += 1
         kinds = Kind.FORWARD if kind == "operator" else Kind.MODULE
-        found += [Span(kinds, name, start, end), *own]
+        spans += [Span(kinds, name, start, end), *own]
         if kind == "module":
             outermost += within
         elif not inside:
             outermost += end - start
         start = end + 1
-    return found, start, outermost
+    return spans, start, outermost
 
 
 @settings(deadline=None)
@@ -64,7 +64,7 @@ def test_a_gradient_of_no_origin_belongs_to_the_row_before_it():
         [
             Span(Kind.MODULE, "m", 0, 10),
             Span(Kind.FORWARD, "a::f", 1, 9, origin=4),
-            Span(Kind.FORWARD, "a::g", 2, 8, origin=5),  # what made the gradient's node
+            Span(Kind.FORWARD, "a::g", 2, 8, origin=5),  # the forward operator of the gradient
             Span(Kind.FORWARD, "a::h", 11, 12, origin=6),
             Span(Kind.BACKWARD, "HBackward", 20, 21, origin=6),
             Span(Kind.BACKWARD, "GBackward", 22, 23, origin=5),

@@ -39,8 +39,8 @@ FORWARD = [
 ]
 
 
-def rows(found):
-    return [(o.node, o.module, o.op_type) for o in found.operations]
+def rows(profiled):
+    return [(o.node, o.module, o.op_type) for o in profiled.operations]
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,8 @@ def test_a_training_step_makes_the_calls_that_chainers_own_hook_counts():
     model.cleargrads()
     with hook:
         chainer.functions.sum(model(IMAGE)).backward()
-    found = executor.profile(CifarResNet(depth=8), [IMAGE], STEP, silent)
-    ours = Counter(kernel.op_type for kernel in found.run.kernels)
+    profiled = executor.profile(CifarResNet(depth=8), [IMAGE], STEP, silent)
+    ours = Counter(kernel.op_type for kernel in profiled.run.kernels)
     theirs = Counter(name.removesuffix("Function") for name, _ in hook.call_history)
     assert ours == theirs
 
@@ -97,13 +97,13 @@ def test_links_are_named_as_the_exporter_names_them(resnet):
 
 
 def test_the_backward_pass_belongs_to_the_links_of_the_forward_one():
-    found = rows(executor.profile(Toy(), [X], STEP, silent))
-    assert [row for row in found if "(backward)" not in row[0] and row[1] is not None] == FORWARD
-    backward = [row for row in found if row[0].endswith(" (backward)") and row[1] is not None]
+    table = rows(executor.profile(Toy(), [X], STEP, silent))
+    assert [row for row in table if "(backward)" not in row[0] and row[1] is not None] == FORWARD
+    backward = [row for row in table if row[0].endswith(" (backward)") and row[1] is not None]
     assert backward == [
         (f"{node} (backward)", module, f"{op} (backward)") for node, module, op in FORWARD[::-1]
     ]
-    assert {row[0] for row in found if row[1] is None} == {"loss/Sum", "loss/Sum (backward)"}
+    assert {row[0] for row in table if row[1] is None} == {"loss/Sum", "loss/Sum (backward)"}
 
 
 def test_a_second_profile_starts_from_nothing():
@@ -118,9 +118,9 @@ def test_a_second_profile_starts_from_nothing():
 def test_a_hook_of_the_users_own_stays_and_is_not_confused():
     hook = chainer.function_hooks.TimerHook()
     with hook:
-        found = executor.profile(Toy(), [X], FEW, silent)
+        profiled = executor.profile(Toy(), [X], FEW, silent)
         assert list(chainer.get_function_hooks()) == ["TimerHook"]
-    assert len(found.operations) == 7  # no dropout where nothing is trained
+    assert len(profiled.operations) == 7  # no dropout where nothing is trained
 
 
 @pytest.mark.parametrize("optimizer", [None, "sgd", "adam"])
@@ -144,11 +144,11 @@ def test_the_model_is_left_as_it_was(optimizer):
 
 
 def test_an_optimizer_has_a_row_of_its_own():
-    found = executor.profile(
+    profiled = executor.profile(
         Toy(), [X], dataclasses.replace(STEP, optimizer="adam", loss="cross-entropy"), silent
     )
-    assert found.operations[-1].node == "optimizer/Adam.update"
-    assert "loss/SoftmaxCrossEntropy (backward)" in [o.node for o in found.operations]
+    assert profiled.operations[-1].node == "optimizer/Adam.update"
+    assert "loss/SoftmaxCrossEntropy (backward)" in [o.node for o in profiled.operations]
 
 
 class Detached(Toy):

@@ -54,8 +54,8 @@ def test_weights_that_old_models_list_as_inputs_do_not_stand_in_the_way():
     shape = onnx.helper.make_node("Shape", ["wf"], ["s"])  # folded, and its input left over
     model.graph.node.insert(0, shape)
     model.graph.output.append(onnx.helper.make_tensor_value_info("s", onnx.TensorProto.INT64, [2]))
-    found = tracer.fusions(model)
-    assert found.inputs == 2, found.notes
+    result = tracer.fusions(model)
+    assert result.inputs == 2, result.notes
 
 
 def test_external_weights_are_found(tmp_path):
@@ -63,9 +63,9 @@ def test_external_weights_are_found(tmp_path):
     onnx.save(
         residual(), path, save_as_external_data=True, location="net.weights", size_threshold=16
     )
-    found = tracer.fusions(path)
-    assert found.inputs == 2
-    assert {row.verdict for row in found.kernels if row.nodes} == {"confirmed"}
+    result = tracer.fusions(path)
+    assert result.inputs == 2
+    assert {row.verdict for row in result.kernels if row.nodes} == {"confirmed"}
 
 
 def test_tensors_numpy_has_no_type_for_are_left_out_and_the_others_compared():
@@ -77,9 +77,9 @@ def test_tensors_numpy_has_no_type_for_are_left_out_and_the_others_compared():
       w = Mul (f, z)
     }
     """
-    found = tracer.fusions(onnx.parser.parse_model(text), optimization="none")
-    verdicts = {row.op_type: row.verdict for row in found.kernels}
-    assert found.inputs == 2
+    result = tracer.fusions(onnx.parser.parse_model(text), optimization="none")
+    verdicts = {row.op_type: row.verdict for row in result.kernels}
+    assert result.inputs == 2
     assert verdicts["Mul"] == "confirmed"
     assert verdicts["Identity"] == "not confirmed"
     assert "contradicted" not in verdicts.values()

@@ -6,13 +6,12 @@ from tests.graphs import BRANCHES, residual
 from tests.interpreter.models import parsed
 from tracer.api.count import count
 from tracer.api.interpret import interpret
-from tracer.executors.reference.executor import ReferenceSettings
 from tracer.storage import trace_file
 from tracer.support.files import write_atomically
 
 
 def test_the_node_table_is_that_of_a_profile():
-    ours = interpret(residual(), batch=2, options=ReferenceSettings(runs=3))
+    ours = interpret(residual(), batch=2, runs=3)
     counted = count(residual(), batch=2)
     assert list(ours.nodes["node"]) == list(counted.nodes["node"])
     for column in ("macs", "params", "output_shapes", "op_type"):
@@ -29,7 +28,7 @@ def test_own_time_of_a_loop_is_without_that_of_its_body(tmp_path):
 
     feeds = {"x": np.ones(4, np.float32), "flag": np.array(False), "trips": np.array(5)}
     np.savez(tmp_path / "f.npz", **feeds)
-    trace = interpret(parsed(BRANCHES), feeds=tmp_path / "f.npz", options=ReferenceSettings(runs=2))
+    trace = interpret(parsed(BRANCHES), feeds=tmp_path / "f.npz", runs=2)
     table = trace.nodes.set_index("node")
     assert table.loc["Loop_1.body/Tanh_2", "calls"] == 5
     assert np.isnan(table.loc["If_0.then_branch/Tanh_0", "time_us"])
@@ -38,7 +37,7 @@ def test_own_time_of_a_loop_is_without_that_of_its_body(tmp_path):
 
 
 def test_a_trace_of_the_interpreter_is_stored_and_read_again(tmp_path):
-    trace = interpret(residual(), options=ReferenceSettings(runs=2))
+    trace = interpret(residual(), runs=2)
     write_atomically(tmp_path / "t.trace", trace_file.dumps(trace))
     again = trace_file.load(tmp_path / "t.trace")
     assert again.runs[0].executor == "reference"

@@ -1,4 +1,4 @@
-"""Kernels cut out of the optimised graph: the same values, and times where they can be told."""
+"""Kernels cut out of the optimised graph: equal values, and times where they can run alone."""
 
 import numpy as np
 import onnx.parser
@@ -24,10 +24,10 @@ def cut(proto, optimization):
 
 @pytest.mark.parametrize("optimization", ["none", "basic", "extended", "all"])
 def test_a_kernel_alone_makes_the_values_it_makes_in_the_model(optimization):
-    model, feedset, kernels, found = cut(residual(), optimization)
+    model, feedset, kernels, pieces = cut(residual(), optimization)
     expected = tensors(model, feedset.feeds, threads=1)
     compared = 0
-    for kernel, piece in zip(kernels, found, strict=True):
+    for kernel, piece in zip(kernels, pieces, strict=True):
         for count, distinct in ((1, 1), (4, 2)):
             (value,) = replay.runner(piece, count, distinct, OrtSettings(threads=1))()
             name = kernel.outputs[0]
@@ -38,8 +38,8 @@ def test_a_kernel_alone_makes_the_values_it_makes_in_the_model(optimization):
 
 
 def test_copies_share_their_inputs_and_take_turns_in_their_weights():
-    _, _, kernels, found = cut(residual(), "none")
-    conv = found[[kernel.op_type for kernel in kernels].index("Conv")]
+    _, _, kernels, pieces = cut(residual(), "none")
+    conv = pieces[[kernel.op_type for kernel in kernels].index("Conv")]
     proto = conv.model(5, 2)
     read = [tuple(node.input) for node in proto.graph.node]
     assert len(proto.graph.node) == 5

@@ -43,8 +43,8 @@ def seeded():
     torch.manual_seed(0)
 
 
-def rows(found):
-    return [(o.node, o.module, o.op_type) for o in found.operations]
+def rows(profiled):
+    return [(o.node, o.module, o.op_type) for o in profiled.operations]
 
 
 def test_rows_are_the_operators_that_each_module_calls():
@@ -76,15 +76,15 @@ def test_the_sum_of_the_rows_is_within_the_run():
 
 
 def test_the_backward_pass_belongs_to_the_modules_of_the_forward_one():
-    found = rows(executor.profile(Toy(), [X], STEP, silent))
+    operators = rows(executor.profile(Toy(), [X], STEP, silent))
     counts = ("norm/add_", "norm", "add_")  # batches that were seen, which has no gradient
-    forward = [row for row in found if row[1] is not None and not row[0].endswith("(backward)")]
+    forward = [row for row in operators if row[1] is not None and not row[0].endswith("(backward)")]
     assert [row for row in forward if row != counts] == FORWARD
-    backward = [row for row in found if row[0].endswith(" (backward)") and row[1] is not None]
+    backward = [row for row in operators if row[0].endswith(" (backward)") and row[1] is not None]
     assert backward == [
         (f"{node} (backward)", module, f"{op} (backward)") for node, module, op in FORWARD[::-1]
     ]
-    assert {row[0] for row in found if row[1] is None} == {
+    assert {row[0] for row in operators if row[1] is None} == {
         "loss/sum",
         "loss/sum (backward)",
         "backward/ones_like",
@@ -124,11 +124,11 @@ def test_kernels_are_the_table_that_torch_itself_makes_of_the_same_events(backwa
 
 
 def test_the_memory_of_an_operator_is_at_least_its_output():
-    found = {o.node: o for o in executor.profile(Toy(), [X], FEW, silent).operations}
-    assert found["stem/conv2d"].peak_bytes >= 2 * 4 * 6 * 6 * 4
-    assert found["relu"].peak_bytes == 2 * 4 * 6 * 6 * 4
-    assert found["flatten"].peak_bytes == 0  # a view
-    assert str(found["fc/linear"].inputs[0]) == "float32[2,144]"
+    operators = {o.node: o for o in executor.profile(Toy(), [X], FEW, silent).operations}
+    assert operators["stem/conv2d"].peak_bytes >= 2 * 4 * 6 * 6 * 4
+    assert operators["relu"].peak_bytes == 2 * 4 * 6 * 6 * 4
+    assert operators["flatten"].peak_bytes == 0  # a view
+    assert str(operators["fc/linear"].inputs[0]) == "float32[2,144]"
 
 
 def state(model):
@@ -188,21 +188,21 @@ def test_a_path_taken_in_some_runs_alone_is_called_in_some():
             self.run += 1
             return self.fc(x) if self.run % 2 else x.tanh()
 
-    found = executor.profile(
+    profiled = executor.profile(
         Now(), [np.ones((1, 3), np.float32)], dataclasses.replace(FEW, runs=40), silent
     )
-    calls = {k.node: k.calls for k in found.run.kernels if not k.scope}
+    calls = {k.node: k.calls for k in profiled.run.kernels if not k.scope}
     assert set(calls) == {"fc/linear", "tanh"}
     assert sum(calls.values()) == pytest.approx(1)
     assert 0 < calls["tanh"] < 1
 
 
 def test_an_optimizer_has_a_row_of_its_own():
-    found = executor.profile(
+    profiled = executor.profile(
         Toy(), [X], dataclasses.replace(STEP, optimizer="sgd", loss="cross-entropy"), silent
     )
-    assert "optimizer/SGD.step" in [o.node for o in found.operations]
-    assert "loss/cross_entropy_loss (backward)" in [o.node for o in found.operations]
+    assert "optimizer/SGD.step" in [o.node for o in profiled.operations]
+    assert "loss/cross_entropy_loss (backward)" in [o.node for o in profiled.operations]
 
 
 @pytest.mark.parametrize(

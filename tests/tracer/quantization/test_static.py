@@ -136,7 +136,7 @@ def test_patterns_choose_nodes():
     assert quantised(Options(nodes=("module.y",))) == {"y"}
     with pytest.raises(UsageError, match=r"'fc\*' matches no node.*Conv"):
         quantised(Options(nodes=("fc*",)))
-    with pytest.raises(UsageError, match="no node is left"):
+    with pytest.raises(UsageError, match="no node remains"):
         quantised(Options(exclude=("*",)))
 
 

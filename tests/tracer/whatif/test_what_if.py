@@ -164,7 +164,7 @@ def test_an_entry_for_nobody_is_told_with_the_nodes_there_are(tmp_path):
     for text, told in [
         ("conv9=14,12:16", "entry 'conv9=14' matches no node, operator or module"),
         ("14,Conv_3=12:16", "entry 'Conv_3=12:16' has no effect"),
-        ("?*=14,*=12:16", r"'\*=12:16' has no node left: \?\*=14"),
+        ("?*=14,*=12:16", r"'\*=12:16' matches no further node: \?\*=14"),
         ("Relu=12:16", "adds nothing up"),
         ("p.toml", "a policy file has one width for each node"),
     ]:

@@ -1,4 +1,4 @@
-"""One side of the dot products of a node: where each number is read, before it is copied."""
+"""Where the columns of a node's dot products are read, so that a kernel can gather them."""
 
 from __future__ import annotations
 
@@ -11,77 +11,77 @@ from tracer.interpreter.numeric.windows import Window, padded
 from tracer.support.types import Array
 
 _AXES = 2
-"""Spatial axes that the kernels know: lines and places."""
+"""Spatial axes that the kernels support: lines and places."""
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """Columns gathered from the flat, contiguous int16 `source`, whose numbers lie in `ends`.
+class ColumnSource:
+    """Columns in the flat, contiguous int16 array `source`, whose numbers lie in `range`.
 
-    A column reads `offsets` (K), int64, from where it begins; columns begin `steps` apart for
-    their image, line and place, of which there are `sizes`. Sum i of a column is put `apart` for
-    its image, for i, and for its number in the image.
+    A column reads its numbers at `offsets` (K), int64, from its beginning. There are `sizes`
+    images, lines and places of columns, which begin `strides` apart. Sum i of a column is written
+    at `out_strides` for its image, for i, and for its number in the image.
     """
 
     source: Array
     offsets: Array
     sizes: tuple[int, int, int]
-    steps: tuple[int, int, int]
-    apart: tuple[int, int, int]
-    ends: tuple[int, int]
+    strides: tuple[int, int, int]
+    out_strides: tuple[int, int, int]
+    range: tuple[int, int]
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of columns."""
         images, lines, places = self.sizes
         return images * lines * places
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
-    """Images laid out for windows: `ready` (N, C, lines, places), int16, padded."""
+class PaddedImages:
+    """Images laid out for `window`: `values` (N, C, lines, places), int16, padded."""
 
-    ready: Array
-    slid: Window
-    ends: tuple[int, int]
+    values: Array
+    window: Window
+    range: tuple[int, int]
 
     @classmethod
-    def of(cls, x: Integers, slid: Window) -> Images | None:
-        """The images `x` (N, C, *size); None of other integers, or of more axes."""
-        if len(slid.kernel) > _AXES or x.values.dtype != np.int16:
+    def of(cls, x: Integers, window: Window) -> PaddedImages | None:
+        """The images `x` (N, C, *size); None if they are not int16 or have more axes."""
+        if len(window.kernel) > _AXES or x.values.dtype != np.int16:
             return None
-        ready = np.ascontiguousarray(padded(x.values, slid, x.nought))
-        lines = ready.shape[2] if ready.ndim == 2 + _AXES else 1
-        shape = (*ready.shape[:2], lines, ready.shape[-1])
-        return cls(ready.reshape(shape), slid, (min(x.low, x.nought), max(x.high, x.nought)))
+        values = np.ascontiguousarray(padded(x.values, window, x.padding))
+        lines = values.shape[2] if values.ndim == 2 + _AXES else 1
+        shape = (*values.shape[:2], lines, values.shape[-1])
+        return cls(values.reshape(shape), window, (min(x.low, x.padding), max(x.high, x.padding)))
 
-    def columns(self, channels: slice, maps: int) -> Columns:
-        """The windows over these channels, for sums that are put into (N, maps, *out)."""
-        count, deep, lines, places = self.ready.shape
-        (down, across), (tall, wide) = (_two(each) for each in (self.slid.strides, self.slid.out))
-        (below, beside), (high, broad) = map(_two, (self.slid.dilations, self.slid.kernel))
-        each = np.ogrid[channels, :high, :broad]
-        offsets = (each[0] * lines + each[1] * below) * places + each[2] * beside
-        return Columns(
-            self.ready.reshape(-1),
+    def columns(self, channels: slice, maps: int) -> ColumnSource:
+        """The windows over these channels, for sums that are written to (N, maps, *out)."""
+        count, depth, lines, places = self.values.shape
+        (down, across), (height, width) = map(_lines_first, (self.window.strides, self.window.out))
+        (below, beside), kernel = map(_lines_first, (self.window.dilations, self.window.kernel))
+        positions = np.ogrid[channels, : kernel[0], : kernel[1]]
+        offsets = (positions[0] * lines + positions[1] * below) * places + positions[2] * beside
+        return ColumnSource(
+            self.values.reshape(-1),
             offsets.reshape(-1).astype(np.int64),
-            (count, tall, wide),
-            (deep * lines * places, down * places, across),
-            (maps * tall * wide, tall * wide, 1),
-            self.ends,
+            (count, height, width),
+            (depth * lines * places, down * places, across),
+            (maps * height * width, height * width, 1),
+            self.range,
         )
 
 
-def of_rows(a: Integers, rows: Array, width: int) -> Columns | None:
-    """The `rows` (R, K) of `a`, for sums that are put into (R, width); None of other integers."""
+def from_rows(a: Integers, rows: Array, width: int) -> ColumnSource | None:
+    """The `rows` (R, K) of `a`, for sums that are written to (R, width); None if not int16."""
     if rows.dtype != np.int16:
         return None
     count, depth = rows.shape
-    flat = np.ascontiguousarray(rows).reshape(-1)
-    return Columns(flat, np.arange(depth), (1, 1, count), (0, 0, depth), (0, 1, width),
-                   (a.low, a.high))  # fmt: skip
+    source = np.ascontiguousarray(rows).reshape(-1)
+    return ColumnSource(source, np.arange(depth), (1, 1, count), (0, 0, depth), (0, 1, width),
+                        (a.low, a.high))  # fmt: skip
 
 
-def _two(values: tuple[int, ...]) -> tuple[int, int]:
-    """Of lines and places; one axis is an image of one line."""
+def _lines_first(values: tuple[int, ...]) -> tuple[int, int]:
+    """A number for lines and one for places; one axis is an image of one line."""
     return (1, values[0]) if len(values) == 1 else (values[0], values[1])

@@ -1,82 +1,141 @@
-"""Dot products in narrow accumulators: the oracle's functions, compiled and equally exact."""
+"""Dot products in narrow accumulators, exactly as the oracle defines them, by compiled kernels.
+
+Only sums that may overflow are emulated step by step. A narrow run equals the run without a range
+up to the first step that leaves the range.
+"""
 
 from __future__ import annotations
 
-from tracer.accumulators.engine import blocks, overflow_candidates
-from tracer.accumulators.engine.matrices import checked
+from dataclasses import replace
+
+import numpy as np
+
+from tracer.accumulators.engine import blocks
+from tracer.accumulators.engine.matrices import INT16, INT32, Matrices, checked
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.sums import Clipped, Excursions
+from tracer.interpreter.numeric import parallel, products
 from tracer.support.types import Array
 
-
-def observe(
-    left: Array, right: Array, bias: Array | None, terms: Terms, accumulator: Accumulator
-) -> Excursions:
-    """Sums of `left` (M, K) times `right` (K, P) plus `bias` (M) as if there were no limit.
-
-    Operands are integers of any width; `terms` says what K consists of. Raises ModelError where
-    they do not fit each other, or magnitudes sum up to 2^62.
-    """
-    return blocks.observed(checked(left, right, bias, terms), terms, accumulator)
-
-
-def emulate(
-    left: Array, right: Array, bias: Array | None, terms: Terms, accumulator: Accumulator
-) -> Clipped:
-    """The same sums, brought back into the range of `accumulator` at every step.
-
-    `error` is computed as `saturate`; its events are for the caller to raise.
-    """
-    return blocks.emulated(checked(left, right, bias, terms), terms, accumulator)
+_SPARSE = 128
+"""Where fewer than one in so many sums may overflow, each of them is emulated by itself."""
+_PRODUCTS = 1 << 20
+"""Products that are written out at a time for scattered sums."""
 
 
 def measure(
     left: Array, right: Array, bias: Array | None, terms: Terms, accumulator: Accumulator
 ) -> tuple[Excursions, Clipped]:
-    """What `observe` and `emulate` give; `values` may be the array `final`, where none differs.
+    """Sums of `left` (M, K) times `right` (K, P) plus `bias` (M), without a range and in it.
 
-    Sums that stayed in the range are final: a clipped run is the exact one up to the first step
-    that leaves it. Only the others are emulated.
+    Operands are integers of any width; `terms` says what K consists of. Overflow `error` is
+    computed as `saturate`. `values` may be the array `final` where no sum differs. Raises
+    ModelError where shapes do not fit or magnitudes add up to 2^62.
     """
-    given = checked(left, right, bias, terms)
-    seen = blocks.observed(given, terms, accumulator)
+    matrices = checked(left, right, bias, terms)
+    sums = blocks.observed(matrices, terms, accumulator)
     low, high = accumulator.range
-    if not seen.final.size or (seen.low.min() >= low and seen.high.max() <= high):
-        return seen, overflow_candidates.kept(seen.final)
-    outside = (seen.low < low) | (seen.high > high)
-    return seen, overflow_candidates.emulated(given, terms, accumulator, seen.final, outside)
+    if not sums.final.size or (sums.low.min() >= low and sums.high.max() <= high):
+        return sums, Clipped(sums.final, np.broadcast_to(np.int64(0), sums.final.shape))
+    outside = (sums.low < low) | (sums.high > high)
+    return sums, _clipped(matrices, terms, accumulator, sums.final, outside)
 
 
-def clip(
-    left: Array, right: Array, bias: Array | None, terms: Terms, accumulator: Accumulator
-) -> Clipped:
-    """What `emulate` gives, with less work where few sums can overflow.
-
-    The kernels that add term after term, or groups of terms, look where that is by themselves; in
-    other orders only sums are emulated whose products of either sign, added up, could leave the
-    range.
-    """
-    given = checked(left, right, bias, terms)
-    if blocks.hopes(given, terms, accumulator) or blocks.alters(given, accumulator, terms):
-        return blocks.emulated(given, terms, accumulator)
-    final, outside = overflow_candidates.bounded(given, accumulator)
-    return overflow_candidates.emulated(given, terms, accumulator, final, outside)
-
-
-def settle(
+def final_and_clipped(
     left: Array, right: Array, bias: Array | None, terms: Terms, accumulator: Accumulator
 ) -> tuple[Array, Clipped]:
-    """The final sums that `observe` gives, and what `clip` gives, without the sums on the way.
+    """The final sums and the clipped sums of `measure`, without the extremes of partial sums.
 
-    `values` may be the array of final sums, where none differs.
+    `values` may be the array of final sums where no sum differs.
     """
-    given = checked(left, right, bias, terms)
-    if blocks.alters(given, accumulator, terms):
-        seen, clipped = measure(left, right, bias, terms, accumulator)
-        return seen.final, clipped
-    if blocks.hopes(given, terms, accumulator):
-        clipped = blocks.emulated(given, terms, accumulator)
-        return overflow_candidates.exact(given) if clipped.events.any() else clipped.values, clipped
-    final, outside = overflow_candidates.bounded(given, accumulator)
-    return final, overflow_candidates.emulated(given, terms, accumulator, final, outside)
+    matrices = checked(left, right, bias, terms)
+    if blocks.formats_may_change(matrices, accumulator, terms):
+        sums, clipped = measure(left, right, bias, terms, accumulator)
+        return sums.final, clipped
+    if blocks.has_fast_kernel(matrices, terms, accumulator):
+        clipped = blocks.emulated(matrices, terms, accumulator)
+        overflows = clipped.events.any()
+        return _product(matrices) + matrices.bias if overflows else clipped.values, clipped
+    final, outside = _possible_overflows(matrices, accumulator)
+    return final, _clipped(matrices, terms, accumulator, final, outside)
+
+
+def _possible_overflows(matrices: Matrices, accumulator: Accumulator) -> tuple[Array, Array]:
+    """The exact sums (M, P), int64, and where a partial sum may leave the range in some order.
+
+    No partial sum of y is below y - P or above y + N, where P and N are the sums of the positive
+    and of the negative products' magnitudes. Rows that the bounds of the matrices keep within the
+    range need one product. For other rows A, the sum of magnitudes, is a second product, and
+    P = (A + y) / 2.
+    """
+    low, high = accumulator.range
+    final = _product(matrices)
+    outside = np.zeros(matrices.shape, bool)
+    doubtful = np.flatnonzero((matrices.least < low) | (matrices.most > high))
+    if len(doubtful):
+        sizes = _product(_magnitudes(_some_rows(matrices, doubtful)))
+        bias, sums = matrices.bias[doubtful], final[doubtful]
+        up = (sizes + sums) // 2 + np.maximum(bias, 0)
+        down = (sums - sizes) // 2 + np.minimum(bias, 0)
+        outside[doubtful] = (down < low) | (up > high)
+    final += matrices.bias
+    return final, outside
+
+
+def _clipped(
+    matrices: Matrices, terms: Terms, accumulator: Accumulator, final: Array, outside: Array
+) -> Clipped:
+    """The clipped sums: `final`, except where `outside`, which are emulated."""
+    rows = np.flatnonzero(outside.any(1))
+    count = int(np.count_nonzero(outside))
+    if not count:
+        return Clipped(final, np.broadcast_to(np.int64(0), final.shape))
+    dense = count * _SPARSE >= len(rows) * matrices.shape[1] or matrices.depth == 0
+    if dense and len(rows) == len(final):
+        return blocks.emulated(matrices, terms, accumulator)
+    values, events = final.copy(), np.zeros(matrices.shape, np.int64)
+    if dense:
+        clipped = blocks.emulated(_some_rows(matrices, rows), terms, accumulator)
+        values[rows], events[rows] = clipped.values, clipped.events
+        return Clipped(values, events)
+    scattered = np.argwhere(outside)
+    for piece in parallel.pieces(len(scattered), max(_PRODUCTS // matrices.depth, 1)):
+        row, column = scattered[piece].T
+        clipped = blocks.emulated(_single_sums(matrices, row, column), terms, accumulator)
+        values[row, column], events[row, column] = clipped.values[0], clipped.events[0]
+    return Clipped(values, events)
+
+
+def _product(matrices: Matrices) -> Array:
+    """The exact products without the bias, int64."""
+    wide = Accumulator(32)
+    without_bias = replace(matrices, bias=np.zeros_like(matrices.bias))
+    if max(*matrices.factors, matrices.bound) < INT32 - 1:
+        return blocks.emulated(without_bias, Terms(matrices.depth), wide).values
+    final = np.empty(matrices.shape, np.int64)
+    products.integers(matrices.left, matrices.right, final)
+    return final
+
+
+def _magnitudes(matrices: Matrices) -> Matrices:
+    """Matrices of the magnitudes, for the same number of sums."""
+    kind = np.int16 if max(matrices.factors) < INT16 else np.int64
+    left, right = (np.abs(side.astype(kind)) for side in (matrices.left, matrices.right))
+    most = matrices.factors[1] * left.sum(1, np.int64)
+    bounds = {"least": np.zeros_like(most), "most": most, "bound": int(most.max(initial=0))}
+    return replace(matrices, left=left, right=right, right_range=(0, matrices.factors[1]), **bounds)
+
+
+def _some_rows(matrices: Matrices, rows: Array) -> Matrices:
+    names = ("left", "bias", "largest", "least", "most")
+    return replace(matrices, **{name: getattr(matrices, name)[rows] for name in names})
+
+
+def _single_sums(matrices: Matrices, rows: Array, columns: Array) -> Matrices:
+    """Scattered sums as one row of ones times their products."""
+    terms = matrices.left[rows].T.astype(np.int64) * matrices.right[:, columns]
+    ones, largest = np.ones((1, matrices.depth), np.int64), matrices.largest_term
+    one, bound = np.ones(1, np.int64), np.full(1, matrices.bound)
+    return Matrices(ones, np.ascontiguousarray(terms), matrices.bias[rows].T, (1, largest),
+                    (-largest, largest), one, -bound, bound, matrices.bound)  # fmt: skip

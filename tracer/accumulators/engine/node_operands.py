@@ -1,8 +1,8 @@
-"""The operands of a node as integers times a step."""
+"""The operands of a node as integers times a step, from quantised or fixed-point tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,24 +16,33 @@ from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
 _RTOL = 1e-5
-"""How far a bias's float32 scale may be from the product of two."""
-
+"""Relative difference allowed between a bias's float32 scale and the product of two scales."""
 _LARGEST_BIAS = 2.0**62
 """Sums of magnitudes stay below it."""
 _TO_ZERO_POINT = 2
-"""Inputs from a quantised tensor to its zero point: a scale lies between, or the other operand."""
+"""Inputs from a quantised tensor to its zero point; a scale or the other operand is between."""
 
 
 class UnfitError(Exception):
-    """A node has no integer arithmetic; the text says why."""
+    """A node has no integer arithmetic; the text is the reason."""
+
+
+def minus_zero_point(tensor: Array, zero_point: Array | None) -> Array:
+    """The tensor, int32, minus a zero point that is one number or one for each column."""
+    wide = tensor.astype(np.int32)
+    return wide if zero_point is None else wide - zero_point.astype(np.int32)
+
+
+Subtract = Callable[[Array, Array | None], Array]
+"""Returns a tensor minus its zero point, int32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Integers:
-    """`values`, int16 or int32, each from `low` to `high`; `constant` if every run has the same.
+    """`values`, int16 or int32, from `low` to `high`; `constant` if they are equal in every run.
 
-    `zero` is the zero point that was taken off them, None where it is not one number; `nought` is
-    the value that stands for 0.
+    `zero` is the zero point that was subtracted, None if it is not one number. `padding` is the
+    value that stands for 0.
     """
 
     values: Array
@@ -41,62 +50,63 @@ class Integers:
     high: int
     constant: bool = False
     zero: int | None = 0
-    nought: int = 0
+    padding: int = 0
 
     def stored(self) -> Integers:
-        """The same with the zero point still in. Raises ModelError where it is not one number."""
+        """The integers as stored, zero point included. Raises ModelError for several of them."""
         if self.zero is None:
             raise ModelError(
-                "an operand has several zero points, whose part in a sum cannot be taken off after",
-                "Take them off before: zero_points='before'.",
+                "an operand has several zero points, so they cannot be subtracted from the sums",
+                "Subtract them from the operands: zero_points='before'.",
             )
         values = narrow(self.values.astype(np.int32) + self.zero)
         return Integers(
-            values, self.low + self.zero, self.high + self.zero, self.constant, nought=self.zero
+            values, self.low + self.zero, self.high + self.zero, self.constant, padding=self.zero
         )
 
 
 class Operand(Protocol):
-    """A float tensor that is integers times steps."""
+    """A tensor that is integers times a step, or times one step for each channel."""
 
     def integers(self, tensor: Array) -> Integers:
         """The integers of the tensor."""
 
     def steps(self, axis: int | None) -> Array:
-        """float64: the step, or one for each slice of `axis`, which alone they may depend on."""
+        """float64: one step, or one for each slice of `axis`; None allows one step only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """A dequantised tensor; `stored` are its integers if the model has them."""
+    """A dequantised tensor; `stored` are its integers if they are an initializer."""
 
-    unit: TensorScale
+    scale: TensorScale
     constant: bool
     stored: Array | None
 
     def integers(self, tensor: Array) -> Integers:
-        """As stored, else recovered from the floats."""
-        values = self.unit.integers(tensor) if self.stored is None else self.stored
-        return Integers(values, self.unit.low, self.unit.high, self.constant, self.unit.zero)
+        """The stored integers, or those recovered from the floats."""
+        values = self.scale.integers(tensor) if self.stored is None else self.stored
+        return Integers(values, self.scale.low, self.scale.high, self.constant, self.scale.zero)
 
     def steps(self, axis: int | None) -> Array:
         """The scale. Raises UnfitError where it varies along another axis."""
-        if self.unit.scale.size == 1:
-            return self.unit.scale.astype(np.float64).reshape(())
-        if axis is None or not self.unit.along(axis):
-            raise UnfitError("an operand has a scale for each of the terms that are added")
-        return self.unit.scale.astype(np.float64)
+        steps = self.scale.step.astype(np.float64)
+        if steps.size == 1:
+            return steps.reshape(())
+        if axis is None or not self.scale.along(axis):
+            raise UnfitError("the terms of a sum have different scales")
+        return steps
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A float tensor brought into a fixed-point format."""
+    """A float tensor rounded to a fixed-point format."""
 
     format: FixedPoint
     constant: bool
 
     def integers(self, tensor: Array) -> Integers:
-        """Rounded and saturated."""
+        """The nearest numbers of the format."""
         return Integers(narrow(self.format.quantized(tensor)), *self.format.range, self.constant)
 
     def steps(self, axis: int | None) -> Array:
@@ -105,8 +115,8 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
-    """A bias: `integers`, int64, are summed with the products, `rest` is added to the output."""
+class BiasParts:
+    """A bias: `integers`, int64, are added to the products, `rest` to the output."""
 
     integers: Array | None = None
     rest: Array | None = None
@@ -114,97 +124,99 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class NodeOperands:
-    """A node and what the model tells of its inputs; `formats` make integers of floats."""
+    """A node, the scales of its inputs, and the fixed-point formats of float inputs, if any."""
 
     node: Node
     attributes: Mapping[str, Any]
-    units: TensorScales
+    scales: TensorScales
     formats: Formats | None
-    _lasting: dict[int, Shift] = field(default_factory=dict, repr=False)
+    _stored_biases: dict[int, BiasParts] = field(default_factory=dict, repr=False)
 
-    def inputs(self, index: int) -> Operand:
-        """An input that flows through the network. Raises UnfitError if it is no integers."""
+    def activations(self, index: int) -> Operand:
+        """An activation. Raises UnfitError if it has no integers."""
         return self._operand(index, None if self.formats is None else self.formats.activations)
 
     def weights(self, index: int) -> Operand:
-        """An input that is weights, as a rule; two activations may be multiplied too."""
+        """A constant input in the format of weights; any other input as an activation."""
         if not self.constant(index):
-            return self.inputs(index)
+            return self.activations(index)
         return self._operand(index, None if self.formats is None else self.formats.weights)
 
     def constant(self, index: int) -> bool:
-        """Whether the input is the same in every run."""
-        return self.units.constant(self.node.inputs[index], self.node.scope)
+        """Whether the input is equal in every run."""
+        return self.scales.constant(self.node.inputs[index], self.node.scope)
 
-    def given(self, index: int) -> bool:
-        """Whether there is such an input."""
+    def has_input(self, index: int) -> bool:
+        """Whether the optional input is present."""
         return len(self.node.inputs) > index and bool(self.node.inputs[index])
 
-    def shift(self, index: int, step: Array, inputs: Sequence[Value]) -> Shift:
-        """The bias at `index`, one number or one for each channel, where a sum's unit is `step`.
+    def bias(self, index: int, step: Array, inputs: Sequence[Value]) -> BiasParts:
+        """The bias at `index`, one number or one for each channel, in units of `step`.
 
-        Whole multiples of the step are integers; any other bias is added to the output.
+        Multiples of the step are integers. Any other bias is added to the output.
         """
-        if not self.given(index):
-            return Shift()
-        if index in self._lasting:
-            return self._lasting[index]
+        if not self.has_input(index):
+            return BiasParts()
+        if index in self._stored_biases:
+            return self._stored_biases[index]
         value = inputs[index]
         if self.formats is not None:
-            return Shift(_whole_steps(value, step))
+            return BiasParts(_whole_steps(value, step))
         name, scope = self.node.inputs[index], self.node.scope
-        unit = self.units.of(name, scope)
-        if unit is None or not np.allclose(unit.scale.reshape(-1), step.reshape(-1), _RTOL, 0):
-            return Shift(rest=value)
-        stored = self.units.stored_integers(name, scope)
+        scale = self.scales.of(name, scope)
+        if scale is None or not np.allclose(scale.step.reshape(-1), step.reshape(-1), _RTOL, 0):
+            return BiasParts(rest=value)
+        stored = self.scales.stored_integers(name, scope)
         exact = np.rint(value.astype(np.float64) / step) if stored is None else stored
-        made = Shift(exact.astype(np.int64).reshape(value.shape))
+        bias = BiasParts(exact.astype(np.int64).reshape(value.shape))
         if stored is not None:
-            self._lasting[index] = made
-        return made
+            self._stored_biases[index] = bias
+        return bias
 
-    def centred(self, index: int, tensor: Array, values: Array, zero: Array | None) -> Integers:
-        """The quantised `tensor` at `index`, whose zero point is taken off in `values`.
+    def centred(
+        self, index: int, inputs: Sequence[Value], subtract: Subtract = minus_zero_point
+    ) -> Integers:
+        """The quantised tensor at `index` minus its zero point, the input two after it.
 
-        The zero point is the input two places on, as in all operators that have one. One that is
-        computed may be another in the next run, anything that its type holds.
+        A zero point that is computed may change from run to run to any value of its type.
         """
+        tensor, zero = inputs[index], (*inputs, None, None)[index + _TO_ZERO_POINT]
+        values = narrow(subtract(tensor, zero))
         least, most = integer_range(tensor.dtype)
         low, high, constant = least, most, self.constant(index)
-        if zero is not None and zero.size:
-            fixed = self.constant(index + _TO_ZERO_POINT)
-            low -= int(zero.max()) if fixed else most
-            high -= int(zero.min()) if fixed else least
-            constant = constant and fixed
         if zero is None or not zero.size:
-            return Integers(narrow(values), low, high, constant)
-        one = int(zero.min()) if zero.min() == zero.max() else None
-        return Integers(narrow(values), low, high, constant, one)
+            return Integers(values, low, high, constant)
+        zero_low, zero_high = int(zero.min()), int(zero.max())
+        fixed = self.constant(index + _TO_ZERO_POINT)
+        low -= zero_high if fixed else most
+        high -= zero_low if fixed else least
+        single = zero_low if zero_low == zero_high else None
+        return Integers(values, low, high, constant and fixed, single)
 
     def _operand(self, index: int, format_: FixedPoint | None) -> Operand:
         constant = self.constant(index)
         if format_ is not None:
             return Fixed(format_, constant)
         name, scope = self.node.inputs[index], self.node.scope
-        unit = self.units.of(name, scope)
-        if unit is None:
+        scale = self.scales.of(name, scope)
+        if scale is None:
             raise UnfitError(f"'{name}' is not integers times a scale")
-        stored = self.units.stored_integers(name, scope)
-        if stored is None and not unit.recoverable:
+        stored = self.scales.stored_integers(name, scope)
+        if stored is None and not scale.recoverable:
             raise UnfitError(
-                f"'{name}' has integers from {unit.low} to {unit.high}, "
-                f"more than floats of {unit.precision} bits of precision tell apart"
+                f"'{name}' has integers from {scale.low} to {scale.high}, "
+                f"more than floats of {scale.precision} bits of precision tell apart"
             )
-        return Quantized(unit, constant, None if stored is None else narrow(stored))
+        return Quantized(scale, constant, None if stored is None else narrow(stored))
 
 
 def _whole_steps(bias: Array, step: Array) -> Array:
-    """The nearest multiples of the step, int64. Raises InputError for what has none in 62 bits."""
+    """The nearest multiples of the step, int64. Raises InputError beyond 62 bits."""
     steps = np.rint(bias.astype(np.float64) / step)
     if not (np.abs(steps) < _LARGEST_BIAS).all():
         raise InputError(
             f"a bias from {bias.min()} to {bias.max()} has no fixed-point number",
-            f"It is summed in steps of {float(step)}: look where it comes from.",
+            f"Its step is {float(step)}: check the operation that computes it.",
         )
     return steps.astype(np.int64)
 

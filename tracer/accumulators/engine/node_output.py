@@ -1,4 +1,4 @@
-"""From the sums of a node to its output."""
+"""The output of a node from its sums."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.support.types import Array
 
 Restore = Callable[[Array], Array]
-"""What makes the output of sums, int64 in its shape."""
+"""Computes the output from sums, int64 in its shape."""
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
-    """Floats: sums (N, C, *size) times the `step` of their channel, plus the `rest`.
+class Dequantize:
+    """Computes floats: sums (N, C, *size) times the `step` of their channel, plus the `rest`.
 
-    `step` and `rest`, what of a bias no integer is, are one number or one for each channel.
+    `rest` is a bias that is no multiple of the step. Both are one number or one for each channel.
     """
 
     step: Array
@@ -29,7 +29,7 @@ class Steps:
     dtype: np.dtype[Any]
 
     def __call__(self, sums: Array) -> Array:
-        """All of them."""
+        """The floats of all sums."""
         out = sums * per_channel(self.step, sums.ndim)
         if self.rest is not None:
             out = out + per_channel(self.rest, sums.ndim)
@@ -37,8 +37,8 @@ class Steps:
 
 
 def replaced(output: Array, sums: Array, restore: Restore) -> Array:
-    """The output, with those elements that the accumulator changed made of its sums."""
-    if isinstance(restore, Steps) and output.dtype == restore.dtype == np.float32:
+    """The output, with the elements that the accumulator changed computed from the sums."""
+    if isinstance(restore, Dequantize) and output.dtype == restore.dtype == np.float32:
         return _compiled(output, sums, restore)
     changed = sums != UNCHANGED
     if not changed.any():
@@ -52,24 +52,23 @@ def per_channel(values: Array, rank: int) -> Array:
     return flat.reshape(()) if flat.size == 1 else flat.reshape(-1, *[1] * (rank - 2))
 
 
-def _compiled(output: Array, sums: Array, restore: Steps) -> Array:
+def _compiled(output: Array, sums: Array, restore: Dequantize) -> Array:
     """The same in one pass, image by image."""
     kernel, plain = loaded("dequantize").replace, np.ascontiguousarray(output)
-    step = _each(restore.step, output.shape[1])
-    rest = None if restore.rest is None else _each(restore.rest, output.shape[1])
+    step, rest = (
+        np.zeros(0)
+        if values is None
+        else np.ascontiguousarray(np.broadcast_to(values.reshape(-1), output.shape[1]), np.float64)
+        for values in (restore.step, restore.rest)
+    )
     out = buffer_pool.empty(output.shape, np.float32)
     pixels = out[0, 0].size if out.size else 1
     images = parallel.pieces(len(output), max(parallel.BLOCK * len(output) // (out.size + 1), 1))
 
     def block(index: int) -> None:
-        some = images[index]
-        kernel(sums[some].reshape(-1), plain[some].reshape(-1), UNCHANGED, step,
-               np.zeros(0) if rest is None else rest, pixels, out[some].reshape(-1))  # fmt: skip
+        part = images[index]
+        kernel(sums[part].reshape(-1), plain[part].reshape(-1), UNCHANGED, step, rest, pixels,
+               out[part].reshape(-1))  # fmt: skip
 
     parallel.run_blocks(len(images), block)
     return out
-
-
-def _each(values: Array, channels: int) -> Array:
-    """float64, one for each channel."""
-    return np.ascontiguousarray(np.broadcast_to(values.reshape(-1), channels), np.float64)

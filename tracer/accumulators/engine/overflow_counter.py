@@ -1,4 +1,4 @@
-"""The dot products of one node at one width, with no more counted than how many overflow."""
+"""Computes the dot products of a node, and counts overflows alone: no histograms, no extremes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracer.accumulators.engine import dots
-from tracer.accumulators.engine.column_source import Columns
-from tracer.accumulators.engine.node_pass import Rows
+from tracer.accumulators.engine.column_source import ColumnSource
+from tracer.accumulators.engine.node_pass import NodePass
 from tracer.accumulators.engine.sum_runner import UNCHANGED, SumRunner, exact_sums
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.statistics.sums import Clipped
 from tracer.support.types import Array
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a tally says of all channels together at the accumulator's own width."""
+    """Counts of all channels together at the accumulator's own width; as in `Tally`."""
 
     overflow_outputs: int = 0
     transient_outputs: int = 0
@@ -31,9 +30,9 @@ class Counts:
 
 
 class OverflowCounter(SumRunner):
-    """A meter that makes the same sums, and keeps `counts` in place of a tally.
+    """Computes the same sums, with `counts` in place of statistics.
 
-    It looks at no sum that bounds show to stay within the range.
+    It skips sums that cannot leave the range by their bounds.
     """
 
     def __init__(self, accumulator: Accumulator, mark_unchanged: bool) -> None:
@@ -45,30 +44,29 @@ class OverflowCounter(SumRunner):
         out: Array,
     ) -> None:  # fmt: skip
         low, high = self.accumulator.range
-        final, clipped = dots.settle(left, right, bias, terms, self.accumulator)
+        final, clipped = dots.final_and_clipped(left, right, bias, terms, self.accumulator)
         exact = exact_sums(left, right, bias) if self._formatted else final
         changed = clipped.values != exact
         out[...] = (
             np.where(changed, clipped.values, UNCHANGED) if self.mark_unchanged else clipped.values
         )
-        self._count(clipped, (final < low) | (final > high), changed)
+        # An output has events exactly if it overflows: its first step outside is an exact sum.
+        flags = clipped.events, (final < low) | (final > high), changed
+        outside, persistent, changes = (int(np.count_nonzero(each)) for each in flags)
+        self._add(outside, persistent, int(clipped.events.sum()), changes)
 
-    def _sweep(self, rows: Rows, columns: Columns, channels: slice, out: Array) -> bool:
+    def _run_pass(
+        self, node_pass: NodePass, columns: ColumnSource, channels: slice, out: Array
+    ) -> bool:
         if self._formatted:
             return False
-        there = out.reshape(-1)[channels.start * columns.apart[1] :]
-        outside, lasting, events, changed = rows.counted(
-            columns, UNCHANGED, self.mark_unchanged, there
-        ).tolist()
-        self._add(Counts(outside, outside - lasting, lasting, events, changed))
+        first = channels.start * columns.out_strides[1]
+        counts = node_pass.clip_and_count(
+            columns, UNCHANGED, self.mark_unchanged, out.reshape(-1)[first:]
+        )
+        self._add(*counts.tolist())
         return True
 
-    def _count(self, clipped: Clipped, persistent: Array, changed: Array) -> None:
-        """A run has events where its sums leave the range, as exact ones do first at that place."""
-        outside, lasting = (int(np.count_nonzero(each)) for each in (clipped.events, persistent))
-        events, altered = int(clipped.events.sum()), int(np.count_nonzero(changed))
-        self._add(Counts(outside, outside - lasting, lasting, events, altered))
-
-    def _add(self, part: Counts) -> None:
+    def _add(self, outside: int, persistent: int, events: int, changed: int) -> None:
         with self._lock:
-            self.counts += part
+            self.counts += Counts(outside, outside - persistent, persistent, events, changed)

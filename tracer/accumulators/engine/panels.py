@@ -1,4 +1,4 @@
-"""Operands laid out for the lanes of a kernel, and their blocks shared out to threads."""
+"""Lays matrices out for the lanes of a kernel, and shares blocks of sums out to threads."""
 
 from __future__ import annotations
 
@@ -8,25 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from tracer.accumulators.engine.matrices import Operands
-from tracer.accumulators.engine.programs import Program
+from tracer.accumulators.engine.matrices import INT16, Matrices
 from tracer.accumulators.kernels import loaded
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.support.types import Array
 
-INT16 = 1 << 15
-"""Magnitudes below it fit int16."""
 _WORK = 1 << 23
-"""Products of one block of work: long against handing it to a thread."""
+"""Products of one block of work: long compared with handing it to a thread."""
 _PANEL = 1 << 18
 """Elements of a block's columns, in the second-level cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """Operands in the lanes of a kernel; `cell` is what a panel of columns consists of.
+    """Factors and columns in the lanes of a kernel; `cell` is the type of a panel's elements.
 
-    `pairs` are the factors of two terms each, where lanes take them so; else `left` itself.
+    `sequence` (K), int64, is the order of the terms. `pairs` holds the factors of two terms in one
+    int32 where lanes take terms in pairs; else it is `left`.
     """
 
     left: Array
@@ -38,54 +36,55 @@ class Panels:
     lane: np.dtype[Any]
     cell: np.dtype[Any]
 
-    def rows(self, some: slice) -> Array:
-        """The factors of some rows and, where there are, of those up to a whole band, flat."""
-        return self.left[some.start : some.stop + loaded("sequential_sums").ROWS - 1].reshape(-1)
-
-    def panel(self, part: slice) -> Array:
-        """Columns in tiles."""
+    def panel(self, columns: slice) -> Array:
+        """Packs the columns in tiles."""
         kernels = loaded("tile_io")
-        tiles = -(-(part.stop - part.start) // self.tile)
-        made = np.empty(tiles * self.depth * self.tile, self.cell)
+        tiles = -(-(columns.stop - columns.start) // self.tile)
+        panel = np.empty(tiles * self.depth * self.tile, self.cell)
         pack = kernels.pack if self.pairs is self.left else kernels.pack_pairs
-        pack(self.right, self.sequence, part.start, part.stop, self.depth, self.tile, made)
-        return made
+        pack(self.right, self.sequence, columns.start, columns.stop, self.depth, self.tile, panel)
+        return panel
 
 
-def plain(given: Operands, plan: Program, tile: int, lane: np.dtype[Any]) -> Panels:
-    """Lanes of the type of their operands."""
-    ordered = given.left[:, plan.sequence].astype(lane, order="C")
-    return Panels(
-        ordered, ordered, given.right, plan.sequence, len(plan.sequence), tile, lane, lane
-    )
+def for_loops(matrices: Matrices, sequence: Array, tile: int, lane: np.dtype[Any]) -> Panels:
+    """Panels for `program_sums`, whose elements have the type of a lane."""
+    left = matrices.left[:, sequence].astype(lane, order="C")
+    return Panels(left, left, matrices.right, sequence, len(sequence), tile, lane, lane)
 
 
-def dense(given: Operands, plan: Program, bits: int) -> Panels:
-    """For the kernels of `dense`, in lanes of so many bits; whole bands and groups of terms."""
+def for_vectors(matrices: Matrices, sequence: Array, bits: int) -> Panels:
+    """Panels for kernels of `llvm_sums`, in lanes of `bits`: whole bands, whole DEPTH_STEPs."""
     kernels = loaded("sequential_sums")
-    paired = bits == 32 and max(given.factors) < INT16
+    paired = bits == 32 and max(matrices.factors) < INT16
     tile = kernels.COLUMNS_16 if bits == 16 else kernels.COLUMNS_32
-    depth = -(-len(plan.sequence) // kernels.GROUP) * kernels.GROUP
-    rows = -(-len(given.left) // kernels.ROWS) * kernels.ROWS
+    depth = -(-len(sequence) // kernels.DEPTH_STEP) * kernels.DEPTH_STEP
+    rows = -(-len(matrices.left) // kernels.ROWS) * kernels.ROWS
     left = buffer_pool.empty((rows, depth), np.int32)
     pairs = buffer_pool.empty((rows, depth // 2), np.int32) if paired else left
-    kind = kernels.NARROW if bits == 16 else kernels.PAIRED if paired else kernels.WIDE
-    kernels.spread(given.left, plan.sequence, kind, left, pairs)
+    lanes = kernels.NARROW if bits == 16 else kernels.PAIRED if paired else kernels.WIDE
+    kernels.lay_out_factors(matrices.left, sequence, lanes, left, pairs)
     lane, cell = np.dtype(f"int{bits}"), np.dtype(np.int16 if paired else f"int{bits}")
-    return Panels(left, pairs, given.right, plan.sequence, depth, tile, lane, cell)
+    return Panels(left, pairs, matrices.right, sequence, depth, tile, lane, cell)
 
 
-def shared_out(given: Operands, panels: Panels, work: Callable[[slice, slice], None]) -> None:
-    """Call `work` for blocks of rows and columns, which the shapes alone decide."""
-    rows, columns = given.shape
+def run_in_blocks(shape: tuple[int, int], panels: Panels, work: Callable[..., None]) -> None:
+    """Calls `work(rows, columns)`, two slices, for blocks that depend on the shape alone."""
+    rows, columns = shape
     band = loaded("sequential_sums").ROWS
     depth = max(panels.depth, 1)
-    wide = min(_WORK // (depth * rows), _PANEL // depth)
-    wide = max(wide // panels.tile, 1) * panels.tile
-    tall = max(_WORK // (depth * wide) // band, 1) * band
+    width = min(_WORK // (depth * rows), _PANEL // depth)
+    width = max(width // panels.tile, 1) * panels.tile
+    height = max(_WORK // (depth * width) // band, 1) * band
     jobs = [
-        (some, part)
-        for part in parallel.pieces(columns, wide)
-        for some in parallel.pieces(rows, tall)
+        (block_rows, block_columns)
+        for block_columns in parallel.pieces(columns, width)
+        for block_rows in parallel.pieces(rows, height)
     ]
     parallel.run_blocks(len(jobs), lambda index: work(*jobs[index]))
+
+
+def whole_bands(rows: slice) -> tuple[slice, slice]:
+    """The bands of ROWS rows that the rows touch, and the rows of those bands."""
+    band = loaded("sequential_sums").ROWS
+    bands = slice(rows.start // band, -(-rows.stop // band))
+    return bands, slice(bands.start * band, bands.stop * band)

@@ -1,23 +1,43 @@
-"""Orders as programs for the kernels: the stages of a sum, depth first."""
+"""Orders as programs, and blocks of sums by the kernels that run programs.
+
+A program lists the stages of an order depth first. The order `sorted`, whose order depends on the
+products, has a kernel of its own.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import assert_never
 
 import numpy as np
 
+from tracer.accumulators.engine import panels
+from tracer.accumulators.engine.matrices import INT32, Matrices
+from tracer.accumulators.kernels import loaded
+from tracer.accumulators.spec.accumulator import Accumulator, Overflow, signed_range
 from tracer.accumulators.spec.orders import Order, Stage, Terms
+from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
 
+_TILE, _NARROWEST = 256, 16
+"""The most and the fewest columns that a step of `program_sums` takes at a time."""
+_LONG = 3
+"""Terms of a step, on average, from which the sum of a group stays in vector registers."""
+_COPIED = 1 << 20
+"""Products of one block, where sums are computed one by one."""
 
-@dataclass(frozen=True, slots=True)
+Outs = tuple[Array, Array, Array]
+"""int64 (M, P): final sums, and their least and greatest partial sums or, twice, their events."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Program:
     """Terms in the order they are taken, and what is done with them.
 
-    `sequence`, int64, are positions among the products. `steps`, int64: n > 0 adds the next n
-    terms to register 0; -s adds register s - 1 to register s and clears it. `bits` has for each
-    register the width that is its own, or None. A position of -1 is a term of 0.
+    `sequence`, int64, are positions among the products; -1 is a term of 0. `steps`, int64: n > 0
+    adds the next n terms to register 0; -s adds register s - 1 to register s and clears register
+    s - 1. `bits` has for each register its own width, or None for the accumulator's.
     """
 
     sequence: Array
@@ -26,13 +46,13 @@ class Program:
 
     @property
     def sequential(self) -> bool:
-        """Whether there is one register, and it is the accumulator."""
+        """Whether the accumulator is the only register."""
         return self.bits == (None,)
 
 
 @lru_cache(maxsize=64)
 def program(order: Order, terms: Terms) -> Program | None:
-    """What the stages of `order` come to; None if not each product and sum is added once."""
+    """The program of an order; None if some product or sum is not added exactly once."""
     stages = order.stages(terms)
     if not _is_tree(terms.count, stages):
         return None
@@ -40,14 +60,14 @@ def program(order: Order, terms: Terms) -> Program | None:
     steps: list[int] = []
 
     def add_up(level: int, group: int) -> None:
-        for place in stages[level].groups[group].tolist():
-            if place < 0:
+        for position in stages[level].groups[group].tolist():
+            if position < 0:
                 continue
             if level:
-                add_up(level - 1, place)
+                add_up(level - 1, position)
                 steps.append(-level)
             else:
-                sequence.append(place)
+                sequence.append(position)
                 if steps and steps[-1] > 0:
                     steps[-1] += 1
                 else:
@@ -59,26 +79,166 @@ def program(order: Order, terms: Terms) -> Program | None:
     )
 
 
+def saturates(overflow: Overflow) -> bool:
+    """Whether a sum that leaves the range becomes the nearer end; errors are raised afterwards."""
+    match overflow:
+        case "saturate" | "symmetric" | "error":
+            return True
+        case "wrap" | "zero":
+            return False
+        case _:
+            assert_never(overflow)
+
+
+def products_may_overflow(matrices: Matrices, accumulator: Accumulator) -> bool:
+    """Whether products may leave the range of `product_bits`."""
+    if accumulator.product_bits is None:
+        return False
+    low, high = accumulator.range_of(accumulator.product_bits)
+    return matrices.largest_term > min(high, -low)
+
+
+def has_fast_groups(matrices: Matrices, plan: Program, accumulator: Accumulator) -> bool:
+    """Whether `grouped_sums` runs the program: it limits no sum of a group that stays within."""
+    return _fits_int32(matrices, plan, accumulator) and _fits_groups(matrices, plan, accumulator)
+
+
+def sum_by_program(
+    matrices: Matrices, plan: Program, accumulator: Accumulator, start: Array, outs: Outs,
+    observed: bool,
+) -> None:  # fmt: skip
+    """Computes sums in any order that is a tree; without a range if `observed`."""
+    rules = _rules(matrices, plan, accumulator, observed)
+    narrow = matrices.bound < INT32 if observed else _fits_int32(matrices, plan, accumulator)
+    if narrow:  # sums never leave a range that is wider than the lanes
+        rules[:, 1:3] = np.clip(rules[:, 1:3], *signed_range(32))
+        if _fits_groups(matrices, plan, accumulator, observed):
+            even = _with_even_steps(plan)
+            _sum_groups(matrices, even, rules[0, 1:3], start, outs, observed)
+            return
+    kernels, lane = loaded("program_sums"), np.dtype(np.int32 if narrow else np.int64)
+    tile = min(_TILE, -(-matrices.shape[1] // _NARROWEST) * _NARROWEST)
+    layout = panels.for_loops(matrices, plan.sequence, tile, lane)
+
+    def block(rows: slice, columns: slice) -> None:
+        left = layout.left[rows].reshape(-1)
+        kernels.run(left, layout.depth, layout.panel(columns), layout.tile, plan.steps, rules,
+                    observed, start[rows, columns],
+                    *(out[rows, columns] for out in outs))  # fmt: skip
+
+    panels.run_in_blocks(matrices.shape, layout, block)
+
+
+def sum_sorted(
+    matrices: Matrices, plan: Program, accumulator: Accumulator, start: Array, outs: Outs,
+    observed: bool,
+) -> None:  # fmt: skip
+    """Computes sums in the order `sorted`, one by one; each has its own order of terms."""
+    rules = _rules(matrices, plan, accumulator, observed)
+    left = matrices.left.astype(np.int64)
+    bias = matrices.bias if accumulator.is_bias_first else np.zeros_like(matrices.bias)
+    exact = np.broadcast_to(bias, matrices.shape)
+    kernels = loaded("sorted_sums")
+    width = max(_COPIED // max(matrices.depth * len(left), 1), 1)
+    parts = parallel.pieces(matrices.shape[1], width)
+
+    def block(index: int) -> None:
+        part = parts[index]
+        right = matrices.right[:, part].T.astype(np.int64, order="C")
+        kernels.run(left, right, rules, observed, exact[:, part], start[:, part],
+                    *(out[:, part] for out in outs))  # fmt: skip
+
+    parallel.run_blocks(len(parts), block)
+
+
+def _sum_groups(
+    matrices: Matrices, even: Program, limits: Array, start: Array, outs: Outs, observed: bool
+) -> None:
+    """Computes sums of two stages with one range: groups, and their sum."""
+    kernels, layout = loaded("grouped_sums"), panels.for_vectors(matrices, even.sequence, 32)
+    lengths, ends = even.steps[even.steps > 0], limits.astype(np.int32)
+    safe = np.empty((-(-len(matrices.left) // kernels.ROWS), len(lengths)), np.bool_)
+    if not observed:
+        ranges = np.array([*matrices.right_range, *limits], np.int64)
+        kernels.find_safe(matrices.left, even.sequence, lengths, ranges, safe)
+    width, flat = matrices.shape[1], [out.reshape(-1) for out in outs]
+
+    def block(rows: slice, columns: slice) -> None:
+        bands, band_rows = panels.whole_bands(rows)
+        left, pairs = (side[band_rows].reshape(-1) for side in (layout.left, layout.pairs))
+        panel, first = layout.panel(columns), rows.start * width + columns.start
+        if observed:
+            kernels.observe(left, layout.depth, panel, layout.tile, lengths,
+                            start[rows, columns], *flat, first, width)  # fmt: skip
+        else:
+            kernels.clip(left, pairs, layout.depth, panel, layout.tile, lengths, safe[bands],
+                         start[rows, columns], ends, *flat[:2], first, width)  # fmt: skip
+
+    panels.run_in_blocks(matrices.shape, layout, block)
+
+
+def _fits_groups(
+    matrices: Matrices, plan: Program, accumulator: Accumulator, observed: bool = False
+) -> bool:
+    """Whether the program is long groups and their sum, in one range, that at most saturate."""
+    simple = observed or saturates(accumulator.overflow)
+    long = len(plan.sequence) >= _LONG * len(plan.steps) and plan.bits == (None, None)
+    return simple and long and not products_may_overflow(matrices, accumulator)
+
+
+def _fits_int32(matrices: Matrices, plan: Program, accumulator: Accumulator) -> bool:
+    """Whether int32 lanes hold every step of a program."""
+    low, high = accumulator.range
+    own = max((1 << bits - 1 for bits in plan.bits if bits is not None), default=0)
+    reach = min(max(-low, high), matrices.bound)
+    larger = max(matrices.largest_term, min(own, matrices.bound), reach)
+    return max(*matrices.factors, matrices.largest_term, reach + larger) < INT32
+
+
+def _rules(matrices: Matrices, plan: Program, accumulator: Accumulator, observed: bool) -> Array:
+    """The rules (registers + 1, 4), int64, of the registers, and last of products.
+
+    A rule is what to do outside the range, the range, and whether events count.
+    """
+    kernels, overflow = loaded("program_sums"), accumulator.overflow
+    match overflow:
+        case "saturate" | "symmetric" | "error":
+            rule = kernels.SATURATE
+        case "wrap":
+            rule = kernels.WRAP
+        case "zero":
+            rule = kernels.ZERO
+        case _:
+            assert_never(overflow)
+    rows = [
+        (kernels.SATURATE, *signed_range(bits), 0)
+        if bits is not None
+        else (kernels.EXACT if observed else rule, *accumulator.range, 1)
+        for bits in plan.bits
+    ]
+    width, products = accumulator.product_bits, (kernels.EXACT, 0, 0, 0)
+    if width is not None and products_may_overflow(matrices, accumulator):
+        products = (rule, *accumulator.range_of(width), 0)
+    return np.array([*rows, products], np.int64)
+
+
 @lru_cache(maxsize=64)
-def evened(order: Order, terms: Terms) -> Program | None:
-    """The same sums where terms are taken two by two: a term of 0 more after an odd number."""
-    plain = program(order, terms)
-    if plain is None:
-        return None
-    sequence, steps, k = [], plain.steps.copy(), 0
-    for number, step in enumerate(plain.steps.tolist()):
+def _with_even_steps(plan: Program) -> Program:
+    """The program with a term of 0 after each odd number of terms."""
+    sequence, steps, k = [], plan.steps.copy(), 0
+    for number, step in enumerate(plan.steps.tolist()):
         if step > 0:
-            sequence += plain.sequence[k : k + step].tolist() + [-1] * (step % 2)
+            sequence += plan.sequence[k : k + step].tolist() + [-1] * (step % 2)
             steps[number] += step % 2
             k += step
-    return Program(np.array(sequence, np.int64), steps, plain.bits)
+    return Program(np.array(sequence, np.int64), steps, plan.bits)
 
 
 def _is_tree(count: int, stages: tuple[Stage, ...]) -> bool:
     """Whether every product, and every sum but the last, goes into one sum."""
     for stage in stages:
-        places = stage.groups[stage.groups >= 0]
-        if not np.array_equal(np.sort(places), np.arange(count)):
+        positions = stage.groups[stage.groups >= 0]
+        if not np.array_equal(np.sort(positions), np.arange(count)):
             return False
         count = len(stage.groups)
     return count == 1

@@ -1,4 +1,4 @@
-"""The dot products of one node under its accumulator, counted as they are made."""
+"""Computes the dot products of one node under its accumulator, and keeps their statistics."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from threading import Lock
 import numpy as np
 
 from tracer.accumulators.engine import dots, node_pass
-from tracer.accumulators.engine.column_source import Columns
-from tracer.accumulators.engine.node_pass import Rows
+from tracer.accumulators.engine.column_source import ColumnSource
+from tracer.accumulators.engine.node_pass import NodePass
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.bounds import Bounds, datatype, guaranteed, guaranteed_of_ranges
@@ -20,16 +20,16 @@ from tracer.interpreter.numeric.products import Product, integers
 from tracer.support.types import Array
 
 UNCHANGED = np.iinfo(np.int64).min
-"""Stands where the accumulator has changed nothing: the node's own output is kept there."""
+"""Stands for a sum that the accumulator did not change: the node's own output is used there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """The dot products of a node: `terms` each, for so many output channels.
+    """The dot products of a node: `terms` each, for `channels` output channels.
 
-    `inputs` and `weights` are what the types of the operands hold; `stored` are the weights
-    themselves, (channels, K), where every run has the same. `bias` is (channels). With `padded` an
-    input may be 0 whatever its type.
+    `inputs` and `weights` are the ranges of the operands' types. `stored` (channels, K) are the
+    weights if every run has the same. `bias` is (channels). With `padded` an input may be 0 even
+    if its range lacks 0.
     """
 
     channels: int
@@ -40,13 +40,13 @@ class Reduction:
     bias: Array | None = None
     padded: bool = False
 
-    def like(self, other: Reduction) -> bool:
-        """Whether what bounds the sums is the same."""
-        mine, others = ((r.channels, r.terms, r.inputs, r.weights, r.padded) for r in (self, other))
-        return mine == others
+    def same_bounds(self, other: Reduction) -> bool:
+        """Whether the bounds of the sums are the same."""
+        mine, theirs = ((r.channels, r.terms, r.inputs, r.weights, r.padded) for r in (self, other))
+        return mine == theirs
 
     def bounds(self, accumulator: Accumulator) -> Bounds:
-        """What the partial sums cannot leave, whatever the input."""
+        """The bounds of the partial sums for any input."""
         if self.stored is None:
             bias = None if self.bias is None else (int(self.bias.min()), int(self.bias.max()))
             ranges = self.weights, self.inputs
@@ -56,12 +56,12 @@ class Reduction:
         )
 
     def datatype(self, accumulator: Accumulator) -> int:
-        """Bits that hold any sum of products of these types; a bias has no part in them."""
+        """Bits that hold any sum of products of these types, without a bias."""
         return datatype(self.terms, self.weights, self.inputs, None, accumulator)
 
 
 class SumRunner:
-    """Sums blocks of dot products, from several threads, and tallies them.
+    """Computes blocks of dot products, from several threads, and adds them to a tally.
 
     With `mark_unchanged` a sum that the accumulator did not change is written as UNCHANGED.
     """
@@ -71,33 +71,33 @@ class SumRunner:
         self.mark_unchanged = mark_unchanged
         self.tally: Tally | None = None
         self.reductions: list[Reduction] = []
-        self._ready: dict[int, Rows] = {}
+        self._passes: dict[int, NodePass] = {}
         self._formatted = False
         self._lock = Lock()
 
     def fresh_copy(self) -> SumRunner:
-        """A meter that has seen nothing, of the same sums."""
-        other = type(self)(self.accumulator, self.mark_unchanged)
-        other._ready = self._ready
-        return other
+        """A runner of the same sums without statistics."""
+        copy = type(self)(self.accumulator, self.mark_unchanged)
+        copy._passes = self._passes
+        return copy
 
     def begin(self, reduction: Reduction) -> None:
-        """Say what is about to be summed; sizes may change from run to run.
+        """Announces the next sums; their sizes may change from run to run.
 
-        Where the number of channels does they are no channels, and are counted as one.
+        Where the number of channels changes, all channels are counted as one.
         """
         if self.tally is None:
             self.tally = Tally.empty(reduction.channels, self.accumulator)
             self._formatted = self.accumulator.formats(reduction.terms)
         elif len(self.tally.outputs) not in (1, reduction.channels):
             self.tally = self.tally.folded()
-        if not any(reduction.like(known) for known in self.reductions):
+        if not any(reduction.same_bounds(earlier) for earlier in self.reductions):
             self.reductions.append(reduction)
 
     def product(self, channels: slice, bias: Array | None, terms: Terms) -> Product:
-        """What multiplies `left` (M, K) with `right` (K, P) into `out` (M, P), int64.
+        """The function that multiplies `left` (M, K) with `right` (K, P) into `out` (M, P), int64.
 
-        The rows of `left` are `channels`, and `bias` (M) is theirs.
+        The rows of `left`, and `bias` (M), are those of `channels`.
         """
 
         def product(left: Array, right: Array, out: Array) -> None:
@@ -105,26 +105,26 @@ class SumRunner:
 
         return product
 
-    def gathered(
-        self, left: Array, columns: Columns, bias: Array | None, terms: Terms, channels: slice,
-        out: Array,
+    def sum_gathered(
+        self, left: Array, columns: ColumnSource, bias: Array | None, terms: Terms,
+        channels: slice, out: Array,
     ) -> bool:  # fmt: skip
-        """Sum `left` (M, K) with columns that are gathered, in one pass, into `out` (N, C, ...).
+        """Sums `left` (M, K) times gathered columns in one pass into `out` (N, C, ...).
 
-        False, and nothing done, where no kernel sums so.
+        Returns False, and does nothing, where no kernel supports the pass.
         """
         if not columns.count:
             return False
-        known = self._ready.get(channels.start)
-        if known is None or not known.are(left, columns.ends, bias):
-            known = node_pass.rows(left, columns.ends, bias, terms, self.accumulator)
-            if known is None:
+        ready = self._passes.get(channels.start)
+        if ready is None or not ready.suits(left, columns.range, bias):
+            ready = node_pass.prepared(left, columns.range, bias, terms, self.accumulator)
+            if ready is None:
                 return False
-            self._ready[channels.start] = known
-        return self._sweep(known, columns, channels, out)
+            self._passes[channels.start] = ready
+        return self._run_pass(ready, columns, channels, out)
 
-    def totals(self, numbers: Array, channels: slice, out: Array) -> None:
-        """Sum `numbers` (K, C, P) over the first axis into `out` (C, P)."""
+    def sum_first_axis(self, numbers: Array, channels: slice, out: Array) -> None:
+        """Sums `numbers` (K, C, P) over the first axis into `out` (C, P)."""
         depth, count, width = numbers.shape
         left = np.ones((1, depth), np.int16)
         right = numbers.reshape(depth, -1)
@@ -134,10 +134,10 @@ class SumRunner:
         self, left: Array, right: Array, bias: Array | None, terms: Terms, channels: slice,
         out: Array,
     ) -> None:  # fmt: skip
-        seen, clipped = dots.measure(left, right, bias, terms, self.accumulator)
-        exact = exact_sums(left, right, bias) if self._formatted else seen.final
+        sums, clipped = dots.measure(left, right, bias, terms, self.accumulator)
+        exact = exact_sums(left, right, bias) if self._formatted else sums.final
         if self.accumulator.overflow == "error" and clipped.events.any():
-            raise self._overflow(seen.low, seen.high)
+            raise self._overflow_error(sums.low, sums.high)
         changed = clipped.values is not exact
         if not self.mark_unchanged:
             out[...] = clipped.values
@@ -149,37 +149,39 @@ class SumRunner:
         if len(self.tally.outputs) == 1:
             channels = slice(0, 1)
         rows = channels.stop - channels.start
-        narrow = clipped.reshaped(rows) if changed else None
-        part = self.tally.of(seen.reshaped(rows), narrow, in_rows(exact, rows))
+        part = self.tally.of(
+            sums.reshaped(rows), clipped.reshaped(rows) if changed else None, in_rows(exact, rows)
+        )
         with self._lock:
             self.tally.take(channels, part)
 
-    def _sweep(self, rows: Rows, columns: Columns, channels: slice, out: Array) -> bool:
-        """Only sums that cannot overflow: those that do are measured by how far they are off."""
-        if not self.mark_unchanged or self._formatted or not rows.safe:
+    def _run_pass(
+        self, node_pass: NodePass, columns: ColumnSource, channels: slice, out: Array
+    ) -> bool:
+        """Supports only sums that cannot overflow: the kernel measures no errors."""
+        if not self.mark_unchanged or self._formatted or not node_pass.cannot_overflow:
             return False
         out[:, channels] = UNCHANGED
-        self._take(channels, rows.tallied(columns))
+        part = node_pass.tally(columns)
+        assert self.tally is not None
+        if len(self.tally.outputs) == 1:
+            channels, part = slice(0, 1), part.folded()
+        with self._lock:
+            self.tally.take(channels, part)
         return True
 
-    def _take(self, channels: slice, part: Tally) -> None:
-        assert self.tally is not None
-        folded = len(self.tally.outputs) == 1
-        with self._lock:
-            self.tally.take(slice(0, 1) if folded else channels, part.folded() if folded else part)
-
-    def _overflow(self, low: Array, high: Array) -> ModelError:
+    def _overflow_error(self, low: Array, high: Array) -> ModelError:
         least, most = self.accumulator.range
-        worst = int(self.accumulator.bits_for(low, high).max())
+        bits = int(self.accumulator.bits_for(low, high).max())
         return ModelError(
             f"a partial sum leaves [{least}, {most}], the range of {self.accumulator.bits} bits: "
-            f"sums from {int(low.min())} to {int(high.max())} were seen",
-            f"{worst} bits hold these; overflow 'saturate' counts them instead.",
+            f"sums from {int(low.min())} to {int(high.max())} occurred",
+            f"{bits} bits hold these; overflow 'saturate' counts them instead.",
         )
 
 
 def exact_sums(left: Array, right: Array, bias: Array | None) -> Array:
-    """The sums of exact products, int64, in no accumulator at all."""
-    made = np.empty((len(left), right.shape[1]), np.int64)
-    integers(left, right, made)
-    return made if bias is None else made + bias[:, None]
+    """The sums of exact products, int64, without a range."""
+    sums = np.empty((len(left), right.shape[1]), np.int64)
+    integers(left, right, sums)
+    return sums if bias is None else sums + bias[:, None]

@@ -1,8 +1,8 @@
-"""Zero points that stay in the operands while they are summed, and are taken off the sum after.
+"""Zero points that stay in the operands while they are summed, and are subtracted afterwards.
 
-(x - p)(w - q) added up is x w added up, less p w and q x, and more p q: products of bytes as they
-are stored, which libraries add with instructions for bytes, and corrections that are exact. What
-an accumulator does to the first part it does to the whole.
+(x - p)(w - q) added up is the sum of x w, minus p times the sum of w, minus q times the sum of x,
+plus p q for each term. Libraries add the first part, products of bytes as stored, with
+instructions for bytes; the other parts are exact. The accumulator limits the first part only.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.support.types import Array
 
 Exact = Callable[[Integers, Integers], Array]
-"""The sums of two operands, int64, that nothing limits."""
+"""Returns the exact sums of two operands, int64."""
 
 
 def stay_in(accumulator: Accumulator, x: Integers, w: Integers) -> bool:
-    """Whether these operands have zero points that are taken off after."""
-    return accumulator.zero_points == "after" and (x.zero, w.zero) != (0, 0)
+    """Whether these operands have zero points that are subtracted from the sum."""
+    return accumulator.is_zero_point_in_sum and (x.zero, w.zero) != (0, 0)
 
 
-def taken_off(sums: Array, x: Integers, w: Integers, exact: Exact) -> Array:
-    """`sums` of the operands as stored, or UNCHANGED, as those of operands without zero points."""
+def subtracted(sums: Array, x: Integers, w: Integers, exact: Exact) -> Array:
+    """The `sums` of the operands as stored, or UNCHANGED, as sums without zero points."""
     changed = sums != UNCHANGED
     if not changed.any():
         return sums

@@ -1,4 +1,4 @@
-"""Floats made of the sums that an accumulator changed."""
+"""Replaces the outputs whose sums an accumulator changed, as float32."""
 
 from __future__ import annotations
 
@@ -7,31 +7,35 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-_SUMS = types.Array(types.int64, 1, "C", readonly=True)
-_PLAIN = types.Array(types.float32, 1, "C", readonly=True)
-_CHANNELS = types.Array(types.float64, 1, "C", readonly=True)
+from tracer.accumulators.kernels.array_types import INT, NUMBERS, flat, read_only
+
+_CHANNELS = read_only(types.float64)
 
 
 @njit(
-    types.void(_SUMS, _PLAIN, types.int64, _CHANNELS, _CHANNELS, types.intp, types.float32[::1]),
-    nogil=True,
-    cache=True,
-)
-def replace(sums: Any, plain: Any, kept: int, step: Any, rest: Any, pixels: int, out: Any) -> None:
-    """Each of the flat sums times the step of its channel, plus its rest; plain where `kept`.
+    types.void(
+        NUMBERS, read_only(types.float32), types.int64, _CHANNELS, _CHANNELS, INT,
+        flat(types.float32),
+    ),
+    nogil=True, cache=True,
+)  # fmt: skip
+def replace(
+    sums: Any, plain: Any, unchanged: int, step: Any, rest: Any, pixels: int, out: Any
+) -> None:
+    """Writes each sum times the step of its channel, plus its rest; `plain` where `unchanged`.
 
-    Of a channel there are `pixels` sums in a row. No `rest` is none at all.
+    All arrays are flat. A channel has `pixels` sums in a row. An empty `rest` adds nothing.
     """
-    size, lasting = np.uintp(pixels), rest.size > 0
+    size, has_rest = np.uintp(pixels), rest.size > 0
     for row in range(sums.size // pixels):
         channel, here = row % step.size, np.uintp(row) * size
-        each = step[channel]
-        if lasting:
-            more = rest[channel]
+        scale = step[channel]
+        if has_rest:
+            added = rest[channel]
             for i in range(here, here + size):
-                made = np.float32(np.float64(sums[i]) * each + more)
-                out[i] = plain[i] if sums[i] == kept else made
+                value = np.float32(np.float64(sums[i]) * scale + added)
+                out[i] = plain[i] if sums[i] == unchanged else value
         else:
             for i in range(here, here + size):
-                made = np.float32(np.float64(sums[i]) * each)
-                out[i] = plain[i] if sums[i] == kept else made
+                value = np.float32(np.float64(sums[i]) * scale)
+                out[i] = plain[i] if sums[i] == unchanged else value

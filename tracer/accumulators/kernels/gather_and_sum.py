@@ -1,10 +1,7 @@
-"""Sums over columns that are gathered from images block by block, and what came of them counted.
+"""Sums a whole node in one pass: gathers columns from images, sums them, and counts the results.
 
-Between the images and the counts nothing leaves the second-level cache: so many columns are
-written out at a time, packed, summed by `dense`, and looked at.
-
-numba keeps compiled code by the time stamp of the file of the function that is compiled: touch
-this one after a change in `dense`, `tally`, or what those are made of.
+Intermediate data stays in the second-level cache: a block of columns is copied, packed, summed by
+`sequential_sums`, and counted before the next block.
 """
 
 from __future__ import annotations
@@ -14,30 +11,38 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from tracer.accumulators.kernels.sequential_sums import COLUMNS_16, COLUMNS_32, clip, observe
+from tracer.accumulators.kernels.array_types import (
+    FACTORS,
+    FLAT_OUT,
+    INT,
+    NUMBERS,
+    START,
+    TABLE,
+    TABLE_OUT,
+    flat,
+    read_only,
+)
+from tracer.accumulators.kernels.llvm_vectors import COLUMNS_16, COLUMNS_32
+from tracer.accumulators.kernels.sequential_sums import clip, observe
 from tracer.accumulators.kernels.sum_statistics import spread
-from tracer.accumulators.kernels.tile_io import move, pack, pack_pairs
+from tracer.accumulators.kernels.tile_io import load_columns, pack, pack_pairs
 
-OUTSIDE, LASTING, EVENTS, CHANGED = range(4)
-"""What `counted` counts: sums that leave the range on the way, at their end, steps that do, and
-sums that are other than the exact ones."""
+OUTSIDE, PERSISTENT, EVENTS, CHANGED = range(4)
+"""Counts of `clip_and_count`: sums that leave the range on the way, sums whose exact final value
+is outside, steps that leave the range, sums other than the exact ones."""
 
-_INT = types.intp
-_SOURCE = types.Array(types.int16, 1, "C", readonly=True)
-_FACTORS = types.Array(types.int32, 1, "C", readonly=True)
-_NUMBERS = types.Array(types.int64, 1, "C", readonly=True)
-_START = types.Array(types.int64, 2, "A", readonly=True)
-_HOPES = types.Array(types.int64, 2, "C", readonly=True)
-_FLAT = types.Array(types.int16, 1, "C")
-_OUT = types.Array(types.int64, 1, "C")
-_TABLE = types.Array(types.int64, 2, "C")
+_SOURCE = read_only(types.int16)
+_FLAT = flat(types.int16)
 
 
-@njit(types.void(_SOURCE, _NUMBERS, _NUMBERS, _NUMBERS, _INT, _INT, _FLAT), nogil=True, cache=True)
+@njit(types.void(_SOURCE, NUMBERS, NUMBERS, NUMBERS, INT, INT, _FLAT), nogil=True, cache=True)
 def _unfold(
     source: Any, offsets: Any, sizes: Any, steps: Any, first: int, count: int, matrix: Any
 ) -> None:
-    """`count` columns from `first` on as a flat matrix (K, count), with COLUMNS_16 to spare."""
+    """Writes `count` columns from `first` on as a flat matrix (K, count).
+
+    The matrix has COLUMNS_16 more elements than these need.
+    """
     lines, places, step = sizes[1], sizes[2], np.uintp(steps[2])
     start_image, rest = divmod(first, lines * places)
     start_line, start_place = divmod(rest, places)
@@ -47,8 +52,8 @@ def _unfold(
             here = offsets[k] + image * steps[0] + line * steps[1] + place * steps[2]
             size = min(places - place, end)
             if step == 1 and here + size + COLUMNS_16 <= source.size:
-                for i in range(0, size, COLUMNS_16):  # what is too much is overwritten by the next
-                    move(source, here + i, matrix, at + i)
+                for i in range(0, size, COLUMNS_16):  # the next copy overwrites the excess
+                    load_columns(source, here + i, matrix, at + i)
             else:
                 for i in range(np.uintp(size)):
                     matrix[np.uintp(at) + i] = source[np.uintp(here) + i * step]
@@ -60,7 +65,7 @@ def _unfold(
 
 @njit(
     types.void(
-        _SOURCE, _NUMBERS, _NUMBERS, _NUMBERS, _INT, _INT, _INT, types.boolean, _FLAT, _FLAT
+        _SOURCE, NUMBERS, NUMBERS, NUMBERS, INT, INT, INT, types.boolean, _FLAT, _FLAT
     ),
     nogil=True, cache=True,
 )  # fmt: skip
@@ -68,142 +73,144 @@ def _pack(
     source: Any, offsets: Any, sizes: Any, steps: Any, first: int, count: int, depth: int,
     paired: bool, matrix: Any, panel: Any,
 ) -> None:  # fmt: skip
-    """The same columns as a panel for `dense`: terms in pairs for int32 lanes, else for int16."""
+    """Packs the same columns in a panel: pairs of terms for int32 lanes, or int16 lanes."""
     _unfold(source, offsets, sizes, steps, first, count, matrix)
-    written = matrix[: offsets.size * count].reshape(offsets.size, count)
+    columns = matrix[: offsets.size * count].reshape(offsets.size, count)
     order = np.arange(offsets.size)
     if paired:
-        pack_pairs(written, order, 0, count, depth, COLUMNS_32, panel)
+        pack_pairs(columns, order, 0, count, depth, COLUMNS_32, panel)
     else:
-        pack(written, order, 0, count, depth, COLUMNS_16, panel)
+        pack(columns, order, 0, count, depth, COLUMNS_16, panel)
 
 
-@njit(types.int64(_OUT, _NUMBERS, _INT), nogil=True, cache=True)
-def _more(events: Any, early: Any, count: int) -> Any:
-    """Add to `count` events of every row those before its first term; how many there are in all."""
+@njit(types.int64(FLAT_OUT, NUMBERS, INT), nogil=True, cache=True)
+def _add_start_events(events: Any, start_events: Any, count: int) -> Any:
+    """Adds the event at the start of each row to its `count` sums; returns all events."""
     total = np.int64(0)
-    for row in range(early.size):
+    for row in range(start_events.size):
         for i in range(row * count, (row + 1) * count):
-            events[i] += early[row]
+            events[i] += start_events[row]
             total += events[i]
     return total
 
 
-@njit(types.void(_OUT, _OUT, _OUT, _INT, _NUMBERS, _OUT), nogil=True, cache=True)
-def _count(values: Any, events: Any, finals: Any, size: int, range_: Any, counts: Any) -> None:
-    outside, lasting, total, changed = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+@njit(
+    types.void(FLAT_OUT, FLAT_OUT, FLAT_OUT, INT, NUMBERS, FLAT_OUT), nogil=True, cache=True
+)  # fmt: skip
+def _count(values: Any, events: Any, exact: Any, size: int, range_: Any, counts: Any) -> None:
+    outside, persistent, total, changed = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     low, high = range_[0], range_[1]
     for i in range(size):
         outside += events[i] != 0
-        lasting += (finals[i] < low) | (finals[i] > high)
+        persistent += (exact[i] < low) | (exact[i] > high)
         total += events[i]
-        changed += values[i] != finals[i]
+        changed += values[i] != exact[i]
     counts[OUTSIDE] += outside
-    counts[LASTING] += lasting
+    counts[PERSISTENT] += persistent
     counts[EVENTS] += total
     counts[CHANGED] += changed
 
 
 @njit(
     types.void(
-        _OUT, _OUT, _INT, _INT, _INT, _INT, _NUMBERS, types.int64, types.boolean, _OUT
+        FLAT_OUT, FLAT_OUT, INT, INT, INT, INT, NUMBERS, types.int64, types.boolean, FLAT_OUT
     ),
     nogil=True, cache=True,
 )  # fmt: skip
 def _write(
-    values: Any, exact: Any, rows: int, count: int, first: int, pixels: int, apart: Any,
-    kept: int, mark_unchanged: bool, out: Any,
+    values: Any, exact: Any, rows: int, count: int, first: int, pixels: int, strides: Any,
+    unchanged: int, mark_unchanged: bool, out: Any,
 ) -> None:  # fmt: skip
-    """Sums (rows, count) to where the outputs of the columns from `first` on lie."""
+    """Writes sums (rows, count) to the outputs of the columns from `first` on."""
     image, pixel = divmod(first, pixels)
-    at, step = 0, np.uintp(apart[2])
+    at, step = 0, np.uintp(strides[2])
     while at < count:
         size = np.uintp(min(pixels - pixel, count - at))
         for row in range(rows):
             here = np.uintp(row * count + at)
-            there = np.uintp(image * apart[0] + row * apart[1] + pixel * apart[2])
+            there = np.uintp(image * strides[0] + row * strides[1] + pixel * strides[2])
             for i in range(size):
                 value = values[here + i]
                 same = mark_unchanged and value == exact[here + i]
-                out[there + i * step] = kept if same else value
+                out[there + i * step] = unchanged if same else value
         at += pixels - pixel
         image, pixel = image + 1, 0
 
 
-def _counted_of(lane: Any) -> Any:
-    limits = types.Array(lane, 1, "C", readonly=True)
+def _clip_and_count_of(lane: Any) -> Any:
     return types.void(
-        _SOURCE, _NUMBERS, _NUMBERS, _NUMBERS, _INT, _INT, _INT,
-        _FACTORS, _FACTORS, _INT, _INT, _HOPES, _START, limits, types.boolean, _NUMBERS,
-        _FACTORS, _FACTORS, _START, _NUMBERS, types.int64, types.boolean, _OUT, _NUMBERS, _OUT,
+        _SOURCE, NUMBERS, NUMBERS, NUMBERS, INT, INT, INT,
+        FACTORS, FACTORS, INT, INT, TABLE, START, read_only(lane), types.boolean, NUMBERS,
+        FACTORS, FACTORS, START, NUMBERS, types.int64, types.boolean, FLAT_OUT, NUMBERS, FLAT_OUT,
     )  # fmt: skip
 
 
-@njit([_counted_of(types.int16), _counted_of(types.int32)], nogil=True, cache=True)
-def counted(
-    source: Any, offsets: Any, sizes: Any, steps: Any, first: int, stop: int, wide: int,
-    left: Any, pairs: Any, depth: int, tile: int, hopes: Any, start: Any, limits: Any, full: bool,
-    early: Any, exact_left: Any, exact_pairs: Any, exact_start: Any, range_: Any, kept: int,
-    mark_unchanged: bool, out: Any, apart: Any, counts: Any,
+@njit([_clip_and_count_of(types.int16), _clip_and_count_of(types.int32)], nogil=True, cache=True)
+def clip_and_count(
+    source: Any, offsets: Any, sizes: Any, steps: Any, first: int, stop: int, block: int,
+    left: Any, pairs: Any, depth: int, tile: int, checks: Any, start: Any, limits: Any, full: bool,
+    start_events: Any, exact_left: Any, exact_pairs: Any, exact_start: Any, range_: Any,
+    unchanged: int, mark_unchanged: bool, out: Any, strides: Any, counts: Any,
 ) -> None:  # fmt: skip
-    """Sums of the columns `first` to `stop`, `wide` at a time, into `out`; see `dense.clip`.
+    """Writes saturating sums of columns `first` to `stop` to `out`, and adds to four counts.
 
-    A column begins `steps` apart for its image, line and place, of which there are `sizes`, and
-    has a number at each of `offsets`. `start` and `exact_start` (rows, at least `wide`) are within
-    the limits, and the bias itself; `early` counts for each row the step between them. The
-    `exact_` factors are for int32 lanes in pairs. Output row i of a column lies `apart` for its
-    image, row and place; with `mark_unchanged`, `kept` stands where a sum is exact.
+    It takes `block` columns at a time; see `sequential_sums.clip`. A column begins at `steps` for
+    its image, line and place, of which there are `sizes`, and reads a number at each of `offsets`.
+    `start` and `exact_start` (rows, at least `block`) are the bias within the limits and the bias;
+    `start_events` is 1 for rows where they differ. The `exact_` factors are for int32 lanes in
+    pairs. Output row i of a column lies at `strides` for its image, row and place. With
+    `mark_unchanged`, `unchanged` stands for sums that are exact.
     """
     rows, pixels = start.shape[0], sizes[1] * sizes[2]
-    matrix = np.empty(offsets.size * wide + COLUMNS_16, np.int16)
-    panel, paired = np.empty((wide + COLUMNS_16) * depth, np.int16), tile == COLUMNS_32
-    values, events, finals, many = (
-        np.empty(rows * wide, np.int64), np.empty(rows * wide, np.int64),
-        np.empty(rows * wide, np.int64), np.empty(rows * wide, np.int64),
+    matrix = np.empty(offsets.size * block + COLUMNS_16, np.int16)
+    panel, paired = np.empty((block + COLUMNS_16) * depth, np.int16), tile == COLUMNS_32
+    values, events, exact, spare = (
+        np.empty(rows * block, np.int64), np.empty(rows * block, np.int64),
+        np.empty(rows * block, np.int64), np.empty(rows * block, np.int64),
     )  # fmt: skip
-    calm, whole = np.zeros_like(hopes), np.array([-(1 << 31), (1 << 31) - 1], np.int32)
-    for begin in range(first, stop, wide):
-        count = min(wide, stop - begin)
+    no_checks, int32 = np.zeros_like(checks), np.array([-(1 << 31), (1 << 31) - 1], np.int32)
+    for begin in range(first, stop, block):
+        count = min(block, stop - begin)
         _pack(source, offsets, sizes, steps, begin, count, depth, paired, matrix, panel)
-        clip(left, pairs, depth, panel, tile, hopes, start[:, :count], limits, full,
+        clip(left, pairs, depth, panel, tile, checks, start[:, :count], limits, full,
              values, events, 0, count)  # fmt: skip
-        total = _more(events, early, count)
+        total = _add_start_events(events, start_events, count)
         if total:
             if not paired:
                 _pack(source, offsets, sizes, steps, begin, count, depth, True, matrix, panel)
-            clip(exact_left, exact_pairs, depth, panel, COLUMNS_32, calm, exact_start[:, :count],
-                 whole, False, finals, many, 0, count)  # fmt: skip
-            _count(values, events, finals, rows * count, range_, counts)
-        _write(values, finals if total else values, rows, count, begin, pixels, apart, kept,
+            clip(exact_left, exact_pairs, depth, panel, COLUMNS_32, no_checks,
+                 exact_start[:, :count], int32, False, exact, spare, 0, count)  # fmt: skip
+            _count(values, events, exact, rows * count, range_, counts)
+        _write(values, exact if total else values, rows, count, begin, pixels, strides, unchanged,
                mark_unchanged, out)  # fmt: skip
 
 
 @njit(
     types.void(
-        _SOURCE, _NUMBERS, _NUMBERS, _NUMBERS, _INT, _INT, _INT, _FACTORS, _INT, _START,
-        types.boolean, _INT, _TABLE, _TABLE, _OUT, _OUT, _OUT, _TABLE,
+        _SOURCE, NUMBERS, NUMBERS, NUMBERS, INT, INT, INT, FACTORS, INT, START, types.boolean,
+        INT, TABLE_OUT, TABLE_OUT, FLAT_OUT, FLAT_OUT, FLAT_OUT, TABLE_OUT,
     ),
     nogil=True, cache=True,
 )  # fmt: skip
-def tallied(
-    source: Any, offsets: Any, sizes: Any, steps: Any, first: int, stop: int, wide: int,
+def observe_and_spread(
+    source: Any, offsets: Any, sizes: Any, steps: Any, first: int, stop: int, block: int,
     left: Any, depth: int, start: Any, symmetric: bool, fraction: int,
     prefix_widths: Any, final_widths: Any, lows: Any, highs: Any, finals: Any, extremes: Any,
 ) -> None:  # fmt: skip
-    """Spread the same sums, without a range, over tables that are added to; see `tally.spread`.
+    """Adds the same sums, without a range, to counts and histograms; see `sum_statistics.spread`.
 
-    `extremes` are widened.
+    Widens `extremes`.
     """
     rows, zero = start.shape[0], np.zeros(1, np.int32)
-    matrix = np.empty(offsets.size * wide + COLUMNS_16, np.int16)
-    panel = np.empty((wide + COLUMNS_32) * depth, np.int16)
+    matrix = np.empty(offsets.size * block + COLUMNS_16, np.int16)
+    panel = np.empty((block + COLUMNS_32) * depth, np.int16)
     final, low, high = (
-        np.empty(rows * wide, np.int64), np.empty(rows * wide, np.int64),
-        np.empty(rows * wide, np.int64),
+        np.empty(rows * block, np.int64), np.empty(rows * block, np.int64),
+        np.empty(rows * block, np.int64),
     )  # fmt: skip
     here = np.empty((4, rows), np.int64)
-    for begin in range(first, stop, wide):
-        count = min(wide, stop - begin)
+    for begin in range(first, stop, block):
+        count = min(block, stop - begin)
         _pack(source, offsets, sizes, steps, begin, count, depth, True, matrix, panel)
         observe(left, depth, panel, COLUMNS_32, start[:, :count], zero, final, low, high,
                 0, count)  # fmt: skip

@@ -1,7 +1,7 @@
-"""Sums in two stages: groups of terms, each from 0, and the sum of those, in the same range.
+"""Sums in two stages with one range: groups of terms, each from 0, and the sum of the groups.
 
-Lanes are int32, panels and factors those of `dense`; groups have an even number of terms. The sums
-of a group stay in vector registers, those of all groups are in memory meanwhile.
+Lanes are int32; panels and factors are those of `sequential_sums`; groups have an even number of
+terms. The sum of a group stays in vector registers; the sum of the groups is in memory.
 """
 
 from __future__ import annotations
@@ -13,44 +13,48 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from tracer.accumulators.kernels.array_types import (
+    FACTORS,
+    FLAT_OUT,
+    INT,
+    NUMBERS,
+    SOURCES,
+    START,
+    read_only,
+)
 from tracer.accumulators.kernels.llvm_sums import (
-    FEWER,
+    FEW_ROWS,
     ROWS,
-    clipped,
     counted,
-    held,
-    summed,
-    widened,
+    limited,
+    plain_sums,
+    saturated_sums,
+    sums_and_extremes,
 )
 from tracer.accumulators.kernels.llvm_vectors import VECTORS, Lanes
-from tracer.accumulators.kernels.tile_io import SOURCES
-from tracer.accumulators.kernels.tiles import OUT, START, begin, end
-
-_INT = types.intp
-_FLAT = types.Array(types.int32, 1, "C")
-_FACTORS = types.Array(types.int32, 1, "C", readonly=True)
-_LENGTHS = types.Array(types.int64, 1, "C", readonly=True)
-_SAFE = types.Array(types.boolean, 2, "C", readonly=True)
-_LIMITS = types.Array(types.int32, 1, "C", readonly=True)
+from tracer.accumulators.kernels.tile_io import begin, end
 
 
-def _group(lanes: Lanes, safe: bool) -> Any:
-    """A group clipped, or plain where it is `safe`, added to the sums; counts fall as in lanes."""
+def _group_code(lanes: Lanes, safe: bool) -> Any:
+    """Adds a group to the sums, saturating; sums of a `safe` group need no limits.
+
+    Counts fall by one for each step within the limits.
+    """
     b, (at, low, high) = lanes.builder, lanes.arguments[7:10]
-    rows = ROWS if safe else FEWER
+    rows = ROWS if safe else FEW_ROWS
     targets, tallies = (lanes.rows(lanes.data(n, at), rows) for n in (6, 10))
     limits = lanes.spread(low), lanes.spread(high)
     terms = [ir.Constant(lanes.vector, None)] * len(targets)
     counts = [lanes.load(tally) for tally in tallies]
     if safe:
-        terms = summed(lanes, terms, 2)
+        terms = plain_sums(lanes, terms, 2)
     else:
-        terms, counts = clipped(lanes, terms, counts, limits)
+        terms, counts = saturated_sums(lanes, terms, counts, limits)
     for term, count, target, tally in zip(terms, counts, targets, tallies, strict=True):
         wide = b.add(lanes.load(target), term)
-        kept = held(lanes, wide, limits)
-        lanes.store(kept, target)
-        lanes.store(counted(lanes, count, wide, kept), tally)
+        value = limited(lanes, wide, limits)
+        lanes.store(value, target)
+        lanes.store(counted(lanes, count, wide, value), tally)
     return lanes.context.get_dummy_value()
 
 
@@ -62,46 +66,44 @@ def _group_of(safe: bool) -> Any:
     ) -> Any:  # fmt: skip
         i, lane = types.intp, sums.dtype
         kind = types.void(left, i, i, i, panel, i, sums, i, lane, lane, counts)
-        return kind, lambda *call: _group(Lanes(*call), safe)
+        return kind, lambda *call: _group_code(Lanes(*call), safe)
 
     return group
 
 
 @intrinsic
-def _reach_of(
+def _observed_group_of(
     typingctx: Any, left: Any, first: Any, stride: Any, depth: Any, panel: Any, place: Any,
     sums: Any, at: Any, least: Any, greatest: Any,
 ) -> Any:  # fmt: skip
-    """A plain group added to the sums, and the extremes on the way."""
+    """Adds a group to the sums without a range, and widens the extremes of all partial sums."""
 
     def code(*call: Any) -> Any:
         lanes = Lanes(*call)
-        at, count = lanes.arguments[7], FEWER * VECTORS
-        to = [address for n in (6, 8, 9) for address in lanes.rows(lanes.data(n, at), FEWER)]
-        nothing = [ir.Constant(lanes.vector, None)] * count
-        after = widened(lanes, nothing + [lanes.load(address) for address in to[count:]])
+        at, count = lanes.arguments[7], FEW_ROWS * VECTORS
+        to = [address for n in (6, 8, 9) for address in lanes.rows(lanes.data(n, at), FEW_ROWS)]
+        zeros = [ir.Constant(lanes.vector, None)] * count
+        after = sums_and_extremes(lanes, zeros + [lanes.load(address) for address in to[count:]])
         for n in range(count):
             term, low, high = after[n::count]
             total = lanes.builder.add(lanes.load(to[n]), term)
             ends = lanes.call("smin", low, total), lanes.call("smax", high, total)
-            for value, address in zip((total, *ends), to[n::count], strict=True):
-                lanes.store(value, address)
+            lanes.store_all((total, *ends), to[n::count])
         return lanes.context.get_dummy_value()
 
     i = types.intp
     return types.void(left, i, i, i, panel, i, sums, i, least, greatest), code
 
 
-_safe: Any = _group_of(safe=True)
-_careful: Any = _group_of(safe=False)
-_reach: Any = _reach_of
+_safe_group, _limited_group = _group_of(safe=True), _group_of(safe=False)
+_observed_group: Any = _observed_group_of
 
 
 def _clip_of(cell: Any) -> Any:
-    panel = types.Array(cell, 1, "C", readonly=True)
     return types.void(
-        _FACTORS, _FACTORS, _INT, panel, _INT, _LENGTHS, _SAFE, START, _LIMITS, OUT, OUT, _INT, _INT
-    )
+        FACTORS, FACTORS, INT, read_only(cell), INT, NUMBERS, read_only(types.boolean, 2), START,
+        FACTORS, FLAT_OUT, FLAT_OUT, INT, INT,
+    )  # fmt: skip
 
 
 @njit([_clip_of(types.int16), _clip_of(types.int32)], nogil=True, cache=True)
@@ -109,36 +111,39 @@ def clip(
     left: Any, pairs: Any, depth: int, panel: Any, tile: int, lengths: Any, safe: Any, start: Any,
     limits: Any, values: Any, events: Any, place: int, width: int,
 ) -> None:  # fmt: skip
-    """As `dense.clip`, for groups of so many terms; `safe` (bands of rows, groups) stay within."""
+    """As `sequential_sums.clip`, for groups of `lengths` terms.
+
+    `safe` (bands of rows, groups) says which groups stay within the limits in any row.
+    """
     rows, columns = start.shape
     size, (low, high) = ROWS * tile, limits
     sums, counts = np.empty(len(safe) * size, np.int32), np.empty(len(safe) * size, np.int32)
-    share = sums.itemsize // panel.itemsize
+    pair_share = sums.itemsize // panel.itemsize
     for column in range(0, columns, tile):
         begin(sums, tile, start, column)
         for band in range(len(safe)):
             t, k, steps = band * size, 0, 0
             counts[t : t + size] = 0
             for group in range(lengths.size):
-                f, at, deep = band * ROWS * depth + k, column * depth + k * tile, lengths[group]
+                f, at, count = band * ROWS * depth + k, column * depth + k * tile, lengths[group]
                 if safe[band, group]:
-                    _safe(pairs, f // share, depth // share, deep, panel, at, sums, t, low, high,
-                          counts)  # fmt: skip
+                    _safe_group(pairs, f // pair_share, depth // pair_share, count, panel, at,
+                                sums, t, low, high, counts)  # fmt: skip
                 else:
-                    steps += deep
-                    for part in range(0, ROWS, FEWER):
-                        _careful(left, f + part * depth, depth, deep, panel, at,
-                                 sums, t + part * tile, low, high, counts)  # fmt: skip
-                k += deep
+                    steps += count
+                    for part in range(0, ROWS, FEW_ROWS):
+                        _limited_group(left, f + part * depth, depth, count, panel, at,
+                                       sums, t + part * tile, low, high, counts)  # fmt: skip
+                k += count
             counts[t : t + size] += np.int32(steps + lengths.size)
-        count = min(tile, columns - column)
-        end(sums, tile, rows, count, values, place + column, width)
-        end(counts, tile, rows, count, events, place + column, width)
+        width_here = min(tile, columns - column)
+        end(sums, tile, rows, width_here, values, place + column, width)
+        end(counts, tile, rows, width_here, events, place + column, width)
 
 
 def _observe_of(cell: Any) -> Any:
-    panel = types.Array(cell, 1, "C", readonly=True)
-    return types.void(_FACTORS, _INT, panel, _INT, _LENGTHS, START, OUT, OUT, OUT, _INT, _INT)
+    return types.void(FACTORS, INT, read_only(cell), INT, NUMBERS, START,
+                      FLAT_OUT, FLAT_OUT, FLAT_OUT, INT, INT)  # fmt: skip
 
 
 @njit([_observe_of(types.int16), _observe_of(types.int32)], nogil=True, cache=True)
@@ -146,7 +151,7 @@ def observe(
     left: Any, depth: int, panel: Any, tile: int, lengths: Any, start: Any,
     final: Any, low: Any, high: Any, place: int, width: int,
 ) -> None:  # fmt: skip
-    """As `dense.observe`, for groups of so many terms."""
+    """As `sequential_sums.observe`, for groups of `lengths` terms."""
     rows, columns = start.shape
     sums = np.empty((rows + ROWS - 1) // ROWS * ROWS * tile, np.int32)
     least, greatest = np.empty_like(sums), np.empty_like(sums)
@@ -154,11 +159,12 @@ def observe(
         begin(sums, tile, start, column)
         for i in range(sums.size):
             least[i], greatest[i] = min(sums[i], np.int32(0)), max(sums[i], np.int32(0))
-        for row in range(0, rows, FEWER):
+        for row in range(0, rows, FEW_ROWS):
             k = 0
             for group in range(lengths.size):
-                _reach(left, row * depth + k, depth, lengths[group], panel,
-                       column * depth + k * tile, sums, row * tile, least, greatest)  # fmt: skip
+                _observed_group(left, row * depth + k, depth, lengths[group], panel,
+                                column * depth + k * tile, sums, row * tile,
+                                least, greatest)  # fmt: skip
                 k += lengths[group]
         count = min(tile, columns - column)
         end(sums, tile, rows, count, final, place + column, width)
@@ -166,28 +172,27 @@ def observe(
         end(greatest, tile, rows, count, high, place + column, width)
 
 
-def _within_of(source: Any) -> Any:
-    there = types.Array(source, 2, "C", readonly=True)
-    return types.void(there, _LENGTHS, _LENGTHS, _LENGTHS,
+def _find_safe_of(source: Any) -> Any:
+    return types.void(read_only(source, 2), NUMBERS, NUMBERS, NUMBERS,
                       types.Array(types.boolean, 2, "C"))  # fmt: skip
 
 
-@njit([_within_of(kind) for kind in SOURCES], nogil=True, cache=True)
-def within(source: Any, order: Any, lengths: Any, ranges: Any, out: Any) -> None:
-    """Whether no sum on the way through a group of any of ROWS rows can leave a range.
+@njit([_find_safe_of(kind) for kind in SOURCES], nogil=True, cache=True)
+def find_safe(source: Any, order: Any, lengths: Any, ranges: Any, out: Any) -> None:
+    """Whether every partial sum of a group stays in the range in all ROWS rows of a band.
 
-    `ranges` are the lowest and the highest number of the columns, 0 among them, and of the range;
-    `order` and `lengths` are a program's: -1 is a term of 0.
+    `ranges` are the lowest and the highest number of the columns, 0 included, then of the
+    accumulator. `order` and `lengths` are a program's; -1 in `order` is a term of 0.
     """
     below, above, low, high = ranges
     out[:] = True
     for row in range(len(source)):
-        here, k = source[row], 0
+        factors, k = source[row], 0
         for group in range(lengths.size):
             up, down = np.int64(0), np.int64(0)
             for i in range(k, k + lengths[group]):
                 if order[i] >= 0:
-                    value: Any = np.int64(here[np.uintp(order[i])])
+                    value: Any = np.int64(factors[np.uintp(order[i])])
                     up, down = up + max(value, 0), down + min(value, 0)
             k += lengths[group]
             least, most = up * below + down * above, up * above + down * below

@@ -1,8 +1,8 @@
-"""Vectors of integer lanes in LLVM's own terms: what `lanes` builds its loops of."""
+"""Builds LLVM IR for vectors of integer lanes: loads, products, loops; used by `llvm_sums`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ _PAIRWISE = {
     )
     if binding.get_host_cpu_features().get(feature)
 }
-"""Instructions that multiply pairs and add them, where there are any."""
+"""Instructions that multiply pairs of int16 and add them, by register bits."""
 VECTORS = 2
 COLUMNS_16, COLUMNS_32 = (VECTORS * REGISTER // bits for bits in (16, 32))
 
@@ -29,7 +29,7 @@ _WORD = ir.IntType(32)
 
 @dataclass(frozen=True)
 class Lanes:
-    """Code for vectors of lanes of so many bits."""
+    """Builds the code of one intrinsic, whose arguments are laid out as `llvm_sums` says."""
 
     context: Any
     builder: Any
@@ -38,13 +38,13 @@ class Lanes:
 
     @property
     def bits(self) -> int:
-        """Of a lane."""
+        """Bits of a lane."""
         width: int = self.signature.args[6].dtype.bitwidth
         return width
 
     @property
     def paired(self) -> bool:
-        """Whether the panel has two terms in the place of a lane."""
+        """Whether the panel holds two terms a lane."""
         width: int = self.signature.args[4].dtype.bitwidth
         return width < self.bits
 
@@ -55,32 +55,38 @@ class Lanes:
 
     @property
     def vector(self) -> Any:
-        """The type."""
+        """The type of a vector."""
         return ir.VectorType(ir.IntType(self.bits), self.count)
 
-    def data(self, number: int, place: Any) -> Any:
-        """Where an element of an array argument is."""
+    def data(self, number: int, index: Any) -> Any:
+        """The address of an element of array argument `number`."""
         kind = self.signature.args[number]
         make: Any = make_array
         array = make(kind)(self.context, self.builder, self.arguments[number])
-        return self.builder.gep(array.data, [place])
+        return self.builder.gep(array.data, [index])
 
     def rows(self, base: Any, count: int) -> list[Any]:
-        """Addresses of the vectors of `count` rows, one after the other."""
+        """Addresses of the vectors of `count` rows."""
         size = VECTORS * self.count
-        places = [r * size + v * self.count for r in range(count) for v in range(VECTORS)]
-        return [self.builder.gep(base, [INDEX(place)]) for place in places]
+        indices = [r * size + v * self.count for r in range(count) for v in range(VECTORS)]
+        return [self.builder.gep(base, [INDEX(index)]) for index in indices]
 
     def load(self, address: Any) -> Any:
-        """A vector from anywhere."""
+        """Loads a vector from an address of any alignment."""
         loaded = self.builder.load(self.builder.bitcast(address, self.vector.as_pointer()))
         loaded.align = 2
         return loaded
 
     def store(self, value: Any, address: Any) -> None:
-        """A vector to anywhere."""
+        """Stores a vector at an address of any alignment."""
         to = self.builder.bitcast(address, self.vector.as_pointer())
         self.builder.store(value, to).align = 2
+
+    def store_all(self, vectors: Iterable[Any], addresses: Iterable[Any]) -> Any:
+        """Stores vectors; returns what an intrinsic without result returns."""
+        for value, address in zip(vectors, addresses, strict=True):
+            self.store(value, address)
+        return self.context.get_dummy_value()
 
     def spread(self, scalar: Any) -> Any:
         """The scalar in every lane."""
@@ -91,19 +97,19 @@ class Lanes:
         return self.builder.bitcast(wide, self.vector)
 
     def call(self, name: str, *operands: Any) -> Any:
-        """LLVM's own function of vectors: smin, smax, sadd.sat."""
+        """Calls an LLVM intrinsic on vectors: smin, smax, sadd.sat."""
         insert: Any = cgutils.get_or_insert_function
         kind = ir.FunctionType(self.vector, [self.vector] * len(operands))
         code = insert(self.builder.module, kind, f"llvm.{name}.v{self.count}i{self.bits}")
         return self.builder.call(code, operands)
 
     def products(self, k: Any, odd: int, rows: int) -> list[Any]:
-        """Of every row's factor at k + `odd`, k even, with the vectors of the panel there."""
+        """Products of each row's factor and the panel's vectors at k + `odd`, k even."""
         at = self.builder.add(k, INDEX(odd))
         return self._times(k if self.paired else at, at, rows)
 
     def pairs(self, k: Any, rows: int) -> list[Any]:
-        """The products at k and k + 1 added up, k even."""
+        """The sums of the products at k and at k + 1, k even."""
         if self.paired:
             return self._times(k, self.builder.lshr(k, INDEX(1)), rows)
         return list(map(self.builder.add, *(self.products(k, odd, rows) for odd in (0, 1))))
@@ -114,15 +120,15 @@ class Lanes:
         column = self.data(4, b.add(place, b.mul(k, INDEX(size))))
         column = b.bitcast(column, ir.IntType(self.bits).as_pointer())
         columns = [self.load(b.gep(column, [INDEX(v * self.count)])) for v in range(VECTORS)]
-        made = []
+        terms = []
         for row in range(rows):
             at = b.add(b.add(first, b.mul(stride, INDEX(row))), factors)
             factor = self.spread(b.load(self.data(0, at)))
-            made += [self._product(factor, values) for values in columns]
-        return made
+            terms += [self._product(factor, values) for values in columns]
+        return terms
 
     def _product(self, factor: Any, values: Any) -> Any:
-        """Lane by lane; of pairs the sum of the products of either half."""
+        """The product of each lane; of pairs, the sum of the products of both halves."""
         b = self.builder
         if not self.paired:
             return b.mul(factor, values)
@@ -145,8 +151,10 @@ class Lanes:
         stride: Any,
         bounds: tuple[Any, Any] | None = None,
     ) -> list[Any]:
-        """`step(k, carried)` for k = first, first + stride, ... below the stop; what it carried
-        last. Bounds are those two, 0 and the depth if None; the first step is always taken."""
+        """Runs `step(k, carried)` for k = first, first + stride, ... below stop; returns `carried`.
+
+        `bounds` are first and stop; None is 0 and the depth. The first step is always taken.
+        """
         b, before = self.builder, self.builder.block
         body, done = (b.function.append_basic_block(name) for name in ("body", "done"))
         b.branch(body)

@@ -1,9 +1,9 @@
-"""Dense blocks of sums, term after term, in a narrow accumulator that saturates, or in a wide one.
+"""Sums with one register, term after term: saturating, or without a range and observed.
 
-Columns come in panels, as `columns` packs them; rows and lanes beyond a block, and terms up to a
-multiple of GROUP, are zeros, which change no sum. A tile passes over its panel CHUNK by CHUNK:
-first hopefully, looking only now and then whether the sums are far enough from the ends of the
-range; where they are not, again with care, step by step.
+Columns come in panels that `tile_io` packs. Rows and lanes beyond a block, and terms up to a
+multiple of DEPTH_STEP, are zeros, which change no sum. A tile passes over its panel CHUNK by
+CHUNK. It first adds without limits, and checks now and then that sums are far enough from the
+limits. Where a check fails it repeats the chunk and limits every step.
 """
 
 from __future__ import annotations
@@ -13,39 +13,46 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from tracer.accumulators.kernels.array_types import (
+    FACTORS,
+    FLAT_OUT,
+    INT,
+    NUMBERS,
+    SOURCES,
+    START,
+    TABLE,
+    flat,
+    read_only,
+)
 from tracer.accumulators.kernels.llvm_sums import (
-    FEWER,
-    GROUP,
+    DEPTH_STEP,
+    FEW_ROWS,
     ROWS,
-    careful,
-    careful_full,
     extremes,
-    hopeful,
-    plain,
+    saturating,
+    saturating_full,
+    speculative,
+    unchecked,
 )
 from tracer.accumulators.kernels.llvm_vectors import COLUMNS_16, COLUMNS_32
-from tracer.accumulators.kernels.tile_io import SOURCES
-from tracer.accumulators.kernels.tiles import OUT, START, begin, end
+from tracer.accumulators.kernels.tile_io import begin, end
 
-__all__ = ["COLUMNS_16", "COLUMNS_32", "GROUP", "ROWS"]
+__all__ = ["COLUMNS_16", "COLUMNS_32", "DEPTH_STEP", "ROWS"]
 
 CHUNK = 128
-"""Terms after which a tile is looked at; its part of the panel stays in the first-level cache."""
+"""Terms that a tile takes at a time; its part of the panel stays in the first-level cache."""
 
-_INT = types.intp
-_FACTORS = types.Array(types.int32, 1, "C", readonly=True)
-_HOPES = types.Array(types.int64, 2, "C", readonly=True)
 _MODES = ((types.int16, types.int16), (types.int32, types.int16), (types.int32, types.int32))
-"""Lanes, and what their panels consist of: the second take terms in pairs."""
+"""Types of a lane and of a panel; int32 lanes with an int16 panel take terms in pairs."""
 
 
-def _tally_of(lane: Any) -> Any:
-    return types.boolean(types.Array(lane, 1, "C"), _INT, _INT, _INT, types.int32[::1])
+def _add_events_of(lane: Any) -> Any:
+    return types.boolean(flat(lane), INT, INT, INT, flat(types.int32))
 
 
-@njit([_tally_of(types.int16), _tally_of(types.int32)], nogil=True, cache=True)
-def _tally(counts: Any, place: int, size: int, depth: int, events: Any) -> bool:
-    """Add what `careful` counted to the events; whether there were any."""
+@njit([_add_events_of(types.int16), _add_events_of(types.int32)], nogil=True, cache=True)
+def _add_events(counts: Any, place: int, size: int, depth: int, events: Any) -> bool:
+    """Adds the events of `depth` steps that `saturating` counted; True if there were any."""
     source, target = counts[place : place + size], events[place : place + size]
     some = np.int32(0)
     for i in range(size):
@@ -55,83 +62,83 @@ def _tally(counts: Any, place: int, size: int, depth: int, events: Any) -> bool:
     return some != 0
 
 
-def _with_care_of(lane: Any, cell: Any) -> Any:
-    panel, limits = (types.Array(kind, 1, "C", readonly=True) for kind in (cell, lane))
-    lanes = types.Array(lane, 1, "C")
+def _saturate_of(lane: Any, cell: Any) -> Any:
+    lanes, panel, limits = flat(lane), read_only(cell), read_only(lane)
     return types.void(
-        _FACTORS, _INT, _INT, _INT, panel, _INT, lanes, _INT, _INT, limits, types.boolean, lanes
+        FACTORS, INT, INT, INT, panel, INT, lanes, INT, INT, limits, types.boolean, lanes
     )
 
 
-@njit([_with_care_of(*mode) for mode in _MODES], nogil=True, cache=True)
-def _with_care(
-    left: Any, first: int, depth: int, deep: int, panel: Any, at: int, sums: Any, to: int,
+@njit([_saturate_of(*mode) for mode in _MODES], nogil=True, cache=True)
+def _saturate(
+    left: Any, first: int, depth: int, terms: int, panel: Any, at: int, sums: Any, to: int,
     tile: int, limits: Any, full: bool, counts: Any,
 ) -> None:  # fmt: skip
-    """Add `deep` terms to the sums of ROWS rows, held in the limits; as `lanes.careful`."""
+    """Adds `terms` terms to the sums of ROWS rows, limited at every step; see `saturating`."""
     low, high = limits
-    for part in range(0, ROWS, FEWER):
+    for part in range(0, ROWS, FEW_ROWS):
         f, t = first + part * depth, to + part * tile
         if full:
-            careful_full(left, f, depth, deep, panel, at, sums, t, low, high, counts)
+            saturating_full(left, f, depth, terms, panel, at, sums, t, low, high, counts)
         else:
-            careful(left, f, depth, deep, panel, at, sums, t, low, high, counts)
+            saturating(left, f, depth, terms, panel, at, sums, t, low, high, counts)
 
 
 def _clip_of(lane: Any, cell: Any) -> Any:
-    panel, limits = (types.Array(kind, 1, "C", readonly=True) for kind in (cell, lane))
     return types.void(
-        _FACTORS, _FACTORS, _INT, panel, _INT, _HOPES, START, limits, types.boolean, OUT, OUT,
-        _INT, _INT,
+        FACTORS, FACTORS, INT, read_only(cell), INT, TABLE, START, read_only(lane), types.boolean,
+        FLAT_OUT, FLAT_OUT, INT, INT,
     )  # fmt: skip
 
 
 @njit([_clip_of(*mode) for mode in _MODES], nogil=True, cache=True)
 def clip(
-    left: Any, pairs: Any, depth: int, panel: Any, tile: int, hopes: Any, start: Any, limits: Any,
+    left: Any, pairs: Any, depth: int, panel: Any, tile: int, checks: Any, start: Any, limits: Any,
     full: bool, values: Any, events: Any, place: int, width: int,
 ) -> None:  # fmt: skip
-    """Sums (rows, columns) that saturate at the two `limits`, and how many steps did.
+    """Computes sums (rows, columns) that saturate at two `limits`, and counts saturating steps.
 
-    `left` (rows up to ROWS, depth up to GROUP) is flat, and `pairs` are what hope reads; `start`
-    is within the limits, which have the type of lanes. `hopes` has for each ROWS rows the terms
-    between looks, a multiple of GROUP, and how far from the limits sums must then be for those
-    between to be within: 0 looks where no sum can leave the limits, -1 where hope is vain. `full`:
-    lanes are int16, and the limits all they hold. Row i of the results is at `place + i * width`.
+    `left` (rows up to ROWS, depth up to DEPTH_STEP) is flat; `pairs` are the same factors as
+    `speculative` reads them. `start` is within the limits, which have the type of a lane.
+    `checks` (bands of ROWS rows, 2), int64, has the number of terms between checks, a multiple of
+    DEPTH_STEP, and the distance from the limits that a check asks for. The number is 0 where no
+    sum can leave the limits, -1 where every step must be limited. With `full`, lanes are int16
+    and the limits are the lane's own. Row i of the results begins at `place + i * width`.
     """
     rows, columns = start.shape
-    bands, (low, high) = len(hopes), limits
+    bands, (low, high) = len(checks), limits
     sums = np.empty(bands * ROWS * tile, limits.dtype)
-    counts, many = np.empty_like(sums), np.zeros(sums.size, np.int32)
-    calm = np.empty(bands, np.bool_)
-    share = sums.itemsize // panel.itemsize
+    counts, event_counts = np.empty_like(sums), np.zeros(sums.size, np.int32)
+    calm = np.empty(bands, np.bool_)  # no events in the last chunk that was limited
+    pair_share = sums.itemsize // panel.itemsize
     for column in range(0, columns, tile):
         count = min(tile, columns - column)
         begin(sums, tile, start, column)
-        many[:] = 0
+        event_counts[:] = 0
         calm[:] = True
         for k in range(0, depth, CHUNK):
-            deep, at = min(CHUNK, depth - k), column * depth + k * tile
+            terms, at = min(CHUNK, depth - k), column * depth + k * tile
             for band in range(bands):
                 f, t = band * ROWS * depth + k, band * ROWS * tile
-                looks, margin = hopes[band]
-                if looks == 0:
-                    plain(pairs, f // share, depth // share, deep, panel, at, sums, t)
+                interval, margin = checks[band]
+                if interval == 0:
+                    unchecked(pairs, f // pair_share, depth // pair_share, terms, panel, at,
+                              sums, t)  # fmt: skip
                     continue
-                if calm[band] and looks > 0 and hopeful(
-                    pairs, f // share, depth // share, deep, panel, at, sums, t,
-                    limits.dtype.type(low + margin), limits.dtype.type(high - margin), looks,
+                if calm[band] and interval > 0 and speculative(
+                    pairs, f // pair_share, depth // pair_share, terms, panel, at, sums, t,
+                    limits.dtype.type(low + margin), limits.dtype.type(high - margin), interval,
                 ):  # fmt: skip
                     continue
-                _with_care(left, f, depth, deep, panel, at, sums, t, tile, limits, full, counts)
-                calm[band] = not _tally(counts, t, ROWS * tile, deep, many)
+                _saturate(left, f, depth, terms, panel, at, sums, t, tile, limits, full, counts)
+                calm[band] = not _add_events(counts, t, ROWS * tile, terms, event_counts)
         end(sums, tile, rows, count, values, place + column, width)
-        end(many, tile, rows, count, events, place + column, width)
+        end(event_counts, tile, rows, count, events, place + column, width)
 
 
 def _observe_of(lane: Any, cell: Any) -> Any:
-    panel, zero = (types.Array(kind, 1, "C", readonly=True) for kind in (cell, lane))
-    return types.void(_FACTORS, _INT, panel, _INT, START, zero, OUT, OUT, OUT, _INT, _INT)
+    return types.void(FACTORS, INT, read_only(cell), INT, START, read_only(lane),
+                      FLAT_OUT, FLAT_OUT, FLAT_OUT, INT, INT)  # fmt: skip
 
 
 @njit([_observe_of(*mode) for mode in _MODES], nogil=True, cache=True)
@@ -139,9 +146,9 @@ def observe(
     left: Any, depth: int, panel: Any, tile: int, start: Any, zero: Any,
     final: Any, low: Any, high: Any, place: int, width: int,
 ) -> None:  # fmt: skip
-    """Sums (rows, columns) without a range; `low` and `high` are the extremes on the way, from 0.
+    """Computes sums (rows, columns) without a range, and their extremes on the way from 0.
 
-    `left` is as for `clip`; `zero` is one lane, and all sums fit such.
+    `left` is as for `clip`. `zero` is one lane, whose type holds all partial sums.
     """
     rows, columns = start.shape
     size = (rows + ROWS - 1) // ROWS * ROWS * tile
@@ -154,31 +161,30 @@ def observe(
             least[i] = min(sums[i], zero[0])
             greatest[i] = max(sums[i], zero[0])
         for k in range(0, depth, CHUNK):
-            deep = min(CHUNK, depth - k)
-            for row in range(0, rows, FEWER):
-                extremes(left, row * depth + k, depth, deep, panel, column * depth + k * tile,
+            terms = min(CHUNK, depth - k)
+            for row in range(0, rows, FEW_ROWS):
+                extremes(left, row * depth + k, depth, terms, panel, column * depth + k * tile,
                          sums, row * tile, least, greatest)  # fmt: skip
         end(sums, tile, rows, count, final, place + column, width)
         end(least, tile, rows, count, low, place + column, width)
         end(greatest, tile, rows, count, high, place + column, width)
 
 
-def _sizes_of(source: Any) -> Any:
-    there = types.Array(source, 2, "C", readonly=True)
-    return types.void(there, OUT, OUT, OUT)
+def _row_sizes_of(source: Any) -> Any:
+    return types.void(read_only(source, 2), FLAT_OUT, FLAT_OUT, FLAT_OUT)
 
 
-@njit([_sizes_of(kind) for kind in SOURCES], nogil=True, cache=True)
-def sizes(source: Any, up: Any, down: Any, largest: Any) -> None:
-    """Of every row the sum of positive and that of negative magnitudes, and the largest.
+@njit([_row_sizes_of(kind) for kind in SOURCES], nogil=True, cache=True)
+def row_sizes(source: Any, up: Any, down: Any, largest: Any) -> None:
+    """For each row: the magnitudes of positive and of negative numbers added up, and the largest.
 
-    Modulo 2^64.
+    All are modulo 2^64.
     """
     for row in range(len(source)):
-        there = source[row]
+        numbers = source[row]
         total, size, most = np.int64(0), np.int64(0), np.int64(0)
-        for k in range(there.size):
-            value = np.int64(there[k])
+        for k in range(numbers.size):
+            value = np.int64(numbers[k])
             total += value
             size += abs(value)
             most = max(most, abs(value))
@@ -186,40 +192,38 @@ def sizes(source: Any, up: Any, down: Any, largest: Any) -> None:
 
 
 NARROW, PAIRED, WIDE = range(3)
-"""What factors are for: int16 lanes, int32 lanes that take pairs of terms, and others."""
+"""Lanes that factors are for: int16, int32 that takes pairs of terms, and other int32."""
 
 
-def _spread_of(source: Any) -> Any:
-    there = types.Array(source, 2, "C", readonly=True)
-    order = types.Array(types.int64, 1, "C", readonly=True)
-    out = types.Array(types.int32, 2, "C")
-    return types.void(there, order, _INT, out, out)
+def _lay_out_of(source: Any) -> Any:
+    factors = types.Array(types.int32, 2, "C")
+    return types.void(read_only(source, 2), NUMBERS, INT, factors, factors)
 
 
-@njit([_spread_of(kind) for kind in SOURCES], nogil=True, cache=True)
-def spread(source: Any, order: Any, kind: int, out: Any, pairs: Any) -> None:
-    """Factors as `lanes` reads them, in the order of the terms; `pairs` for PAIRED alone.
+@njit([_lay_out_of(kind) for kind in SOURCES], nogil=True, cache=True)
+def lay_out_factors(source: Any, order: Any, lanes: int, out: Any, pairs: Any) -> None:
+    """Writes factors as `llvm_sums` reads them, in the order of the terms; `pairs` if PAIRED.
 
     Where `order` is -1 the factor is 0.
     """
     out[len(source) :] = 0
     pairs[len(source) :] = 0
-    straight = bool(np.all(order == np.arange(order.size)))
+    in_order = bool(np.all(order == np.arange(order.size)))
     for row in range(len(source)):
-        here, there = source[row], out[row]
-        there[order.size :] = 0
-        if straight:  # a loop that is vectorised
+        numbers, factors = source[row], out[row]
+        factors[order.size :] = 0
+        if in_order:  # a loop that is vectorised
             for k in range(order.size):
-                there[k] = np.int32(here[k])
+                factors[k] = np.int32(numbers[k])
         else:
             for k in range(order.size):
-                there[k] = np.int32(here[order[k]]) if order[k] >= 0 else np.int32(0)
-        if kind == NARROW:
-            for k in range(there.size):
-                there[k] = np.int32((there[k] << 16) | (there[k] & 0xFFFF))
-        elif kind == PAIRED:
+                factors[k] = np.int32(numbers[order[k]]) if order[k] >= 0 else np.int32(0)
+        if lanes == NARROW:
+            for k in range(factors.size):
+                factors[k] = np.int32((factors[k] << 16) | (factors[k] & 0xFFFF))
+        elif lanes == PAIRED:
             both = pairs[row]
             for k in range(both.size):
-                even = np.int32(there[2 * k] & 0xFFFF)
-                odd = np.int32(there[2 * k + 1] << 16)
-                there[2 * k], there[2 * k + 1], both[k] = even, odd, even | odd
+                even = np.int32(factors[2 * k] & 0xFFFF)
+                odd = np.int32(factors[2 * k + 1] << 16)
+                factors[2 * k], factors[2 * k + 1], both[k] = even, odd, even | odd

@@ -1,4 +1,4 @@
-"""Sums counted: by the width they need, by the bin they lie in, by how far they are off."""
+"""Counts sums by the width they need and by histogram bin, and measures their errors."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-_READ = types.Array(types.int64, 2, "C", readonly=True)
-_TABLE = types.Array(types.int64, 2, "C")
-_LINE = types.Array(types.int64, 1, "C")
+from tracer.accumulators.kernels.array_types import FLAT_OUT, TABLE, TABLE_OUT
 
 
 @intrinsic
-def _zeros_before(typingctx: Any, value: Any) -> Any:
+def _count_leading_zeros(typingctx: Any, value: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return types.int64(types.int64), generate
 
 
-_leading_zeros: Any = _zeros_before
+_leading_zeros: Any = _count_leading_zeros
 """Of a 64-bit integer."""
 
 
@@ -37,38 +35,34 @@ def _width(value: int, symmetric: bool) -> int:
 
 @njit(types.int64(types.int64, types.int64, types.int64), nogil=True, cache=True, inline="always")
 def _bin(value: int, fraction: int, middle: int) -> int:
-    """The bin of `bins.edges`, with 2^`fraction` to an octave, where 0 has the bin `middle`."""
+    """The bin of `bins.edges`, with 2^`fraction` bins an octave; 0 has the bin `middle`."""
     magnitude = value ^ (value >> 63)
     octave = max(63 - _leading_zeros(magnitude) - fraction, 0)
-    # A number of the first octaves is its own; above, each octave adds 2^fraction bins.
-    place = (magnitude >> octave) + (octave << fraction)
-    return middle + place if value >= 0 else middle - 1 - place
+    # Each number of the first octaves has a bin; above, each octave adds 2^fraction bins.
+    distance = (magnitude >> octave) + (octave << fraction)
+    return middle + distance if value >= 0 else middle - 1 - distance
 
 
 @njit(
     types.void(
-        _READ, _READ, _READ, types.boolean, types.int64, _TABLE, _TABLE, _LINE, _LINE, _LINE, _TABLE
+        TABLE, TABLE, TABLE, types.boolean, types.int64,
+        TABLE_OUT, TABLE_OUT, FLAT_OUT, FLAT_OUT, FLAT_OUT, TABLE_OUT,
     ),
-    nogil=True,
-    cache=True,
-)
+    nogil=True, cache=True,
+)  # fmt: skip
 def spread(
     low: Any, high: Any, final: Any, symmetric: bool, fraction: int,
     prefix_widths: Any, final_widths: Any, lows: Any, highs: Any, finals: Any, extremes: Any,
 ) -> None:  # fmt: skip
-    """Count sums (rows, n) by width, (rows, 66), and by bin, into arrays that are added to.
+    """Adds sums (rows, n) to counts by width, (rows, 66), and to histograms.
 
-    `extremes` (4, rows) become the least of `low`, the greatest of `high`, the least and the
-    greatest of `final`.
+    Writes to `extremes` (4, rows) the least of `low`, the greatest of `high`, and the least and
+    the greatest of `final`.
     """
     middle = finals.size // 2
     for row in range(final.shape[0]):
-        bottom, top, least_final, most_final = (
-            low[row, 0],
-            high[row, 0],
-            final[row, 0],
-            final[row, 0],
-        )
+        bottom, top = low[row, 0], high[row, 0]
+        least_final, most_final = final[row, 0], final[row, 0]
         for i in range(final.shape[1]):
             least, most, last = low[row, i], high[row, i], final[row, i]
             width = max(_width(least, symmetric), _width(most, symmetric))
@@ -83,11 +77,11 @@ def spread(
         extremes[2, row], extremes[3, row] = least_final, most_final
 
 
-@njit(types.void(_READ, _READ, _LINE, _LINE, _TABLE), nogil=True, cache=True)
+@njit(types.void(TABLE, TABLE, FLAT_OUT, FLAT_OUT, TABLE_OUT), nogil=True, cache=True)
 def errors(values: Any, exact: Any, changed: Any, largest: Any, sums: Any) -> None:
-    """Count sums (rows, n) that are not exact, their largest error and the sum of all errors.
+    """Adds up, by row, sums (rows, n) that are not exact, their largest and their total error.
 
-    `sums` (rows, 2) are in units of 2^32 and of 1; all arrays are added to.
+    `sums` (rows, 2) are total errors in units of 2^32 and of 1.
     """
     for row in range(values.shape[0]):
         for i in range(values.shape[1]):

@@ -1,7 +1,7 @@
-"""Nodes whose outputs are sums, as integer dot products; a file for each family of operators.
+"""Lowerings: nodes whose outputs are sums, as integer dot products; a file a family of operators.
 
-A lowering looks at a node once, when the model is prepared, and returns a function that computes
-the node's sums in integers, or raises `UnfitError` where the node has no integer arithmetic.
+A lowering inspects a node once, when the model is prepared. It returns a function that computes
+the node's sums in integers, or raises `UnfitError` if the node has no integer arithmetic.
 """
 
 from __future__ import annotations
@@ -14,28 +14,29 @@ from functools import cache
 from typing import Any
 
 from tracer.accumulators.engine.node_operands import NodeOperands
+from tracer.accumulators.engine.node_output import Restore
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
-    """The sums of a node, int64 in the shape of its output, and what makes the output of them."""
+class NodeSums:
+    """The sums of a node, int64 in the shape of its output, and the output's function of them."""
 
     integers: Array
-    restore: Callable[[Array], Array]
+    restore: Restore
 
 
-Summing = Callable[[Sequence[Value], SumRunner], Sums]
-"""Computes the sums of a node from its inputs, by the meter it is given."""
-Lowering = Callable[[NodeOperands], Summing]
+ComputeSums = Callable[[Sequence[Value], SumRunner], NodeSums]
+"""Computes the sums of a node from its inputs with a runner."""
+Lowering = Callable[[NodeOperands], ComputeSums]
 
 _LOWERINGS: dict[tuple[str, str], Lowering] = {}
 
 
 def lowering(*names: str, domain: str = "") -> Callable[[Lowering], Lowering]:
-    """Register the decorated function for operators of these names."""
+    """Registers the decorated function for operators of these names."""
 
     def register(function: Lowering) -> Lowering:
         _LOWERINGS.update({(domain, name): function for name in names})
@@ -46,7 +47,7 @@ def lowering(*names: str, domain: str = "") -> Callable[[Lowering], Lowering]:
 
 @cache
 def lowerings() -> dict[tuple[str, str], Any]:
-    """All lowerings by domain and operator: those of every module of this folder."""
+    """Returns the lowerings of every module of this folder, by domain and operator."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     return _LOWERINGS

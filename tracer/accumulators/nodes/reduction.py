@@ -1,9 +1,9 @@
-"""Sums without products: poolings that average, ReduceSum, ReduceMean and Add."""
+"""Sums without products: average poolings, ReduceSum, ReduceMean and Add."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from tracer.accumulators.engine.node_operands import Integers, NodeOperands, UnfitError
 from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
-from tracer.accumulators.nodes import Summing, Sums, lowering
+from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.axes import nonnegative_axis
@@ -23,120 +23,122 @@ from tracer.support.types import Array
 _BLOCK = 1 << 18
 """Numbers that are summed at a time."""
 
+SumsAndDivisor = tuple[Array, Array | int]
+"""int64 sums, and the numbers that they are divided by for a mean."""
+
 
 @lowering("AveragePool")
-def average_pool(site: NodeOperands) -> Summing:
-    """The sum of each window, kernel positions in row-major order, then its mean."""
-    x = site.inputs(0)
-    step = x.steps(None)
-
-    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
-        made, divisor = pooled(meter, x.integers(inputs[0]), site.attributes)
-        return Sums(made, lambda sums: (sums * step / divisor).astype(inputs[0].dtype))
-
-    return compute
+def average_pool(operands: NodeOperands) -> ComputeSums:
+    """The sum of each window, kernel positions in row-major order; the output is its mean."""
+    return _mean(operands, lambda inputs, runner, x: pool_sums(runner, x, operands.attributes))
 
 
 @lowering("GlobalAveragePool")
-def global_average_pool(site: NodeOperands) -> Summing:
-    """The sum of each channel, then its mean."""
-    x = site.inputs(0)
-    step = x.steps(None)
-
-    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
-        made, divisor = pooled_globally(meter, x.integers(inputs[0]))
-        return Sums(made, lambda sums: (sums * step / divisor).astype(inputs[0].dtype))
-
-    return compute
+def global_average_pool(operands: NodeOperands) -> ComputeSums:
+    """The sum of each channel; the output is its mean."""
+    return _mean(operands, lambda inputs, runner, x: global_pool_sums(runner, x))
 
 
 @lowering("ReduceSum", "ReduceMean")
-def reduce(site: NodeOperands) -> Summing:
-    """Sums over axes, row-major; the mean is taken of the sum."""
-    x = site.inputs(0)
-    step = x.steps(None)
-    mean = site.node.op_type == "ReduceMean"
+def reduce(operands: NodeOperands) -> ComputeSums:
+    """Sums over axes in row-major order; ReduceMean divides the sums."""
+    mean = operands.node.op_type == "ReduceMean"
 
-    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
-        axes = _axes(site, inputs)
-        made = _over(meter, x.integers(inputs[0]), axes, False)
-        divisor = _count(inputs[0], axes) if mean else 1
-        if site.attributes.get("keepdims", 1):
-            made = np.expand_dims(made, axes)
-        return Sums(made, lambda sums: (sums * step / divisor).astype(inputs[0].dtype))
+    def sums_over_axes(inputs: Sequence[Value], runner: SumRunner, x: Integers) -> SumsAndDivisor:
+        axes = _axes(operands, inputs)
+        sums = _sums_over(runner, x, axes, False)
+        if operands.attributes.get("keepdims", 1):
+            sums = np.expand_dims(sums, axes)
+        return sums, _count(x.values, axes) if mean else 1
 
-    return compute
+    return _mean(operands, sums_over_axes)
 
 
 @lowering("Add")
-def add(site: NodeOperands) -> Summing:
+def add(operands: NodeOperands) -> ComputeSums:
     """Two tensors of the same step."""
-    a, b = site.inputs(0), site.inputs(1)
+    a, b = operands.activations(0), operands.activations(1)
     step = a.steps(None)
     if not np.isclose(step, b.steps(None), 1e-6, 0):
         raise UnfitError("its operands have different scales, so their sum has no unit")
 
-    def compute(inputs: Sequence[Value], meter: SumRunner) -> Sums:
-        made = added(meter, a.integers(inputs[0]), b.integers(inputs[1]))
-        return Sums(made, lambda sums: (sums * step).astype(inputs[0].dtype))
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        sums = addition_sums(runner, a.integers(inputs[0]), b.integers(inputs[1]))
+        return NodeSums(sums, lambda sums: (sums * step).astype(inputs[0].dtype))
 
     return compute
 
 
-def pooled(meter: SumRunner, numbers: Integers, options: Mapping[str, Any]) -> tuple[Array, Array]:
-    """The sum, int64, of each window that the attributes describe, and what to divide it by."""
-    size = numbers.values.shape[2:]
-    slid = window(
+def pool_sums(runner: SumRunner, x: Integers, options: Mapping[str, Any]) -> tuple[Array, Array]:
+    """The sum, int64, of each window that the attributes describe, and its divisor."""
+    size = x.values.shape[2:]
+    windows = window(
         size, options["kernel_shape"], options.get("strides"), options.get("pads"),
         options.get("dilations"), options.get("auto_pad", "NOTSET"), options.get("ceil_mode", 0),
     )  # fmt: skip
     kernel = tuple(range(2, 2 + len(size)))
-    view = patches(padded(numbers.values, slid), slid)
-    made = _over(meter, replace(numbers, values=view), kernel, any(slid.before + slid.after))
-    return made, counts(size, slid, bool(options.get("count_include_pad", 0)))
+    view = patches(padded(x.values, windows), windows)
+    has_zeros = any(windows.before + windows.after)
+    sums = _sums_over(runner, replace(x, values=view), kernel, has_zeros)
+    return sums, counts(size, windows, bool(options.get("count_include_pad", 0)))
 
 
-def pooled_globally(meter: SumRunner, numbers: Integers) -> tuple[Array, int]:
-    """The sum, int64, of each channel, and what to divide it by."""
-    axes = tuple(range(2, numbers.values.ndim))
-    made = _over(meter, numbers, axes, False)
-    return made.reshape(*made.shape, *[1] * len(axes)), _count(numbers.values, axes)
+def global_pool_sums(runner: SumRunner, x: Integers) -> tuple[Array, int]:
+    """The sum, int64, of each channel, and its divisor."""
+    axes = tuple(range(2, x.values.ndim))
+    sums = _sums_over(runner, x, axes, False)
+    return sums.reshape(*sums.shape, *[1] * len(axes)), _count(x.values, axes)
 
 
-def added(meter: SumRunner, left: Integers, right: Integers) -> Array:
+def addition_sums(runner: SumRunner, left: Integers, right: Integers) -> Array:
     """The sums, int64, of two tensors, which numpy broadcasts."""
     both = np.stack(np.broadcast_arrays(left.values, right.values), axis=-1)
     low, high = min(left.low, right.low), max(left.high, right.high)
-    return _over(meter, Integers(both, low, high), (both.ndim - 1,), False)
+    return _sums_over(runner, Integers(both, low, high), (both.ndim - 1,), False)
 
 
-def _over(meter: SumRunner, numbers: Integers, axes: tuple[int, ...], zeros: bool) -> Array:
-    """Sums, int64, over `axes`, which go away; axis 1 is the channel if it stays.
+def _mean(
+    operands: NodeOperands,
+    sum_up: Callable[[Sequence[Value], SumRunner, Integers], SumsAndDivisor],
+) -> ComputeSums:
+    """Input 0 summed by `sum_up`; the output is the sums times the step, divided."""
+    x = operands.activations(0)
+    step = x.steps(None)
 
-    `zeros` says that there are zeros among the numbers whatever their range.
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        sums, divisor = sum_up(inputs, runner, x.integers(inputs[0]))
+        return NodeSums(sums, lambda sums: (sums * step / divisor).astype(inputs[0].dtype))
+
+    return compute
+
+
+def _sums_over(runner: SumRunner, x: Integers, axes: tuple[int, ...], has_zeros: bool) -> Array:
+    """Sums, int64, over `axes`, which are removed; axis 1 is the channel if it stays.
+
+    `has_zeros` says that numbers may be 0 even if their range lacks 0.
     """
-    values = numbers.values
+    values = x.values
     channel = () if 1 in axes or values.ndim < 2 else (1,)
     inner = tuple(axis for axis in range(values.ndim) if axis not in (*axes, *channel))
     turned = values.transpose(*axes, *channel, *inner)
     if not channel:
         turned = np.expand_dims(turned, len(axes))
-    depth = math.prod(turned.shape[: len(axes)])
-    range_ = numbers.low, numbers.high
-    meter.begin(Reduction(turned.shape[len(axes)], Terms(depth), range_, (1, 1), padded=zeros))
-    made = _summed(meter, turned, len(axes))
-    return np.moveaxis(made, 0, sum(axis < 1 for axis in inner)) if channel else made[0]
+    terms, channels = Terms(math.prod(turned.shape[: len(axes)])), turned.shape[len(axes)]
+    runner.begin(Reduction(channels, terms, (x.low, x.high), (1, 1), padded=has_zeros))
+    sums = _sums_by_channel(runner, turned, len(axes))
+    return np.moveaxis(sums, 0, sum(axis < 1 for axis in inner)) if channel else sums[0]
 
 
-def _summed(meter: SumRunner, values: Array, axes: int) -> Array:
-    """Sums (C, ...) over the first `axes` axes of `values` (..., C, ...), some channels a time."""
+def _sums_by_channel(runner: SumRunner, values: Array, axes: int) -> Array:
+    """Sums (C, ...) over the first `axes` axes of `values` (..., C, ...), in blocks of channels."""
     depth, channels = math.prod(values.shape[:axes]), values.shape[axes]
     out = np.empty((channels, math.prod(values.shape[axes + 1 :])), np.int64)
     parts = parallel.pieces(channels, max(_BLOCK // max(depth * out.shape[1], 1), 1))
 
     def block(index: int) -> None:
-        taken = values[(slice(None),) * axes + (parts[index],)]
-        meter.totals(taken.reshape(depth, -1, out.shape[1]), parts[index], out[parts[index]])
+        part = parts[index]
+        numbers = values[(slice(None),) * axes + (part,)].reshape(depth, -1, out.shape[1])
+        runner.sum_first_axis(numbers, part, out[part])
 
     parallel.run_blocks(len(parts), block)
     return out.reshape(channels, *values.shape[axes + 1 :])
@@ -146,12 +148,12 @@ def _count(x: Array, axes: tuple[int, ...]) -> int:
     return math.prod(x.shape[axis] for axis in axes)
 
 
-def _axes(site: NodeOperands, inputs: Sequence[Value]) -> tuple[int, ...]:
+def _axes(operands: NodeOperands, inputs: Sequence[Value]) -> tuple[int, ...]:
     """The axes that are summed over: an attribute, or an input since opset 13 or 18."""
-    given = site.attributes.get("axes")
-    if given is None and site.given(1):
-        given = inputs[1].tolist()
+    axes = operands.attributes.get("axes")
+    if axes is None and operands.has_input(1):
+        axes = inputs[1].tolist()
     rank = inputs[0].ndim
-    if not given:
-        return () if site.attributes.get("noop_with_empty_axes", 0) else tuple(range(rank))
-    return tuple(sorted(nonnegative_axis(int(axis), rank) for axis in given))
+    if not axes:
+        return () if operands.attributes.get("noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(sorted(nonnegative_axis(int(axis), rank) for axis in axes))

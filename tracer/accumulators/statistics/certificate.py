@@ -1,12 +1,12 @@
-"""A record that on certain inputs no partial sum of a model overflowed, and of which inputs.
+"""Certificates: a record that no partial sum of a model overflowed on certain inputs.
 
-It certifies this order and this data; what holds for any data is in `bounds`.
+A certificate holds for its model, data, order and widths; `bounds` has widths for any data.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -14,6 +14,8 @@ import msgspec
 import numpy as np
 
 from tracer.accumulators.spec import plain_values
+from tracer.accumulators.spec.fixed_point import formats
+from tracer.accumulators.spec.policy import Entry, Policy, Rule
 from tracer.accumulators.statistics.tally import Tally
 from tracer.errors import InputError, ThresholdError, UsageError
 from tracer.graph.model import Model
@@ -22,58 +24,147 @@ from tracer.support.types import Array, dtype_text
 
 
 @dataclass(frozen=True, slots=True)
-class Certified:
-    """One node's `accumulator`, by the names of its properties, and what `outputs` sums needed."""
+class CertifiedNode:
+    """The `accumulator` of one node, by the names of its properties, and statistics of its sums.
+
+    `format` is the fixed-point format of float operands, if the policy has one for the node.
+    """
 
     accumulator: Mapping[str, int | str | None]
     outputs: int
     bits_observed: int
+    format: str | None = None
+
+    @classmethod
+    def of(cls, tally: Tally, rule: Rule) -> CertifiedNode:
+        """Returns the record of a node's sums."""
+        return cls(
+            plain_values.dumped(tally.accumulator),
+            int(tally.outputs.sum()),
+            int(tally.bits_observed.max()),
+            None if rule.format is None else str(rule.format),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """On the `inputs` sets of inputs that `data_sha256` identifies, nothing overflowed.
+    """States that no sum overflowed on `inputs` sets of inputs with the hash `data_sha256`.
 
-    `nodes` are those that were summed in an accumulator, by key; `tool` is what made it.
+    `nodes` are the nodes with a narrow accumulator, by key; `tool` is the program that wrote it.
     """
 
     model_sha256: str
     data_sha256: str
     inputs: int
-    nodes: Mapping[str, Certified]
+    nodes: Mapping[str, CertifiedNode]
     tool: str
 
     def to_json(self) -> bytes:
-        """UTF-8 JSON, one object with the names above."""
+        """Returns one JSON object, UTF-8, with the names above."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
     @classmethod
     def from_json(cls, text: bytes) -> Certificate:
-        """What `to_json` wrote. Raises InputError for anything else."""
+        """Returns the certificate that `to_json` wrote. Raises InputError for other text."""
         try:
             return msgspec.json.decode(text, type=cls, strict=True)
         except msgspec.DecodeError as error:
-            raise InputError(f"not a certificate ({error})", "Make it anew.") from error
+            raise InputError(f"not a certificate ({error})", "Write a new one.") from error
 
-    def check(self, model: Model, data: Data) -> None:
-        """Raise ThresholdError unless it was made for this model and exactly these inputs."""
+    def policy(self) -> Policy:
+        """Returns the accumulators and formats of the certified nodes.
+
+        Raises InputError where a property of an accumulator is invalid.
+        """
+        try:
+            return Policy(
+                tuple(
+                    Entry(key, plain_values.loaded(node.accumulator), key, exact=True)
+                    for key, node in self.nodes.items()
+                ),
+                tuple(
+                    Entry(key, formats(node.format), key, exact=True)
+                    for key, node in self.nodes.items()
+                    if node.format is not None
+                ),
+            )
+        except (UsageError, KeyError, TypeError) as error:
+            raise InputError(f"not a certificate ({error})", "Write a new one.") from error
+
+    def check_model(self, model: Model) -> None:
+        """Raises ThresholdError where the certificate is for another model."""
         if model.sha256 != self.model_sha256:
             raise ThresholdError(
                 f"{model.name}: the certificate is for another model",
-                f"That one has the SHA-256 {self.model_sha256}, this one {model.sha256}.",
+                f"It certifies SHA-256 {self.model_sha256}; this model has {model.sha256}.",
             )
+        strange = next(iter(self.nodes.keys() - {node.key for node in model.nodes}), None)
+        if strange is not None:
+            raise ThresholdError(
+                f"{model.name}: the certificate names node '{strange}', which the model lacks",
+                "The certificate was changed after it was written.",
+            )
+
+    def check_policy(self, model: Model, policy: Policy) -> None:
+        """Raises ThresholdError where `policy` assigns other accumulators to certified nodes."""
+        rules = policy.assign(model.nodes)
+        for key, certified in self.policy().assign(model.nodes).items():
+            if rules.get(key) != certified:
+                theirs, ours = _properties(certified), _properties(rules.get(key))
+                names = [name for name in theirs if ours.get(name) != theirs[name]]
+                raise ThresholdError(
+                    f"{model.name}: the certificate is for another policy",
+                    f"Node '{key}' has {_listed(theirs, names)} in the certificate, and "
+                    f"{_listed(ours, names)} in this policy.",
+                )
+
+    def check(
+        self, model: Model, data: DataHash, tallies: Mapping[str, Tally], policy: Policy
+    ) -> None:
+        """Checks the certificate against `tallies`, the sums of a run on `data` with `policy`.
+
+        Raises ThresholdError, naming the reason: another model, other inputs, another policy, a
+        partial sum that overflows, or statistics other than the certified ones.
+        """
+        self.check_model(model)
         if (data.sha256, data.count) != (self.data_sha256, self.inputs):
             raise ThresholdError(
                 f"{model.name}: the certificate is for other inputs",
-                f"It covers {self.inputs} with the SHA-256 {self.data_sha256}; these are"
+                f"It certifies {self.inputs} sets with SHA-256 {self.data_sha256}; these are"
                 f" {data.count} with {data.sha256}.",
             )
+        self.check_policy(model, policy)
+        measured = certificate(model, data, tallies, policy).nodes
+        for key in {**measured, **self.nodes}:
+            ours, theirs = measured.get(key), self.nodes.get(key)
+            if ours is None or theirs is None:
+                raise ThresholdError(
+                    f"{model.name}: the certificate is for another policy",
+                    f"Node '{key}' has a narrow accumulator in only one of the two.",
+                )
+            if ours != theirs:
+                raise ThresholdError(
+                    f"{model.name}: node '{key}' has other sums than the certificate states",
+                    f"It states {theirs.outputs} outputs that need {theirs.bits_observed} bits; "
+                    f"there are {ours.outputs} that need {ours.bits_observed}.",
+                )
 
 
-class Data:
-    """A hash over all inputs that a model was fed, one set after another.
+def _properties(rule: Rule | None) -> dict[str, object]:
+    if rule is None:
+        return {}
+    return {**plain_values.dumped(rule.accumulator), "format": rule.format and str(rule.format)}
 
-    Names, types, shapes and elements count, the order of names in a set does not.
+
+def _listed(properties: Mapping[str, object], names: Sequence[str]) -> str:
+    shown = ", ".join(f"{name} {properties[name]}" for name in names if name in properties)
+    return shown or "no accumulator"
+
+
+class DataHash:
+    """A hash over all inputs of a model, one set after another.
+
+    It covers names, types, shapes and elements, but not the order of names in a set.
     """
 
     def __init__(self) -> None:
@@ -81,47 +172,49 @@ class Data:
         self.count = 0
 
     def add(self, feeds: Mapping[str, Value]) -> None:
-        """Take in one set of inputs."""
-        self._say("feeds", len(feeds))
+        """Adds one set of inputs."""
+        self._add_text("feeds", len(feeds))
         for name in sorted(feeds):
-            self._say("input", name)
+            self._add_text("input", name)
             self._add(feeds[name])
         self.count += 1
 
     @property
     def sha256(self) -> str:
-        """The hash of what was added so far, in hexadecimal."""
+        """The hash of all sets so far, hexadecimal."""
         return self._digest.hexdigest()
 
     def _add(self, value: Value) -> None:
         if isinstance(value, list):
-            self._say("sequence", len(value))
+            self._add_text("sequence", len(value))
             for member in value:
                 self._add(member)
         elif value is None:
-            self._say("nothing")
+            self._add_text("nothing")
         else:
             self._add_array(np.asarray(value))
 
     def _add_array(self, array: Array) -> None:
-        self._say("tensor", dtype_text(array), array.shape)
+        self._add_text("tensor", dtype_text(array), array.shape)
         if array.dtype == object:
             for text in array.ravel():
-                self._say(text if isinstance(text, bytes) else str(text))
+                self._add_text(text if isinstance(text, bytes) else str(text))
             return
         little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
         self._digest.update(little.reshape(-1).view(np.uint8).data)
 
-    def _say(self, *parts: object) -> None:
-        """Their repr ends where the line does, so nothing runs into what comes next."""
+    def _add_text(self, *parts: object) -> None:
+        """Adds the repr of `parts` and a line end, so that no two sequences of parts are alike."""
         self._digest.update(f"{parts!r}\n".encode("utf-8", "surrogatepass"))
 
 
-def certificate(model: Model, data: Data, tallies: Mapping[str, Tally]) -> Certificate:
-    """Certify `tallies`, by node key in the order of the model, of runs on all of `data`.
+def certificate(
+    model: Model, data: DataHash, tallies: Mapping[str, Tally], policy: Policy
+) -> Certificate:
+    """Returns the certificate for `tallies`, by node key in model order, of runs on all of `data`.
 
-    Raises ThresholdError, with the first node, where a partial sum overflowed, or a product or
-    pair did not fit a width of its own; UsageError where nothing was summed.
+    Raises ThresholdError, with the first node, where a partial sum overflowed, or where a product
+    or a pair exceeded its own width; UsageError where no node has a narrow accumulator.
     """
     if not data.count or not any(tally.outputs.any() for tally in tallies.values()):
         raise UsageError(
@@ -130,14 +223,8 @@ def certificate(model: Model, data: Data, tallies: Mapping[str, Tally]) -> Certi
         )
     for key, tally in tallies.items():
         _refuse_overflow(f"{model.name}: node '{key}'", tally)
-    nodes = {
-        key: Certified(
-            plain_values.dumped(tally.accumulator),
-            int(tally.outputs.sum()),
-            int(tally.bits_observed.max()),
-        )
-        for key, tally in tallies.items()
-    }
+    rules = policy.assign(model.nodes)
+    nodes = {key: CertifiedNode.of(tally, rules[key]) for key, tally in tallies.items()}
     return Certificate(model.sha256, data.sha256, data.count, nodes, _tool())
 
 
@@ -153,7 +240,7 @@ def _refuse_overflow(node: str, tally: Tally) -> None:
     if changed:
         raise ThresholdError(
             f"{node}: products did not fit a width of their own in {changed} outputs",
-            "Give products more bits, or take an order without saturating pairs.",
+            "Set more product bits, or an order without saturating pairs.",
         )
 
 

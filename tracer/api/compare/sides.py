@@ -18,7 +18,6 @@ from tracer.api.interpret import interpret
 from tracer.api.profile import profile
 from tracer.errors import InputError, UsageError
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
-from tracer.executors.reference.executor import ReferenceSettings
 from tracer.graph.loading import open_model
 from tracer.graph.model import Model
 from tracer.records.trace import Trace
@@ -117,9 +116,9 @@ class OnnxSide:
         if self.executor == INTERPRETER:
             return interpret(
                 self.model, batch=batch, dims=settings.dims, feeds=feeds, seed=settings.seed,
-                options=ReferenceSettings(
-                    runs or _INTERPRETED_RUNS, min(settings.warmup, 1), settings.threads
-                ),
+                runs=runs or _INTERPRETED_RUNS,
+                warmup=min(settings.warmup, 1),
+                threads=settings.threads,
                 progress=progress,
             )  # fmt: skip
         return profile(

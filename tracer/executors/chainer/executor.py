@@ -125,11 +125,10 @@ class _Chainer:
 
     def parameters(self, model: chainer.Link) -> Iterator[tuple[str, int, bytes]]:
         """Yields name, number of elements and content of each parameter that has a shape, once."""
-        seen: set[int] = set()
-        for name, parameter in sorted(model.namedparams(include_uninit=False)):
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
-                yield name, parameter.size, parameter.array.tobytes()
+        names = sorted(model.namedparams(include_uninit=False), reverse=True)
+        unique = {id(parameter): (name, parameter) for name, parameter in names}
+        for name, parameter in sorted(unique.values()):
+            yield name, parameter.size, parameter.array.tobytes()
 
 
 executor: FrameworkExecutor[chainer.Link, Sequence[Any], EagerSettings] = _Chainer()

@@ -24,7 +24,7 @@ def alternate(
     most: Callable[[], int],
     progress: Progress,
 ) -> tuple[list[float], list[float]]:
-    """Returns times, µs, of undisturbed runs and of recorded runs, made in blocks W P P W …
+    """Returns times, µs, of undisturbed runs and of recorded runs in blocks W P P W …
 
     `plain` makes one run; `recorded` makes a number of runs, at most `most()`, and returns their
     times. The order alternates from block to block, so that drift cancels out. The first block

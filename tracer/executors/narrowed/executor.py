@@ -1,10 +1,10 @@
-"""Run a model under the reference interpreter with narrow accumulators, batch after batch."""
+"""Run a model in the reference interpreter with narrow accumulators, on many batches."""
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import length_hint
@@ -15,9 +15,10 @@ import numpy as np
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy import Policy
 from tracer.executors.protocol import Executor, Profiled
-from tracer.executors.reference.executor import EXECUTOR, described, kernel
+from tracer.executors.reference.executor import EXECUTOR, Receive, input_types, kernel
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import FeedSet
+from tracer.interpreter.inspection import inspect
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import NodeRecord, Recorder
 from tracer.limits import Limits
@@ -25,16 +26,10 @@ from tracer.records.trace import Kernel, PartialSums, Run
 from tracer.support.progress import Progress
 from tracer.support.timing import elapsed_us
 
-Receive = Callable[["FeedSet", Sequence[Any]], object]
-"""Is handed the feeds and the outputs of every batch."""
-
 
 @dataclass(frozen=True, slots=True)
 class NarrowedSettings:
-    """Settings of one run; `threads` 0 is as many as BLAS is set to use.
-
-    `receive` is called with the feeds and the outputs of every batch.
-    """
+    """Settings of one run; `threads` 0 uses the threads that BLAS is set to."""
 
     policy: Policy
     threads: int = 0
@@ -66,21 +61,21 @@ class _Narrowed:
         narrow = prepare(around=narrowing.kernel)
         narrowing.load(progress)
         first = next(iter(batches))
-        types = _observed(prepare(), first)
+        described = inspect(prepare(), first.feeds).records
         wall: list[float] = []
         notes: dict[str, None] = {}
         times = _Times()
-        for done, feedset in enumerate(batches):
+        for index, feedset in enumerate(batches):
             records, time_us = _inference(narrow, feedset, settings.receive)
             times.add(records)
             wall.append(time_us)
             notes |= dict.fromkeys(feedset.notes)
-            progress(done + 1, length_hint(batches), "accumulating")
-        kernels = times.kernels(types)
+            progress(index + 1, length_hint(batches), "accumulating")
+        kernels = times.kernels(described)
         run = Run(
             executor=EXECUTOR,
             batch=first.batch,
-            inputs=described(first.feeds),
+            inputs=input_types(first.feeds),
             wall_us=np.array(wall),
             instrumented_us=np.array(wall),
             samples=times.samples(),
@@ -92,17 +87,10 @@ class _Narrowed:
         return Profiled(run)
 
 
-def _observed(plain: Interpreter, feedset: FeedSet) -> Mapping[str, NodeRecord]:
-    """What goes through each node, from a run that is neither timed nor counted."""
-    recorder = Recorder()
-    plain.with_observers(recorder).run(None, feedset.feeds)
-    return recorder.records
-
-
 def _inference(
     narrow: Interpreter, feedset: FeedSet, receive: Receive | None
 ) -> tuple[Mapping[str, NodeRecord], float]:
-    """What each node did, and the wall of the inference, µs."""
+    """Runs one inference; returns the records of its nodes and its time, µs."""
     recorder = Recorder(describe=False)
     outputs: list[Any] = []
     run = narrow.with_observers(recorder).run
@@ -113,7 +101,7 @@ def _inference(
 
 
 class _Times:
-    """The time of every node in every batch, in few bytes; 0 where it did not run."""
+    """Times of every node in every batch as float32 arrays; 0 where a node did not run."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
@@ -122,7 +110,7 @@ class _Times:
         self._batches = 0
 
     def add(self, records: Mapping[str, NodeRecord]) -> None:
-        """Take in what the nodes did on one batch."""
+        """Adds the records of one batch."""
         for key, record in records.items():
             if key not in self._nodes:
                 self._nodes[key] = record.node
@@ -132,15 +120,15 @@ class _Times:
             times.append(records[key].time_us if key in records else 0.0)
         self._batches += 1
 
-    def kernels(self, known: Mapping[str, NodeRecord]) -> tuple[Kernel, ...]:
-        """What ran, with the types that are `known` of it."""
+    def kernels(self, described: Mapping[str, NodeRecord]) -> tuple[Kernel, ...]:
+        """Returns a kernel for every node, with the types in `described`."""
         return tuple(
-            kernel(known.get(key) or NodeRecord(node), self._calls[key] / self._batches)
+            kernel(described.get(key) or NodeRecord(node), self._calls[key] / self._batches)
             for key, node in self._nodes.items()
         )
 
     def samples(self) -> Any:
-        """µs, float32 (batches, kernels)."""
+        """Returns the times, µs, float32 (batches, kernels)."""
         columns = [np.frombuffer(times, np.float32) for times in self._times.values()]
         return np.array(columns, np.float32).reshape(len(columns), self._batches).T
 

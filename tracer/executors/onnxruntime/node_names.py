@@ -27,9 +27,9 @@ def serialize(model: Model) -> bytes:
     for index, node in enumerate(node_protos(proto.graph)):
         node.name = f"__tracer_{index}__"
     if proto.ir_version >= IR_WITH_UNLISTED_WEIGHTS:
-        kept = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in model.inputs]
+        inputs = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in model.inputs]
         del proto.graph.input[:]
-        proto.graph.input.extend(kept)
+        proto.graph.input.extend(inputs)
     return proto.SerializeToString()
 
 

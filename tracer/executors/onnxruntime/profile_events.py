@@ -142,7 +142,6 @@ def read(path: Path, labels: Labels) -> Events:
     """Returns all node, execute and run events of a profile. Raises ModelError for invalid JSON."""
     columns: list[IntArray] = []
     decoder = msgspec.json.Decoder(list[_Event])
-    known = labels.numbers
     for block in _blocks(path):
         try:
             events = decoder.decode(block)
@@ -151,7 +150,7 @@ def read(path: Path, labels: Labels) -> Events:
                 f"onnxruntime wrote a profile that is not valid JSON ({error})",
                 "A full disk does this; a newer onnxruntime may help.",
             ) from error
-        numbers = [known.get(event.name, _UNKNOWN) for event in events]
+        numbers = [labels.numbers.get(event.name, _UNKNOWN) for event in events]
         if _UNKNOWN in numbers:
             numbers = [
                 labels.number(event) if number == _UNKNOWN else number

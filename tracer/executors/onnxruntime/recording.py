@@ -1,7 +1,7 @@
 """Records profiled runs of a model, alternating with undisturbed runs.
 
-The profiler drops events beyond a million without a warning. So runs are made in chunks, each in
-its own session, whose profile is read, checked and deleted before the next session opens.
+The profiler drops events beyond a million without a warning. So runs are recorded in chunks, each
+in its own session, whose profile is read, checked and deleted before the next session opens.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Recording:
     def add_profiled(self, warmup: int, count: int) -> None:
         """Records `count` runs in a new session, and checks that no event is missing.
 
-        Undisturbed runs are made before, after and in between, so that drift affects both kinds of
+        Undisturbed runs come before, after and in between, so that drift affects both kinds of
         runs alike. The `warmup` profiled runs after each turn of undisturbed runs are dropped.
         """
         session = self._open()

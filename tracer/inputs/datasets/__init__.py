@@ -1,4 +1,4 @@
-"""Data sets to run a model on and to judge it by: streams of batches, with labels where known."""
+"""Opens data sets: streams of batches, with labels or expected outputs where known."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.folder import open_folder
 from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, names
-from tracer.inputs.datasets.layout import Layout
+from tracer.inputs.datasets.layout import SampleLayout
 from tracer.inputs.datasets.named import open_named
-from tracer.inputs.datasets.source import Source
+from tracer.inputs.datasets.source import SampleSource
 
 SPLITS = ("test", "train")
 _REPEATED = re.compile(r"(?P<base>.+)\*(?P<times>[0-9]{1,9})")
@@ -29,54 +29,54 @@ def open_dataset(
     split: str = "test",
     folder: Path = DEFAULT_FOLDER,
 ) -> Dataset:
-    """The data set that `spec` names, for `model`: its first `limit` samples, or all.
+    """Returns the data set `spec` for `model`: its first `limit` samples (None: all).
 
-    `spec` is one of `names()`, whose files lie in `folder`; an .npz file; or a folder with
-    test_data_sets. `digits*28` is 28 times the digits, one after the other. `split` is "test" or
-    "train". Raises UsageError for a spec, limit or split that is none, InputError where the data
-    are missing, broken, empty, or do not fit the model.
+    `spec` is one of `names()`, with its files in `folder`; an .npz file; or a folder with
+    test_data_sets. `digits*28` repeats the digits 28 times. `split` is "test" or "train". Raises
+    UsageError for an invalid spec, limit or split; InputError for data that are missing, broken,
+    empty, or do not fit the model.
     """
     if split not in SPLITS:
-        raise UsageError(f"no split '{split}'", f"There are {' and '.join(SPLITS)}.")
+        raise UsageError(f"no split '{split}'", f"The splits are {' and '.join(SPLITS)}.")
     if limit is not None and limit < 1:
-        raise UsageError(f"a limit of {limit} samples", "Give 1 or more, or no limit.")
+        raise UsageError(f"a limit of {limit} samples", "Set 1 or more, or no limit.")
     base, repeat = _parsed(spec)
-    layout = Layout.of(model)
+    layout = SampleLayout.of(model)
     if base in names():
-        source: Source = open_named(base, model, split, folder)
+        source: SampleSource = open_named(base, model, split, folder)
     else:
         source = _files(Path(base), model, layout, split)
     return _checked(Dataset(str(spec), model, source, layout, repeat, limit))
 
 
 def open_files(path: Path, model: Model) -> Dataset:
-    """The samples in an .npz file or in test_data_set folders; `path` is no name of a data set.
+    """Returns the samples of an .npz file or of test_data_set folders.
 
     Raises UsageError for anything else, InputError as `open_dataset` does.
     """
-    layout = Layout.of(model)
+    layout = SampleLayout.of(model)
     return _checked(Dataset(str(path), model, _files(path, model, layout, "test"), layout))
 
 
 def _parsed(spec: str | Path) -> tuple[str, int]:
-    """What to read, and how often; the name of a file that exists is no product."""
+    """Returns what to read and how often; the name of an existing file is not parsed."""
     text = str(spec)
-    found = None if Path(text).exists() else _REPEATED.fullmatch(text)
-    if found is None:
+    match = None if Path(text).exists() else _REPEATED.fullmatch(text)
+    if match is None:
         return text, 1
-    if int(found["times"]) < 1:
-        raise UsageError(f"'{text}': a data set cannot be repeated 0 times", "Give *1 or more.")
-    return found["base"], int(found["times"])
+    if int(match["times"]) < 1:
+        raise UsageError(f"'{text}': a data set cannot be repeated 0 times", "Write *1 or more.")
+    return match["base"], int(match["times"])
 
 
 def _checked(dataset: Dataset) -> Dataset:
-    """The data set, if it has a sample, and that fits the model."""
+    """Returns the data set if it has a sample, and the first one fits the model."""
     if not any(True for _ in replace(dataset, limit=1).batches(1)):
-        raise InputError(f"{dataset.name}: holds no samples", "Give a data set with one or more.")
+        raise InputError(f"{dataset.name}: holds no samples", "Name a data set with one or more.")
     return dataset
 
 
-def _files(path: Path, model: Model, layout: Layout, split: str) -> Source:
+def _files(path: Path, model: Model, layout: SampleLayout, split: str) -> SampleSource:
     if path.suffix == ".npz":
         return open_archive(path, model, layout, split)
     if path.is_dir():
@@ -85,7 +85,7 @@ def _files(path: Path, model: Model, layout: Layout, split: str) -> Source:
         return open_folder(path, model, layout)
     raise UsageError(
         f"no data set '{path}'",
-        f"There are {', '.join(names())}; or give an .npz file, or a folder of test_data_sets.",
+        f"Name one of {', '.join(names())}, an .npz file, or a folder of test_data_sets.",
     )
 
 

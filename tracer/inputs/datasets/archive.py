@@ -1,4 +1,4 @@
-"""Samples from an .npz file: inputs by name, `y` or `labels`, expected outputs by name."""
+"""Reads samples from an .npz file: inputs, labels (`y` or `labels`), expected outputs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tracer.errors import InputError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.inputs import dims as dimensions
-from tracer.inputs.datasets import npz
+from tracer.inputs import npz
 from tracer.inputs.datasets.batch import Batch
-from tracer.inputs.datasets.layout import Layout
-from tracer.inputs.datasets.npz import Member
+from tracer.inputs.datasets.layout import SampleLayout
+from tracer.inputs.npz import Member
 
 _LABELS = ("labels", "y")
-_ONLY_INPUT = "x"  # what an archive may call the input of a model that has one
-_HELD_OUT = "_test"  # ends the names of the arrays to test with, as x_test and y_test
+_ONLY_INPUT = "x"  # name in an archive for the only input of a model
+_HELD_OUT = "_test"  # suffix of held-out arrays, as x_test and y_test
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """`inputs` and `outputs` are members by the model's names, `shared` inputs without rows."""
+    """Members by the model's names; `shared` inputs have no rows and belong to all samples."""
 
     path: Path
     model: Model
@@ -35,54 +35,54 @@ class Archive:
 
     @property
     def samples(self) -> int:
-        """Rows of the inputs; an archive without rows is one sample."""
+        """The number of rows; an archive without rows is one sample."""
         return next((member.shape[0] for member in self.inputs.values()), 1)
 
     def pieces(self, rows: int) -> Iterator[Batch]:
-        """Rows of all members in step, each member from a stream of its own."""
+        """Yields `rows` rows of all members at a time, each member from its own stream."""
         shared, members = list(self.shared.values()), self._with_rows()
         with npz.opened(self.path, [*shared, *members]) as streams:
-            whole = [m.whole(s) for m, s in zip(shared, streams, strict=False)]
-            common = dict(zip(self.shared, whole, strict=True))
+            arrays_of_all = [m.whole(s) for m, s in zip(shared, streams, strict=False)]
+            common = dict(zip(self.shared, arrays_of_all, strict=True))
             if not self.inputs:
-                yield self._as_it_is(common)
+                yield self._single(common)
                 return
             readers = zip(members, streams[len(shared) :], strict=True)
             for arrays in zip(*(m.rows(s, rows) for m, s in readers), strict=True):
                 count = len(self.inputs)
-                given = dict(zip(self.inputs, arrays, strict=False))
+                inputs = dict(zip(self.inputs, arrays, strict=False))
                 outputs = dict(zip(self.outputs, arrays[count:], strict=False))
                 labels = None if self.labels is None else arrays[-1]
-                yield Batch({**given, **common}, len(arrays[0]), labels, outputs or None)
+                yield Batch({**inputs, **common}, len(arrays[0]), labels, outputs or None)
 
     def _with_rows(self) -> list[Member]:
         labels = [] if self.labels is None else [self.labels]
         return [*self.inputs.values(), *self.outputs.values(), *labels]
 
-    def _as_it_is(self, feeds: Mapping[str, np.ndarray]) -> Batch:
-        """A model that takes no rows is fed the whole of the archive, and has no labels."""
+    def _single(self, feeds: Mapping[str, np.ndarray]) -> Batch:
+        """Returns the whole archive as one batch without labels."""
         shapes = {name: array.shape for name, array in feeds.items()}
         return Batch(feeds, dimensions.batch_of(self.model, shapes) or 1)
 
 
-def open_archive(path: Path, model: Model, layout: Layout, split: str) -> Archive:
-    """The arrays of `path` that `model` takes; for the split "test" those called `<input>_test`.
+def open_archive(path: Path, model: Model, layout: SampleLayout, split: str) -> Archive:
+    """Returns the arrays of `path` that `model` takes; the split "test" uses `<input>_test`.
 
-    An archive without `_test` arrays is used whole for either split. Raises InputError where an
-    input is missing, or members have different numbers of rows.
+    An archive without `_test` arrays serves both splits. Raises InputError if an input is
+    missing, or if members have different numbers of rows.
     """
     members = npz.members(path)
     names = [value.name for value in model.inputs]
     held_out = {f"{name}{_HELD_OUT}" for name in (*names, _ONLY_INPUT)} & set(members)
     suffix = _HELD_OUT if split == "test" and held_out else ""
-    found = {name: _member_for(name, names, members, suffix) for name in names}
-    missing = [name for name, member in found.items() if member is None]
+    by_name = {name: _member_for(name, names, members, suffix) for name in names}
+    missing = [name for name, member in by_name.items() if member is None]
     if missing:
         raise InputError(
             f"{path} has no '{missing[0]}{suffix}' for {model.name}; it has {', '.join(members)}",
             f"The model's inputs are {', '.join(names)}.",
         )
-    present = {name: member for name, member in found.items() if member is not None}
+    present = {name: member for name, member in by_name.items() if member is not None}
     outputs, labels = _answers(model, members, set(present.values()), suffix)
     inputs = {name: member for name, member in present.items() if name in layout.rows}
     archive = Archive(
@@ -107,7 +107,7 @@ def _member_for(
 def _answers(
     model: Model, members: Mapping[str, Member], taken: set[Member], suffix: str
 ) -> tuple[dict[str, Member], Member | None]:
-    """Expected outputs and labels; integers of rank 1 called `y` are labels, whatever `y` is."""
+    """Returns expected outputs and labels; integers of rank 1 called `y` are always labels."""
     ranks = {
         value.name: len(kind.shape)
         for value in model.graph.output
@@ -130,10 +130,10 @@ def _check_rows(archive: Archive) -> None:
     members = archive._with_rows()
     scalars = [member.name for member in members if not member.shape]
     if scalars:
-        raise InputError(f"{archive.path}: '{scalars[0]}' is one number, it has no rows")
+        raise InputError(f"{archive.path}: '{scalars[0]}' is a scalar, it has no rows")
     rows = {member.name: member.shape[0] for member in members}
     if len(set(rows.values())) > 1:
-        told = ", ".join(f"'{name}' has {count:,}" for name, count in rows.items())
+        counts = ", ".join(f"'{name}' has {count:,}" for name, count in rows.items())
         raise InputError(
-            f"{archive.path}: different numbers of rows: {told}", "A sample is one row of each."
+            f"{archive.path}: different numbers of rows: {counts}", "A sample is one row of each."
         )

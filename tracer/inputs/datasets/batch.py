@@ -1,4 +1,4 @@
-"""Samples that go through a model together: cut out of what a data set gives, and joined again."""
+"""Batches of samples: cut, padded, and regrouped to a batch size."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from tracer.inputs.feedset import Feeds
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The inputs of one inference, and what is known of the right answers.
+    """The inputs of one inference, with labels and expected outputs where known.
 
-    `size` samples are meant. A model with a fixed batch may need more rows than are left: the last
-    sample is then repeated in `inputs`, and what the model says of rows from `size` on is to be
-    dropped. `labels` [size, ...] and `outputs`, the expected outputs by name, are None where the
-    data set has none.
+    `inputs` may have more rows than `size` samples for a model with a fixed batch: they repeat the
+    last sample, and the model's results for them must be dropped. `labels` [size, ...] and
+    `outputs`, the expected outputs by name, are None if the data set has none.
     """
 
     inputs: Feeds = field(repr=False)
@@ -29,7 +28,7 @@ class Batch:
     outputs: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def cut(self, start: int, stop: int, rows: frozenset[str]) -> Batch:
-        """The samples from `start` to before `stop`; inputs outside `rows` belong to all."""
+        """Returns samples `start` to `stop` - 1; inputs outside `rows` belong to all samples."""
         if start == 0 and stop == self.size:
             return self
         part = slice(start, stop)
@@ -41,7 +40,7 @@ class Batch:
         )
 
     def padded(self, size: int, rows: frozenset[str]) -> Batch:
-        """The same samples, with the last one repeated until the inputs have `size` rows."""
+        """Returns the batch with its last sample repeated until the inputs have `size` rows."""
         if self.size >= size:
             return self
         index = np.minimum(np.arange(size), self.size - 1)
@@ -50,22 +49,22 @@ class Batch:
 
 
 def regrouped(pieces: Iterable[Batch], size: int, rows: frozenset[str]) -> Iterator[Batch]:
-    """The same samples in the same order, `size` at a time; what remains comes last.
+    """Yields the same samples in order, `size` at a time; the last batch may be smaller.
 
-    Raises InputError for samples of different shapes that would be in one batch.
+    Raises InputError for samples of different shapes in one batch.
     """
-    held: list[Batch] = []
+    pending: list[Batch] = []
     missing = size
-    for whole in pieces:
+    for piece in pieces:
         start = 0
-        while whole.size - start >= missing:
-            yield _joined([*held, whole.cut(start, start + missing, rows)], rows)
-            start, held, missing = start + missing, [], size
-        if start < whole.size:
-            held.append(whole.cut(start, whole.size, rows))
-            missing -= whole.size - start
-    if held:
-        yield _joined(held, rows)
+        while piece.size - start >= missing:
+            yield _joined([*pending, piece.cut(start, start + missing, rows)], rows)
+            start, pending, missing = start + missing, [], size
+        if start < piece.size:
+            pending.append(piece.cut(start, piece.size, rows))
+            missing -= piece.size - start
+    if pending:
+        yield _joined(pending, rows)
 
 
 def _joined(pieces: list[Batch], rows: frozenset[str]) -> Batch:
@@ -86,12 +85,12 @@ def _joined(pieces: list[Batch], rows: frozenset[str]) -> Batch:
     )
 
 
-def _concatenated(what: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
+def _concatenated(name: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
     shapes = {array.shape[1:] for array in arrays}
     if len(shapes) > 1:
-        told = " and ".join(str(list(shape)) for shape in sorted(shapes)[:2])
+        text = " and ".join(str(list(shape)) for shape in sorted(shapes)[:2])
         raise InputError(
-            f"samples of '{what}' have the shapes {told}, which make no batch",
-            "Take one sample at a time: batch 1.",
+            f"samples of '{name}' have the shapes {text}, which do not fit in one batch",
+            "Use batch 1.",
         )
     return np.concatenate(arrays)

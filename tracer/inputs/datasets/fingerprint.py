@@ -1,4 +1,4 @@
-"""What a data set's samples are, as one number, whatever they are stored in."""
+"""A hash of a data set's samples, independent of how they are stored."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tracer.inputs.datasets.batch import Batch
 
 
 def fingerprint(pieces: Iterable[Batch], rows: frozenset[str]) -> str:
-    """SHA-256, in hexadecimal, of all samples in their order.
+    """Returns the SHA-256, in hexadecimal, of all samples in order.
 
-    Each tensor that has `rows`, the labels and each expected output has a hash of its own, of
-    the element type, shape and bytes of every row; the names and hashes of all are hashed.
+    Each input, expected output and the labels has its own hash over element type, shape and bytes
+    (per row for inputs in `rows`); the result hashes all names and hashes.
     """
     hashes: dict[str, Any] = {}
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""Images as arrays [N, C, H, W]: from pixels to float32, and to the size a model takes."""
+"""Converts images [N, C, H, W]: pixels to float32, size and channels to the model's."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue, af
 
 
 def as_float(pixels: Pixels) -> NDArray[np.float32]:
-    """float32 in [0, 1] from uint8; other numbers keep their value. C-contiguous."""
-    floats = pixels.astype(np.float32, order="C")  # grey in colours is one plane until here
+    """Returns C-contiguous float32: uint8 divided by 255, other numbers unchanged."""
+    floats = pixels.astype(
+        np.float32, order="C"
+    )  # copies the planes of grey images broadcast to colours
     if pixels.dtype == np.uint8:
         floats /= np.float32(255)
     return floats
 
 
 def fit(x: Pixels, shape: tuple[int, int, int]) -> Pixels:
-    """Images [N, C, H, W] as [N, *shape]: bilinear in size, grey repeated into colours.
+    """Resizes images [N, C, H, W] to [N, *shape] (bilinear) and converts their channels.
 
-    Colours become grey by their luma. Raises InputError for a change
-    of channels other than these.
+    Grey is repeated into colours, colours become their luma. Raises InputError for other changes
+    of channels.
     """
     channels, height, width = shape
     x = _channels(x, channels)
     if x.shape[2:] == (height, width):
         return x
     require("resizing images", "PIL")
-    grey_in_colours = x.strides[1] == 0  # resize one of three equal planes
+    grey_in_colours = x.strides[1] == 0  # resize only one of three equal planes
     planes = x[:, :1] if grey_in_colours else x
     resized = np.stack([[_resize(p, height, width) for p in image] for image in planes])
     return _channels(resized, channels) if grey_in_colours else resized
 
 
 def read(path: Path) -> Pixels:
-    """An image file as uint8 [1, C, H, W], C 1 or 3. Raises InputError where it is none."""
+    """Reads an image file as uint8 [1, C, H, W], C 1 or 3. Raises InputError for other files."""
     require("reading an image file", "PIL")
     from PIL import Image, UnidentifiedImageError
 
@@ -49,9 +51,11 @@ def read(path: Path) -> Pixels:
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
     except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file", "Give a PNG or JPEG image.") from error
+        raise InputError(f"{path}: no such file", "Name a PNG or JPEG image.") from error
     except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
-        raise InputError(f"{path}: not an image that can be read", "Give a PNG or JPEG.") from error
+        raise InputError(
+            f"{path}: not an image that can be read", "Name a PNG or JPEG image."
+        ) from error
     planes = pixels[:, :, None] if pixels.ndim == 2 else pixels
     return np.ascontiguousarray(planes.transpose(2, 0, 1))[None]
 
@@ -66,7 +70,7 @@ def _channels(x: Pixels, channels: int) -> Pixels:
         return np.rint(grey).astype(np.uint8) if x.dtype == np.uint8 else grey
     raise InputError(
         f"images of {x.shape[1]} channels do not fit a model that takes {channels}",
-        "Give grey or colour images (1 or 3 channels).",
+        "Use grey or colour images (1 or 3 channels).",
     )
 
 

@@ -1,4 +1,4 @@
-"""Labelled images: what the data sets with a name consist of, for training and for measuring."""
+"""Labelled images of the named data sets, split into training and test."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from tracer.errors import InputError
 from tracer.inputs.datasets import images, sets
 
 DEFAULT_FOLDER = Path("data")
-SPLIT_SEED = 0  # one seed for everybody: a test image of one run is a test image of every run
+SPLIT_SEED = 0  # fixed: the test images are the same in every run
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """Images [N, C, H, W], uint8 or float32, and their classes [N], int64.
 
-    The images may lie in several arrays, one after the other; those of files stay there until
-    they are read.
+    The images may be several arrays in order; memory-mapped files are read on access.
     """
 
     parts: tuple[NDArray[np.generic], ...]
@@ -34,17 +33,17 @@ class Split:
 
     @property
     def x(self) -> NDArray[np.generic]:
-        """All images as one array, in memory where they lie in several."""
+        """All images as one array; several arrays are concatenated in memory."""
         return self.parts[0] if len(self.parts) == 1 else np.concatenate(self.parts)
 
     def batch(
         self, indices: NDArray[np.int64] | slice
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Some images as float32, and their classes; uint8 pixels are divided by 255."""
+        """Returns some images as float32 (uint8 divided by 255), and their classes."""
         return images.as_float(self.x[indices]), self.y[indices]
 
     def slices(self, size: int) -> Iterator[tuple[NDArray[np.generic], NDArray[np.int64]]]:
-        """Images and classes in their order, up to `size` of them at a time."""
+        """Yields images and classes in order, up to `size` at a time."""
         start = 0
         for part in self.parts:
             for offset in range(0, len(part), size):
@@ -53,13 +52,13 @@ class Split:
             start += len(part)
 
     def fitted(self, shape: tuple[int, int, int]) -> Split:
-        """The same images, in memory, as (channels, height, width)."""
+        """Returns the images, in memory, as (channels, height, width)."""
         return replace(self, parts=(images.fit(self.x, shape),))
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledImages:
-    """A training and a test split, and what the classes are called."""
+    """A training and a test split, and the names of the classes."""
 
     name: str
     train: Split
@@ -67,35 +66,35 @@ class LabelledImages:
     labels: tuple[str, ...]
 
     def fitted(self, shape: tuple[int, int, int]) -> LabelledImages:
-        """The same images as (channels, height, width). Raises InputError where that is no fit."""
+        """Returns the images as (channels, height, width). Raises InputError if they cannot fit."""
         return replace(self, train=self.train.fitted(shape), test=self.test.fitted(shape))
 
 
 def names() -> tuple[str, ...]:
-    """Every data set that can be asked for by name, sorted."""
+    """Returns the names of all named data sets, sorted."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(sets.__path__)))
 
 
 def read(name: str, folder: Path = DEFAULT_FOLDER) -> LabelledImages:
-    """The data set called `name`, one of `names()`, read from `folder` if it is not embedded.
+    """Reads the data set `name`, one of `names()`, from `folder` if it needs files.
 
-    Raises UsageError where a package is not installed, InputError for files that are missing or
-    broken; the hint says which files belong where.
+    Raises UsageError for a missing package, InputError for missing or broken files; the hint says
+    which files belong where.
     """
-    found = importlib.import_module(f"{sets.__name__}.{name}").read(folder)
-    assert isinstance(found, LabelledImages)
-    return found
+    dataset = importlib.import_module(f"{sets.__name__}.{name}").read(folder)
+    assert isinstance(dataset, LabelledImages)
+    return dataset
 
 
 def split(x: NDArray[np.generic], y: NDArray[np.int64], test: int) -> tuple[Split, Split]:
-    """A training and a test split of `test` images, drawn once and for all.
+    """Returns a training split and a test split of `test` images, drawn with a fixed seed.
 
-    Raises InputError where that leaves nothing to train on.
+    Raises InputError if no training images remain.
     """
     if not 0 < test < len(y):
         raise InputError(
-            f"{len(y)} images cannot be split into training and test", "Give at least two."
+            f"{len(y)} images cannot be split into training and test", "Use at least two."
         )
     order = np.random.default_rng(SPLIT_SEED).permutation(len(y))
-    chosen, rest = order[:test], order[test:]
-    return Split((x[rest],), y[rest]), Split((x[chosen],), y[chosen])
+    held_out, rest = order[:test], order[test:]
+    return Split((x[rest],), y[rest]), Split((x[held_out],), y[held_out])

@@ -1,4 +1,4 @@
-"""How a model takes samples: which inputs have a row for each, and how many at a time."""
+"""How a model takes samples: which inputs have one row per sample, and the fixed batch."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tracer.inputs import dims as dimensions
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """`rows` are the inputs whose axis 0 counts the samples; the others belong to all samples.
+class SampleLayout:
+    """`rows` are the inputs whose axis 0 counts samples; other inputs belong to all samples.
 
-    `batch` is the number of rows that the model insists on, None where it takes any. Without
-    `rows` no sample can be cut out of the inputs: they are taken as they come.
+    `batch` is the fixed number of rows, None if any is allowed. Without `rows` the inputs cannot
+    be cut into samples.
     """
 
     rows: frozenset[str]
     batch: int | None = None
 
     @classmethod
-    def of(cls, model: Model) -> Layout:
-        """As the model declares its inputs and outputs."""
+    def of(cls, model: Model) -> SampleLayout:
+        """Derives the layout from the declared inputs and outputs."""
         inputs = _shapes(model.inputs)
         axes = dimensions.batch_axes(inputs)
         unknown = {v.name for v in model.inputs if _is_unshaped(v)}
@@ -44,7 +44,7 @@ class Layout:
 
 
 def _fixed(lead: tuple[Dim, ...]) -> bool:
-    """Whether an output says that it has so many rows, or none, whatever the inputs."""
+    """Whether an output declares a fixed number of rows, or has none."""
     return not lead or isinstance(lead[0], int)
 
 

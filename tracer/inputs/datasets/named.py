@@ -1,4 +1,4 @@
-"""Images with a name, `digits`, `cifar10`, `mnist`, as samples for a model with one input."""
+"""Reads the named image sets (`digits`, `cifar10`, `mnist`) for a model with one input."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ _RANK = 4  # [N, C, H, W]
 
 @dataclass(frozen=True, slots=True)
 class NamedImages:
-    """The images of a split, uint8 [n, C, H, W], as the input called `name`; labels are classes."""
+    """The images of a split, uint8 [n, C, H, W], as the input `name`, with their classes."""
 
     name: str
     images: Split = field(repr=False)
 
     @property
     def samples(self) -> int:
-        """Number of images."""
+        """The number of images."""
         return len(self.images)
 
     def pieces(self, rows: int) -> Iterator[Batch]:
-        """Images and their classes, int64 [n]."""
+        """Yields images and their classes, int64 [n]."""
         for x, y in self.images.slices(rows):
             yield Batch({self.name: x}, len(y), y)
 
 
 def open_named(name: str, model: Model, split: str, folder: Path) -> NamedImages:
-    """The images called `name` in `folder`.
+    """Opens the images called `name` in `folder`.
 
-    Raises InputError for a model with several inputs, or one that takes no images.
+    Raises InputError for a model with several inputs, or whose input is not an image.
     """
     if len(model.inputs) != 1:
         inputs = ", ".join(value.name for value in model.inputs) or "none"
         raise InputError(
             f"{name} are images for a model with one input; those of {model.name} are {inputs}",
-            "Give an .npz file with an array for each input.",
+            "Name an .npz file with an array for each input.",
         )
     (value,) = model.inputs
     declared = tensor_type.from_type_proto(value.type)
     if declared is not None and not _for_images(declared):
         raise InputError(
             f"{name} are images, [N, C, H, W]; input '{value.name}' of {model.name} is {declared}",
-            "Give an .npz file with an array for it.",
+            "Name an .npz file with an array for it.",
         )
-    found = labelled.read(name, folder)
-    return NamedImages(value.name, found.train if split == "train" else found.test)
+    dataset = labelled.read(name, folder)
+    return NamedImages(value.name, dataset.train if split == "train" else dataset.test)
 
 
 def _for_images(declared: TensorType) -> bool:
-    """Whether pixels, uint8, or floats made of them may go into an input of this type."""
+    """Whether an input of this type accepts uint8 pixels, or floats derived from pixels."""
     fits = declared.shape is None or len(declared.shape) == _RANK
     return fits and (declared.dtype == "uint8" or declared.dtype.startswith("float"))

@@ -1,4 +1,4 @@
-"""The seam between a kind of data set and the rest: samples in order, some at a time."""
+"""The protocol of a kind of data set: samples in order, some at a time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Protocol
 from tracer.inputs.datasets.batch import Batch
 
 
-class Source(Protocol):
-    """Where samples come from; reading it twice gives the same samples in the same order."""
+class SampleSource(Protocol):
+    """Yields samples; reading twice yields the same samples in the same order."""
 
     @property
     def samples(self) -> int | None:
-        """How many there are; None where that is known only after reading them."""
+        """The number of samples; None if only reading them tells."""
 
     def pieces(self, rows: int) -> Iterator[Batch]:
-        """The samples, about `rows` at a time, with no more of them in memory than are out.
+        """Yields samples, about `rows` at a time, with only one batch in memory.
 
-        Raises InputError where they cannot be read.
+        Raises InputError for samples that cannot be read.
         """

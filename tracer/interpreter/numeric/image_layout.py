@@ -18,7 +18,7 @@ _BLOCK = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ImageLayout:
     """The flat order of the elements that windows read: channel, phase, line, column.
 
     The padded image is split into phases by the strides, so that the elements which a kernel
@@ -42,7 +42,7 @@ class Layout:
 
 
 @lru_cache(maxsize=1024)
-def layout(window: Window) -> Layout:
+def layout(window: Window) -> ImageLayout:
     """Returns the layout for windows over one or two axes; cached across runs."""
     strides, spread = window.strides, window.dilations
     reach = [(n - 1) * s + e for n, s, e in zip(window.out, strides, window.extent, strict=True)]
@@ -63,10 +63,10 @@ def layout(window: Window) -> Layout:
     grid, width = cells[-1], window.out[-1]
     if grid == width:  # no gaps between the lines
         grid = width = window.pixels
-    return Layout(tuple(phases), cells, places, len(phases) * plane, count, grid, width)
+    return ImageLayout(tuple(phases), cells, places, len(phases) * plane, count, grid, width)
 
 
-def source(x: Array, window: Window, placed: Layout, fill: float = 0) -> Array:
+def source(x: Array, window: Window, placed: ImageLayout, fill: float = 0) -> Array:
     """Returns the images in the layout, padding filled; a stretch of zeros follows the last."""
     if window.pointwise:
         return np.ascontiguousarray(x).reshape(-1)

@@ -22,7 +22,7 @@ from tracer.support.types import Array
 _TYPES = (np.dtype(np.float32), np.dtype(np.int64))
 
 
-class Task(Protocol):
+class CompiledTask(Protocol):
     """A compiled function of a block of argument words and a block number."""
 
     @property
@@ -30,7 +30,9 @@ class Task(Protocol):
         """Address of the function."""
 
 
-def share(task: Task, count: int, arrays: Sequence[Array], numbers: Sequence[int] = ()) -> None:
+def share(
+    task: CompiledTask, count: int, arrays: Sequence[Array], numbers: Sequence[int] = ()
+) -> None:
     """Computes blocks 0 to `count` - 1 of a task, in any order and on several threads.
 
     The task's arguments are address and size of each array, float32 or int64, then the numbers.

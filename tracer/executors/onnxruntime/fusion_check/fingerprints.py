@@ -14,11 +14,12 @@ from typing import Any
 
 from tracer.executors.onnxruntime import all_outputs
 from tracer.graph.model import Model, Node
+from tracer.graph.quantized import quantized_node
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
 from tracer.limits import Limits
-from tracer.records.tensor_match import ANY_ORDER, Evidence, Known, known, reading
+from tracer.records.tensor_match import ANY_ORDER, Evidence, NumericTensor, match, numeric_tensor
 from tracer.support.progress import Progress
 
 _ZERO = "is 0 everywhere"
@@ -43,7 +44,7 @@ def evidence(
     """
     run = all_outputs.runner_of_saved(saved, {value.name for value in model.inputs}, threads)
     interpreter = Interpreter(model, limits=limits, threads=threads or None, progress=progress)
-    rounded = any(map(_quantises, model.nodes))
+    rounded = quantized_node(model) is not None
     comparers: list[_Comparer] = []
     for index, feeds in enumerate(inputs):
         progress(index, len(inputs), "comparing values")
@@ -57,12 +58,12 @@ def evidence(
     return Evidence(
         inputs=len(inputs),
         equal={name: _strongest(equal) for name, equal in readings.items()},
-        loose=frozenset(
+        reordered=frozenset(
             name for name, equal in readings.items() if min(equal.values(), default=0) == ANY_ORDER
         ),
-        blank=_uninformative([comparer.optimized_marks for comparer in comparers]),
-        fixed=frozenset(_uninformative([comparer.model_marks for comparer in comparers])),
-        mute=frozenset(comparers[-1].not_numeric),
+        uninformative=_uninformative([comparer.optimized_marks for comparer in comparers]),
+        constant=frozenset(_uninformative([comparer.model_marks for comparer in comparers])),
+        not_numeric=frozenset(comparers[-1].not_numeric),
     )
 
 
@@ -75,7 +76,9 @@ class _Comparer:
     def __init__(
         self, optimized: Mapping[str, Any], previous: Readings | None, rounded: bool
     ) -> None:
-        self.optimized = {n: tensor for n, value in optimized.items() if (tensor := known(value))}
+        self.optimized = {
+            n: tensor for n, value in optimized.items() if (tensor := numeric_tensor(value))
+        }
         self.optimized_marks = {name: _mark(tensor) for name, tensor in self.optimized.items()}
         self.model_marks: dict[str, _Mark] = {}
         self.not_numeric: set[str] = set()
@@ -94,7 +97,7 @@ class _Comparer:
     def compare(self, tensors: Mapping[str, Any]) -> None:
         """Records which tensors of the optimised graph equal these tensors of the model."""
         for name, value in tensors.items():
-            original = known(value)
+            original = numeric_tensor(value)
             if original is None:
                 self.not_numeric.add(name)
                 continue
@@ -103,13 +106,9 @@ class _Comparer:
                 previous = 0 if self._previous is None else self._previous.get(other, {}).get(name)
                 if previous is None:
                     continue
-                match = reading(tensor, original, self._rounded)
-                if match is not None:
-                    self.readings[other][name] = max(match, previous)
-
-
-def _quantises(node: Node) -> bool:
-    return "Quantize" in node.op_type or node.op_type.startswith(("QLinear", "QGemm"))
+                reading = match(tensor, original, self._rounded)
+                if reading is not None:
+                    self.readings[other][name] = max(reading, previous)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,7 @@ class _Mark:
     extremes: tuple[float, float]
 
 
-def _mark(tensor: Known) -> _Mark:
+def _mark(tensor: NumericTensor) -> _Mark:
     digest = hashlib.blake2b(tensor.array.tobytes(), digest_size=16).digest()
     return _Mark(digest, tensor.extremes)
 

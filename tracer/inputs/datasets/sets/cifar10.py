@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky 2009) in its published binary version: no pickle is opened."""
+"""Reads CIFAR-10 (Krizhevsky 2009) in its binary version, which needs no pickle."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ RECORD = 1 + 3 * 32 * 32  # a label, then red, green and blue planes row by row
 
 
 def read(folder: Path) -> LabelledImages:
-    """50,000 training and 10,000 test images, uint8 [N, 3, 32, 32].
+    """Reads 50,000 training and 10,000 test images, uint8 [N, 3, 32, 32].
 
-    Raises InputError where a file is missing or is not made of records.
+    Raises InputError for a file that is missing or does not hold records.
     """
-    place = folder / SUBFOLDER if (folder / SUBFOLDER).is_dir() else folder
-    missing = [name for name in (*TRAIN, *TEST) if not (place / name).is_file()]
+    source = folder / SUBFOLDER if (folder / SUBFOLDER).is_dir() else folder
+    missing = [name for name in (*TRAIN, *TEST) if not (source / name).is_file()]
     if missing:
         raise InputError(
-            f"CIFAR-10 is not in {place}: no {', '.join(missing)}",
+            f"CIFAR-10 is not in {source}: no {', '.join(missing)}",
             f"Unpack 'CIFAR-10 binary version' (cifar-10-binary.tar.gz, from "
-            f"https://www.cs.toronto.edu/~kriz/cifar.html) in {folder}, which makes "
-            f"{folder / SUBFOLDER}; or give --data-dir.",
+            f"https://www.cs.toronto.edu/~kriz/cifar.html) in {folder}, which creates "
+            f"{folder / SUBFOLDER}; or set --data-dir.",
         )
-    return LabelledImages("cifar10", _split(place, TRAIN), _split(place, TEST), LABELS)
+    return LabelledImages("cifar10", _split(source, TRAIN), _split(source, TEST), LABELS)
 
 
-def _split(place: Path, names: tuple[str, ...]) -> Split:
-    files = [_records(place / name) for name in names]
+def _split(folder: Path, names: tuple[str, ...]) -> Split:
+    files = [_records(folder / name) for name in names]
     labels = np.concatenate([records[:, 0] for records in files])
     pixels = tuple(records[:, 1:].reshape(-1, 3, 32, 32) for records in files)
     return Split(pixels, labels.astype(np.int64))
 
 
 def _records(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-    """The file's records, which stay in it until they are read."""
+    """Returns the memory-mapped records of a file."""
     size = path.stat().st_size
     if not size or size % RECORD:
         raise InputError(

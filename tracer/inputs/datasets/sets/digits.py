@@ -1,4 +1,4 @@
-"""The 1,797 handwritten digits that come with scikit-learn: 8×8 pixels in 17 shades of grey.
+"""Reads the 1,797 handwritten digits of scikit-learn: 8×8 pixels in 17 shades of grey.
 
 They are the test set of Alpaydin and Kaynak's "Optical Recognition of Handwritten Digits" (UCI).
 """
@@ -17,9 +17,9 @@ WHITE = 16
 
 
 def read(folder: Path) -> LabelledImages:
-    """1,437 training and 360 test images, uint8 [N, 1, 8, 8]; `folder` is not looked at.
+    """Reads 1,437 training and 360 test images, uint8 [N, 1, 8, 8]; ignores `folder`.
 
-    Raises UsageError where scikit-learn is not installed.
+    Raises UsageError if scikit-learn is not installed.
     """
     require("the data set digits", "sklearn")
     from sklearn.datasets import load_digits

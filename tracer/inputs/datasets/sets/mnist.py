@@ -1,4 +1,4 @@
-"""MNIST (LeCun, Cortes and Burges) in its published idx format, compressed or not."""
+"""Reads MNIST (LeCun, Cortes and Burges) in its idx format, compressed or not."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ UINT8 = 0x08  # the type byte of the idx header
 
 
 def read(folder: Path) -> LabelledImages:
-    """60,000 training and 10,000 test images, uint8 [N, 1, 28, 28].
+    """Reads 60,000 training and 10,000 test images, uint8 [N, 1, 28, 28].
 
-    Raises InputError where a file is missing or is not what its header says.
+    Raises InputError for a file that is missing or does not match its header.
     """
-    wanted = [f"{stem}-{kind}" for stem in STEMS for kind in (IMAGES, LABELS)]
-    found = {name: path for name in wanted if (path := _find(folder, name))}
-    missing = [name for name in wanted if name not in found]
+    names = [f"{stem}-{kind}" for stem in STEMS for kind in (IMAGES, LABELS)]
+    paths = {name: path for name in names if (path := _find(folder, name))}
+    missing = [name for name in names if name not in paths]
     if missing:
         raise InputError(
             f"MNIST is not in {folder}: no {', '.join(missing)} (nor as .gz)",
-            f"Put them into {folder / FOLDERS[0]}, or give --data-dir.",
+            f"Put them into {folder / FOLDERS[0]}, or set --data-dir.",
         )
-    train, test = (_split(found[f"{stem}-{IMAGES}"], found[f"{stem}-{LABELS}"]) for stem in STEMS)
+    train, test = (_split(paths[f"{stem}-{IMAGES}"], paths[f"{stem}-{LABELS}"]) for stem in STEMS)
     return LabelledImages("mnist", train, test, tuple(str(digit) for digit in range(10)))
 
 
@@ -48,19 +48,19 @@ def _split(images_path: Path, labels_path: Path) -> Split:
 
 
 def _find(folder: Path, name: str) -> Path | None:
-    """The file under any of the names and folders that downloads come with."""
-    for place in FOLDERS:
+    """Returns the file under any usual name and folder of downloads."""
+    for subfolder in FOLDERS:
         for spelling in (name, f"{name}.gz", name.replace("-idx", ".idx")):
-            if (folder / place / spelling).is_file():
-                return folder / place / spelling
+            if (folder / subfolder / spelling).is_file():
+                return folder / subfolder / spelling
     return None
 
 
 def read_idx(path: Path, rank: int) -> NDArray[np.uint8]:
-    """An idx file of bytes with `rank` dimensions, unpacked in memory if it ends in .gz.
+    """Reads an idx file of bytes with `rank` dimensions, unpacked in memory if it ends in .gz.
 
     The header is two zero bytes, the type, the rank, and each size as a big-endian int32. Raises
-    InputError where the file is not that or has another length.
+    InputError for another header or length.
     """
     data = _bytes(path)
     header = 4 + 4 * rank
@@ -76,11 +76,13 @@ def read_idx(path: Path, rank: int) -> NDArray[np.uint8]:
 
 
 def _bytes(path: Path) -> NDArray[np.uint8]:
-    """A plain file's bytes stay in it until they are read."""
+    """Returns the bytes of a file; a plain file is memory-mapped."""
     if path.suffix != ".gz":
-        whole = path.stat().st_size > 0  # nothing cannot be mapped
-        return np.asarray(np.memmap(path, np.uint8, "r")) if whole else np.empty(0, np.uint8)
+        empty = path.stat().st_size == 0  # an empty file cannot be mapped
+        return np.empty(0, np.uint8) if empty else np.asarray(np.memmap(path, np.uint8, "r"))
     try:
         return np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: not a whole gzip file ({error})", "Download again.") from error
+        raise InputError(
+            f"{path}: not a complete gzip file ({error})", "Download again."
+        ) from error

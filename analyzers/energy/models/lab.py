@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from analyzers.energy.energy import EnergyModel
-from analyzers.energy.work import Floats
+from analyzers.energy.energy_model import EnergyModel
+from tracer.support.types import FloatArray
 
 
-def _multiplication(operands: Floats, weights: Floats, widths: Floats) -> Floats:
-    """64 (B/8)², of the accumulator's width B: the factors are as wide as the sum."""
+def _multiplication(operands: FloatArray, weights: FloatArray, widths: FloatArray) -> FloatArray:
+    """64 (B/8)² for an accumulator of B bits; the factors count as wide as the sum."""
     return np.asarray(64 * (widths / 8) ** 2)
 
 
-def _addition(operands: Floats, weights: Floats, widths: Floats) -> Floats:
+def _addition(operands: FloatArray, weights: FloatArray, widths: FloatArray) -> FloatArray:
     """B."""
     return widths
 

@@ -1,8 +1,8 @@
 """QTools' energies of integer arithmetic: polynomials through Horowitz's figures at 45 nm, in pJ.
 
 `qkeras/qtools/config_public.py` of google/qkeras: fixed-point addition 0.003125 b; multiplication
-0.002994791667 b² + 0.001041666667 b. A multiplication is as wide as its wider factor, and with
-weights of one bit a multiplexer, 0.3 of an addition of the activation's width (`qenergy.py`,
+0.002994791667 b² + 0.001041666667 b. A multiplication is as wide as its wider factor. A factor
+of one bit makes it a multiplexer: 0.3 of an addition of the other width (`qenergy.py`,
 `test_qenergy.py` at revision 78ea90f).
 """
 
@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from analyzers.energy.energy import EnergyModel
-from analyzers.energy.work import Floats
+from analyzers.energy.energy_model import EnergyModel
+from tracer.support.types import FloatArray
 
 _ADD = 0.003125
 _MUL = (0.002994791667, 0.001041666667)  # of b² and of b
 _MULTIPLEXER = 0.3
 
 
-def _multiplication(operands: Floats, weights: Floats, widths: Floats) -> Floats:
+def _multiplication(operands: FloatArray, weights: FloatArray, widths: FloatArray) -> FloatArray:
     wider = np.maximum(operands, weights)
     product = _MUL[0] * wider**2 + _MUL[1] * wider
-    chosen = np.where(np.minimum(operands, weights) == 1, _MULTIPLEXER * _ADD * wider, product)
-    return np.asarray(chosen)
+    energies = np.where(np.minimum(operands, weights) == 1, _MULTIPLEXER * _ADD * wider, product)
+    return np.asarray(energies)
 
 
-def _addition(operands: Floats, weights: Floats, widths: Floats) -> Floats:
+def _addition(operands: FloatArray, weights: FloatArray, widths: FloatArray) -> FloatArray:
     return np.asarray(_ADD * widths)
 
 

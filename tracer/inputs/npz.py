@@ -1,4 +1,4 @@
-"""Members of an .npz file, read row by row: an archive need not fit into memory."""
+"""Reads the members of an .npz file row by row, so that it need not fit into memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HINT = "Write it with numpy.savez or numpy.savez_compressed."
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An array of the archive: its shape and type, as its header says."""
+    """An array of the archive: name, shape and type from its header."""
 
     name: str
     shape: tuple[int, ...]
@@ -31,12 +31,12 @@ class Member:
     fortran: bool
 
     def whole(self, stream: IO[bytes]) -> NDArray[Any]:
-        """All of it, from a stream behind its header."""
+        """Reads the whole array from a stream past its header."""
         flat = self._read(stream, math.prod(self.shape))
         return flat.reshape(self.shape, order="F" if self.fortran else "C")
 
     def rows(self, stream: IO[bytes], size: int) -> Iterator[NDArray[Any]]:
-        """Up to `size` rows at a time; an array in Fortran's order is in memory as a whole."""
+        """Yields up to `size` rows at a time; an array in Fortran order is read at once."""
         if self.fortran and len(self.shape) > 1:
             array = self.whole(stream)
             yield from (array[i : i + size] for i in range(0, len(array), size))
@@ -47,33 +47,33 @@ class Member:
             yield self._read(stream, count * row).reshape(count, *self.shape[1:])
 
     def _read(self, stream: IO[bytes], items: int) -> NDArray[Any]:
-        wanted = items * self.dtype.itemsize
-        data = stream.read(wanted)
-        if len(data) != wanted:
+        nbytes = items * self.dtype.itemsize
+        data = stream.read(nbytes)
+        if len(data) != nbytes:
             raise ValueError(f"'{self.name}' ends before its last row")
         return np.frombuffer(data, self.dtype)
 
 
 def members(path: Path) -> dict[str, Member]:
-    """The arrays in an archive, by name. Raises InputError for a file that is none."""
+    """Returns the arrays of an archive by name. Raises InputError for any other file."""
     if not path.is_file():
-        raise InputError(f"{path}: no such file", "Give an .npz file, or the name of a data set.")
-    with _told(path), zipfile.ZipFile(path) as archive:
+        raise InputError(f"{path}: no such file", "Name an .npz file or a data set.")
+    with _errors_naming(path), zipfile.ZipFile(path) as archive:
         return {name: _member(archive, name)[0] for name in _names(archive)}
 
 
 @contextmanager
-def opened(path: Path, wanted: list[Member]) -> Iterator[list[IO[bytes]]]:
-    """A stream for each of the members, behind its header.
+def opened(path: Path, members: list[Member]) -> Iterator[list[IO[bytes]]]:
+    """Opens a stream per member, past its header.
 
-    Raises InputError, also while it is open, where the archive is broken.
+    Raises InputError for a broken archive, also while the streams are read.
     """
-    with _told(path), ExitStack() as stack:
+    with _errors_naming(path), ExitStack() as stack:
         archive = stack.enter_context(zipfile.ZipFile(path))
         streams = []
-        for member in wanted:
-            found, stream = _member(archive, member.name)
-            if found != member:
+        for member in members:
+            stored, stream = _member(archive, member.name)
+            if stored != member:
                 raise ValueError(f"'{member.name}' has changed")
             streams.append(stack.enter_context(stream))
         yield streams
@@ -90,14 +90,14 @@ def _member(archive: zipfile.ZipFile, name: str) -> tuple[Member, IO[bytes]]:
         raise ValueError(f"'{name}' is of .npy version {version}, which is for records")
     shape, fortran, dtype = _HEADERS[version](stream)
     if dtype.hasobject:
-        raise ValueError(f"'{name}' holds Python objects, which are not opened")
+        raise ValueError(f"'{name}' holds Python objects, which are not read")
     if dtype.itemsize == 0 or any(size < 0 for size in shape):
-        raise ValueError(f"'{name}' has a header that makes no sense")
+        raise ValueError(f"'{name}' has an invalid header")
     return Member(name, shape, dtype, fortran), stream
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _errors_naming(path: Path) -> Iterator[None]:
     try:
         yield
     except (

@@ -1,4 +1,4 @@
-"""What an energy model is: the energy of one multiplication and of one addition."""
+"""The energy of multiplications and additions, and its sum over the nodes of a model."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import TypeAlias
 
 import numpy as np
 
-from analyzers.energy.work import Floats, Work
+from analyzers.energy.work import Work
+from tracer.support.types import FloatArray
 
-Rule: TypeAlias = Callable[[Floats, Floats, Floats], Floats]
-"""Bits of the activation, of the weight, and of the accumulator to the energy of one operation."""
+Rule: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
+"""Maps bits of activation, weight and accumulator to the energy of one operation."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnergyModel:
-    """Energies of one multiplication and one addition, in `unit`; `source` says whose they are.
+    """Energies of a multiplication and an addition, in `unit`; `source` cites their origin.
 
-    Only arithmetic is counted: memory traffic does not depend on the accumulator's width, and
-    neither does what a node does beside its sums of products.
+    Only sums of products count: memory traffic and other arithmetic do not depend on the width of
+    the accumulator.
     """
 
     name: str
@@ -28,10 +29,10 @@ class EnergyModel:
     multiplication: Rule = field(repr=False)
     addition: Rule = field(repr=False)
 
-    def energies(self, work: Work, widths: Floats) -> Floats:
-        """Energy per run of each node, float64 (..., nodes), for accumulators of `widths` bits.
+    def energies(self, work: Work, widths: FloatArray) -> FloatArray:
+        """Returns the energy per run of each node, float64 (..., nodes).
 
-        `widths` is (nodes,), or (candidates, nodes) for many assignments at once.
+        `widths` has the accumulator bits: (nodes,), or (candidates, nodes) for many assignments.
         """
         operands, weights = work.operand_bits, work.weight_bits
         each_mul = self.multiplication(operands, weights, widths)
@@ -39,7 +40,7 @@ class EnergyModel:
         return np.asarray(each_mul * work.muls + each_add * work.adds, np.float64)
 
     def per_node(self, work: Work, bits: Mapping[str, int] | int) -> dict[str, float]:
-        """Energy per run of each node with accumulators of `bits`, one width or one for each node.
+        """Returns the energy per run of each node; `bits` is one width or a width for each node.
 
         Raises KeyError for a node without a width.
         """
@@ -47,5 +48,5 @@ class EnergyModel:
         return dict(zip(work.nodes, energies.tolist(), strict=True))
 
     def total(self, work: Work, bits: Mapping[str, int] | int) -> float:
-        """Energy per run of all nodes. Raises KeyError for a node without a width."""
+        """Returns the energy per run of all nodes. Raises KeyError for a node without a width."""
         return float(self.energies(work, work.widths(bits)).sum())

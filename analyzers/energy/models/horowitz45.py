@@ -2,8 +2,8 @@
 
 M. Horowitz, "Computing's energy problem (and what we can do about it)", ISSCC 2014, figure 1.1.9:
 an addition takes 0.03 pJ at 8 bits and 0.1 pJ at 32, a multiplication 0.2 pJ at 8 and 3.1 pJ at 32.
-For other widths, the power law through both figures. Factors of different widths count as their
-geometric mean, since a multiplier is as large as their product.
+Other widths follow the power law through both figures. Factors of different widths count as their
+geometric mean, since the size of a multiplier is the product of its widths.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import math
 
 import numpy as np
 
-from analyzers.energy.energy import EnergyModel
-from analyzers.energy.work import Floats
+from analyzers.energy.energy_model import EnergyModel
+from tracer.support.types import FloatArray
 
-_NARROW, _WIDE = 8, 32  # the widths that figures are given for
+_NARROW, _WIDE = 8, 32  # widths with published figures
 _ADD = (0.03, 0.1)
 _MUL = (0.2, 3.1)
 
 
-def _multiplication(operands: Floats, weights: Floats, widths: Floats) -> Floats:
+def _multiplication(operands: FloatArray, weights: FloatArray, widths: FloatArray) -> FloatArray:
     return _power_law(_MUL, np.sqrt(operands * weights))
 
 
-def _addition(operands: Floats, weights: Floats, widths: Floats) -> Floats:
+def _addition(operands: FloatArray, weights: FloatArray, widths: FloatArray) -> FloatArray:
     return _power_law(_ADD, widths)
 
 
-def _power_law(energies: tuple[float, float], bits: Floats) -> Floats:
+def _power_law(energies: tuple[float, float], bits: FloatArray) -> FloatArray:
     narrow, wide = energies
     exponent = math.log(wide / narrow) / math.log(_WIDE / _NARROW)
     return np.asarray(narrow * (bits / _NARROW) ** exponent)

@@ -1,4 +1,4 @@
-"""An energy model from a TOML file of the user's."""
+"""Read an energy model from a TOML file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from analyzers.energy.energy import EnergyModel, Rule
-from analyzers.energy.work import Floats
+from analyzers.energy.energy_model import EnergyModel, Rule
 from tracer.errors import InputError
+from tracer.support.types import FloatArray
 
 _OPERATIONS = ("mul", "add")
 _KEYS = {"name", "unit", "source", *_OPERATIONS}
@@ -25,67 +25,67 @@ _HINT = "docs/energy.md shows what such a file holds."
 
 
 def read(path: Path) -> EnergyModel:
-    """The energy model in a TOML file; the file and the key are named in what is wrong with it.
+    """Returns the energy model in a TOML file.
 
     `mul` and `add` each have `bits`, "accumulator" or "operands" (√(activation × weight)), and
-    either `polynomial`, coefficients of 1, b, b², …, or `table`, energies by width, between which
-    lines are drawn. Raises InputError for a file that is missing, no TOML, or not of that form.
+    either `polynomial`, coefficients of 1, b, b², …, or `table`, energies by width, interpolated
+    linearly. Raises InputError, with file and key, for a file that is missing or not of this form.
     """
     try:
-        found = tomllib.loads(path.read_text("utf-8"))
+        document = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such energy model", _HINT) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error})", _HINT) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not TOML ({error})", _HINT) from error
-    _check_keys(path, "", found, _KEYS, {"unit", *_OPERATIONS})
-    texts = {key: found.get(key, "") for key in ("name", "unit", "source")}
+    _check_keys(path, "", document, _KEYS, {"unit", *_OPERATIONS})
+    texts = {key: document.get(key, "") for key in ("name", "unit", "source")}
     for key, text in texts.items():
         if not isinstance(text, str):
             raise InputError(f"{path}: {key} is not a text", _HINT)
-    mul, add = (_rule(path, key, found[key]) for key in _OPERATIONS)
+    mul, add = (_rule(path, key, document[key]) for key in _OPERATIONS)
     name = texts["name"] or path.stem
     return EnergyModel(name, texts["unit"], texts["source"] or str(path), mul, add)
 
 
-def _rule(path: Path, key: str, given: Any) -> Rule:
-    if not isinstance(given, dict):
+def _rule(path: Path, key: str, table: Any) -> Rule:
+    if not isinstance(table, dict):
         raise InputError(f"{path}: {key} is not a table such as [{key}]", _HINT)
-    _check_keys(path, f"{key}.", given, {"bits", *_FORMS}, {"bits"})
-    width = given["bits"]
+    _check_keys(path, f"{key}.", table, {"bits", *_FORMS}, {"bits"})
+    width = table["bits"]
     if not isinstance(width, str) or width not in _WIDTHS:
         raise InputError(f"{path}: {key}.bits is {width!r}", f"It is one of {', '.join(_WIDTHS)}.")
-    forms = [form for form in _FORMS if form in given]
+    forms = [form for form in _FORMS if form in table]
     if len(forms) != 1:
         raise InputError(f"{path}: {key} has {' and '.join(forms) or 'no energy'}",
                          f"Give one of {key}.polynomial and {key}.table.")  # fmt: skip
     make = _polynomial if forms == ["polynomial"] else _table
-    energy = make(path, f"{key}.{forms[0]}", given[forms[0]])
+    energy = make(path, f"{key}.{forms[0]}", table[forms[0]])
     bits_of = _WIDTHS[width]
     return lambda operands, weights, widths: energy(bits_of(operands, weights, widths))
 
 
-def _polynomial(path: Path, key: str, given: Any) -> Callable[[Floats], Floats]:
-    if not isinstance(given, list) or not given:
+def _polynomial(path: Path, key: str, values: Any) -> Callable[[FloatArray], FloatArray]:
+    if not isinstance(values, list) or not values:
         raise InputError(f"{path}: {key} is not a list of coefficients", _HINT)
-    coefficients = [_number(path, f"{key}[{i}]", value) for i, value in enumerate(given)]
+    coefficients = [_number(path, f"{key}[{i}]", value) for i, value in enumerate(values)]
 
-    def energies(bits: Floats) -> Floats:
-        found = np.asarray(np.polynomial.polynomial.polyval(bits, coefficients), np.float64)
-        if (found < 0).any():
-            width = bits[found < 0].flat[0]
+    def energies(bits: FloatArray) -> FloatArray:
+        result = np.asarray(np.polynomial.polynomial.polyval(bits, coefficients), np.float64)
+        if (result < 0).any():
+            width = bits[result < 0].flat[0]
             raise InputError(f"{path}: {key} is below 0 at {width:g} bits", _HINT)
-        return found
+        return result
 
     return energies
 
 
-def _table(path: Path, key: str, given: Any) -> Callable[[Floats], Floats]:
-    if not isinstance(given, dict) or not given:
+def _table(path: Path, key: str, table: Any) -> Callable[[FloatArray], FloatArray]:
+    if not isinstance(table, dict) or not table:
         raise InputError(f"{path}: {key} is not a table of energies by width", _HINT)
     points: dict[int, float] = {}
-    for name, value in given.items():
+    for name, value in table.items():
         if not (name.isascii() and name.isdigit() and len(name) <= 2 and 1 <= int(name) <= 64):
             raise InputError(f"{path}: {key}.{name} is no width in bits", "Widths are 1 to 64.")
         points[int(name)] = _number(path, f"{key}.{name}", value)
@@ -96,8 +96,8 @@ def _table(path: Path, key: str, given: Any) -> Callable[[Floats], Floats]:
 
 
 def _between(
-    path: Path, key: str, bits: Floats, widths: list[int], energies: list[float]
-) -> Floats:
+    path: Path, key: str, bits: FloatArray, widths: list[int], energies: list[float]
+) -> FloatArray:
     outside = bits[(bits < widths[0]) | (bits > widths[-1])]
     if outside.size:
         raise InputError(
@@ -115,12 +115,12 @@ def _number(path: Path, key: str, value: Any) -> float:
 
 
 def _check_keys(
-    path: Path, prefix: str, given: Mapping[str, Any], known: set[str], needed: set[str]
+    path: Path, prefix: str, table: Mapping[str, Any], known: set[str], needed: set[str]
 ) -> None:
-    unknown = sorted(set(given) - known)
+    unknown = sorted(set(table) - known)
     if unknown:
         allowed = ", ".join(sorted(known))
         raise InputError(f"{path}: unknown key {prefix}{unknown[0]}", f"Keys are {allowed}.")
-    missing = sorted(needed - set(given))
+    missing = sorted(needed - set(table))
     if missing:
         raise InputError(f"{path}: no key {prefix}{missing[0]}", _HINT)

@@ -1,0 +1,1 @@
+"""The named energy models: one module each, with an `EnergyModel` called `MODEL`."""

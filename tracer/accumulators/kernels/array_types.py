@@ -1,0 +1,29 @@
+"""Argument types in the signatures of the kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+
+SOURCES = (types.int8, types.uint8, types.int16, types.int32, types.int64)
+"""Types of the operands."""
+
+INT = types.intp
+FACTORS = types.Array(types.int32, 1, "C", readonly=True)
+NUMBERS = types.Array(types.int64, 1, "C", readonly=True)
+TABLE = types.Array(types.int64, 2, "C", readonly=True)
+START = types.Array(types.int64, 2, "A", readonly=True)
+FLAT_OUT = types.Array(types.int64, 1, "C")
+TABLE_OUT = types.Array(types.int64, 2, "C")
+MATRIX_OUT = types.Array(types.int64, 2, "A")
+
+
+def flat(kind: Any) -> Any:
+    """A contiguous vector that is written to."""
+    return types.Array(kind, 1, "C")
+
+
+def read_only(kind: Any, rank: int = 1) -> Any:
+    """A contiguous array that is read."""
+    return types.Array(kind, rank, "C", readonly=True)
