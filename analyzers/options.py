@@ -15,7 +15,7 @@ GROUPINGS = ("node", "op", "module", "source", "kernel")
 ADDITION_CONVENTIONS = ("plain", "channelwise")
 """How the additions of a convolution are counted: the names in `analyzers.cost.conventions`."""
 
-DEFAULT_TOP = 20
+DEFAULT_TOP = 10
 """Rows that a terminal shows unless `--top` sets another number."""
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
 from tracer.errors import UsageError
+from tracer.records.result import Result
 
 Arrays: TypeAlias = "Sequence[NDArray[Any]]"
 BATCH = "batch"
@@ -107,13 +108,15 @@ class Conversion:
     inputs: tuple[InputSpec, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+@dataclass(frozen=True, slots=True, repr=False)
+class Exported(Result):
     """What was written, and how well it agrees with the framework.
 
     `batches` are the batch sizes at which onnxruntime's outputs were compared with the
     framework's; `max_abs_error` is the largest difference seen.
     """
+
+    view: ClassVar[str] = "analyzers.views.exported"
 
     path: Path
     framework: str
@@ -123,6 +126,11 @@ class Exported:
     dynamic_batch: bool
     batches: tuple[int, ...]
     max_abs_error: float
+
+    def headline(self) -> str:
+        """The file and its difference from the framework."""
+        checked = f"max abs error {self.max_abs_error:.2g} against {self.framework}"
+        return f"{self.path}, {self.nodes} nodes, {checked}"
 
 
 class Exporter(Protocol):

@@ -1,13 +1,13 @@
-"""What can go wrong, each with the exit code the command line ends with."""
+"""The errors of this project, each with its exit code on the command line."""
 
 from __future__ import annotations
 
 
 class TracerError(Exception):
-    """Base of every error a user may meet.
+    """Base class of all errors shown to users.
 
-    `what` names the problem and where it is (file, node, operator, opset); `hint` says what is
-    allowed and what to do. Both are one sentence and are shown without a traceback.
+    `what` names the problem and its location (file, node, operator, opset); `hint` says what is
+    allowed and what to do. Each is one sentence and is shown without a traceback.
     """
 
     exit_code = 1
@@ -22,19 +22,19 @@ class TracerError(Exception):
 
 
 class ThresholdError(TracerError):
-    """A comparison or a threshold failed; the command did its work."""
+    """A comparison or a threshold failed; the command itself succeeded."""
 
     exit_code = 1
 
 
 class UsageError(TracerError):
-    """The arguments contradict each other or the model they are for."""
+    """The arguments contradict each other or the model."""
 
     exit_code = 2
 
 
 class ModelError(TracerError):
-    """The model is broken, or uses what is not supported."""
+    """The model is broken, or uses something unsupported."""
 
     exit_code = 3
 
@@ -46,6 +46,6 @@ class InputError(TracerError):
 
 
 class LimitError(TracerError):
-    """A limit of `tracer.limits` was hit."""
+    """A limit of `tracer.limits` was exceeded."""
 
     exit_code = 4

@@ -1,4 +1,4 @@
-"""What a run may use, checked before it is used: bytes, loop trips, nesting and seconds."""
+"""Limits of a run, checked before use: bytes, loop trips, nesting depth and seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one run; the defaults suit a workstation. `seconds` of None is no bound."""
+    """Limits of one run; the defaults suit a workstation. `seconds` None means no limit."""
 
     tensor_bytes: int = 4 << 30
     live_bytes: int = 16 << 30
@@ -29,10 +29,10 @@ class Limits:
 
 
 class Budget:
-    """What one run has used of its limits.
+    """The use of the limits in one run.
 
-    `live` and `peak` are bytes of the values held now and at most, weights not counted; two
-    names for one buffer count twice, as they may part at any time.
+    `live` and `peak` are bytes of the values alive now and at most, without weights. Two names
+    for one buffer count twice, since the buffer may be copied at any time.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -43,56 +43,56 @@ class Budget:
         self._began = time.monotonic()
 
     def tensor(self, shape: Sequence[int], dtype: Any) -> None:
-        """Raise LimitError where a tensor of this type must not be made."""
+        """Raises LimitError for a tensor beyond the limit."""
         need = math.prod(int(n) for n in shape) * ((bits_of(_name(dtype)) or 64) / 8)
         if need > self.limits.tensor_bytes:
-            self._refuse(
+            self._exceed(
                 f"a tensor of {size_text(need)}, {_name(dtype)}{[int(n) for n in shape]}",
                 f"{size_text(self.limits.tensor_bytes)} a tensor",
                 "tensor_bytes",
             )
 
     def hold(self, nbytes: int) -> None:
-        """Count a value that came to life. Raises LimitError where all live ones are too many."""
+        """Counts a new value. Raises LimitError if all live values exceed the limit."""
         self.live += nbytes
         self.peak = max(self.peak, self.live)
         if self.live > self.limits.live_bytes:
-            self._refuse(
+            self._exceed(
                 f"live values of {size_text(self.live)}",
                 f"{size_text(self.limits.live_bytes)} at a time",
                 "live_bytes",
             )
 
     def release(self, nbytes: int) -> None:
-        """Count a value that was freed."""
+        """Counts a freed value."""
         self.live -= nbytes
 
     def trip(self, count: int) -> None:
-        """Raise LimitError where a loop goes round too often, or the time is up."""
+        """Raises LimitError for too many trips of a loop, or if the time is up."""
         if count > self.limits.loop_trips:
-            self._refuse(f"{count:,} trips of a loop", f"{self.limits.loop_trips:,}", "loop_trips")
+            self._exceed(f"{count:,} trips of a loop", f"{self.limits.loop_trips:,}", "loop_trips")
         self.clock()
 
     def clock(self) -> None:
-        """Raise LimitError where the time is up."""
+        """Raises LimitError if the time is up."""
         allowed = self.limits.seconds
         if allowed is not None and time.monotonic() - self._began > allowed:
-            self._refuse("the run", f"{allowed:g} s", "seconds")
+            self._exceed("the run", f"{allowed:g} s", "seconds")
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """Count one level of subgraphs and function bodies."""
+        """Counts one level of subgraphs and function bodies."""
         self._depth += 1
         try:
             if self._depth > self.limits.depth:
-                self._refuse(f"nesting {self._depth} deep", f"{self.limits.depth}", "depth")
+                self._exceed(f"nesting {self._depth} deep", f"{self.limits.depth}", "depth")
             yield
         finally:
             self._depth -= 1
 
-    def _refuse(self, what: str, allowed: str, field: str) -> None:
+    def _exceed(self, what: str, allowed: str, field: str) -> None:
         raise LimitError(
-            f"{what} exceeds the limit of {allowed}", f"Raise Limits.{field} if this is meant."
+            f"{what} exceeds the limit of {allowed}", f"Raise Limits.{field} if this is intended."
         )
 
 
@@ -100,18 +100,18 @@ _IN_FORCE: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
 def in_force() -> Budget:
-    """The budget of the run that is under way, else a fresh one with the default limits."""
+    """Returns the budget of the current run, or a new one with the default limits."""
     return _IN_FORCE.get() or Budget(Limits())
 
 
 def allow(shape: Sequence[int], dtype: Any) -> None:
-    """Raise LimitError where a tensor of this type must not be made; for operators to ask first."""
+    """Raises LimitError for a tensor beyond the limit; operators call it before they allocate."""
     in_force().tensor(shape, dtype)
 
 
 @contextmanager
 def enforced(limits: Limits) -> Iterator[Budget]:
-    """Put fresh limits in force for the time of a run."""
+    """Puts `limits` in force for a run."""
     budget = Budget(limits)
     token = _IN_FORCE.set(budget)
     try:
@@ -121,7 +121,7 @@ def enforced(limits: Limits) -> Iterator[Budget]:
 
 
 def size_text(nbytes: float) -> str:
-    """Bytes for people: 4.0 TiB."""
+    """Returns bytes as text, e.g. 4.0 TiB."""
     for unit in _UNITS:
         if nbytes < 1024 or unit == _UNITS[-1]:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"

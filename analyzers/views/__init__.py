@@ -1,10 +1,10 @@
 """One registry of formats for all results: Trace, Comparison, Sweeps, Fusions, WhatIf and others.
 
-A format is a `Format` in a module of `analyzers.views.formats`. A result is a `Result`, whose
+A format is a `Format` in a module of `analyzers.views.file_formats`. A result is a `Result`, whose
 `view` names the module with its `page`, `table`, `document`, `figure` and so on; a result has every
 format whose part that module defines.
 
-    render(trace, "csv")  ->  formats.csv: Format("csv", part="table", ...)
+    render(trace, "csv")  ->  file_formats.csv: Format("csv", part="table", ...)
                           ->  analyzers.views.trace.table(trace, options)  ->  bytes
 """
 
@@ -19,8 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from analyzers.options import ViewOptions
-from analyzers.views import formats as format_modules
-from analyzers.views import terminal
+from analyzers.views import file_formats, terminal
 from analyzers.views.format import Format
 from analyzers.views.html import html
 from tracer.errors import UsageError
@@ -76,6 +75,6 @@ def _view(result: Result) -> ModuleType:
 @cache
 def _all() -> tuple[Format, ...]:
     """Every format of every module, sorted by extension."""
-    modules = pkgutil.iter_modules(format_modules.__path__, f"{format_modules.__name__}.")
+    modules = pkgutil.iter_modules(file_formats.__path__, f"{file_formats.__name__}.")
     every = [f for module in modules for f in importlib.import_module(module.name).FORMATS]
     return tuple(sorted(every, key=lambda one: one.extension))

@@ -24,8 +24,8 @@ class Format:
     """A file format, named by its extension: `csv`, `roofline.png`.
 
     `part` is the function of a result's view module that yields what `render` makes bytes of:
-    `page`, `table`, `document`, `figure`, `roofline` or `stored`. A result without that function
-    has not this format.
+    `page`, `table`, `document`, `figure`, `roofline`, `stored` or `model`. A result without that
+    function does not have this format.
     """
 
     extension: str

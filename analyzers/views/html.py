@@ -15,7 +15,7 @@ def html(page: Page, options: ViewOptions) -> str:
     top = DEFAULT_TOP if options.top is None else options.top
     parts = [part for table in page.tables for part in _table(table, top)]
     parts += [_paragraph(f"note: {note}") for note in page.notes]
-    return "".join((*parts, _paragraph(page.foot)))
+    return "".join((*parts, _paragraph(page.foot) if page.foot else ""))
 
 
 def _table(table: Table, top: int) -> Iterator[str]:

@@ -27,7 +27,8 @@ def show(page: Page, options: ViewOptions, console: Console) -> None:
     if len(shown) < len(every):
         more = plural(len(every) - len(shown), "more note" if shown else "note")
         console.print(Text(f"{more}: --notes", style="dim"))
-    console.print(Text(printable(page.foot), style="dim"))
+    if page.foot:
+        console.print(Text(printable(page.foot), style="dim"))
 
 
 def _show(table: Table, top: int, console: Console) -> None:

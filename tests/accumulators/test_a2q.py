@@ -59,8 +59,8 @@ def test_bound_of_weights(l1_norm, activations, plain, centred):
 def test_budget_of_weights(bits, activations, is_signed, plain, centred):
     assert a2q.weight_budget(bits, activations, is_signed) == plain
     if centred is not None:
-        found = a2q.centred_weight_budget(bits, activations)
-        assert float(found) == pytest.approx(centred, abs=1e-8)
+        bound = a2q.centred_weight_budget(bits, activations)
+        assert float(bound) == pytest.approx(centred, abs=1e-8)
 
 
 @quick
@@ -68,8 +68,8 @@ def test_budget_of_weights(bits, activations, is_signed, plain, centred):
 def test_bound_of_types_is_the_published_formula(terms, weights, activations, is_signed):
     a = log2(terms) + activations + weights - 1 - is_signed
     formula = a + log2(1 + 2**-a) + 1
-    found = a2q.datatype_bound(terms, weights, activations, is_signed)
-    assert found - 1 - 1e-9 < formula <= found + 1e-9
+    bound = a2q.datatype_bound(terms, weights, activations, is_signed)
+    assert bound - 1 - 1e-9 < formula <= bound + 1e-9
 
 
 @quick

@@ -36,8 +36,8 @@ def bounds(weights, low, high, accumulator=None, bias=None, padded=False):
 
 
 def test_partial_sums_need_more_than_the_result():
-    found = bounds([[1, -1]], 2, 3)
-    assert (found.low.tolist(), found.high.tolist(), found.bits.tolist()) == ([-1], [3], [3])
+    limits = bounds([[1, -1]], 2, 3)
+    assert (limits.low.tolist(), limits.high.tolist(), limits.bits.tolist()) == ([-1], [3], [3])
     assert finn(np.array([[1, -1]]), 2, 3) == [2]
 
 
@@ -54,19 +54,19 @@ def test_padding_drops_terms_where_0_is_not_in_the_range():
 
 @pytest.mark.parametrize(("place", "high"), [("first", 127), ("last", 107)])
 def test_the_place_of_the_bias_counts(place, high):
-    found = bounds([[10, -20]], 1, 1, Accumulator(8, bias=place), np.array([117]))
-    assert found.high.tolist() == [high]
+    limits = bounds([[10, -20]], 1, 1, Accumulator(8, bias=place), np.array([117]))
+    assert limits.high.tolist() == [high]
 
 
 def test_a_pair_that_saturates_is_bounded_by_16_bits():
-    found = bounds([[127, 127, 127]], 0, 255, Accumulator(32, order=named("maddubs")))
-    assert found.high.tolist() == [32767 + 127 * 255]
-    assert found.any_order_high.tolist() == [3 * 127 * 255]
+    limits = bounds([[127, 127, 127]], 0, 255, Accumulator(32, order=named("maddubs")))
+    assert limits.high.tolist() == [32767 + 127 * 255]
+    assert limits.any_order_high.tolist() == [3 * 127 * 255]
 
 
 def test_products_of_their_own_width():
-    found = bounds([[100, -90]], 0, 1, Accumulator(8, product_bits=7))
-    assert (found.low.tolist(), found.high.tolist()) == ([-64], [63])
+    limits = bounds([[100, -90]], 0, 1, Accumulator(8, product_bits=7))
+    assert (limits.low.tolist(), limits.high.tolist()) == ([-64], [63])
 
 
 def test_conventions_have_widths_of_their_own():
@@ -78,9 +78,9 @@ def test_conventions_have_widths_of_their_own():
 
 def test_numbers_beyond_64_bits_are_exact():
     large = 2**31 - 1
-    found = bounds([[large] * 10, [1] * 10], -large, large)
-    assert found.high.tolist() == [10 * large**2, 10 * large]
-    assert found.bits.tolist() == [65, 36]
+    limits = bounds([[large] * 10, [1] * 10], -large, large)
+    assert limits.high.tolist() == [10 * large**2, 10 * large]
+    assert limits.bits.tolist() == [65, 36]
     edge = guaranteed_of_ranges((2**62, 2**62), (-2, -1), None, Terms(1), Accumulator(32))
     assert edge.low.tolist() == [-(2**63)] and edge.bits.tolist() == [64]
 
@@ -88,9 +88,9 @@ def test_numbers_beyond_64_bits_are_exact():
 def test_blocks_do_not_show():
     rng = np.random.default_rng(0)
     weights = rng.integers(-8, 8, (5, 600_000))
-    found = bounds(weights, -3, 7)
-    assert found.low.tolist() == np.minimum(weights * -3, weights * 7).sum(1).tolist()
-    assert found.high.tolist() == np.maximum(weights * -3, weights * 7).sum(1).tolist()
+    limits = bounds(weights, -3, 7)
+    assert limits.low.tolist() == np.minimum(weights * -3, weights * 7).sum(1).tolist()
+    assert limits.high.tolist() == np.maximum(weights * -3, weights * 7).sum(1).tolist()
 
 
 def test_an_empty_range_is_refused():
@@ -107,13 +107,13 @@ def test_no_partial_sum_is_out_of_bounds(case, padded, data):
         mask = data.draw(st.integers(0, 2**32))
         right = right * np.random.default_rng(mask).integers(0, 2, right.shape)
     seen = oracle.observe(case.left, right, case.bias, case.terms, case.accumulator)
-    found = guaranteed(case.left, low, high, case.bias, case.terms, case.accumulator, padded)
-    assert (found.low <= seen.low.min(1)).all() and (seen.high.max(1) <= found.high).all()
-    assert (case.accumulator.bits_for(seen.low, seen.high).max(1) <= found.bits).all()
-    assert (found.any_order_low <= found.low).all()
-    assert (found.high <= found.any_order_high).all()
-    assert (found.bits <= found.any_order_bits).all()
-    enough = replace(case.accumulator, bits=int(found.bits.max()))
+    limits = guaranteed(case.left, low, high, case.bias, case.terms, case.accumulator, padded)
+    assert (limits.low <= seen.low.min(1)).all() and (seen.high.max(1) <= limits.high).all()
+    assert (case.accumulator.bits_for(seen.low, seen.high).max(1) <= limits.bits).all()
+    assert (limits.any_order_low <= limits.low).all()
+    assert (limits.high <= limits.any_order_high).all()
+    assert (limits.bits <= limits.any_order_bits).all()
+    enough = replace(case.accumulator, bits=int(limits.bits.max()))
     assert not oracle.emulate(case.left, right, case.bias, case.terms, enough).events.any()
 
 
@@ -141,20 +141,20 @@ def tiny(draw):
 def test_some_input_reaches_the_bound_in_every_static_order(case):
     weights, (low, high), inputs, bias, terms, accumulator = case
     seen = oracle.observe(weights, inputs, bias, terms, accumulator)
-    found = guaranteed(weights, low, high, bias, terms, accumulator)
-    assert (found.low[0], found.high[0]) == (seen.low.min(), seen.high.max())
+    limits = guaranteed(weights, low, high, bias, terms, accumulator)
+    assert (limits.low[0], limits.high[0]) == (seen.low.min(), seen.high.max())
 
 
 @quick
 @given(tiny())
 def test_some_subset_of_terms_reaches_the_bound_of_any_order(case):
     weights, (low, high), inputs, bias, terms, _ = case
-    found = guaranteed(weights, low, high, bias, terms, Accumulator(32))
+    limits = guaranteed(weights, low, high, bias, terms, Accumulator(32))
     chosen = np.array(list(product([0, 1], repeat=terms.count)))
     sums = (chosen[:, None] * (weights * inputs.T)).sum(-1)
     start = 0 if bias is None else int(bias[0])
-    assert found.any_order_low[0] == min(sums.min(), sums.min() + start)
-    assert found.any_order_high[0] == max(sums.max(), sums.max() + start)
+    assert limits.any_order_low[0] == min(sums.min(), sums.min() + start)
+    assert limits.any_order_high[0] == max(sums.max(), sums.max() + start)
 
 
 @quick
@@ -164,8 +164,8 @@ def test_two_ranges_are_bounded_by_their_corners(case):
     one = np.sort(np.stack([weights[0], -weights[0] // 2]), 0)
     corners = np.array(list(product(*one.T)))
     seen = oracle.observe(corners, inputs, None, terms, accumulator)
-    found = guaranteed_of_ranges((one[0], one[1]), (low, high), None, terms, accumulator)
-    assert (found.low[0], found.high[0]) == (seen.low.min(), seen.high.max())
+    limits = guaranteed_of_ranges((one[0], one[1]), (low, high), None, terms, accumulator)
+    assert (limits.low[0], limits.high[0]) == (seen.low.min(), seen.high.max())
 
 
 @quick
@@ -174,8 +174,8 @@ def test_where_0_is_in_the_range_the_bound_is_that_of_the_final_sum(case, low, h
     weights, terms = case.left, case.terms
     for order in STATIC[:-1]:
         accumulator = Accumulator(32, order=named(order))
-        found = guaranteed(weights, low, high, None, terms, accumulator).bits
-        assert found.tolist() == [max(bits, 2) for bits in finn(weights, low, high)]
+        limits = guaranteed(weights, low, high, None, terms, accumulator).bits
+        assert limits.tolist() == [max(bits, 2) for bits in finn(weights, low, high)]
 
 
 @quick
@@ -183,5 +183,5 @@ def test_where_0_is_in_the_range_the_bound_is_that_of_the_final_sum(case, low, h
 def test_types_bound_what_they_hold(case):
     left = int(case.left.min()), int(case.left.max())
     right = int(case.right.min()), int(case.right.max())
-    found = guaranteed(case.left, *right, None, case.terms, case.accumulator).bits.max()
-    assert found <= datatype(case.terms, left, right, None, case.accumulator)
+    limits = guaranteed(case.left, *right, None, case.terms, case.accumulator).bits.max()
+    assert limits <= datatype(case.terms, left, right, None, case.accumulator)

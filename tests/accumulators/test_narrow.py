@@ -33,19 +33,19 @@ def test_floats_as_fixed_point_numbers():
     policy = read("Conv=14", fixed="8:5/8:7")
     proto.graph.output[0].name = "c"
     proto.graph.output[0].type.tensor_type.ClearField("shape")
-    made, _ = narrowed(proto, policy, x)
+    output, _ = narrowed(proto, policy, x)
     stored = {w.name: numpy_helper.to_array(w).astype(np.float64) for w in proto.graph.initializer}
     left = np.clip(np.rint(stored["w"] * 2**7), -128, 127)
     right = np.clip(np.rint(x.astype(np.float64) * 2**5), -128, 127)
     sums = convolved(right, left.astype(np.int64), 14, np.rint(stored["b"] * 2**12), pad=1)
-    np.testing.assert_array_equal(made, (sums / 2**12).astype(np.float32))
+    np.testing.assert_array_equal(output, (sums / 2**12).astype(np.float32))
 
 
 def test_fine_fixed_point_numbers_come_close_to_floats():
     proto = float_model()
     x = RANDOM.normal(0, 1, (2, 2, 5, 5)).astype(np.float32)
-    made, _ = narrowed(proto, read("62", fixed="24:18"), x)
-    np.testing.assert_allclose(made, plain(proto, x), atol=1e-3)
+    output, _ = narrowed(proto, read("62", fixed="24:18"), x)
+    np.testing.assert_allclose(output, plain(proto, x), atol=1e-3)
 
 
 def test_floats_without_a_format_are_refused():
@@ -84,27 +84,27 @@ def test_runs_add_up():
     interpreter = Interpreter(loaded, around=narrowing.kernel)
     for _ in range(3):
         interpreter.run(None, {"x": RANDOM.normal(0, 3, (1, 2, 5, 5)).astype(np.float32)})
-    (found,) = narrowing.accumulations().values()
-    assert found.tally.outputs.tolist() == [48, 48, 48]
+    (accumulation,) = narrowing.accumulations().values()
+    assert accumulation.tally.outputs.tolist() == [48, 48, 48]
 
 
 def test_formats_differ_for_activations_and_weights():
     formats = Formats(FixedPoint(8, 5), FixedPoint(4, 3))
-    made, _ = narrowed(float_model(), Policy.of(Accumulator(20), formats),
+    output, _ = narrowed(float_model(), Policy.of(Accumulator(20), formats),
                        np.zeros((2, 2, 5, 5), np.float32))  # fmt: skip
-    assert np.isfinite(made).all()
+    assert np.isfinite(output).all()
 
 
 def test_what_pairs_lose_counts_as_an_error_but_not_as_an_event():
     w = np.full((4, 1), 127, np.int8)
     proto = model("(uint8[1,4] a) => (int32[r,c] y) { y = MatMulInteger (a, w) }", w=w)
     policy = read("32", like=Accumulator(32, order=named("maddubs")))
-    made, narrowing = narrowed(proto, policy, np.full((1, 4), 255, np.uint8))
-    (found,) = narrowing.accumulations().values()
-    assert made.item() == 2 * 32767
-    assert found.tally.saturation_events.sum() == 0
-    assert found.tally.outputs_changed.sum() == 1
-    assert found.tally.max_abs_error.max() == 2 * (64770 - 32767)
+    output, narrowing = narrowed(proto, policy, np.full((1, 4), 255, np.uint8))
+    (accumulation,) = narrowing.accumulations().values()
+    assert output.item() == 2 * 32767
+    assert accumulation.tally.saturation_events.sum() == 0
+    assert accumulation.tally.outputs_changed.sum() == 1
+    assert accumulation.tally.max_abs_error.max() == 2 * (64770 - 32767)
 
 
 @pytest.mark.parametrize("bias", [np.nan, np.inf, 1e30])
@@ -130,7 +130,10 @@ def test_channels_whose_number_changes_are_counted_as_one():
         a, b = uint8(3, depth), uint8(depth, columns)
         interpreter.run(None, {"a": a, "b": b})
         sums += (a.astype(np.int64) @ b).ravel().tolist()
-    (found,) = narrowing.accumulations().values()
-    assert found.tally.outputs.tolist() == [len(sums)]
-    assert (found.tally.final_min.item(), found.tally.final_max.item()) == (min(sums), max(sums))
-    assert found.guaranteed == (6 * 255 * 255).bit_length() + 1
+    (accumulation,) = narrowing.accumulations().values()
+    assert accumulation.tally.outputs.tolist() == [len(sums)]
+    assert (accumulation.tally.final_min.item(), accumulation.tally.final_max.item()) == (
+        min(sums),
+        max(sums),
+    )
+    assert accumulation.guaranteed == (6 * 255 * 255).bit_length() + 1

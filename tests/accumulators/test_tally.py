@@ -70,12 +70,12 @@ def test_who_overflows_at_every_width_is_who_the_oracle_saw(case):
     tally, seen = tallied(case), observed(case)
     for bits in range(2, 34):
         low, high = case.accumulator.range_of(bits)
-        found = tally.overflow(bits)
+        overflow = tally.overflow(bits)
         outside = emulated(case, bits).events > 0
         persistent = (seen.final < low) | (seen.final > high)
-        assert found.overflow_outputs.tolist() == outside.sum(1).tolist()
-        assert found.persistent_outputs.tolist() == persistent.sum(1).tolist()
-        assert found.transient_outputs.tolist() == (outside & ~persistent).sum(1).tolist()
+        assert overflow.overflow_outputs.tolist() == outside.sum(1).tolist()
+        assert overflow.persistent_outputs.tolist() == persistent.sum(1).tolist()
+        assert overflow.transient_outputs.tolist() == (outside & ~persistent).sum(1).tolist()
     enough = int(tally.bits_observed.max())
     assert not emulated(case, enough).events.any()
     assert enough == 2 or emulated(case, enough - 1).events.any()

@@ -1,4 +1,4 @@
-"""The drill of CONTRIBUTING: an executor is a package with a module `executor`, found by its name."""
+"""The drill of CONTRIBUTING: an executor is a package with a module `executor`."""
 
 EXECUTOR = '''
 """Runs nothing and reports 5 µs for every node."""
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracer.executors.protocol import Executor, Profiled
-from tracer.executors.reference.executor import ReferenceSettings, described
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress
+from tracer.support.types import type_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Steady:
         )
         times = np.full((settings.runs, len(kernels)), 5.0)
         wall = times.sum(axis=1)
-        inputs = described(feeds.feeds)
+        inputs = {name: type_text(value) for name, value in feeds.feeds.items()}
         run = Run("steady", feeds.batch, inputs, wall, wall, times, np.zeros(len(kernels)), kernels)
         return Profiled(run)
 

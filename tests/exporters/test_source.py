@@ -130,7 +130,7 @@ def test_a_file_that_cannot_be_run_says_why(here):
     ("package", "message"),
     [
         ("torch", r"needs 'torch', .*pip install 'tracer-onnx\[torch\]'"),
-        ("helpers", "imports 'helpers', which is not found.*PYTHONPATH"),
+        ("helpers", "imports 'helpers', which is not installed.*PYTHONPATH"),
     ],
 )
 def test_a_package_that_is_not_found_says_what_to_do(here, monkeypatch, package, message):

@@ -11,8 +11,8 @@ from tracer.errors import UsageError
 
 def emulated(products: list[int], accumulator: Accumulator, bias: int = 0) -> int:
     left, right = np.array([products]), np.ones((len(products), 1), np.int64)
-    made = oracle.emulate(left, right, np.array([bias]), Terms(len(products)), accumulator)
-    return int(made.values[0, 0])
+    clipped = oracle.emulate(left, right, np.array([bias]), Terms(len(products)), accumulator)
+    return int(clipped.values[0, 0])
 
 
 def observed(products: list[int]) -> tuple[int, int, int]:
@@ -56,8 +56,8 @@ def test_sorted_meets_terms_against_the_sign_of_the_sum():
 def test_maddubs_saturates_pairs_in_16_bits(weights, expected):
     left, right = np.array([[weights, weights]]), np.array([[255], [255]])
     accumulator = Accumulator(32, order=named("maddubs"))
-    made = oracle.emulate(left, right, None, Terms(2), accumulator)
-    assert made.values.item() == expected
+    clipped = oracle.emulate(left, right, None, Terms(2), accumulator)
+    assert clipped.values.item() == expected
 
 
 def test_products_have_a_width_of_their_own():

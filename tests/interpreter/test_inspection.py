@@ -19,10 +19,10 @@ def f32(*numbers):
 
 
 def test_differences_are_absolute_relative_and_in_units_in_the_last_place():
-    found = compare(f32(1, 4), f32(1, 2), EXACT)
-    assert (found.max_abs, found.max_rel) == (2, 1)
-    assert found.max_ulp == 1 << 23
-    assert found.fault == "1 of 2 values out of tolerance"
+    difference = compare(f32(1, 4), f32(1, 2), EXACT)
+    assert (difference.max_abs, difference.max_rel) == (2, 1)
+    assert difference.max_ulp == 1 << 23
+    assert difference.fault == "1 of 2 values out of tolerance"
     assert compare(f32(1), np.nextafter(f32(1), f32(2)), EXACT).max_ulp == 1
 
 
@@ -58,8 +58,14 @@ def test_tolerance_is_that_of_numpy():
 
 
 def test_statistics_leave_out_what_is_not_finite():
-    found = statistics(f32(1, 3, math.nan, math.inf, -math.inf))
-    assert (found.minimum, found.maximum, found.mean, found.nan, found.inf) == (1, 3, 2, 1, 2)
+    measured = statistics(f32(1, 3, math.nan, math.inf, -math.inf))
+    assert (measured.minimum, measured.maximum, measured.mean, measured.nan, measured.inf) == (
+        1,
+        3,
+        2,
+        1,
+        2,
+    )
     empty = statistics(f32(math.nan))
     assert (empty.minimum, empty.mean, empty.nan) == (None, None, 1)
     assert statistics(np.array(["x"], object)) is None

@@ -1,4 +1,4 @@
-"""Which node gets which accumulator, and what a user is told of an entry that cannot be."""
+"""Policies: the accumulator of each node, and the messages for invalid entries."""
 
 import fnmatch
 
@@ -33,10 +33,10 @@ def test_a_number_alone_is_for_every_node(nodes):
 
 
 def test_the_first_entry_that_matches_counts(nodes):
-    found = bits(read("c1=18, Conv=16,[rs]*=12,*=17"), nodes)
-    assert found == {"c1": 18, "c2": 16, "r1": 12, "sum": 12, "r2": 12,
+    widths = bits(read("c1=18, Conv=16,[rs]*=12,*=17"), nodes)
+    assert widths == {"c1": 18, "c2": 16, "r1": 12, "sum": 12, "r2": 12,
                      "pool": 17, "flat": 17, "y": 17}  # fmt: skip
-    assert list(found) == [node.key for node in nodes]
+    assert list(widths) == [node.key for node in nodes]
 
 
 def test_nodes_that_nothing_matches_have_no_rule(nodes):
@@ -75,15 +75,15 @@ def test_what_an_entry_does_not_say_comes_from_the_defaults(nodes):
 
 
 def test_formats_go_by_patterns_of_their_own(nodes):
-    found = read("16", "c1=16:8,*=8:5/8:7").assign(nodes)
-    assert found["c1"].format == Formats(FixedPoint(16, 8), FixedPoint(16, 8))
-    assert found["y"].format == Formats(FixedPoint(8, 5), FixedPoint(8, 7))
+    rules = read("16", "c1=16:8,*=8:5/8:7").assign(nodes)
+    assert rules["c1"].format == Formats(FixedPoint(16, 8), FixedPoint(16, 8))
+    assert rules["y"].format == Formats(FixedPoint(8, 5), FixedPoint(8, 7))
     only = read("16", "Conv=8:5").assign(nodes)
     assert (only["c2"].format is None, only["y"].format) == (False, None)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "incomplete"),
         ("c1=", "entry 'c1=' is incomplete"),
@@ -98,13 +98,13 @@ def test_formats_go_by_patterns_of_their_own(nodes):
         ("c1=" + "9" * 5000, "is not a width"),
     ],
 )
-def test_an_entry_that_cannot_be_is_named(text, told):
-    with pytest.raises(UsageError, match=told):
+def test_an_entry_that_cannot_be_is_named(text, message):
+    with pytest.raises(UsageError, match=message):
         read(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("cc1=18", r"entry 'cc1=18' matches no node.*Similar names are .*c1"),
         ("conv=18,*=17", r"entry 'conv=18' matches no node.*Conv"),
@@ -112,8 +112,8 @@ def test_an_entry_that_cannot_be_is_named(text, told):
         ("*=17,c1=18", r"entry 'c1=18' has no effect: .* \(e.g. 'c1'\)"),
     ],
 )
-def test_an_entry_that_matches_nothing_is_an_error(text, told, nodes):
-    with pytest.raises(UsageError, match=told):
+def test_an_entry_that_matches_nothing_is_an_error(text, message, nodes):
+    with pytest.raises(UsageError, match=message):
         read(text).assign(nodes)
 
 
@@ -147,19 +147,19 @@ bits = 17
 
 def test_a_file_says_everything(nodes, tmp_path):
     (tmp_path / "p.toml").write_text(POLICY)
-    found = read(str(tmp_path / "p.toml")).assign(nodes)
-    assert found["c1"].accumulator == Accumulator(18, "wrap", Chunked(32))
-    assert found["c2"].accumulator == Accumulator(
+    rules = read(str(tmp_path / "p.toml")).assign(nodes)
+    assert rules["c1"].accumulator == Accumulator(18, "wrap", Chunked(32))
+    assert rules["c2"].accumulator == Accumulator(
         16, product_bits=12, bias="last", convention="magnitude"
     )
-    assert found["c2"].format == formats("8:5/8:7")
-    assert (found["y"].accumulator.bits, found["y"].format) == (17, None)
+    assert rules["c2"].format == formats("8:5/8:7")
+    assert (rules["y"].accumulator.bits, rules["y"].format) == (17, None)
     over = read(str(tmp_path / "p.toml"), "y=4:2").assign(nodes)
     assert (over["y"].format, over["c2"].format) == (formats("4:2"), formats("8:5/8:7"))
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "no table"),
         ("bits = 3", r'\["bits"\] of .*outside any table'),
@@ -174,9 +174,9 @@ def test_a_file_says_everything(nodes, tmp_path):
         ("[stage1.conv1]\nbits = 8", "a table 'conv1' in a table.*quoted"),
     ],
 )
-def test_a_file_that_cannot_be_is_told_with_its_entry(text, told, tmp_path):
+def test_an_invalid_file_is_named_with_its_entry(text, message, tmp_path):
     (tmp_path / "p.toml").write_text(text)
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         read(str(tmp_path / "p.toml"))
 
 
@@ -210,10 +210,10 @@ def test_formats_are_spelled_as_they_are_read():
 def test_quantised_numbers_are_the_nearest_halves_to_even(value, bits, fraction):
     from fractions import Fraction
 
-    found = int(FixedPoint(bits, fraction).quantized(np.array([value], np.float32))[0])
+    integer = int(FixedPoint(bits, fraction).quantized(np.array([value], np.float32))[0])
     exact = Fraction(value) * Fraction(2) ** fraction
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-    assert found == min(max(round(exact), low), high)  # Python rounds halves to even
+    assert integer == min(max(round(exact), low), high)  # Python rounds halves to even
 
 
 def test_infinity_saturates_and_nan_is_refused():

@@ -45,7 +45,7 @@ def test_keys_are_unique_whatever_the_names_and_names_that_are_unique_are_kept(n
     proto = onnx.ModelProto()
     for name in names:
         proto.graph.node.add(op_type="Relu", name=name)
-    keys = expanded_keys(proto, ())
+    keys = expanded_keys(proto)
     assert len(set(keys)) == len(names)
     for name, key in zip(names, keys, strict=True):
         assert name == "" or names.count(name) > 1 or key == name
@@ -53,9 +53,9 @@ def test_keys_are_unique_whatever_the_names_and_names_that_are_unique_are_kept(n
 
 def test_the_key_of_a_node_does_not_depend_on_the_nodes_after_it():
     proto = residual(named=False)
-    before = expanded_keys(proto, ())
+    before = expanded_keys(proto)
     proto.graph.node.add(op_type="Relu")
-    assert expanded_keys(proto, ())[: len(before)] == before
+    assert expanded_keys(proto)[: len(before)] == before
 
 
 def test_a_name_that_looks_like_the_path_of_another_node_does_not_collide():

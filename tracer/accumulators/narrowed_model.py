@@ -67,10 +67,10 @@ class Narrowing:
         self._runners: dict[str, SumRunner] = {}
         self._unfit: dict[str, str] = {}
         rules = policy.assign(model.nodes)
-        units = TensorScales(model)
+        scales = TensorScales(model)
         for node in model.nodes:
             if node.key in rules:
-                self._prepare(node, rules[node.key], units)
+                self._prepare(node, rules[node.key], scales)
         self._check(rules)
 
     @property
@@ -145,13 +145,13 @@ class Narrowing:
 
         return kernel
 
-    def _prepare(self, node: Node, rule: Rule, units: TensorScales) -> None:
+    def _prepare(self, node: Node, rule: Rule, scales: TensorScales) -> None:
         lowering = lowerings().get((node.domain, node.op_type))
         if lowering is None:
             return
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         try:
-            summing = lowering(NodeOperands(node, attributes, units, rule.format))
+            summing = lowering(NodeOperands(node, attributes, scales, rule.format))
         except UnfitError as reason:
             self._unfit[node.key] = str(reason)
         else:

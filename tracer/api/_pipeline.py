@@ -12,7 +12,7 @@ from analyzers import observed_shapes
 from analyzers.attribution import attribute
 from analyzers.timing import largest, wall
 from tracer.api._assembly import Analyzed, Groups, analyze
-from tracer.errors import TracerError, UsageError
+from tracer.errors import TracerError
 from tracer.executors.protocol import Executor, OptimizedGraph
 from tracer.graph import shape_inference
 from tracer.graph.model import Model
@@ -61,19 +61,15 @@ class Pipeline:
                 run = replace(run, notes=(*run.notes, note))
             else:
                 groups = attribute(self.model, run.kernels, evidence)
-        if self.replay:
+        if self.replay and graph is not None:
             run = self._replayed(run, graph, groups, feedset)
         types, calls = observed(self.model, feedset, run, graph)
         return analyze(
             self.model, run, types, calls, self.convention, self.roofs(), evidence, groups
         )
 
-    def _replayed(
-        self, run: Run, graph: OptimizedGraph | None, groups: Groups, feedset: FeedSet
-    ) -> Run:
+    def _replayed(self, run: Run, graph: OptimizedGraph, groups: Groups, feedset: FeedSet) -> Run:
         """Returns `run` with the times of the kernels of the slowest rows, each run alone."""
-        if graph is None:
-            raise UsageError(f"{run.executor} cannot run kernels alone", "Leave out the replay.")
         positions = list(largest(run, groups, self.replay))
         kernels = [run.kernels[position] for position in positions]
         times = np.full(len(run.kernels), np.nan)

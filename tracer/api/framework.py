@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +20,7 @@ from tracer.errors import TracerError, UsageError
 from tracer.executors import registry
 from tracer.executors.eager.calls import BACKWARD
 from tracer.executors.eager.settings import EagerSettings
-from tracer.executors.protocol import FrameworkExecutor, Profiled
+from tracer.executors.protocol import Profiled
 from tracer.inputs.dims import batch_sizes
 from tracer.records import environment
 from tracer.records.trace import ModelInfo, Trace
@@ -72,80 +72,65 @@ def profile_framework(
             f"{target} is an exported program, which has no modules to profile",
             "Name the torch.nn.Module, or export it: tracer export.",
         )
-    loaded = _Loaded(target, name, executor, model)
-    inputs = _inputs(loaded, input_shape, input_dtype)
-    report = progress or silent
+    inputs = _inputs(model, target, input_shape, input_dtype)
+    compiler = executor.compiled if compiled else None
     profiles: list[Profiled] = []
-    notes: list[str] = [f"inputs are random, seed {seed}"]
+    notes = [f"inputs are random, seed {seed}"]
     for size in batch_sizes(batch):
         specs = inputs if size is None else [spec.with_batch(size) for spec in inputs]
-        arrays = draw(specs, seed)
-        profiles.append(executor.profile(loaded.model, arrays, settings, report))
-        if compiled and executor.compiled is not None:
-            try:
-                profiles.append(executor.compiled.profile(loaded.model, arrays, settings, report))
-            except TracerError as error:
-                notes.append(f"torch.compile does not work here: {error.what}")
-    arguments = {"target": target, "args": dict(args), "batch": batch, "compiled": compiled}
-    names = {"framework": name, "weights": str(weights or "")}
-    return _trace(loaded, profiles, {**asdict(settings), **arguments, **names}, notes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """A live model of a framework, and the executor of the framework."""
-
-    target: str
-    framework: str
-    executor: FrameworkExecutor[Any, Sequence[Any], EagerSettings]
-    model: Any
-
-    def info(self, nodes: int) -> ModelInfo:
-        """Returns what identifies the model: the target, and a digest of its parameters."""
-        digest, count = hashlib.sha256(), 0
-        for name, size, data in self.executor.parameters(self.model):
-            digest.update(name.encode() + b"\0" + data)
-            count += size
-        return ModelInfo(
-            name=self.target,
-            sha256=digest.hexdigest(),
+        arguments = (model, draw(specs, seed), settings, progress or silent)
+        profiles.append(executor.profile(*arguments))
+        try:
+            profiles += [compiler.profile(*arguments)] if compiler else []
+        except TracerError as error:
+            notes.append(f"torch.compile does not work here: {error.what}")
+    rows = [row.node for row in profiles[0].operations if row.module is not None]
+    recorded = asdict(settings) | {"target": target, "args": dict(args), "batch": batch}
+    recorded |= {"compiled": compiled, "framework": name, "weights": str(weights or "")}
+    digest, params = _fingerprint(executor.parameters(model))
+    return Trace(
+        model=ModelInfo(
+            name=target,
+            sha256=digest,
             ir_version=0,
             opsets={},
-            producer=self.framework,
-            nodes=nodes,
-            params=count,
-        )
+            producer=name,
+            nodes=sum(not node.endswith(BACKWARD) for node in rows),
+            params=params,
+        ),
+        environment=environment.observe(),
+        settings=recorded,
+        runs=tuple(profile.run for profile in profiles),
+        nodes=pd.concat([operation_table(profile) for profile in profiles], ignore_index=True),
+        notes=(*notes, *_notes(profiles)),
+    )
 
 
-def _inputs(loaded: _Loaded, shapes: Any, dtypes: str | Sequence[str]) -> tuple[InputSpec, ...]:
+def _fingerprint(parameters: Iterable[tuple[str, int, bytes]]) -> tuple[str, int]:
+    """Returns a digest of the names and values of all parameters, and their number of elements."""
+    digest, count = hashlib.sha256(), 0
+    for name, size, data in parameters:
+        digest.update(name.encode() + b"\0" + data)
+        count += size
+    return digest.hexdigest(), count
+
+
+def _inputs(
+    model: object, target: str, shapes: Any, dtypes: str | Sequence[str]
+) -> tuple[InputSpec, ...]:
     """Returns the inputs of these shapes; by default the model's `input_shape` of one example."""
-    default = getattr(loaded.model, "input_shape", None)
+    default = getattr(model, "input_shape", None)
     if shapes is None and isinstance(default, tuple) and all(isinstance(n, int) for n in default):
         shapes = (1, *default)
     if shapes is None:
         raise UsageError(
-            f"the shape of the input of {loaded.target} is not known",
+            f"the shape of the input of {target} is not known",
             "Give it with the batch first: --input-shape 1,3,32,32.",
         )
     specs = input_specs(shapes, dtypes)
     for spec in specs:
         spec.check()
     return specs
-
-
-def _trace(
-    loaded: _Loaded, profiles: Sequence[Profiled], settings: Mapping[str, Any], notes: Sequence[str]
-) -> Trace:
-    tables = [operation_table(profile) for profile in profiles]
-    rows = [operation.node for operation in profiles[0].operations if operation.module is not None]
-    return Trace(
-        model=loaded.info(sum(not node.endswith(BACKWARD) for node in rows)),
-        environment=environment.observe(),
-        settings=settings,
-        runs=tuple(profile.run for profile in profiles),
-        nodes=pd.concat(tables, ignore_index=True),
-        notes=(*notes, *_notes(profiles)),
-    )
 
 
 def _notes(profiles: Sequence[Profiled]) -> Iterator[str]:

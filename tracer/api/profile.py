@@ -58,7 +58,7 @@ def profile(
     roofs = cache(lambda: peaks(threads) if peaks else None)
     pipeline = Pipeline(
         loaded,
-        registry.find(executor),
+        registry.find_optimizing(executor) if replay else registry.find(executor),
         settings,
         convention,
         roofs,

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import cloup
 
+from analyzers.options import ViewOptions
 from tracer.cli import _data, _options
 from tracer.cli._types import LARGEST, Count, PathName
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
@@ -101,8 +102,10 @@ def command(
       tracer quantize model.onnx --calibrate inputs.npz --format qoperator --reduce-range -o q.onnx
       tracer quantize model.onnx --calibrate digits --exclude Gemm --method entropy -o q.onnx
     """
-    from tracer.api import quantize
-    from tracer.cli import _progress, _quantization
+    from analyzers.views import formats
+    from tracer.api.quantize import quantize
+    from tracer.cli import _output, _progress
+    from tracer.records.quantized import Quantized
 
     options = QuantizationOptions(
         format=format_,
@@ -115,8 +118,9 @@ def command(
         nodes=nodes,
         exclude=exclude,
     )
+    targets = _output.targets((), as_json, known=formats(Quantized))
     with _progress.progress() as report:
-        made = quantize.quantize(
+        result = quantize(
             model,
             calibrate,
             output=output,
@@ -131,4 +135,4 @@ def command(
             progress=report,
         )
     click.echo(f"wrote {output} ({output.stat().st_size:,} bytes)", err=True)
-    (_quantization.as_json if as_json else _quantization.as_table)(made, top)
+    _output.Output(targets, ViewOptions(top=top)).emit(result)

@@ -44,16 +44,10 @@ class OptimizedGraph(Protocol):
         """
 
     def replay(self, feedset: FeedSet, kernels: Sequence[Kernel], progress: Progress) -> FloatArray:
-        """Returns the time of one call of each kernel, run alone, as a share of a whole run.
-
-        NaN stands for a kernel that cannot run alone.
-        """
+        """Returns the time of a call of each kernel, run alone ÷ a whole run; NaN if impossible."""
 
     def unoptimized_kernels(self, feedset: FeedSet) -> tuple[Kernel, ...]:
-        """Returns the kernels of one run of the model without optimisation.
-
-        A dimension that differs between the calls of a kernel is None.
-        """
+        """Returns the kernels of a run of the model without optimisation, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +67,7 @@ class Executor(Protocol[SubjectT, FeedsT, SettingsT]):
 
     @property
     def settings(self) -> type[SettingsT]:
-        """The frozen dataclass of settings; its fields all have defaults, or are documented."""
+        """The frozen dataclass of the executor's settings."""
 
     def profile(
         self, subject: SubjectT, feeds: FeedsT, settings: SettingsT, progress: Progress

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from tracer.errors import ModelError
 from tracer.graph import provenance, validation
-from tracer.graph.model import Model, callers, expanded_keys, node_protos
+from tracer.graph.model import Model, expanded_keys, expansion, node_protos
 
 ModelSource: TypeAlias = "str | Path | onnx.ModelProto | Model"
 """What a model may be opened from."""
@@ -86,14 +86,15 @@ def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     """Returns a Model with local functions inlined; it is not checked beyond its names."""
     validation.check_names(proto, str(path) if path is not None else validation.IN_MEMORY)
     if not proto.functions:
-        return Model(proto, path, sha256, expanded_keys(proto, ()))
+        return Model(proto, path, sha256, expanded_keys(proto))
     flat = onnx.inliner.inline_local_functions(proto)
     # A function of another opset than the model's cannot be inlined and stays a call.
     remaining = {(f.domain, f.name, f.overload) for f in flat.functions}
     gone = [f for f in proto.functions if (f.domain, f.name, f.overload) not in remaining]
-    for node, calls in zip(node_protos(flat.graph), callers(proto, gone), strict=True):
+    expanded = tuple(expansion(proto, gone))
+    for node, (_, calls) in zip(node_protos(flat.graph), expanded, strict=True):
         provenance.inherit(node, calls)
-    return Model(flat, path, sha256, expanded_keys(proto, gone))
+    return Model(flat, path, sha256, tuple(key for key, _ in expanded))
 
 
 def _sha256(file: Path) -> str:

@@ -131,56 +131,40 @@ def canonical_domain(domain: str) -> str:
 
 
 def expanded_keys(
-    proto: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]
+    proto: onnx.ModelProto, functions: Sequence[onnx.FunctionProto] = ()
 ) -> tuple[str, ...]:
     """Returns a unique key per node in the order of `Model.nodes`, with calls expanded in place.
 
     A key is the node's name if it is unique in its graph, else `OpType_<index>`. The keys of its
     outer nodes precede it: `call/inner`, and `If_3.then_branch/inner` for a body.
     """
-    expanded = {_signature(f.domain, f.name, f.overload): f.node for f in functions}
+    return tuple(key for key, _ in expansion(proto, functions))
+
+
+def expansion(
+    proto: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]
+) -> Iterator[tuple[str, tuple[onnx.NodeProto, ...]]]:
+    """Yields the key of every node, and the function calls around it, innermost first."""
+    called = {_signature(f.domain, f.name, f.overload): f.node for f in functions}
     taken: set[str] = set()
 
-    def unique(key: str) -> str:
-        while key in taken:  # a name equal to the path of another node
-            key += "_"
-        taken.add(key)
-        return key
-
-    def expand(nodes: Sequence[onnx.NodeProto], path: str) -> Iterator[str]:
+    def expand(
+        nodes: Sequence[onnx.NodeProto], path: str, calls: tuple[onnx.NodeProto, ...]
+    ) -> Iterator[tuple[str, tuple[onnx.NodeProto, ...]]]:
         for node, name in zip(nodes, _unique_names(nodes), strict=True):
             key = path + name
-            body = expanded.get(_signature(node.domain, node.op_type, node.overload))
+            body = called.get(_signature(node.domain, node.op_type, node.overload))
             if body is not None:
-                yield from expand(body, f"{key}/")
+                yield from expand(body, f"{key}/", (node, *calls))
                 continue
-            key = unique(key)
-            yield key
+            while key in taken:  # a name equal to the path of another node
+                key += "_"
+            taken.add(key)
+            yield key, calls
             for attribute, graph in bodies(node):
-                yield from expand(graph.node, f"{key}.{attribute}/")
+                yield from expand(graph.node, f"{key}.{attribute}/", calls)
 
-    return tuple(expand(proto.graph.node, ""))
-
-
-def callers(
-    proto: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]
-) -> Iterator[tuple[onnx.NodeProto, ...]]:
-    """Yields the function calls around every node, innermost first, in the order of the keys."""
-    expanded = {_signature(f.domain, f.name, f.overload): f.node for f in functions}
-
-    def expand(
-        nodes: Sequence[onnx.NodeProto], calls: tuple[onnx.NodeProto, ...]
-    ) -> Iterator[tuple[onnx.NodeProto, ...]]:
-        for node in nodes:
-            body = expanded.get(_signature(node.domain, node.op_type, node.overload))
-            if body is not None:
-                yield from expand(body, (node, *calls))
-                continue
-            yield calls
-            for _, graph in bodies(node):
-                yield from expand(graph.node, calls)
-
-    return expand(proto.graph.node, ())
+    return expand(proto.graph.node, "", ())
 
 
 def _signature(domain: str, name: str, overload: str) -> tuple[str, str, str]:

@@ -44,8 +44,8 @@ class TensorTypes:
         """
         tensors = {path: dict(types) for path, types in self.tensors.items()}
         for (path, name), kind in observed.items():
-            known = tensors.setdefault(path, {}).get(name)
-            if known is None or known.concrete is None:
+            inferred = tensors.setdefault(path, {}).get(name)
+            if inferred is None or inferred.concrete is None:
                 tensors[path][name] = kind
         return TensorTypes(tensors, self.weights)
 

@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured once and kept: the roofs of a roofline."""
+"""The peak rates of this machine, measured once and stored: the roofs of a roofline."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ def peaks(
     folder: Path | None = None,
     announce: Callable[[str], None] = lambda text: None,
 ) -> Peaks:
-    """The peaks of this machine at `threads` threads; 0 is one for each physical core.
+    """Returns the peaks of this machine at `threads` threads; 0 is one per physical core.
 
-    They are measured if that was never done on this processor with these versions of numpy,
-    numba and onnxruntime, or if `anew` asks for it, which takes some seconds; `announce` is told so
-    before. What was measured is kept in `folder`, the user's cache folder unless given; what is
-    measured while other programs run lowers nothing that was seen before.
+    Measures them, which takes some seconds, if none are stored for this processor and these
+    versions of numpy, numba and onnxruntime, or if `anew`. `announce` is called with a message
+    before and after measuring. `folder` defaults to the user's cache folder. Values measured while
+    other programs run never lower stored ones.
     """
     count = threads or cores()
     file = store.file(count, folder)
-    before = store.load(file)
-    if before is not None and not anew:
-        return before
+    stored = store.load(file)
+    if stored is not None and not anew:
+        return stored
     announce(f"measuring what this machine can do with {count} threads, about {_SECONDS} s")
-    found = measuring.measure(count)
-    if before is not None and found.is_busy:
-        found = found.at_least(before)
-    if store.save(file, found):
-        announce(f"kept in {file}")
+    measured = measuring.measure(count)
+    if stored is not None and measured.is_busy:
+        measured = measured.at_least(stored)
+    if store.save(file, measured):
+        announce(f"stored in {file}")
     else:
         announce(f"{file} cannot be written: the next command will measure again")
-    return found
+    return measured
 
 
 def known(threads: int = 0, folder: Path | None = None) -> Peaks | None:
-    """Those that were measured before, or None."""
+    """Returns the stored peaks, or None."""
     return store.load(store.file(threads or cores(), folder))
 
 
 def cores() -> int:
-    """Physical cores that this process may use: the threads onnxruntime takes by default."""
+    """Returns the physical cores that this process may use, onnxruntime's default threads."""
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
     cpus = os.sched_getaffinity(0)
@@ -58,7 +58,7 @@ def cores() -> int:
 
 
 def _siblings(cpu: int) -> str:
-    """The hardware threads of the core of `cpu`, itself where that is not told."""
+    """Returns the hardware threads of the core of `cpu`; `cpu` itself if unknown."""
     try:
         return Path(_SIBLINGS.format(cpu)).read_text(encoding="ascii").strip()
     except OSError:

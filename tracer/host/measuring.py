@@ -1,9 +1,9 @@
-"""Peaks by measurement: the best of many tries, for whatever disturbs one makes it slower."""
+"""Measures peaks as the best of many tries, since disturbances only slow a try down."""
 
 from __future__ import annotations
 
 from tracer.host import matmul, triad
-from tracer.host.watch import Watch
+from tracer.host.peak_timer import PeakTimer
 from tracer.records import environment
 from tracer.records.environment import Peak, Peaks
 
@@ -14,14 +14,14 @@ _INT8_INSTRUCTIONS = frozenset(
 
 
 def measure(threads: int) -> Peaks:
-    """Measure all peaks of this machine with `threads` threads at work."""
-    watch = Watch(threads)
+    """Measures all peaks of this machine with `threads` threads."""
+    timer = PeakTimer(threads)
     float32 = max(
-        (matmul.by_numpy(watch), matmul.by_onnxruntime("MatMul", watch)),
+        (matmul.by_numpy(timer), matmul.by_onnxruntime("MatMul", timer)),
         key=lambda peak: peak.rate,
     )
     int8: Peak | None = None
     if _INT8_INSTRUCTIONS.intersection(environment.cpu_flags()):
-        int8 = matmul.by_onnxruntime("MatMulInteger", watch)
-    memory = triad.bandwidth(watch)
-    return Peaks(threads, float32, memory, int8, watch.cpu_share)
+        int8 = matmul.by_onnxruntime("MatMulInteger", timer)
+    memory = triad.bandwidth(timer)
+    return Peaks(threads, float32, memory, int8, timer.cpu_share)

@@ -1,4 +1,4 @@
-"""Peaks kept in the user's cache folder: a file for each processor, thread count and versions."""
+"""Stores peaks in the user's cache folder, one file per processor, thread count and versions."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tracer.support import cache
 
 _MEASURED_BY = ("numpy", "numba", "onnxruntime", "onnxruntime-gpu")
 _METHOD = 1
-"""Raised when what is measured changes."""
+"""Increase it when the measurement changes."""
 
 
 def file(threads: int, folder: Path | None = None) -> Path:
-    """Where the peaks of this machine at so many threads are kept."""
+    """Returns the file for the peaks of this machine at `threads` threads."""
     cpu, flags = environment.cpu_model(), environment.cpu_flags()
     key = (_METHOD, cpu, flags, threads, *map(_version, _MEASURED_BY))
     return cache.file("peaks", key, folder)
 
 
 def load(path: Path) -> Peaks | None:
-    """What is kept in a file; None where there is none, or it cannot be understood."""
+    """Returns the peaks stored in a file; None if it is missing or damaged."""
     data = cache.read(path)
     try:
         return None if data is None else msgspec.json.decode(data, type=Peaks)
@@ -33,8 +33,8 @@ def load(path: Path) -> Peaks | None:
 
 
 def save(path: Path, peaks: Peaks) -> bool:
-    """Whether they could be kept."""
-    return cache.keep(path, msgspec.json.encode(peaks))
+    """Stores the peaks; returns whether it succeeded."""
+    return cache.store(path, msgspec.json.encode(peaks))
 
 
 def _version(package: str) -> str:

@@ -27,7 +27,7 @@ def instantiate(function: onnx.FunctionProto, node: Node, opset: int) -> Model:
         proto.graph.input.add().name = name
     for name in function.output:
         proto.graph.output.add().name = name
-    keys = tuple(f"{node.key}/{key}" for key in expanded_keys(proto, ()))
+    keys = tuple(f"{node.key}/{key}" for key in expanded_keys(proto))
     return Model(proto, None, "", keys)
 
 

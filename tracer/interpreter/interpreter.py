@@ -87,15 +87,15 @@ class Interpreter:
 
     def with_observers(self, *observers: Observer) -> Interpreter:
         """Returns the same prepared model with other observers."""
-        other = copy.copy(self)
-        other._observers = observers
-        return other
+        clone = copy.copy(self)
+        clone._observers = observers
+        return clone
 
     def with_threads(self, threads: int) -> Interpreter:
         """Returns the same prepared model, run on another number of threads."""
-        other = copy.copy(self)
-        other._threads = threads
-        return other
+        clone = copy.copy(self)
+        clone._threads = threads
+        return clone
 
     def get_inputs(self) -> tuple[onnx.ValueInfoProto, ...]:
         """Returns the inputs to feed, as the model declares them."""

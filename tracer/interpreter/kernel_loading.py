@@ -33,12 +33,12 @@ def announced(progress: Progress | None) -> Iterator[None]:
 def loaded(name: str, package: str = _KERNELS) -> ModuleType:
     """Returns a module of compiled kernels; numba caches the compiled code on disk."""
     progress = _PROGRESS.get()
-    what = f"loading the compiled kernels '{name}' (the first time they are compiled)"
+    message = f"loading the compiled kernels '{name}' (the first time they are compiled)"
     if progress is not None:
-        progress(0, 1, what)
+        progress(0, 1, message)
     cache_folder = importlib.import_module(f"{_KERNELS}.cache_folder")  # numba is heavy
     with _LOADING, cache_folder.by_all_sources(package):
         kernels = importlib.import_module(f"{package}.{name}")
     if progress is not None:
-        progress(1, 1, what)
+        progress(1, 1, message)
     return kernels

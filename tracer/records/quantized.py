@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import onnx
 
+from tracer.records.result import Result
 from tracer.records.trace import ModelInfo
 
 
@@ -39,13 +40,15 @@ class LayerError:
     added_noise: float
 
 
-@dataclass(frozen=True, slots=True)
-class Quantized:
+@dataclass(frozen=True, slots=True, repr=False)
+class Quantized(Result):
     """A quantised model (`proto`), its accuracy, and the errors of its layers.
 
     `model` describes the float model. `accuracy` is None where no metric fits the data. `layers`
     are in the order of the graph.
     """
+
+    view: ClassVar[str] = "analyzers.views.quantized"
 
     model: ModelInfo
     settings: Mapping[str, Any]
@@ -53,3 +56,13 @@ class Quantized:
     layers: tuple[LayerError, ...]
     notes: tuple[str, ...]
     proto: onnx.ModelProto = field(repr=False)
+
+    def headline(self) -> str:
+        """The model, its layers and its accuracy."""
+        accuracy = self.accuracy
+        change = (
+            "accuracy unknown"
+            if accuracy is None
+            else f"{accuracy.metric} {accuracy.before:.4g} -> {accuracy.after:.4g}"
+        )
+        return f"{self.model.name}, {len(self.layers)} layers, {change}"

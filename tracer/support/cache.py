@@ -1,4 +1,4 @@
-"""The folder in which what was measured of this machine is kept, and files in it."""
+"""Stores measurements of this machine in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracer.support.files import write_atomically
 
 
 def folder() -> Path:
-    """Where the system wants caches of this user's programs to be; it may not exist yet."""
+    """Returns the user's cache folder for this program; it may not exist yet."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local"
     elif sys.platform == "darwin":
@@ -23,24 +23,24 @@ def folder() -> Path:
 
 
 def file(kind: str, key: object, within: Path | None = None) -> Path:
-    """The file of this kind for all that a measurement depends on, told by its repr.
+    """Returns the file of this kind for `key`, on whose repr the measurement depends.
 
-    It lies `within` a folder, that of the user's caches unless given.
+    `within` is the folder (default: the user's cache folder).
     """
     digest = hashlib.sha256(repr(key).encode()).hexdigest()[:12]
     return (within or folder()) / f"{kind}-{digest}.json"
 
 
 def read(path: Path) -> bytes | None:
-    """What a file holds; None where there is none that can be read."""
+    """Returns the content of a file; None if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError:
         return None
 
 
-def keep(path: Path, data: bytes) -> bool:
-    """Whether `data` could be kept; a machine without a cache only measures again."""
+def store(path: Path, data: bytes) -> bool:
+    """Writes `data`; returns whether it succeeded. Without a cache one only measures again."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)

@@ -1,4 +1,4 @@
-"""Writing files: refused before the work begins, and then whole or not at all."""
+"""Checks that a file can be written before the work begins, and writes it atomically."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ _PREFIX = ".tracer-"
 
 
 def check_writable(path: Path, force: bool) -> None:
-    """Raise InputError if `path` exists (unless `force`) or its folder takes no new file.
+    """Raises InputError if `path` exists (unless `force`) or its folder is not writable.
 
-    Only a regular file is replaced, never a device, a pipe or a folder; a link stands for what it
-    points to.
+    Only a regular file is replaced, never a device, a pipe or a folder; links are followed.
     """
-    with _told(path):
+    with _errors_naming(path):
         target = path.resolve()
         kind = target.stat().st_mode if target.exists() else None
         if kind is not None and stat.S_ISDIR(kind):
@@ -34,7 +33,7 @@ def check_writable(path: Path, force: bool) -> None:
             raise InputError(f"{path}: the file exists", "Choose another name, or give --force.")
         if not target.parent.is_dir():
             raise InputError(f"{path}: the folder {target.parent} does not exist", "Make it first.")
-    try:  # permissions do not tell everything: file systems are read-only, full, or virtual
+    try:  # permissions do not suffice: file systems are read-only, full, or virtual
         with tempfile.TemporaryFile(dir=target.parent):
             return
     except OSError as error:
@@ -44,12 +43,11 @@ def check_writable(path: Path, force: bool) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` so that `path`, or what it links to, holds all of it or what it held before.
+    """Writes `data` to `path`, or to the target of a link, completely or not at all.
 
-    It is on the disk when this returns. Raises InputError where the disk is full or the folder is
-    gone.
+    The data are on the disk on return. Raises InputError if the disk is full or the folder gone.
     """
-    with _told(path):
+    with _errors_naming(path):
         target = path.resolve()
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=_PREFIX)
         temporary = Path(name)
@@ -67,8 +65,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A file's new name is lost with the power unless its folder is written out too."""
-    # Not every file system can, nor need the folder be readable; the file itself is there.
+    """Writes out the folder, without which a power failure loses the file's new name."""
+    # Not every file system supports it, and the folder may be unreadable; the file exists.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -78,17 +76,17 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """What the system refuses, as an InputError that names the file."""
+def _errors_naming(path: Path) -> Iterator[None]:
+    """Turns errors of the system into an InputError that names the file."""
     try:
         yield
-    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead in a circle
+    except (OSError, RuntimeError) as error:  # RuntimeError: circular links
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be written ({reason})") from error
 
 
 def _umask() -> int:
-    """mkstemp makes files private; a result is as readable as any file of the user's."""
+    """Returns the umask: mkstemp creates private files, but results have usual permissions."""
     current = os.umask(0)
     os.umask(current)
     return current

@@ -1,4 +1,4 @@
-"""Packages that not every installation has, asked for before they are needed."""
+"""Checks for optional packages before they are needed, and says what to install."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ _EXTRAS = {
 }
 
 
-def require(what: str, *packages: str) -> None:
-    """Raise UsageError, saying what to install, where `what` needs a package that is missing."""
+def require(feature: str, *packages: str) -> None:
+    """Raises UsageError, naming what to install, if `feature` needs a missing package."""
     for package in packages:
         try:
             importlib.import_module(package)
         except ModuleNotFoundError as error:
-            raise not_installed(what, error) from error
+            raise not_installed(feature, error) from error
 
 
-def not_installed(what: str, error: ModuleNotFoundError) -> UsageError:
-    """The error that names what to install for `what`, which failed by `error`.
+def not_installed(feature: str, error: ModuleNotFoundError) -> UsageError:
+    """Returns the error that names what to install for `feature`, which failed with `error`.
 
-    A name that we do not know is not recommended for installing: it may be the user's own file.
+    Installing an unknown name is not recommended: it may be a file of the user's.
     """
     package = (error.name or "").partition(".")[0]
     extra = _EXTRAS.get(package)
     if extra:
         remedy = f"Run pip install 'tracer-onnx[{extra}]'."
-        return UsageError(f"{what} needs '{package}', which is not installed", remedy)
+        return UsageError(f"{feature} needs '{package}', which is not installed", remedy)
     return UsageError(
-        f"{what} imports '{package}', which is not found",
-        "Install the package that has it, or name your folder that has it in PYTHONPATH.",
+        f"{feature} imports '{package}', which is not installed",
+        "Install the package that contains it, or add its folder to PYTHONPATH.",
     )

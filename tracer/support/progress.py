@@ -1,4 +1,4 @@
-"""The callback that long work reports its progress to."""
+"""The callback for the progress of long work."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Progress: TypeAlias = Callable[[int, int, str], None]
-"""Called with the steps that are done, the steps in total, and what is being done."""
+"""Called with the completed steps, the total steps, and the current work."""
 
 
 def silent(done: int, total: int, what: str) -> None:
-    """Report nothing: the progress of callers that want none."""
+    """Reports nothing."""

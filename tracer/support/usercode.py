@@ -1,4 +1,4 @@
-"""Running a Python file of the user's."""
+"""Imports a Python file of the user's."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from tracer.errors import InputError
 
 
 def from_file(file: Path) -> ModuleType:
-    """Run a file as part of the package its folder is, or alone where its folder is none.
+    """Imports a file as part of its package, or alone if its folder is not a package.
 
-    Its own folder is last on the path: it may import what lies beside it, but a `chainer.py` there
-    is not taken for Chainer. Raises InputError for what is no Python file, and whatever its code
-    raises.
+    Its folder is last on the path: it may import its neighbours, but a `chainer.py` there does not
+    replace Chainer. Raises InputError for a file that is not Python, and whatever its code raises.
     """
     file = file.resolve()
     if str(file.parent) not in sys.path:
@@ -31,8 +30,8 @@ def from_file(file: Path) -> ModuleType:
     name = f"tracer_source_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise InputError(f"{file}: not a Python file", "Give FILE.py:NAME.")
+        raise InputError(f"{file}: not a Python file", "Name FILE.py:NAME.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickles look their module up
+    sys.modules[name] = module  # dataclasses and pickles look up their module
     spec.loader.exec_module(module)
     return module

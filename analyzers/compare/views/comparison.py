@@ -16,7 +16,7 @@ from analyzers.compare.sides import Side
 from analyzers.compare.views import charts
 from analyzers.compare.views.charts import MARK
 from analyzers.options import ViewOptions
-from analyzers.views.formats.json import records
+from analyzers.views.file_formats.json import records
 from analyzers.views.page import (
     Column,
     Page,

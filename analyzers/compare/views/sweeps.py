@@ -10,7 +10,7 @@ from analyzers.compare.sides import Side
 from analyzers.compare.sweep import Sweep, Sweeps, wide
 from analyzers.compare.views import charts
 from analyzers.options import ViewOptions
-from analyzers.views.formats.json import records
+from analyzers.views.file_formats.json import records
 from analyzers.views.page import Column, Page, Table, name_column, number_column, times
 from analyzers.views.text import micros, percent, plural, quantity
 

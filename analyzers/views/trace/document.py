@@ -8,7 +8,7 @@ from analyzers.advice import advise
 from analyzers.options import ViewOptions
 from analyzers.overflow import channels, widths
 from analyzers.timing import coverage, empty, wall
-from analyzers.views.formats.json import records
+from analyzers.views.file_formats.json import records
 from analyzers.views.trace.sections import Section, rows, sections
 from tracer.accumulators.spec import plain_values
 from tracer.records.trace import PartialSums, Trace

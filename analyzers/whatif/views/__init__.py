@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from analyzers.options import ViewOptions
-from analyzers.views.formats.json import records
+from analyzers.views.file_formats.json import records
 from analyzers.views.page import Column, Page, Table, name_column, number_column
 from analyzers.views.text import count, number, percent, si, width
 from analyzers.whatif import axes, label, nodes, rows, words

@@ -284,7 +284,7 @@ def test_a_certificate_has_the_formats_of_a_float_graph(tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "told"),
+    ("options", "code", "message"),
     [
         (["--accumulator", "65"], 2, "accumulator '65': an accumulator of 65 bits"),
         (["--accumulator", "conv9=16"], 2, "entry 'conv9=16' matches no node"),
@@ -306,10 +306,10 @@ def test_a_certificate_has_the_formats_of_a_float_graph(tmp_path, capfd):
         (["--check-certificate", "none.json"], 3, "none.json: cannot be read"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(model, options, code, told, capfd):
-    found, out, err = run(capfd, model, *options)
-    assert (found, out) == (code, "")
-    assert told in err
+def test_an_error_is_one_line(model, options, code, message, capfd):
+    exit_code, out, err = run(capfd, model, *options)
+    assert (exit_code, out) == (code, "")
+    assert message in err
     assert err.count("\n") == 1
 
 
@@ -337,12 +337,12 @@ def test_a_data_set_is_what_its_samples_in_a_file_are(capfd, tmp_path):
     (batch,) = open_dataset("digits", loaded, limit=10).batches(10)
     np.savez(tmp_path / "d.npz", labels=batch.labels, **batch.inputs)
     policy = ("--accumulator", "node_Conv_22=18,24", "--batch", 4)
-    asked = {"set": ("--data", "digits", "--limit", 10), "file": ("--inputs", tmp_path / "d.npz")}
-    found = {name: nodes(capfd, lenet, *policy, *given) for name, given in asked.items()}
-    assert {n: untimed(row) for n, row in found["set"].items()} == {
-        n: untimed(row) for n, row in found["file"].items()
+    sources = {"set": ("--data", "digits", "--limit", 10), "file": ("--inputs", tmp_path / "d.npz")}
+    tables = {name: nodes(capfd, lenet, *policy, *source) for name, source in sources.items()}
+    assert {n: untimed(row) for n, row in tables["set"].items()} == {
+        n: untimed(row) for n, row in tables["file"].items()
     }
-    assert found["set"]["node_Conv_22"]["overflow_outputs"] > 0
+    assert tables["set"]["node_Conv_22"]["overflow_outputs"] > 0
 
 
 def test_a_certificate_over_a_data_set(capfd, tmp_path):
@@ -363,22 +363,22 @@ def test_a_certificate_over_a_data_set(capfd, tmp_path):
     assert (code, "the certificate is for other inputs" in err) == (1, True)
 
 
-def test_a_batch_that_was_filled_up_is_told(capfd, tmp_path):
+def test_a_note_names_a_batch_that_was_filled_up(capfd, tmp_path):
     text = """
     <ir_version: 9, opset_import: ["": 20]>
     g (uint8[2,3] x) => (int32[2,2] y) { y = MatMulInteger (x, w) }
     """
     onnx.save(parse(text, w=np.ones((3, 2), np.int8)), tmp_path / "m.onnx")
     np.savez(tmp_path / "d.npz", x=np.ones((5, 3), np.uint8))
-    for given in ("--data", "--inputs"):
-        code, out, _ = run(capfd, tmp_path / "m.onnx", "--accumulator", 8, given,
+    for option in ("--data", "--inputs"):
+        code, out, _ = run(capfd, tmp_path / "m.onnx", "--accumulator", 8, option,
                            tmp_path / "d.npz", "--json")  # fmt: skip
         assert code == 0
         assert "the last batch has 1 and repeats its last sample" in str(json.loads(out)["notes"])
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "told"),
+    ("options", "code", "message"),
     [
         (("--limit", 3), 2, "--limit needs --data"),
         (("--data", "d.npz", "--inputs", "d.npz"), 2, "--inputs and --data together"),
@@ -388,8 +388,8 @@ def test_a_batch_that_was_filled_up_is_told(capfd, tmp_path):
         (("--data", "none.npz"), 3, "none.npz: no such file"),
     ],
 )
-def test_what_is_wrong_with_the_data_is_told_in_a_line(model, capfd, options, code, told):
+def test_an_error_of_the_data_is_one_line(model, capfd, options, code, message):
     for accumulating in ((), ("--accumulator", 16)):
-        found, out, err = run(capfd, model, *options, *accumulating)
-        assert (found, out, len(err.splitlines())) == (code, "", 1)
-        assert told in err
+        exit_code, out, err = run(capfd, model, *options, *accumulating)
+        assert (exit_code, out, len(err.splitlines())) == (code, "", 1)
+        assert message in err

@@ -40,7 +40,7 @@ def test_profile_prints_a_table_and_writes_every_format(model, capfd, tmp_path):
     code, out, err = run(capfd, "profile", model, *FAST, *outputs)
     assert code == 0
     assert "Conv" in out
-    assert "coverage" in out
+    assert "% of wall" in out
     for name in names:
         assert (tmp_path / name).stat().st_size > 100
         assert f"wrote {tmp_path / name}" in err

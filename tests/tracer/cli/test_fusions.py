@@ -13,7 +13,7 @@ from tests import nets
 from tests.graphs import BRANCHES, parse, residual
 from tracer.api import _pipeline, fusions
 from tracer.errors import InputError, LimitError, UsageError
-from tracer.executors.onnxruntime.fusion_check import fingerprints
+from tracer.executors.onnxruntime import fusion_check
 from tracer.limits import Limits
 
 
@@ -63,7 +63,7 @@ def test_a_map_that_values_cannot_confirm_is_printed_all_the_same(encoder, monke
     def refuse(*_):
         raise LimitError("all tensors are too many")
 
-    monkeypatch.setattr(fingerprints, "evidence", refuse)
+    monkeypatch.setattr(fusion_check, "evidence", refuse)
     result = tracer.fusions(encoder)
     assert result.inputs == 0
     assert "values were not compared: all tensors are too many" in result.notes

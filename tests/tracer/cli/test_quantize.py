@@ -7,6 +7,7 @@ import json
 import numpy as np
 import onnx
 import onnxruntime as ort
+import pandas as pd
 import pytest
 
 import tracer
@@ -63,25 +64,38 @@ def test_json_is_one_object_and_layers_are_in_the_order_of_the_graph(small, capf
         "--format", "qoperator", "--per-tensor", "--method", "percentile", "--reduce-range",
     )  # fmt: skip
     assert code == 0, err
-    found = json.loads(out)
-    assert found["settings"]["format"] == "qoperator"
-    assert found["settings"]["per_channel"] is False
-    assert [layer["node"] for layer in found["layers"]] == list("cpaklgfy")
-    assert found["accuracy"]["metric"] == "agreement"
-    assert found["accuracy"]["before"] == 100
-    assert found["accuracy"]["after"] >= 80
-    assert found["accuracy"]["samples"] == 24
+    document = json.loads(out)
+    assert document["settings"]["format"] == "qoperator"
+    assert document["settings"]["per_channel"] is False
+    assert [layer["node"] for layer in document["layers"]] == list("cpaklgfy")
+    assert document["accuracy"]["metric"] == "agreement"
+    assert document["accuracy"]["before"] == 100
+    assert document["accuracy"]["after"] >= 80
+    assert document["accuracy"]["samples"] == 24
 
 
 def test_the_python_door_says_the_same(small, capfd):
     _, out, _ = run(
         capfd, small / "m.onnx", "--calibrate", small / "x.npz", "-o", small / "q.onnx", "--json"
     )
-    made = tracer.quantize(small / "m.onnx", small / "x.npz")
-    assert made.proto == onnx.load(small / "q.onnx")
-    assert [layer.sqnr_db for layer in made.layers] == [
+    quantized = tracer.quantize(small / "m.onnx", small / "x.npz")
+    assert quantized.proto == onnx.load(small / "q.onnx")
+    assert [layer.sqnr_db for layer in quantized.layers] == [
         layer["sqnr_db"] for layer in json.loads(out)["layers"]
     ]
+
+
+def test_a_result_is_saved_by_extension_and_shown_in_a_notebook(small):
+    quantized = tracer.quantize(small / "m.onnx", small / "x.npz")
+    assert repr(quantized) == (
+        f"Quantized(m.onnx, 8 layers, agreement 100 -> {quantized.accuracy.after:.4g})"
+    )
+    rows = pd.read_csv(quantized.save(small / "layers.csv"))
+    assert rows["node"].tolist() == list("cpaklgfy")
+    assert rows["added_noise"].tolist() == [layer.added_noise for layer in quantized.layers]
+    document = json.loads(quantized.save(small / "q.json").read_text())
+    assert [layer["node"] for layer in document["layers"]] == list("cpaklgfy")
+    assert "agreement: 100.00 % before" in quantized._repr_html_()
 
 
 def test_outputs_that_no_metric_fits_are_told(tmp_path, capfd):
@@ -109,11 +123,11 @@ def test_outputs_that_no_metric_fits_are_told(tmp_path, capfd):
 def test_what_a_file_holds_is_kept_unless_forced(small, capfd):
     target = small / "q.onnx"
     target.write_bytes(b"mine")
-    given = (small / "m.onnx", "--calibrate", small / "x.npz", "-o", target)
-    code, _, err = run(capfd, *given)
+    arguments = (small / "m.onnx", "--calibrate", small / "x.npz", "-o", target)
+    code, _, err = run(capfd, *arguments)
     assert (code, target.read_bytes()) == (3, b"mine")
     assert "the file exists. Choose another name, or give --force." in err
-    assert run(capfd, *given, "--force")[0] == 0
+    assert run(capfd, *arguments, "--force")[0] == 0
     loading.load(target)
 
 
@@ -137,14 +151,14 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("args", "code", "told"), BAD)
-def test_bad_input_is_one_clear_line(small, capfd, monkeypatch, args, code, told):
+@pytest.mark.parametrize(("args", "code", "message"), BAD)
+def test_bad_input_is_one_clear_line(small, capfd, monkeypatch, args, code, message):
     monkeypatch.chdir(small)
     onnx.save(net(11), "old.onnx")
     np.savez("wide.npz", x=batches(1, (3, 2, 9, 9))[0]["x"])
-    given, out, err = run(capfd, *args)
-    assert (given, out) == (code, "")
-    assert told in err
+    exit_code, out, err = run(capfd, *args)
+    assert (exit_code, out) == (code, "")
+    assert message in err
     assert "Traceback" not in err
 
 

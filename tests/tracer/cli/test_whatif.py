@@ -43,8 +43,8 @@ def test_the_answer_comes_first_and_fits(files, capfd, monkeypatch, columns):
 
 def test_the_table_is_what_the_json_says(files, capfd):
     code, out, _ = ask(capfd, files, "--accumulator", "10,14,40", "--no-search", "--json")
-    found = json.loads(out)
-    (one,) = found["variants"]
+    document = json.loads(out)
+    (one,) = document["variants"]
     assert (code, [row["bits"] for row in one["widths"]]) == (0, [10, 14, 40])
     assert one["each"] is None
     for row in one["widths"]:
@@ -91,7 +91,7 @@ def test_c_that_cannot_beat_b_says_why(files, capfd, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "told"),
+    ("options", "code", "message"),
     [
         (("--accumulator", "20:12"), 2, "the range is empty"),
         (("--accumulator", "12:99"), 2, "Widths from 2 to 64"),
@@ -105,7 +105,7 @@ def test_c_that_cannot_beat_b_says_why(files, capfd, tmp_path):
         (("--accumulator", "12", "--data", "mnist", "--data-dir", "no"), 3, "MNIST is not in no"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_line(files, capfd, options, code, told):
-    found, out, err = ask(capfd, files, *options)
-    assert (found, out, len(err.splitlines())) == (code, "", 1)
-    assert told in err
+def test_an_error_is_one_line(files, capfd, options, code, message):
+    exit_code, out, err = ask(capfd, files, *options)
+    assert (exit_code, out, len(err.splitlines())) == (code, "", 1)
+    assert message in err

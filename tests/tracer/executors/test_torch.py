@@ -17,7 +17,6 @@ torch = pytest.importorskip("torch")
 from tests.tracer.executors.nets_torch import Flat, Positions, Toy  # noqa: E402
 from tracer.executors.torch import spans  # noqa: E402
 from tracer.executors.torch.executor import executor  # noqa: E402
-from tracer.executors.torch.modules import marked  # noqa: E402
 from tracer.support.progress import silent  # noqa: E402
 
 FEW = EagerSettings(runs=3, warmup=1, threads=1)
@@ -103,7 +102,7 @@ def test_gradients_of_parameters_are_gathered_in_the_row_that_made_them():
 def test_kernels_are_the_table_that_torch_itself_makes_of_the_same_events(backward):
     model, x = Toy(), torch.tensor(X)
     model(x).sum().backward()
-    with marked(model), spans.Session().recording() as recorded, spans.mark(spans.RUN):
+    with spans.marked(model), spans.Session().recording() as recorded, spans.mark(spans.RUN):
         loss = model(x).sum()
         if backward:
             loss.backward()

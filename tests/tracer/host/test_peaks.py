@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tracer import host
-from tracer.host import measuring, store, triad
+from tracer.host import measuring, peak_timer, store, triad
 from tracer.host.measuring import measure
-from tracer.host.watch import Watch
+from tracer.host.peak_timer import PeakTimer
 from tracer.records.environment import Environment, Peak, Peaks
 
 PEAKS = Peaks(1, Peak(1e11, "a"), Peak(2e10, "b"), Peak(2e11, "c"))
@@ -19,7 +19,7 @@ PEAKS = Peaks(1, Peak(1e11, "a"), Peak(2e10, "b"), Peak(2e11, "c"))
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(measuring, "_SECONDS", 0.0)
+    monkeypatch.setattr(peak_timer, "_SECONDS", 0.0)
     monkeypatch.setattr(triad, "_LEAST_BYTES", 1 << 20)
     monkeypatch.setattr(triad, "_last_level_cache", lambda: 0)
 
@@ -41,7 +41,7 @@ def test_int8_is_measured_where_there_is_an_instruction_for_it(quick, monkeypatc
 
 
 def test_the_triad_is_the_sum_that_its_bytes_are_counted_for():
-    from tracer.host.kernels import triad as compiled
+    from tracer.host.triad_kernel import triad as compiled
 
     b, c = np.random.default_rng(0).normal(size=(2, 1000))
     a = np.empty_like(b)
@@ -106,10 +106,10 @@ def test_a_folder_that_cannot_be_written_costs_a_note_alone(tmp_path, monkeypatc
 
 
 def test_a_machine_that_is_busy_with_others_is_known_by_the_cpu_time_it_gives():
-    watch = Watch(1)
-    watch.best(lambda: time.sleep(0.01))  # what others take is time that we wait
-    assert watch.cpu_share < 0.5
-    assert replace(PEAKS, cpu_share=watch.cpu_share).is_busy
+    timer = PeakTimer(1)
+    timer.best(lambda: time.sleep(0.01))  # what others take is time that we wait
+    assert timer.cpu_share < 0.5
+    assert replace(PEAKS, cpu_share=timer.cpu_share).is_busy
     assert not PEAKS.is_busy
 
 

@@ -34,17 +34,17 @@ def test_top_k_is_what_scikit_learn_and_argmax_say(count, classes, seed):
 def test_of_equal_scores_the_first_counts_as_in_argmax():
     scores = np.random.default_rng(0).integers(0, 3, (200, 7)).astype(np.int8)
     for label in range(7):
-        found = scored("top1", scores, np.full(200, label))
-        np.testing.assert_array_equal(found, scores.argmax(1) == label)
+        top1 = scored("top1", scores, np.full(200, label))
+        np.testing.assert_array_equal(top1, scores.argmax(1) == label)
 
 
 def test_mse_is_that_of_torch():
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
-    found, wanted = rng.random((6, 4, 2), np.float32), rng.random((6, 4, 2), np.float32)
+    outputs, labels = rng.random((6, 4, 2), np.float32), rng.random((6, 4, 2), np.float32)
     mse = metrics.find("mse")
-    expected = torch.nn.functional.mse_loss(torch.from_numpy(found), torch.from_numpy(wanted))
-    value = mse.value(mse.scores({"out": found}, wanted))
+    expected = torch.nn.functional.mse_loss(torch.from_numpy(outputs), torch.from_numpy(labels))
+    value = mse.value(mse.scores({"out": outputs}, labels))
     assert value == pytest.approx(float(expected), rel=1e-6)
     assert not mse.higher_is_better
     np.testing.assert_allclose(scored("mse", np.ones((3, 1)), np.array([1, 2, 4])), [0, 1, 9])
@@ -53,8 +53,8 @@ def test_mse_is_that_of_torch():
 def test_agreement_is_the_share_of_equal_choices():
     rng = np.random.default_rng(0)
     ours, theirs = rng.random((2, 50, 6, 9))
-    found = scored("agreement", ours, {"out": theirs})
-    np.testing.assert_allclose(found, (ours.argmax(2) == theirs.argmax(2)).mean(1))
+    agreement = scored("agreement", ours, {"out": theirs})
+    np.testing.assert_allclose(agreement, (ours.argmax(2) == theirs.argmax(2)).mean(1))
     assert scored("agreement", ours[:, 0], {"out": ours[:, 0]}).tolist() == [1] * 50
     assert not metrics.find("agreement").needs_labels
 
@@ -68,8 +68,8 @@ def test_pixels_agree_where_torch_s_argmax_over_channels_does():
     np.testing.assert_allclose(scored("agreement", ours, {"out": theirs}), expected)
     last = [np.moveaxis(each, 1, -1) for each in (ours, theirs)]
     for axis, (mine, others) in {"1": (ours, theirs), "-1": last, "3": last}.items():
-        found = scored(f"agreement@{axis}", mine, {"out": others})
-        np.testing.assert_allclose(found, expected)
+        agreement = scored(f"agreement@{axis}", mine, {"out": others})
+        np.testing.assert_allclose(agreement, expected)
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,10 @@ def pair(scale: float, zero: int, kind: int = TensorProto.UINT8) -> onnx.ModelPr
     """x, quantised and dequantised."""
     body = "q = QuantizeLinear (x, s, z) y = DequantizeLinear (q, s, z)"
     text = f"(float[N] x) => (float[N] y) {{ {body} }}"
-    made = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {text}')
-    made.graph.initializer.append(helper.make_tensor("s", TensorProto.FLOAT, [], [scale]))
-    made.graph.initializer.append(helper.make_tensor("z", kind, [], [zero]))
-    return made
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {text}')
+    proto.graph.initializer.append(helper.make_tensor("s", TensorProto.FLOAT, [], [scale]))
+    proto.graph.initializer.append(helper.make_tensor("z", kind, [], [zero]))
+    return proto
 
 
 def weights_of(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
@@ -47,24 +47,24 @@ def test_four_bits_are_what_the_4_bit_types_of_onnx_are(scale, zero, signed):
     kind, four = (
         (TensorProto.INT8, TensorProto.INT4) if signed else (TensorProto.UINT8, TensorProto.UINT4)
     )
-    made = narrow(pair(scale, zero - 128 if signed else zero, kind), activation_bits=4)
-    found = weights_of(made)
-    native = pair(float(found["s"]), int(found["z"]), four)
+    narrowed = narrow(pair(scale, zero - 128 if signed else zero, kind), activation_bits=4)
+    weights = weights_of(narrowed)
+    native = pair(float(weights["s"]), int(weights["z"]), four)
     x = (RANDOM.normal(0, 150, 500) * scale).astype(np.float32)
     (expected,) = ReferenceEvaluator(native).run(None, {"x": x})
-    np.testing.assert_array_equal(Interpreter(made).run(None, {"x": x})[0], expected)
-    np.testing.assert_array_equal(onnxruntime(made, {"x": x})[0], expected)
+    np.testing.assert_array_equal(Interpreter(narrowed).run(None, {"x": x})[0], expected)
+    np.testing.assert_array_equal(onnxruntime(narrowed, {"x": x})[0], expected)
 
 
 @quick
 @given(st.integers(2, 7), st.floats(1 / 64, 4, width=32), st.integers(0, 255))
 def test_the_steps_of_an_activation_span_its_range(bits, scale, zero):
-    made = narrow(pair(scale, zero), activation_bits=bits)
+    narrowed = narrow(pair(scale, zero), activation_bits=bits)
     low, high = -zero * scale, (255 - zero) * scale
-    step = float(weights_of(made)["s"])
+    step = float(weights_of(narrowed)["s"])
     assert step == pytest.approx(255 / (2**bits - 1) * scale, rel=1e-6)
     x = np.linspace(low - 9 * scale, high + 9 * scale, 4001, dtype=np.float32)
-    (y,) = Interpreter(made).run(None, {"x": x})
+    (y,) = Interpreter(narrowed).run(None, {"x": x})
     assert len(np.unique(y)) == 2**bits
     inside = (x >= low) & (x <= high)
     assert np.abs(y - x)[inside].max() <= step * (1 + 1e-5)  # half a step, and half of the zero's
@@ -79,9 +79,9 @@ def test_weights_are_rounded_to_the_steps_of_their_largest(bits, options):
     name = next(n for n in before if n.startswith("ConvBnFusion_W") and n.endswith("_quantized"))
     base = name.removesuffix("_quantized")
 
-    def real(found):
-        scale, zero = (found[f"{base}_{part}"].reshape(-1, 1) for part in ("scale", "zero_point"))
-        return (found[name].reshape(3, -1) - zero.astype(float)) * scale
+    def real(weights):
+        scale, zero = (weights[f"{base}_{part}"].reshape(-1, 1) for part in ("scale", "zero_point"))
+        return (weights[name].reshape(3, -1) - zero.astype(float)) * scale
 
     levels = [len(np.unique(row)) for row in after[name].reshape(3, -1)]
     assert max(levels) <= 2**bits
@@ -96,13 +96,13 @@ def test_weights_are_rounded_to_the_steps_of_their_largest(bits, options):
 def test_narrowed_graphs_run_alike_everywhere_and_sum_in_integers(weights, activations):
     given_ = batches(2)
     proto = quantize(loading.from_proto(net()), given_).proto
-    made = narrow(proto, weights, activations)
-    onnx.checker.check_model(made, full_check=True)
-    (ours,) = Interpreter(made).run(None, given_[0])
-    (theirs,) = onnxruntime(made, given_[0])
+    narrowed = narrow(proto, weights, activations)
+    onnx.checker.check_model(narrowed, full_check=True)
+    (ours,) = Interpreter(narrowed).run(None, given_[0])
+    (theirs,) = onnxruntime(narrowed, given_[0])
     np.testing.assert_allclose(ours, theirs, atol=np.abs(theirs).max() / 4)
     assert np.median(np.abs(ours - theirs)) <= 1e-5
-    model = loading.from_proto(made)
+    model = loading.from_proto(narrowed)
     narrowing = Narrowing(model, read("Conv=32,Gemm=32"))
     (exact,) = Interpreter(model, around=narrowing.kernel).run(None, given_[0])
     np.testing.assert_array_equal(exact, ours)
@@ -134,8 +134,8 @@ def test_fewer_bits_lose_accuracy_step_by_step():
     right = {}
     for bits in (8, 4, 2):
         interpreter = Interpreter(narrow(wide, bits, bits))
-        made = np.concatenate([interpreter.run(None, batch)[0] for batch in feeds])
-        right[bits] = (made.argmax(1) == labels).mean()
+        outputs = np.concatenate([interpreter.run(None, batch)[0] for batch in feeds])
+        right[bits] = (outputs.argmax(1) == labels).mean()
     assert right[8] >= 0.96
     assert right[8] >= right[4] >= right[2]
     assert right[2] < 0.9

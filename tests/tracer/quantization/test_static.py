@@ -37,18 +37,18 @@ NET = """(float[N,2,8,8] x) => (float[N,4] y) {
 
 
 def net(opset: int = 17) -> onnx.ModelProto:
-    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g {NET}')
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g {NET}')
     shapes = {"w": (3, 2, 3, 3), "gamma": 3, "beta": 3, "mean": 3, "m": (6, 4), "b": 4}
     random = np.random.default_rng(3)
     weights = {name: random.normal(0, 0.5, shape) for name, shape in shapes.items()}
     weights["variance"] = random.uniform(0.5, 2, 3)
     for name, value in weights.items():
-        made.graph.initializer.append(numpy_helper.from_array(value.astype(np.float32), name))
-    for node, name in zip(made.graph.node, "cnrpaklgfy", strict=True):
+        proto.graph.initializer.append(numpy_helper.from_array(value.astype(np.float32), name))
+    for node, name in zip(proto.graph.node, "cnrpaklgfy", strict=True):
         node.name = name
         node.metadata_props.add(key="io.github.tracer-onnx.module", value=f"module.{name}")
-    made.metadata_props.add(key="who", value="me")
-    return made
+    proto.metadata_props.add(key="who", value="me")
+    return proto
 
 
 def batches(count: int = 4, shape: tuple[int, ...] = (8, 2, 8, 8)) -> list[dict[str, np.ndarray]]:
@@ -76,12 +76,12 @@ FORMATS = [
 
 @pytest.mark.parametrize("options", FORMATS, ids=str)
 def test_the_interpreter_and_onnxruntime_agree_on_what_was_quantised(options):
-    model, given = loading.from_proto(net()), batches()
-    made = quantize(model, given, options)
-    onnx.checker.check_model(made.proto, full_check=True)
-    (ours,) = Interpreter(made.proto).run(None, given[0])
-    theirs = by_onnxruntime(made.proto, given[0])
-    whole = by_onnxruntime(model.proto, given[0])
+    model, samples = loading.from_proto(net()), batches()
+    quantized = quantize(model, samples, options)
+    onnx.checker.check_model(quantized.proto, full_check=True)
+    (ours,) = Interpreter(quantized.proto).run(None, samples[0])
+    theirs = by_onnxruntime(quantized.proto, samples[0])
+    whole = by_onnxruntime(model.proto, samples[0])
     step = np.ptp(whole) / 255
     assert np.abs(ours - theirs).max() <= 2.1 * step  # a tie in one layer is a step in the next
     assert np.abs(ours - whole).max() <= 0.1 * np.ptp(whole)
@@ -89,37 +89,39 @@ def test_the_interpreter_and_onnxruntime_agree_on_what_was_quantised(options):
 
 @pytest.mark.parametrize("format_", ["qdq", "qoperator"])
 def test_nodes_keep_names_modules_and_the_model_its_metadata(format_):
-    made = quantize(loading.from_proto(net()), batches(), Options(format=format_))
-    loaded = loading.from_proto(made.proto)
+    quantized = quantize(loading.from_proto(net()), batches(), Options(format=format_))
+    loaded = loading.from_proto(quantized.proto)
     modules = {node.key: node.module for node in loaded.nodes}
     kept = {"c", "p", "a", "k", "g", "f", "y"} | ({"l"} if format_ == "qdq" else set())
     assert kept <= set(modules)
     assert all(modules[key] == f"module.{key}" for key in kept)
     assert None not in modules.values()
-    assert {e.key: e.value for e in made.proto.metadata_props}["who"] == "me"
+    assert {e.key: e.value for e in quantized.proto.metadata_props}["who"] == "me"
     assert set(loaded.opsets) == {"", *(["com.microsoft"] if format_ == "qoperator" else [])}
 
 
 def test_layers_tell_how_much_noise_is_in_them():
-    model, given = loading.from_proto(net()), batches()
-    made = quantize(model, given)
-    layers = {layer.node: layer for layer in made.layers}
+    model, samples = loading.from_proto(net()), batches()
+    quantized = quantize(model, samples)
+    layers = {layer.node: layer for layer in quantized.layers}
     assert list(layers) == ["c", "p", "a", "k", "l", "g", "f", "y"]
-    whole = np.concatenate([by_onnxruntime(model.proto, feeds) for feeds in given])
-    ours = np.concatenate([by_onnxruntime(made.proto, feeds) for feeds in given])
+    whole = np.concatenate([by_onnxruntime(model.proto, feeds) for feeds in samples])
+    ours = np.concatenate([by_onnxruntime(quantized.proto, feeds) for feeds in samples])
     expected = 10 * np.log10((whole**2).sum() / ((whole - ours) ** 2).sum())
     assert layers["y"].sqnr_db == pytest.approx(expected, abs=0.5)
     assert layers["f"].added_noise == 0
     assert layers["c"].module == "module.c"
-    fewer = quantize(model, given, Options(activation_type="uint16", weight_type="int16"))
-    assert all(a.sqnr_db > b.sqnr_db + 20 for a, b in zip(fewer.layers, made.layers, strict=True))
+    fewer = quantize(model, samples, Options(activation_type="uint16", weight_type="int16"))
+    assert all(
+        a.sqnr_db > b.sqnr_db + 20 for a, b in zip(fewer.layers, quantized.layers, strict=True)
+    )
 
 
 def test_a_quantised_convolution_has_the_noise_of_its_activation():
     """In the qoperator format a Relu becomes part of the convolution before it."""
-    model, given = loading.from_proto(net()), batches()
-    made = {f: quantize(model, given, Options(format=f)).layers for f in ("qdq", "qoperator")}
-    first = {f: layers[0] for f, layers in made.items()}
+    model, samples = loading.from_proto(net()), batches()
+    layers = {f: quantize(model, samples, Options(format=f)).layers for f in ("qdq", "qoperator")}
+    first = {f: rows[0] for f, rows in layers.items()}
     assert first["qoperator"].node == first["qdq"].node == "c"
     assert first["qoperator"].sqnr_db == pytest.approx(first["qdq"].sqnr_db, abs=1)
 
@@ -127,9 +129,9 @@ def test_a_quantised_convolution_has_the_noise_of_its_activation():
 def test_patterns_choose_nodes():
     def quantised(options):
         proto = quantize(loading.from_proto(net()), batches(2), options).proto
-        made = {name: node for node in proto.graph.node for name in node.output}
+        producers = {name: node for node in proto.graph.node for name in node.output}
         wide = [n for n in proto.graph.node if n.op_type in ("Conv", "Gemm")]
-        return {n.name for n in wide if made.get(n.input[1], n).op_type == "DequantizeLinear"}
+        return {n.name for n in wide if producers.get(n.input[1], n).op_type == "DequantizeLinear"}
 
     assert quantised(Options()) == {"c", "y"}
     assert quantised(Options(exclude=("Gemm",))) == {"c"}
@@ -144,17 +146,17 @@ def test_nothing_is_printed_logged_or_left_behind(tmp_path, monkeypatch, caplog)
     monkeypatch.chdir(tmp_path)
     onnx.save(net(), "net.onnx")
     handlers = list(logging.getLogger().handlers)
-    told = []
+    reports = []
     with redirect_stdout(io.StringIO()) as printed, caplog.at_level(logging.DEBUG):
         quantize(
             loading.load("net.onnx"), batches(3), Options(method="entropy"),
-            progress=lambda *report: told.append(report),
+            progress=lambda *report: reports.append(report),
         )  # fmt: skip
     assert not printed.getvalue()
     assert not caplog.records
     assert logging.getLogger().handlers == handlers
     assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
-    steps = [(done, total) for done, total, what in told if what == "calibrating"]
+    steps = [(done, total) for done, total, what in reports if what == "calibrating"]
     assert steps == [(1, 3), (2, 3), (3, 3)]
 
 
@@ -183,10 +185,10 @@ def test_batches_are_read_one_at_a_time(method):
 def test_shipped_models_keep_their_predictions(family):
     model = loading.load(families.shipped(family, "torch"))
     data = open_dataset("digits", model, limit=64)
-    given = [batch.inputs for batch in data.batches(32)]
-    made = quantize(model, given)
-    before = np.concatenate([Interpreter(model).run(None, feeds)[0] for feeds in given])
-    after = np.concatenate([Interpreter(made.proto).run(None, feeds)[0] for feeds in given])
+    samples = [batch.inputs for batch in data.batches(32)]
+    quantized = quantize(model, samples)
+    before = np.concatenate([Interpreter(model).run(None, feeds)[0] for feeds in samples])
+    after = np.concatenate([Interpreter(quantized.proto).run(None, feeds)[0] for feeds in samples])
     assert (before.argmax(1) == after.argmax(1)).mean() >= 0.98
 
 
@@ -200,16 +202,16 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("given", "told"), BAD)
-def test_options_that_are_none(given, told):
-    with pytest.raises(UsageError, match=told):
-        Options(**given)
+@pytest.mark.parametrize(("arguments", "message"), BAD)
+def test_options_that_are_none(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        Options(**arguments)
 
 
 def test_a_model_that_is_quantised_already():
-    made = quantize(loading.from_proto(net()), batches(1))
+    quantized = quantize(loading.from_proto(net()), batches(1))
     with pytest.raises(ModelError, match=r"quantised already: node .* is a \w+Linear"):
-        quantize(loading.from_proto(made.proto), batches(1))
+        quantize(loading.from_proto(quantized.proto), batches(1))
 
 
 def test_no_data():
@@ -231,8 +233,8 @@ def test_an_opset_without_scales_for_each_channel():
 
 
 def test_a_newer_opset_for_wide_types_is_told():
-    made = quantize(loading.from_proto(net()), batches(1), Options(activation_type="int16"))
-    assert made.notes[0].startswith("the opset was raised from 17 to 21")
+    quantized = quantize(loading.from_proto(net()), batches(1), Options(activation_type="int16"))
+    assert quantized.notes[0].startswith("the opset was raised from 17 to 21")
 
 
 def test_a_model_without_anything_to_quantise():
@@ -243,16 +245,18 @@ def test_a_model_without_anything_to_quantise():
 
 def test_weights_in_a_file_of_their_own(tmp_path):
     model = net()
-    given = batches(2)
-    whole = quantize(loading.from_proto(model), given).proto
+    samples = batches(2)
+    whole = quantize(loading.from_proto(model), samples).proto
     onnx.save(
         model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data",
         size_threshold=64,
     )  # fmt: skip
-    made = quantize(loading.load(tmp_path / "m.onnx"), given).proto
+    quantized = quantize(loading.load(tmp_path / "m.onnx"), samples).proto
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.data", "m.onnx"]
-    assert not any(weight.external_data for weight in made.graph.initializer)
-    np.testing.assert_array_equal(by_onnxruntime(made, given[0]), by_onnxruntime(whole, given[0]))
+    assert not any(weight.external_data for weight in quantized.graph.initializer)
+    np.testing.assert_array_equal(
+        by_onnxruntime(quantized, samples[0]), by_onnxruntime(whole, samples[0])
+    )
 
 
 @pytest.mark.parametrize("format_", ["qdq", "qoperator"])
@@ -269,8 +273,10 @@ def test_nodes_without_names_and_bodies_that_read_from_around_them(format_):
     proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
     proto.graph.initializer.append(numpy_helper.from_array(w.T.copy(), "v"))
     feeds = {"x": RANDOM.normal(0, 1, (6, 4)).astype(np.float32), "c": np.array(True)}
-    made = quantize(loading.from_proto(proto), [feeds], Options(format_, reduce_range=True))
+    quantized = quantize(loading.from_proto(proto), [feeds], Options(format_, reduce_range=True))
     whole = by_onnxruntime(proto, feeds)
-    assert np.abs(by_onnxruntime(made.proto, feeds) - whole).max() <= 0.05 * np.ptp(whole)
-    assert np.abs(Interpreter(made.proto).run(None, feeds)[0] - whole).max() <= 0.05 * np.ptp(whole)
-    assert "MatMul_0" in {layer.node for layer in made.layers}
+    assert np.abs(by_onnxruntime(quantized.proto, feeds) - whole).max() <= 0.05 * np.ptp(whole)
+    assert np.abs(Interpreter(quantized.proto).run(None, feeds)[0] - whole).max() <= 0.05 * np.ptp(
+        whole
+    )
+    assert "MatMul_0" in {layer.node for layer in quantized.layers}

@@ -21,6 +21,6 @@ def model(path, seed=3):
 def data(path, samples=12, labels=True, seed=7):
     random = np.random.default_rng(seed)
     x = random.normal(0, 1, (samples, 2, 6, 6)).astype(np.float32)
-    given = {"labels": random.integers(0, 10, samples)} if labels else {}
-    np.savez(path, x=x, **given)
+    label_arrays = {"labels": random.integers(0, 10, samples)} if labels else {}
+    np.savez(path, x=x, **label_arrays)
     return path

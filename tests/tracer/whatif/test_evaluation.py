@@ -93,19 +93,19 @@ def test_an_evaluation_is_what_running_everything_gives(memory, like):
     assert evaluator.baseline.samples == 20
     for widths in [(64, 64, 64), (16, 64, 12), (11, 13, 14), (9, 9, 9), (12, 10, 12)]:
         bits = dict(zip(keys, widths, strict=True))
-        made = evaluator.evaluate(bits)
+        evaluation = evaluator.evaluate(bits)
         text = ",".join(f"{key}={width}" for key, width in bits.items())
         expected, accumulations = everything(read(text, like=like), like)
-        assert made.score == expected
-        for key, found in accumulations.items():
-            overflow = found.tally.overflow(bits[key])
-            mine = made.overflows[key]
+        assert evaluation.score == expected
+        for key, sums in accumulations.items():
+            overflow = sums.tally.overflow(bits[key])
+            mine = evaluation.overflows[key]
             assert mine.outputs == overflow.outputs.sum()
             assert mine.overflow_outputs == overflow.overflow_outputs.sum()
             assert mine.transient_outputs == overflow.transient_outputs.sum()
             assert mine.persistent_outputs == overflow.persistent_outputs.sum()
-            assert mine.saturation_events == found.tally.saturation_events.sum()
-            assert mine.outputs_changed == found.tally.outputs_changed.sum()
+            assert mine.saturation_events == sums.tally.saturation_events.sum()
+            assert mine.outputs_changed == sums.tally.outputs_changed.sum()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4, 9])
@@ -121,8 +121,8 @@ def test_threads_change_nothing(threads, count):
     )
     assert evaluator.baseline.score == alone.baseline.score
     np.testing.assert_array_equal(evaluator.baseline.needed, alone.baseline.needed)
-    for key, found in evaluator.baseline.accumulations.items():
-        assert found.tally == alone.baseline.accumulations[key].tally
+    for key, sums in evaluator.baseline.accumulations.items():
+        assert sums.tally == alone.baseline.accumulations[key].tally
     for widths in [(11, 13, 14), (9, 9, 9)]:
         bits = dict(zip(evaluator.nodes, widths, strict=True))
         assert evaluator.evaluate(bits) == alone.evaluate(bits)
@@ -131,13 +131,13 @@ def test_threads_change_nothing(threads, count):
 def test_the_baseline_tells_every_width():
     evaluator = Evaluator(model(), read("64"), batches, score)
     _, accumulations = everything(read("64"))
-    for key, found in evaluator.baseline.accumulations.items():
-        for name, array in found.tally.arrays().items():
+    for key, sums in evaluator.baseline.accumulations.items():
+        for name, array in sums.tally.arrays().items():
             np.testing.assert_array_equal(array, accumulations[key].tally.arrays()[name])
     widest = evaluator.baseline.needed.max(0)
     safe = evaluator.evaluate(dict(zip(evaluator.nodes, widest, strict=True)))
     assert safe.score == evaluator.baseline.score
-    assert not any(found.overflow_outputs for found in safe.overflows.values())
+    assert not any(node.overflow_outputs for node in safe.overflows.values())
     for place, key in enumerate(evaluator.nodes):
         tight = evaluator.evaluate({key: int(widest[place]) - 1})
         assert tight.overflows[key].overflow_outputs > 0

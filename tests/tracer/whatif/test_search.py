@@ -1,4 +1,4 @@
-"""Searches over made-up networks whose best widths are known, by trying all of them."""
+"""Searches over invented networks whose best widths are known, by trying all of them."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ works = st.tuples(*[st.integers(1, 9)] * 3)
 def test_one_width_for_all_is_the_least_that_is_allowed(needs, losses, works, budget):
     cache = EvaluationCache(NODES, network(needs, losses))
     allowed = lambda score: score >= 100 - budget  # noqa: E731
-    found = narrowest_uniform(cache, energy_of(works), allowed, max(needs))
+    choice = narrowest_uniform(cache, energy_of(works), allowed, max(needs))
     evaluate = network(needs, losses)
     least = min(b for b in range(2, 10) if allowed(evaluate(dict.fromkeys(NODES, b)).score))
-    assert found.widths == (least,) * 3
-    assert found.energy == least * sum(works)
+    assert choice.widths == (least,) * 3
+    assert choice.energy == least * sum(works)
 
 
 @settings(max_examples=60, deadline=None)
@@ -54,27 +54,27 @@ def test_a_width_for_each_costs_no_more_and_cannot_lose_another_bit(needs, losse
     cache, energy = EvaluationCache(NODES, network(needs, losses)), energy_of(works)
     allowed = lambda score: score >= 100 - budget  # noqa: E731
     uniform = narrowest_uniform(cache, energy, allowed, max(needs))
-    found = narrowest_each(cache, energy, allowed, (uniform.widths, needs))
-    assert allowed(found.score)
-    assert found.energy <= min(uniform.energy, energy(needs))
+    choice = narrowest_each(cache, energy, allowed, (uniform.widths, needs))
+    assert allowed(choice.score)
+    assert choice.energy <= min(uniform.energy, energy(needs))
     for node in range(3):
-        if found.widths[node] > 2:
-            less = list(found.widths)
+        if choice.widths[node] > 2:
+            less = list(choice.widths)
             less[node] -= 1
             assert not allowed(cache(tuple(less)).score)
 
 
 def test_without_a_budget_each_node_gets_what_it_needs():
     cache, energy = EvaluationCache(NODES, network((5, 9, 7), (1, 1, 1))), energy_of((1, 2, 3))
-    found = narrowest_each(cache, energy, lambda score: score >= 100, ((9, 9, 9),))
-    assert found.widths == (5, 9, 7)
-    assert found.limiting == "a"
+    choice = narrowest_each(cache, energy, lambda score: score >= 100, ((9, 9, 9),))
+    assert choice.widths == (5, 9, 7)
+    assert choice.limiting == "a"
 
 
 def test_the_node_that_forbids_another_bit_is_named():
     cache = EvaluationCache(NODES, network((5, 6, 6), (1, 5, 2)))
-    found = narrowest_uniform(cache, energy_of((1, 1, 1)), lambda score: score > 96, 9)
-    assert (found.widths, found.limiting) == ((6, 6, 6), "b")
+    choice = narrowest_uniform(cache, energy_of((1, 1, 1)), lambda score: score > 96, 9)
+    assert (choice.widths, choice.limiting) == ((6, 6, 6), "b")
 
 
 def test_no_width_may_be_allowed():
@@ -89,13 +89,13 @@ def test_the_front_holds_what_nothing_beats(needs, losses, works):
     for widths in itertools.product((4, 6, 8), repeat=3):
         cache(widths)
     front = pareto_front(cache, energy, lambda score: score)
-    for widths, made in cache:
+    for widths, evaluation in cache:
         beaten = any(
-            p.energy <= energy(widths) and p.score >= made.score
-            and (p.energy, p.score) != (energy(widths), made.score)
+            p.energy <= energy(widths) and p.score >= evaluation.score
+            and (p.energy, p.score) != (energy(widths), evaluation.score)
             for p in front
         )  # fmt: skip
-        assert beaten or (energy(widths), made.score) in {(p.energy, p.score) for p in front}
+        assert beaten or (energy(widths), evaluation.score) in {(p.energy, p.score) for p in front}
     assert [p.energy for p in front] == sorted(p.energy for p in front)
     assert all(x.score < y.score for x, y in itertools.pairwise(front))
 

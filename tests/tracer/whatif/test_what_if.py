@@ -69,14 +69,14 @@ def test_the_cross_product_of_the_axes_runs(tmp_path):
     model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz")
     options = WhatIfOptions(orders=("sequential", "tree"), overflows=("saturate", "wrap"),
                       biases=("first", "last"), search=False, batch=5)  # fmt: skip
-    told = []
-    report = lambda *args: told.append(args)  # noqa: E731
+    reports = []
+    report = lambda *args: reports.append(args)  # noqa: E731
     result = what_if(model, "10:12", data, options, progress=report)
     kinds = [one.answer.accumulator for one in result.variants]
     assert len({(str(k.order), k.overflow, k.bias) for k in kinds}) == len(kinds) == 8
-    passes = [(done, total) for done, total, what in told if what == "evaluating"]
+    passes = [(done, total) for done, total, what in reports if what == "evaluating"]
     assert passes == [(done, 8 * 4) for done in range(1, 8 * 4 + 1)]
-    batches = [(done, total) for done, total, what in told if what == "batches"]
+    batches = [(done, total) for done, total, what in reports if what == "batches"]
     assert batches == [(1, 3), (2, 3), (3, 3)] * (len(batches) // 3)
     for one in result.variants:
         alone = replace(options, orders=(str(one.answer.accumulator.order),),
@@ -89,9 +89,9 @@ def test_the_cross_product_of_the_axes_runs(tmp_path):
 def test_fewer_bits_of_weights_and_activations_are_axes():
     options = replace(QUICK, weight_bits=(8, 4), activation_bits=(8, 6))
     result = what_if(LENET, [24], "digits", options)
-    found = {(v.weight_bits, v.activation_bits): v for v in result.variants}
-    assert set(found) == {(8, 8), (8, 6), (4, 8), (4, 6)}
-    guaranteed = {bits: one.answer.guaranteed for bits, one in found.items()}
+    variants = {(v.weight_bits, v.activation_bits): v for v in result.variants}
+    assert set(variants) == {(8, 8), (8, 6), (4, 8), (4, 6)}
+    guaranteed = {bits: one.answer.guaranteed for bits, one in variants.items()}
     assert guaranteed[4, 6] < guaranteed[8, 6] < guaranteed[8, 8]
 
 
@@ -134,12 +134,12 @@ def test_a_sweep_with_pinned_nodes_is_plain_runs_with_that_policy(tmp_path, text
             outputs = []
             trace = tracer.interpret(
                 model, accumulator=policy.format(row.bits), feeds=tmp_path / "x.npz",
-                receive=lambda _, made, to=outputs: to.extend(made),
+                receive=lambda _, values, to=outputs: to.extend(values),
             )  # fmt: skip
             assert row.score == (100.0 * (outputs[0].argmax(-1) == labels)).mean()
             counted = trace.nodes.set_index("node")["overflow_outputs"].dropna()
-            found = {node: o.overflow_outputs for node, o in row.evaluation.overflows.items()}
-            assert found == counted.to_dict()
+            overflows = {node: o.overflow_outputs for node, o in row.evaluation.overflows.items()}
+            assert overflows == counted.to_dict()
 
 
 def test_the_search_leaves_pinned_nodes_alone_and_a_is_about_the_others(tmp_path):
@@ -161,14 +161,14 @@ def test_the_search_leaves_pinned_nodes_alone_and_a_is_about_the_others(tmp_path
 
 def test_an_entry_for_nobody_is_told_with_the_nodes_there_are(tmp_path):
     model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz")
-    for text, told in [
+    for text, message in [
         ("conv9=14,12:16", "entry 'conv9=14' matches no node, operator or module"),
         ("14,Conv_3=12:16", "entry 'Conv_3=12:16' has no effect"),
         ("?*=14,*=12:16", r"'\*=12:16' matches no further node: \?\*=14"),
         ("Relu=12:16", "adds nothing up"),
         ("p.toml", "a policy file has one width for each node"),
     ]:
-        with pytest.raises((UsageError, ModelError), match=told):
+        with pytest.raises((UsageError, ModelError), match=message):
             what_if(model, text, data, WhatIfOptions(search=False))
 
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from analyzers.whatif.views import json as as_json
+import tracer
+from analyzers.views import render
 from tests.tracer.whatif import networks
 from tracer.api.whatif import what_if
 from tracer.errors import InputError
-from tracer.storage import trace_file, whatif_file
+from tracer.storage import trace_database, trace_file, whatif_file
 from tracer.whatif import evaluation
 from tracer.whatif.options import WhatIfOptions
 
 OPTIONS = WhatIfOptions(batch=4, accuracy_budget=10)
 WIDTHS = "8:20"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "traces"
 
 KILLED = """
 import os, signal, sys
@@ -44,21 +49,21 @@ def evaluations(path):
         return database.execute("SELECT COUNT(*) FROM evaluations").fetchone()[0]
 
 
-def told(result):
-    return as_json.render(result)
+def rendered(result):
+    return render(result, "json")
 
 
 @pytest.fixture
 def counted(monkeypatch):
-    made = []
+    evaluated = []
     real = evaluation.Evaluator.evaluate
 
     def evaluate(self, bits):
-        made.append(dict(bits))
+        evaluated.append(dict(bits))
         return real(self, bits)
 
     monkeypatch.setattr(evaluation.Evaluator, "evaluate", evaluate)
-    return made
+    return evaluated
 
 
 def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(files, tmp_path, counted):
@@ -74,20 +79,20 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(files, tmp_path, c
     again = len(counted)
     whole = what_if(files[0], WIDTHS, files[1], OPTIONS)
     assert len(counted) - again == again + done
-    assert told(resumed) == told(whole) == told(whatif_file.load(path))
+    assert rendered(resumed) == rendered(whole) == rendered(whatif_file.load(path))
 
 
 def test_a_finished_run_makes_nothing_again_and_the_question_may_change(files, tmp_path, counted):
     path = tmp_path / "w.trace"
     first = what_if(files[0], WIDTHS, files[1], OPTIONS, trace=path)
-    made = len(counted)
-    assert made == evaluations(path) == len(first.variants[0].answer.evaluations)
-    assert told(what_if(files[0], WIDTHS, files[1], OPTIONS, trace=path)) == told(first)
-    assert len(counted) == made
+    count = len(counted)
+    assert count == evaluations(path) == len(first.variants[0].answer.evaluations)
+    assert rendered(what_if(files[0], WIDTHS, files[1], OPTIONS, trace=path)) == rendered(first)
+    assert len(counted) == count
     options = replace(OPTIONS, search=False)
     wider = what_if(files[0], "8:22", files[1], options, trace=path)
     assert {bits["c1"] if "c1" in bits else next(iter(bits.values()))
-            for bits in counted[made:]} <= {21, 22}  # fmt: skip
+            for bits in counted[count:]} <= {21, 22}  # fmt: skip
     assert [row.bits for row in wider.variants[0].answer.rows] == list(range(8, 23))
 
 
@@ -130,3 +135,41 @@ def test_other_files_are_told(files, tmp_path):
     whole.write_bytes(whole.read_bytes()[:9000])
     with pytest.raises(InputError):
         whatif_file.load(whole)
+
+
+def test_a_trace_and_a_what_if_have_one_schema_and_are_told_apart(files, tmp_path):
+    what_if(files[0], "12", files[1], replace(OPTIONS, search=False), trace=tmp_path / "w.trace")
+    run = tracer.count(files[0], batch=1)
+    (tmp_path / "r.trace").write_bytes(trace_file.dumps(run))
+
+    def schema(name):
+        with sqlite3.connect(tmp_path / name) as database:
+            tables = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
+            version = database.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
+            return dict(tables.fetchall()), version
+
+    (trace_tables, trace_version), (tables, version) = schema("r.trace"), schema("w.trace")
+    del trace_tables["nodes"]  # its columns are those of the node table
+    assert (trace_tables, trace_version) == (tables, version)
+    with pytest.raises(InputError, match="holds a trace, not a what-if"):
+        whatif_file.load(tmp_path / "r.trace")
+    with pytest.raises(InputError, match="holds a what-if, not a trace"):
+        trace_file.load(tmp_path / "w.trace")
+
+
+def test_a_what_if_of_an_earlier_format_is_continued(tmp_path):
+    path = tmp_path / "w.trace"
+    path.write_bytes((FIXTURES / "whatif.trace").read_bytes())
+    with sqlite3.connect(path) as database:
+        meta = dict(database.execute("SELECT key, value FROM meta").fetchall())
+        variant, widths = database.execute("SELECT variant, widths FROM evaluations").fetchone()
+    assert meta["format"] == "2"
+    result = whatif_file.load(path)
+    with closing(whatif_file.WhatIfFile(path, json.loads(meta["identity"]))) as file:
+        evaluation = file.find(variant, json.loads(widths))
+        assert evaluation in result.variants[0].answer.evaluations
+        file.finish(result)
+    with sqlite3.connect(path) as database:
+        query = "SELECT value FROM meta WHERE key = 'format'"
+        assert database.execute(query).fetchone() == (str(trace_database.FORMAT),)
+    assert rendered(whatif_file.load(path)) == rendered(result)

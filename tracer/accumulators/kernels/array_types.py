@@ -1,10 +1,13 @@
-"""Argument types in the signatures of the kernels."""
+"""Argument types in the signatures of the kernels, and the decorator that compiles them."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from numba import types
+from numba import njit, types
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 SOURCES = (types.int8, types.uint8, types.int16, types.int32, types.int64)
 """Types of the operands."""
@@ -27,3 +30,9 @@ def flat(kind: Any) -> Any:
 def read_only(kind: Any, rank: int = 1) -> Any:
     """A contiguous array that is read."""
     return types.Array(kind, rank, "C", readonly=True)
+
+
+def kernel(*signatures: Any) -> Callable[[_Function], _Function]:
+    """Compiles the decorated function for these signatures on import, and caches the code."""
+    compiled: Any = njit(list(signatures), nogil=True, cache=True)
+    return compiled

@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
-from tracer.accumulators.kernels.array_types import INT, NUMBERS, flat, read_only
+from tracer.accumulators.kernels.array_types import INT, NUMBERS, flat, kernel, read_only
 
 _CHANNELS = read_only(types.float64)
 
 
-@njit(
+@kernel(
     types.void(
         NUMBERS, read_only(types.float32), types.int64, _CHANNELS, _CHANNELS, INT,
         flat(types.float32),
-    ),
-    nogil=True, cache=True,
+    )
 )  # fmt: skip
 def replace(
     sums: Any, plain: Any, unchanged: int, step: Any, rest: Any, pixels: int, out: Any

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from tracer.accumulators.kernels.array_types import (
     FACTORS,
@@ -20,6 +20,7 @@ from tracer.accumulators.kernels.array_types import (
     TABLE,
     TABLE_OUT,
     flat,
+    kernel,
     read_only,
 )
 from tracer.accumulators.kernels.llvm_vectors import COLUMNS_16, COLUMNS_32
@@ -35,7 +36,7 @@ _SOURCE = read_only(types.int16)
 _FLAT = flat(types.int16)
 
 
-@njit(types.void(_SOURCE, NUMBERS, NUMBERS, NUMBERS, INT, INT, _FLAT), nogil=True, cache=True)
+@kernel(types.void(_SOURCE, NUMBERS, NUMBERS, NUMBERS, INT, INT, _FLAT))
 def _unfold(
     source: Any, offsets: Any, sizes: Any, steps: Any, first: int, count: int, matrix: Any
 ) -> None:
@@ -63,11 +64,10 @@ def _unfold(
                 image, line = image + 1, 0
 
 
-@njit(
+@kernel(
     types.void(
         _SOURCE, NUMBERS, NUMBERS, NUMBERS, INT, INT, INT, types.boolean, _FLAT, _FLAT
-    ),
-    nogil=True, cache=True,
+    )
 )  # fmt: skip
 def _pack(
     source: Any, offsets: Any, sizes: Any, steps: Any, first: int, count: int, depth: int,
@@ -83,7 +83,7 @@ def _pack(
         pack(columns, order, 0, count, depth, COLUMNS_16, panel)
 
 
-@njit(types.int64(FLAT_OUT, NUMBERS, INT), nogil=True, cache=True)
+@kernel(types.int64(FLAT_OUT, NUMBERS, INT))
 def _add_start_events(events: Any, start_events: Any, count: int) -> Any:
     """Adds the event at the start of each row to its `count` sums; returns all events."""
     total = np.int64(0)
@@ -94,9 +94,7 @@ def _add_start_events(events: Any, start_events: Any, count: int) -> Any:
     return total
 
 
-@njit(
-    types.void(FLAT_OUT, FLAT_OUT, FLAT_OUT, INT, NUMBERS, FLAT_OUT), nogil=True, cache=True
-)  # fmt: skip
+@kernel(types.void(FLAT_OUT, FLAT_OUT, FLAT_OUT, INT, NUMBERS, FLAT_OUT))
 def _count(values: Any, events: Any, exact: Any, size: int, range_: Any, counts: Any) -> None:
     outside, persistent, total, changed = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     low, high = range_[0], range_[1]
@@ -111,11 +109,10 @@ def _count(values: Any, events: Any, exact: Any, size: int, range_: Any, counts:
     counts[CHANGED] += changed
 
 
-@njit(
+@kernel(
     types.void(
         FLAT_OUT, FLAT_OUT, INT, INT, INT, INT, NUMBERS, types.int64, types.boolean, FLAT_OUT
-    ),
-    nogil=True, cache=True,
+    )
 )  # fmt: skip
 def _write(
     values: Any, exact: Any, rows: int, count: int, first: int, pixels: int, strides: Any,
@@ -137,15 +134,13 @@ def _write(
         image, pixel = image + 1, 0
 
 
-def _clip_and_count_of(lane: Any) -> Any:
-    return types.void(
+@kernel(
+    *(types.void(
         _SOURCE, NUMBERS, NUMBERS, NUMBERS, INT, INT, INT,
         FACTORS, FACTORS, INT, INT, TABLE, START, read_only(lane), types.boolean, NUMBERS,
         FACTORS, FACTORS, START, NUMBERS, types.int64, types.boolean, FLAT_OUT, NUMBERS, FLAT_OUT,
-    )  # fmt: skip
-
-
-@njit([_clip_and_count_of(types.int16), _clip_and_count_of(types.int32)], nogil=True, cache=True)
+    ) for lane in (types.int16, types.int32))
+)  # fmt: skip
 def clip_and_count(
     source: Any, offsets: Any, sizes: Any, steps: Any, first: int, stop: int, block: int,
     left: Any, pairs: Any, depth: int, tile: int, checks: Any, start: Any, limits: Any, full: bool,
@@ -185,12 +180,11 @@ def clip_and_count(
                mark_unchanged, out)  # fmt: skip
 
 
-@njit(
+@kernel(
     types.void(
         _SOURCE, NUMBERS, NUMBERS, NUMBERS, INT, INT, INT, FACTORS, INT, START, types.boolean,
         INT, TABLE_OUT, TABLE_OUT, FLAT_OUT, FLAT_OUT, FLAT_OUT, TABLE_OUT,
-    ),
-    nogil=True, cache=True,
+    )
 )  # fmt: skip
 def observe_and_spread(
     source: Any, offsets: Any, sizes: Any, steps: Any, first: int, stop: int, block: int,

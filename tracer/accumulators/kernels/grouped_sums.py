@@ -6,12 +6,12 @@ terms. The sum of a group stays in vector registers; the sum of the groups is in
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import types
 
 from tracer.accumulators.kernels.array_types import (
     FACTORS,
@@ -20,12 +20,14 @@ from tracer.accumulators.kernels.array_types import (
     NUMBERS,
     SOURCES,
     START,
+    kernel,
     read_only,
 )
 from tracer.accumulators.kernels.llvm_sums import (
     FEW_ROWS,
     ROWS,
     counted,
+    lane_intrinsic,
     limited,
     plain_sums,
     saturated_sums,
@@ -58,55 +60,30 @@ def _group_code(lanes: Lanes, safe: bool) -> Any:
     return lanes.context.get_dummy_value()
 
 
-def _group_of(safe: bool) -> Any:
-    @intrinsic
-    def group(
-        typingctx: Any, left: Any, first: Any, stride: Any, depth: Any, panel: Any, place: Any,
-        sums: Any, at: Any, low: Any, high: Any, counts: Any,
-    ) -> Any:  # fmt: skip
-        i, lane = types.intp, sums.dtype
-        kind = types.void(left, i, i, i, panel, i, sums, i, lane, lane, counts)
-        return kind, lambda *call: _group_code(Lanes(*call), safe)
-
-    return group
-
-
-@intrinsic
-def _observed_group_of(
-    typingctx: Any, left: Any, first: Any, stride: Any, depth: Any, panel: Any, place: Any,
-    sums: Any, at: Any, least: Any, greatest: Any,
-) -> Any:  # fmt: skip
+def _observed_group_code(lanes: Lanes) -> Any:
     """Adds a group to the sums without a range, and widens the extremes of all partial sums."""
-
-    def code(*call: Any) -> Any:
-        lanes = Lanes(*call)
-        at, count = lanes.arguments[7], FEW_ROWS * VECTORS
-        to = [address for n in (6, 8, 9) for address in lanes.rows(lanes.data(n, at), FEW_ROWS)]
-        zeros = [ir.Constant(lanes.vector, None)] * count
-        after = sums_and_extremes(lanes, zeros + [lanes.load(address) for address in to[count:]])
-        for n in range(count):
-            term, low, high = after[n::count]
-            total = lanes.builder.add(lanes.load(to[n]), term)
-            ends = lanes.call("smin", low, total), lanes.call("smax", high, total)
-            lanes.store_all((total, *ends), to[n::count])
-        return lanes.context.get_dummy_value()
-
-    i = types.intp
-    return types.void(left, i, i, i, panel, i, sums, i, least, greatest), code
+    at, count = lanes.arguments[7], FEW_ROWS * VECTORS
+    to = [address for n in (6, 8, 9) for address in lanes.rows(lanes.data(n, at), FEW_ROWS)]
+    zeros = [ir.Constant(lanes.vector, None)] * count
+    after = sums_and_extremes(lanes, zeros + [lanes.load(address) for address in to[count:]])
+    for n in range(count):
+        term, low, high = after[n::count]
+        total = lanes.builder.add(lanes.load(to[n]), term)
+        ends = lanes.call("smin", low, total), lanes.call("smax", high, total)
+        lanes.store_all((total, *ends), to[n::count])
+    return lanes.context.get_dummy_value()
 
 
-_safe_group, _limited_group = _group_of(safe=True), _group_of(safe=False)
-_observed_group: Any = _observed_group_of
+_safe_group = lane_intrinsic(partial(_group_code, safe=True))
+_limited_group = lane_intrinsic(partial(_group_code, safe=False))
+_observed_group = lane_intrinsic(_observed_group_code)
 
 
-def _clip_of(cell: Any) -> Any:
-    return types.void(
-        FACTORS, FACTORS, INT, read_only(cell), INT, NUMBERS, read_only(types.boolean, 2), START,
-        FACTORS, FLAT_OUT, FLAT_OUT, INT, INT,
-    )  # fmt: skip
-
-
-@njit([_clip_of(types.int16), _clip_of(types.int32)], nogil=True, cache=True)
+@kernel(
+    *(types.void(FACTORS, FACTORS, INT, read_only(cell), INT, NUMBERS, read_only(types.boolean, 2),
+                 START, FACTORS, FLAT_OUT, FLAT_OUT, INT, INT)
+      for cell in (types.int16, types.int32))
+)  # fmt: skip
 def clip(
     left: Any, pairs: Any, depth: int, panel: Any, tile: int, lengths: Any, safe: Any, start: Any,
     limits: Any, values: Any, events: Any, place: int, width: int,
@@ -141,12 +118,11 @@ def clip(
         end(counts, tile, rows, width_here, events, place + column, width)
 
 
-def _observe_of(cell: Any) -> Any:
-    return types.void(FACTORS, INT, read_only(cell), INT, NUMBERS, START,
-                      FLAT_OUT, FLAT_OUT, FLAT_OUT, INT, INT)  # fmt: skip
-
-
-@njit([_observe_of(types.int16), _observe_of(types.int32)], nogil=True, cache=True)
+@kernel(
+    *(types.void(FACTORS, INT, read_only(cell), INT, NUMBERS, START, FLAT_OUT, FLAT_OUT, FLAT_OUT,
+                 INT, INT)
+      for cell in (types.int16, types.int32))
+)  # fmt: skip
 def observe(
     left: Any, depth: int, panel: Any, tile: int, lengths: Any, start: Any,
     final: Any, low: Any, high: Any, place: int, width: int,
@@ -164,7 +140,7 @@ def observe(
             for group in range(lengths.size):
                 _observed_group(left, row * depth + k, depth, lengths[group], panel,
                                 column * depth + k * tile, sums, row * tile,
-                                least, greatest)  # fmt: skip
+                                least, greatest, 0)  # fmt: skip
                 k += lengths[group]
         count = min(tile, columns - column)
         end(sums, tile, rows, count, final, place + column, width)
@@ -172,12 +148,10 @@ def observe(
         end(greatest, tile, rows, count, high, place + column, width)
 
 
-def _find_safe_of(source: Any) -> Any:
-    return types.void(read_only(source, 2), NUMBERS, NUMBERS, NUMBERS,
-                      types.Array(types.boolean, 2, "C"))  # fmt: skip
-
-
-@njit([_find_safe_of(kind) for kind in SOURCES], nogil=True, cache=True)
+@kernel(
+    *(types.void(read_only(kind, 2), NUMBERS, NUMBERS, NUMBERS, types.Array(types.boolean, 2, "C"))
+      for kind in SOURCES)
+)  # fmt: skip
 def find_safe(source: Any, order: Any, lengths: Any, ranges: Any, out: Any) -> None:
     """Whether every partial sum of a group stays in the range in all ROWS rows of a band.
 

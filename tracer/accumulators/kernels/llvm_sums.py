@@ -15,6 +15,7 @@ A factor is the low half of its int32 for even k, the high half for odd k; the o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
 
@@ -151,63 +152,42 @@ def _extremes_code(lanes: Lanes) -> Any:
     return lanes.store_all(after, addresses)
 
 
-@intrinsic
-def _speculative(
-    typingctx: Any, left: Any, first: Any, stride: Any, depth: Any, panel: Any, place: Any,
-    sums: Any, at: Any, low: Any, high: Any, interval: Any,
-) -> Any:  # fmt: skip
-    i, lane = types.intp, sums.dtype
-    kind = types.boolean(left, i, i, i, panel, i, sums, i, lane, lane, i)
-    return kind, lambda *call: _speculative_code(Lanes(*call))
+def lane_intrinsic(code: Callable[[Lanes], Any], result: Any = types.void) -> Any:
+    """An intrinsic: (left, first, stride, depth, panel, place, sums, at, low, high, extra).
 
+    All arrays are flat and contiguous, and indices are not checked. `low` and `high` are lanes or
+    arrays; `extra` is an index or an array. `code` builds the LLVM IR, which may ignore the three.
+    """
 
-@intrinsic
-def _unchecked(
-    typingctx: Any, left: Any, first: Any, stride: Any, depth: Any, panel: Any, place: Any,
-    sums: Any, at: Any,
-) -> Any:  # fmt: skip
-    i = types.intp
-    return types.void(left, i, i, i, panel, i, sums, i), lambda *call: _unchecked_code(Lanes(*call))
-
-
-def _saturating_of(full: bool) -> Any:
     @intrinsic
-    def saturating(
+    def function(
         typingctx: Any, left: Any, first: Any, stride: Any, depth: Any, panel: Any, place: Any,
-        sums: Any, at: Any, low: Any, high: Any, counts: Any,
+        sums: Any, at: Any, low: Any, high: Any, extra: Any,
     ) -> Any:  # fmt: skip
-        i, lane = types.intp, sums.dtype
-        kind = types.void(left, i, i, i, panel, i, sums, i, lane, lane, counts)
-        return kind, lambda *call: _saturating_code(Lanes(*call), full)
+        i = types.intp
+        ends = [end if isinstance(end, types.Array) else sums.dtype for end in (low, high)]
+        last = extra if isinstance(extra, types.Array) else i
+        kind = result(left, i, i, i, panel, i, sums, i, *ends, last)
+        return kind, lambda *call: code(Lanes(*call))
 
-    return saturating
-
-
-@intrinsic
-def _extremes(
-    typingctx: Any, left: Any, first: Any, stride: Any, depth: Any, panel: Any, place: Any,
-    sums: Any, at: Any, least: Any, greatest: Any,
-) -> Any:  # fmt: skip
-    i = types.intp
-    kind = types.void(left, i, i, i, panel, i, sums, i, least, greatest)
-    return kind, lambda *call: _extremes_code(Lanes(*call))
+    return function
 
 
-# All arrays of these are flat and contiguous. Indices are not checked.
+speculative = lane_intrinsic(_speculative_code, types.boolean)
+"""Adds up ROWS rows without a range; `extra` is the interval, a multiple of DEPTH_STEP. Returns
+True, and stores the sums, if they were in [low, high] at the start, after every `extra` terms, and
+at the end; else stores nothing."""
 
-speculative: Any = _speculative
-"""(left, first, stride, depth, panel, place, sums, at, low, high, interval): adds up ROWS rows
-without a range. Returns True, and stores the sums, if they were in [low, high] at the start, after
-every `interval` terms, a multiple of DEPTH_STEP, and at the end; else stores nothing."""
+unchecked = lane_intrinsic(_unchecked_code)
+"""Adds up ROWS rows that cannot overflow; ignores `low`, `high` and `extra`."""
 
-unchecked: Any = _unchecked
-"""(left, first, stride, depth, panel, place, sums, at): adds up ROWS rows that cannot overflow."""
+saturating = lane_intrinsic(partial(_saturating_code, full=False))
+"""Adds up FEW_ROWS rows, limited to [low, high] at every step. The array `extra`, laid out as the
+sums, becomes minus the number of steps within."""
 
-saturating, saturating_full = _saturating_of(full=False), _saturating_of(full=True)
-"""(left, first, stride, depth, panel, place, sums, at, low, high, counts): adds up FEW_ROWS rows,
-limited to [low, high] at every step. `counts`, laid out as the sums, becomes minus the number of
-steps within. In `saturating_full` the range is that of an int16 lane."""
+saturating_full = lane_intrinsic(partial(_saturating_code, full=True))
+"""As `saturating`, for the range of an int16 lane."""
 
-extremes: Any = _extremes
-"""(left, first, stride, depth, panel, place, sums, at, least, greatest): adds up FEW_ROWS rows
-without a range, and widens their extremes, laid out as the sums."""
+extremes = lane_intrinsic(_extremes_code)
+"""Adds up FEW_ROWS rows without a range, and widens the extremes `low` and `high`, arrays laid out
+as the sums; ignores `extra`."""

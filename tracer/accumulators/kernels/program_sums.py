@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from tracer.accumulators.kernels.array_types import (
     INT,
@@ -19,6 +19,7 @@ from tracer.accumulators.kernels.array_types import (
     START,
     TABLE,
     flat,
+    kernel,
     read_only,
 )
 
@@ -28,12 +29,10 @@ SATURATE, WRAP, ZERO, EXACT = range(4)
 _KINDS = (types.int32, types.int64)
 
 
-def _add_of(lane: Any) -> Any:
-    lanes = flat(lane)
-    return types.void(lanes, types.uintp, lanes, types.uintp, types.uintp, TABLE, INT, lanes)
-
-
-@njit([_add_of(kind) for kind in _KINDS], nogil=True, cache=True)
+@kernel(
+    *(types.void(flat(t), types.uintp, flat(t), types.uintp, types.uintp, TABLE, INT, flat(t))
+      for t in _KINDS)
+)  # fmt: skip
 def _add(
     sums: Any, to: Any, terms: Any, at: Any, count: Any, rules: Any, level: int, events: Any
 ) -> None:
@@ -68,25 +67,20 @@ def _add(
             sums[to + i] = kind(sums[to + i] + terms[at + i])
 
 
-def _widen_of(lane: Any) -> Any:
-    return types.void(flat(lane), types.uintp, types.uintp, flat(lane), flat(lane))
-
-
-@njit([_widen_of(kind) for kind in _KINDS], nogil=True, cache=True)
-def widen(sums: Any, at: Any, count: Any, least: Any, greatest: Any) -> None:
-    """Widens the extremes of `count` lanes by their sums."""
+@kernel(
+    *(types.void(flat(t), types.uintp, types.uintp, flat(t), flat(t)) for t in _KINDS)
+)  # fmt: skip
+def _widen(sums: Any, at: Any, count: Any, least: Any, greatest: Any) -> None:
     kind = sums.dtype.type
     for i in range(count):
         least[i] = kind(min(least[i], sums[at + i]))
         greatest[i] = kind(max(greatest[i], sums[at + i]))
 
 
-def _multiply_of(lane: Any) -> Any:
-    uint = types.uintp
-    return types.void(lane, read_only(lane), uint, uint, TABLE, flat(lane), flat(lane))
-
-
-@njit([_multiply_of(kind) for kind in _KINDS], nogil=True, cache=True)
+@kernel(
+    *(types.void(t, read_only(t), types.uintp, types.uintp, TABLE, flat(t), flat(t))
+      for t in _KINDS)
+)  # fmt: skip
 def _multiply(
     factor: Any, panel: Any, index: Any, count: Any, rules: Any, terms: Any, spare: Any
 ) -> None:
@@ -100,13 +94,11 @@ def _multiply(
         _add(terms, np.uintp(0), spare, np.uintp(0), count, rules, last, spare)
 
 
-def _add_terms_of(lane: Any) -> Any:
-    factors, lanes = read_only(lane), flat(lane)
-    return types.void(factors, INT, factors, INT, INT, TABLE, lanes, lanes, lanes, lanes,
-                      types.boolean, lanes, lanes)  # fmt: skip
-
-
-@njit([_add_terms_of(kind) for kind in _KINDS], nogil=True, cache=True)
+@kernel(
+    *(types.void(read_only(t), INT, read_only(t), INT, INT, TABLE, flat(t), flat(t), flat(t),
+                 flat(t), types.boolean, flat(t), flat(t))
+      for t in _KINDS)
+)  # fmt: skip
 def _add_terms(
     left: Any, factor: int, panel: Any, index: int, count: int, rules: Any, registers: Any,
     terms: Any, spare: Any, events: Any, observed: bool, least: Any, greatest: Any,
@@ -118,17 +110,14 @@ def _add_terms(
         _multiply(left[factor + k], panel, row, tile, rules, terms, spare)
         _add(registers, begin, terms, begin, tile, rules, 0, events)
         if observed and rules[0, 3]:
-            widen(registers, begin, tile, least, greatest)
+            _widen(registers, begin, tile, least, greatest)
 
 
-def _run_of(lane: Any) -> Any:
-    return types.void(
-        read_only(lane), INT, read_only(lane), INT, NUMBERS, TABLE, types.boolean, START,
-        MATRIX_OUT, MATRIX_OUT, MATRIX_OUT,
-    )  # fmt: skip
-
-
-@njit([_run_of(kind) for kind in _KINDS], nogil=True, cache=True)
+@kernel(
+    *(types.void(read_only(t), INT, read_only(t), INT, NUMBERS, TABLE, types.boolean, START,
+                 MATRIX_OUT, MATRIX_OUT, MATRIX_OUT)
+      for t in _KINDS)
+)  # fmt: skip
 def run(
     left: Any, depth: int, panel: Any, tile: int, steps: Any, rules: Any, observed: bool,
     start: Any, values: Any, first: Any, second: Any,
@@ -152,7 +141,7 @@ def run(
             for i in range(count):
                 registers[top * tile + i] = start[row, column + i]
             if observed:
-                widen(registers, np.uintp(top * tile), width, least, greatest)
+                _widen(registers, np.uintp(top * tile), width, least, greatest)
             k = 0
             for step in steps:
                 if step > 0:
@@ -165,7 +154,7 @@ def run(
                     _add(registers, to, registers, at, width, rules, -step, events)
                     registers[at : at + width] = 0
                     if observed and rules[-step, 3]:
-                        widen(registers, to, width, least, greatest)
+                        _widen(registers, to, width, least, greatest)
             for i in range(count):
                 values[row, column + i] = registers[top * tile + i]
                 first[row, column + i] = least[i] if observed else events[i]

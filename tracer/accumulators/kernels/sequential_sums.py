@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from tracer.accumulators.kernels.array_types import (
     FACTORS,
@@ -22,6 +22,7 @@ from tracer.accumulators.kernels.array_types import (
     START,
     TABLE,
     flat,
+    kernel,
     read_only,
 )
 from tracer.accumulators.kernels.llvm_sums import (
@@ -46,11 +47,10 @@ _MODES = ((types.int16, types.int16), (types.int32, types.int16), (types.int32, 
 """Types of a lane and of a panel; int32 lanes with an int16 panel take terms in pairs."""
 
 
-def _add_events_of(lane: Any) -> Any:
-    return types.boolean(flat(lane), INT, INT, INT, flat(types.int32))
-
-
-@njit([_add_events_of(types.int16), _add_events_of(types.int32)], nogil=True, cache=True)
+@kernel(
+    *(types.boolean(flat(lane), INT, INT, INT, flat(types.int32))
+      for lane in (types.int16, types.int32))
+)  # fmt: skip
 def _add_events(counts: Any, place: int, size: int, depth: int, events: Any) -> bool:
     """Adds the events of `depth` steps that `saturating` counted; True if there were any."""
     source, target = counts[place : place + size], events[place : place + size]
@@ -62,14 +62,11 @@ def _add_events(counts: Any, place: int, size: int, depth: int, events: Any) -> 
     return some != 0
 
 
-def _saturate_of(lane: Any, cell: Any) -> Any:
-    lanes, panel, limits = flat(lane), read_only(cell), read_only(lane)
-    return types.void(
-        FACTORS, INT, INT, INT, panel, INT, lanes, INT, INT, limits, types.boolean, lanes
-    )
-
-
-@njit([_saturate_of(*mode) for mode in _MODES], nogil=True, cache=True)
+@kernel(
+    *(types.void(FACTORS, INT, INT, INT, read_only(cell), INT, flat(lane), INT, INT,
+                 read_only(lane), types.boolean, flat(lane))
+      for lane, cell in _MODES)
+)  # fmt: skip
 def _saturate(
     left: Any, first: int, depth: int, terms: int, panel: Any, at: int, sums: Any, to: int,
     tile: int, limits: Any, full: bool, counts: Any,
@@ -84,14 +81,11 @@ def _saturate(
             saturating(left, f, depth, terms, panel, at, sums, t, low, high, counts)
 
 
-def _clip_of(lane: Any, cell: Any) -> Any:
-    return types.void(
-        FACTORS, FACTORS, INT, read_only(cell), INT, TABLE, START, read_only(lane), types.boolean,
-        FLAT_OUT, FLAT_OUT, INT, INT,
-    )  # fmt: skip
-
-
-@njit([_clip_of(*mode) for mode in _MODES], nogil=True, cache=True)
+@kernel(
+    *(types.void(FACTORS, FACTORS, INT, read_only(cell), INT, TABLE, START, read_only(lane),
+                 types.boolean, FLAT_OUT, FLAT_OUT, INT, INT)
+      for lane, cell in _MODES)
+)  # fmt: skip
 def clip(
     left: Any, pairs: Any, depth: int, panel: Any, tile: int, checks: Any, start: Any, limits: Any,
     full: bool, values: Any, events: Any, place: int, width: int,
@@ -123,7 +117,7 @@ def clip(
                 interval, margin = checks[band]
                 if interval == 0:
                     unchecked(pairs, f // pair_share, depth // pair_share, terms, panel, at,
-                              sums, t)  # fmt: skip
+                              sums, t, low, high, 0)  # fmt: skip
                     continue
                 if calm[band] and interval > 0 and speculative(
                     pairs, f // pair_share, depth // pair_share, terms, panel, at, sums, t,
@@ -136,12 +130,11 @@ def clip(
         end(event_counts, tile, rows, count, events, place + column, width)
 
 
-def _observe_of(lane: Any, cell: Any) -> Any:
-    return types.void(FACTORS, INT, read_only(cell), INT, START, read_only(lane),
-                      FLAT_OUT, FLAT_OUT, FLAT_OUT, INT, INT)  # fmt: skip
-
-
-@njit([_observe_of(*mode) for mode in _MODES], nogil=True, cache=True)
+@kernel(
+    *(types.void(FACTORS, INT, read_only(cell), INT, START, read_only(lane),
+                 FLAT_OUT, FLAT_OUT, FLAT_OUT, INT, INT)
+      for lane, cell in _MODES)
+)  # fmt: skip
 def observe(
     left: Any, depth: int, panel: Any, tile: int, start: Any, zero: Any,
     final: Any, low: Any, high: Any, place: int, width: int,
@@ -164,17 +157,13 @@ def observe(
             terms = min(CHUNK, depth - k)
             for row in range(0, rows, FEW_ROWS):
                 extremes(left, row * depth + k, depth, terms, panel, column * depth + k * tile,
-                         sums, row * tile, least, greatest)  # fmt: skip
+                         sums, row * tile, least, greatest, 0)  # fmt: skip
         end(sums, tile, rows, count, final, place + column, width)
         end(least, tile, rows, count, low, place + column, width)
         end(greatest, tile, rows, count, high, place + column, width)
 
 
-def _row_sizes_of(source: Any) -> Any:
-    return types.void(read_only(source, 2), FLAT_OUT, FLAT_OUT, FLAT_OUT)
-
-
-@njit([_row_sizes_of(kind) for kind in SOURCES], nogil=True, cache=True)
+@kernel(*(types.void(read_only(kind, 2), FLAT_OUT, FLAT_OUT, FLAT_OUT) for kind in SOURCES))
 def row_sizes(source: Any, up: Any, down: Any, largest: Any) -> None:
     """For each row: the magnitudes of positive and of negative numbers added up, and the largest.
 
@@ -195,12 +184,12 @@ NARROW, PAIRED, WIDE = range(3)
 """Lanes that factors are for: int16, int32 that takes pairs of terms, and other int32."""
 
 
-def _lay_out_of(source: Any) -> Any:
-    factors = types.Array(types.int32, 2, "C")
-    return types.void(read_only(source, 2), NUMBERS, INT, factors, factors)
+_FACTORS_OUT = types.Array(types.int32, 2, "C")
 
 
-@njit([_lay_out_of(kind) for kind in SOURCES], nogil=True, cache=True)
+@kernel(
+    *(types.void(read_only(kind, 2), NUMBERS, INT, _FACTORS_OUT, _FACTORS_OUT) for kind in SOURCES)
+)
 def lay_out_factors(source: Any, order: Any, lanes: int, out: Any, pairs: Any) -> None:
     """Writes factors as `llvm_sums` reads them, in the order of the terms; `pairs` if PAIRED.
 

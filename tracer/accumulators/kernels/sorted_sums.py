@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
-from tracer.accumulators.kernels.array_types import MATRIX_OUT, START, TABLE
+from tracer.accumulators.kernels.array_types import MATRIX_OUT, START, TABLE, kernel
 from tracer.accumulators.kernels.program_sums import SATURATE, WRAP, ZERO
 
 _NUMBER = types.int64
 
 
-@njit(_NUMBER(_NUMBER, _NUMBER, _NUMBER, _NUMBER), nogil=True, cache=True)
+@kernel(_NUMBER(_NUMBER, _NUMBER, _NUMBER, _NUMBER))
 def _into_range(wide: int, rule: int, low: int, high: int) -> int:
     """The number that the rule puts in place of `wide` where it is outside [low, high]."""
     if rule == SATURATE:
@@ -25,12 +25,9 @@ def _into_range(wide: int, rule: int, low: int, high: int) -> int:
     return wide
 
 
-@njit(
-    types.void(
-        TABLE, TABLE, TABLE, types.boolean, START, START, MATRIX_OUT, MATRIX_OUT, MATRIX_OUT
-    ),
-    nogil=True, cache=True,
-)  # fmt: skip
+@kernel(
+    types.void(TABLE, TABLE, TABLE, types.boolean, START, START, MATRIX_OUT, MATRIX_OUT, MATRIX_OUT)
+)
 def run(
     left: Any, right: Any, rules: Any, observed: bool, exact_start: Any, start: Any,
     values: Any, first: Any, second: Any,

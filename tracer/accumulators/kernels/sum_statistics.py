@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from tracer.accumulators.kernels.array_types import FLAT_OUT, TABLE, TABLE_OUT
+from tracer.accumulators.kernels.array_types import FLAT_OUT, TABLE, TABLE_OUT, kernel
 
 
 @intrinsic
@@ -43,12 +43,11 @@ def _bin(value: int, fraction: int, middle: int) -> int:
     return middle + distance if value >= 0 else middle - 1 - distance
 
 
-@njit(
+@kernel(
     types.void(
         TABLE, TABLE, TABLE, types.boolean, types.int64,
         TABLE_OUT, TABLE_OUT, FLAT_OUT, FLAT_OUT, FLAT_OUT, TABLE_OUT,
-    ),
-    nogil=True, cache=True,
+    )
 )  # fmt: skip
 def spread(
     low: Any, high: Any, final: Any, symmetric: bool, fraction: int,
@@ -77,7 +76,7 @@ def spread(
         extremes[2, row], extremes[3, row] = least_final, most_final
 
 
-@njit(types.void(TABLE, TABLE, FLAT_OUT, FLAT_OUT, TABLE_OUT), nogil=True, cache=True)
+@kernel(types.void(TABLE, TABLE, FLAT_OUT, FLAT_OUT, TABLE_OUT))
 def errors(values: Any, exact: Any, changed: Any, largest: Any, sums: Any) -> None:
     """Adds up, by row, sums (rows, n) that are not exact, their largest and their total error.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
@@ -21,6 +21,7 @@ from tracer.accumulators.kernels.array_types import (
     SOURCES,
     START,
     flat,
+    kernel,
     read_only,
 )
 from tracer.accumulators.kernels.llvm_vectors import COLUMNS_16, COLUMNS_32, REGISTER, VECTORS
@@ -104,14 +105,13 @@ store_columns: Any = _store_columns
 """(sums, here, out, there): copies COLUMNS lanes to numbers of the type of `out`."""
 
 
-def _pack_of(source: Any, lane: Any) -> Any:
-    return types.void(read_only(source, 2), NUMBERS, INT, INT, INT, INT, flat(lane))
-
-
 _LANES = (types.int16, types.int32, types.int64)
 
 
-@njit([_pack_of(s, t) for s in SOURCES for t in _LANES], nogil=True, cache=True)
+@kernel(
+    *(types.void(read_only(source, 2), NUMBERS, INT, INT, INT, INT, flat(lane))
+      for source in SOURCES for lane in _LANES)
+)  # fmt: skip
 def pack(source: Any, order: Any, first: int, stop: int, depth: int, tile: int, panel: Any) -> None:
     """Packs columns `first` to `stop` of `source` in tiles; row k of a tile is row `order[k]`.
 
@@ -139,7 +139,10 @@ def pack(source: Any, order: Any, first: int, stop: int, depth: int, tile: int, 
             there += depth * tile
 
 
-@njit([_pack_of(source, types.int16) for source in SOURCES], nogil=True, cache=True)
+@kernel(
+    *(types.void(read_only(source, 2), NUMBERS, INT, INT, INT, INT, flat(types.int16))
+      for source in SOURCES)
+)  # fmt: skip
 def pack_pairs(
     source: Any, order: Any, first: int, stop: int, depth: int, tile: int, panel: Any
 ) -> None:
@@ -168,11 +171,7 @@ def pack_pairs(
             there += depth * tile
 
 
-def _begin_of(lane: Any) -> Any:
-    return types.void(flat(lane), INT, START, INT)
-
-
-@njit([_begin_of(types.int16), _begin_of(types.int32)], nogil=True, cache=True)
+@kernel(*(types.void(flat(lane), INT, START, INT) for lane in _LANES[:2]))
 def begin(sums: Any, tile: int, start: Any, column: int) -> None:
     """Sets the sums of a tile to `start` (rows, columns) from `column` on; 0 beyond its columns."""
     rows, columns = start.shape
@@ -188,11 +187,7 @@ def begin(sums: Any, tile: int, start: Any, column: int) -> None:
                 sums[row * tile + lane] = sums.dtype.type(start[row, column + lane])
 
 
-def _end_of(lane: Any) -> Any:
-    return types.void(flat(lane), INT, INT, INT, FLAT_OUT, INT, INT)
-
-
-@njit([_end_of(types.int16), _end_of(types.int32)], nogil=True, cache=True)
+@kernel(*(types.void(flat(lane), INT, INT, INT, FLAT_OUT, INT, INT) for lane in _LANES[:2]))
 def end(sums: Any, tile: int, rows: int, count: int, out: Any, index: int, width: int) -> None:
     """Writes `count` lanes of every row of a tile to `out[index + row * width:]`."""
     vector = COLUMNS_16 if sums.itemsize == 2 else COLUMNS_32

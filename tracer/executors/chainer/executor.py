@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +17,10 @@ from tracer.executors.chainer.state import preserved
 from tracer.executors.eager import rounds
 from tracer.executors.eager.calls import BACKWARD_PHASE, Calls
 from tracer.executors.eager.failure import failing_clearly
-from tracer.executors.eager.profile import Measured, profile_of
+from tracer.executors.eager.profile import Arrays, Measured, profile_of
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.protocol import FrameworkExecutor, Profiled
-from tracer.support.progress import Progress, silent
+from tracer.support.progress import Progress
 
 _BLOCK = 100
 """Most recorded runs between undisturbed runs."""
@@ -38,7 +38,7 @@ class _Step:
     """A run of `model` on `arrays`; with `loss` a training step, which ends with `optimizer`."""
 
     model: chainer.Link
-    arrays: Sequence[Any]
+    arrays: Arrays
     loss: Callable[[Any], chainer.Variable] | None
     optimizer: Any
 
@@ -87,11 +87,7 @@ class _Chainer:
     compiled = None
 
     def profile(
-        self,
-        model: chainer.Link,
-        arrays: Sequence[Any],
-        settings: EagerSettings,
-        progress: Progress = silent,
+        self, model: chainer.Link, arrays: Arrays, settings: EagerSettings, progress: Progress
     ) -> Profiled:
         """Profiles `model` on `arrays` (numpy, the batch first); restores the model afterwards.
 
@@ -131,4 +127,4 @@ class _Chainer:
             yield name, parameter.size, parameter.array.tobytes()
 
 
-executor: FrameworkExecutor[chainer.Link, Sequence[Any], EagerSettings] = _Chainer()
+executor: FrameworkExecutor[chainer.Link, Arrays, EagerSettings] = _Chainer()

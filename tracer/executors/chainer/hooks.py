@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,17 +55,13 @@ class CallRecorder:
         now = time.perf_counter_ns()
         self.running.pop().end = now
 
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> AbstractContextManager[None]:
         """Records a part of the run outside of links."""
-        with self._around(_Call(Kind.PHASE, name)):
-            yield
+        return self._around(_Call(Kind.PHASE, name))
 
-    @contextmanager
-    def operator(self, name: str) -> Iterator[None]:
+    def operator(self, name: str) -> AbstractContextManager[None]:
         """Records work of Chainer outside of functions."""
-        with self._around(_Call(Kind.FORWARD, name)):
-            yield
+        return self._around(_Call(Kind.FORWARD, name))
 
     @contextmanager
     def _around(self, call: _Call) -> Iterator[None]:
@@ -99,21 +95,17 @@ class Functions(chainer.FunctionHook):  # type: ignore[misc]
         """Opens the call of a function."""
         self._begin(Kind.FORWARD, function, in_data)
 
-    def forward_postprocess(self, function: Any, in_data: Sequence[Any]) -> None:
+    def forward_postprocess(self, *_: Any) -> None:
         """Closes the call."""
         self._recorder.end()
+
+    backward_postprocess = forward_postprocess
 
     def backward_preprocess(
         self, function: Any, in_data: Sequence[Any], out_grad: Sequence[Any]
     ) -> None:
         """Opens the call of a gradient."""
         self._begin(Kind.BACKWARD, function, ())
-
-    def backward_postprocess(
-        self, function: Any, in_data: Sequence[Any], out_grad: Sequence[Any]
-    ) -> None:
-        """Closes the call."""
-        self._recorder.end()
 
     def _begin(self, kind: Kind, function: Any, reads: Sequence[Any]) -> None:
         own = getattr(function, "function", function)  # of an old-style Function's adapter

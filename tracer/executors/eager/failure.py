@@ -18,7 +18,7 @@ def failing_clearly(model: object, inputs: Sequence[Any]) -> Iterator[None]:
     shapes = ", ".join(map(described, inputs))
     try:
         yield
-    except TracerError:  # the model's code raises our errors itself
+    except TracerError:  # the code of the model may raise our errors
         raise
     except SystemExit as error:
         raise InputError(
@@ -27,7 +27,7 @@ def failing_clearly(model: object, inputs: Sequence[Any]) -> Iterator[None]:
         ) from error
     except Exception as error:  # any exception of the model's own code
         if isinstance(error, MemoryError) or any(t in str(error) for t in _OUT_OF_MEMORY):
-            what = f"there is not the memory to run {type(model).__name__} on {shapes}"
+            what = f"not enough memory to run {type(model).__name__} on {shapes}"
             raise LimitError(what, "Use a smaller batch.") from error
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = "; ".join(lines[:3]).rstrip(".:") or type(error).__name__

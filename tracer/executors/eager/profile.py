@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tracer.executors.eager.calls import Calls, described
 from tracer.executors.protocol import Profiled
 from tracer.records.trace import Kernel, Run
+
+Arrays: TypeAlias = Sequence[Any]
+"""The inputs of a model by position: numpy arrays, the batch first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class Measured:
 
     executor: str
     provider: str
-    arrays: Sequence[Any]
+    arrays: Arrays
     wall_us: Sequence[float]
     recorded_us: Sequence[float]
     overhead: Overhead

@@ -44,7 +44,7 @@ def runner_of_saved(
     for value in list(proto.graph.input):
         if value.name not in inputs and value.name not in weights:
             proto.graph.input.remove(value)
-    saved = Model(proto, path, "", expanded_keys(proto, ()))
+    saved = Model(proto, path, "", expanded_keys(proto))
     return runner(saved, proto, computed(proto.graph), threads)
 
 

@@ -66,7 +66,7 @@ def measure(threads: int, provider: str) -> Bias:
     if cached is not None:
         return cached
     bias = fit(*calibration_models.excess(threads, provider))
-    caches.keep(path, msgspec.json.encode(bias))
+    caches.store(path, msgspec.json.encode(bias))
     return bias
 
 

@@ -25,7 +25,7 @@ class SavedNodes:
     def read(cls, path: Path) -> SavedNodes:
         """Reads the saved graph without its weights."""
         proto = onnx.load(path, load_external_data=False)
-        return cls(Model(proto, path, "", expanded_keys(proto, ())).nodes)
+        return cls(Model(proto, path, "", expanded_keys(proto)).nodes)
 
     @property
     def repeated(self) -> frozenset[str]:

@@ -7,7 +7,6 @@ older releases do not escape in the profile. Names that onnxruntime derives are 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import onnx
 
@@ -47,8 +46,3 @@ def named_node(model: Model, name: str) -> str | None:
 def _key(model: Model, match: re.Match[str]) -> str | None:
     index = int(match[1])
     return model.keys[index] if index < len(model.keys) else None  # else a name of the user's
-
-
-def folder_of(model: Model) -> Path | None:
-    """Returns the folder of the external data."""
-    return model.path.resolve().parent if model.path is not None else None

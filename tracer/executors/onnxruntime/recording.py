@@ -31,6 +31,7 @@ from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress, silent
 from tracer.support.timing import elapsed_us
+from tracer.support.types import type_text
 
 EXECUTOR = "onnxruntime"
 _CPU = "CPUExecutionProvider"
@@ -64,7 +65,7 @@ class Recording:
     factory: sessions.Factory
     feedset: FeedSet
     saved: Path
-    report: Progress = silent
+    progress: Progress = silent
     plain: _Inference | None = None
     empty: _Inference | None = None
     total: int = 0
@@ -102,13 +103,10 @@ class Recording:
             for index in range(warmup + part):
                 run()
                 counted.append(index >= warmup)
-                self.report(done + sum(counted), self.total, "profiling")
+                self.progress(done + sum(counted), self.total, "profiling")
             self._let_threads_sleep()
             self._add_plain(plain_runs, warmup)
-        path = Path(session.end_profiling())
-        recorded = profile_events.read(path, self.labels)
-        path.unlink()
-        table = self_times.tabulate(recorded, len(self.labels.kernels))
+        table = self._read(session)
         if len(table.dur) < len(counted):
             if len(counted) > 1:  # a run makes more events than before: retry with fewer runs
                 self.add_profiled(0, max(1, len(table.dur) // 2))
@@ -118,10 +116,18 @@ class Recording:
                 "that onnxruntime's profiler holds",
                 "Profile fewer loop iterations.",
             )
-        self.events_per_run = max(1, len(recorded) // len(table.dur))
         self.tables.append(
             self_times.RunTable(table.dur[counted], table.self_us[counted], table.calls[counted])
         )
+
+    def _read(self, session: Any) -> self_times.RunTable:
+        """Reads and deletes the profile of a session."""
+        path = Path(session.end_profiling())
+        events = profile_events.read(path, self.labels)
+        path.unlink()
+        table = self_times.tabulate(events, len(self.labels.kernels))
+        self.events_per_run = max(1, len(events) // max(1, len(table.dur)))
+        return table
 
     def _let_threads_sleep(self) -> None:
         """Waits until threads of one session stop spinning, as they slow the other session."""
@@ -169,7 +175,7 @@ class Recording:
         return Run(
             executor=EXECUTOR,
             batch=self.feedset.batch,
-            inputs={name: _described(value) for name, value in self.feedset.feeds.items()},
+            inputs={name: type_text(value) for name, value in self.feedset.feeds.items()},
             wall_us=np.array(self.wall_us),
             instrumented_us=np.concatenate([t.dur for t in self.tables]).astype(np.float64),
             samples=samples.astype(np.float32),
@@ -194,10 +200,3 @@ def _launch_notes(kernels: Sequence[Kernel]) -> tuple[str, ...]:
         f"{provider} runs asynchronously: its kernels have the times of their launch"
         for provider in providers
     )
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, list):
-        return f"sequence of {len(value)}"
-    dtype = "string" if value.dtype.kind in "OUST" else value.dtype.name
-    return f"{dtype}[{','.join(map(str, value.shape))}]"

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracer.errors import LimitError
-from tracer.executors.onnxruntime import recording, replay
-from tracer.executors.onnxruntime.fusion_check import fingerprints
+from tracer.executors.onnxruntime import fusion_check, recording, replay
 from tracer.executors.onnxruntime.settings import OrtSettings, is_cpu
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
@@ -49,7 +48,7 @@ class SavedGraph:
 
     @property
     def comparable(self) -> bool:
-        """Whether the graph is one for the processor, on which its tensors are computed."""
+        """Whether the graph is optimised for the CPU, on which its tensors can be computed."""
         return is_cpu(self.settings.provider)
 
     def match_tensors(
@@ -70,15 +69,12 @@ class SavedGraph:
             )
         feeds = [feedset.feeds for feedset in feed_sets]
         threads = self.settings.threads
-        return fingerprints.evidence(
+        return fusion_check.evidence(
             self.model, self.folder.graph, feeds, threads, limits, progress
         )
 
     def replay(self, feedset: FeedSet, kernels: Sequence[Kernel], progress: Progress) -> FloatArray:
-        """Returns the time of one call of each kernel, run alone, as a share of a whole run.
-
-        NaN stands for a kernel with a body or inside one, or of element types that numpy lacks.
-        """
+        """Returns the time of one call of each kernel, run alone, as a share of a whole run."""
         return replay.shares(
             self.model, self.folder.graph, feedset, kernels, self.settings, progress
         )

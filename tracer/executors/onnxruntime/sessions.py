@@ -18,7 +18,13 @@ from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
 
 _Result = TypeVar("_Result")
-_FATAL_ONLY = 4  # we translate the errors, so onnxruntime need not print them too
+_FATAL_ONLY = 4  # errors are translated here, so onnxruntime need not print them too
+_LEVELS = {
+    "none": Level.ORT_DISABLE_ALL,
+    "basic": Level.ORT_ENABLE_BASIC,
+    "extended": Level.ORT_ENABLE_EXTENDED,
+    "all": Level.ORT_ENABLE_ALL,
+}
 
 _REFUSALS = (
     # onnxruntime's message, our message, the remedy
@@ -65,7 +71,7 @@ class Factory:
         settings = ort.SessionOptions()
         settings.log_severity_level = _FATAL_ONLY
         settings.intra_op_num_threads = self.settings.threads
-        settings.graph_optimization_level = _levels()[self.settings.optimization]
+        settings.graph_optimization_level = _LEVELS[self.settings.optimization]
         if profile is not None:
             settings.enable_profiling = True
             settings.profile_file_prefix = str(profile)
@@ -74,10 +80,9 @@ class Factory:
             settings.optimized_model_filepath = str(optimized)
             entry = "session.optimized_model_external_initializers_file_name"
             settings.add_session_config_entry(entry, f"{optimized.name}.weights")
-        folder = node_names.folder_of(self.model)
-        if folder is not None:
+        if self.model.path is not None:
             entry = "session.model_external_initializers_file_folder_path"
-            settings.add_session_config_entry(entry, str(folder))
+            settings.add_session_config_entry(entry, str(self.model.path.resolve().parent))
         providers = [_provider(self.settings.provider)]
         try:
             return ort.InferenceSession(self.serialized, settings, providers=providers)
@@ -128,15 +133,6 @@ def _sentence(model: Model, error: Exception) -> str:
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
     text = re.sub(r"(Status Message: )?\S*/onnxruntime/\S+:\d+ .*?\) (?=\S)", "", text)
     return node_names.original(model, text).rstrip(".")
-
-
-def _levels() -> dict[str, Any]:
-    return {
-        "none": Level.ORT_DISABLE_ALL,
-        "basic": Level.ORT_ENABLE_BASIC,
-        "extended": Level.ORT_ENABLE_EXTENDED,
-        "all": Level.ORT_ENABLE_ALL,
-    }
 
 
 def _provider(name: str) -> str:

@@ -6,7 +6,7 @@ of each operator; autograd's sequence numbers join backward operators to forward
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,14 +17,13 @@ from tracer.errors import UsageError
 from tracer.executors.eager import rounds
 from tracer.executors.eager.calls import Calls
 from tracer.executors.eager.failure import failing_clearly
-from tracer.executors.eager.profile import Measured, Overhead, profile_of
+from tracer.executors.eager.profile import Arrays, Measured, Overhead, profile_of
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.executors.torch import calibration, objective, spans
-from tracer.executors.torch.modules import marked
 from tracer.executors.torch.state import preserved
 from tracer.executors.torch.step import Step
-from tracer.support.progress import Progress, silent
+from tracer.support.progress import Progress
 
 _SESSION_SPANS = 100_000
 """Most spans of one session of the profiler: some 100 MB."""
@@ -34,7 +33,7 @@ def _profile(
     name: str,
     model: torch.nn.Module,
     compiled: Callable[..., Any] | None,
-    arrays: Sequence[Any],
+    arrays: Arrays,
     settings: EagerSettings,
     progress: Progress,
 ) -> Profiled:
@@ -47,7 +46,7 @@ def _profile(
         )
     with preserved(model, settings):
         step = _step(model, arrays, settings, compiled)
-        modules = nullcontext if compiled is not None else lambda: marked(model)
+        modules = nullcontext if compiled is not None else lambda: spans.marked(model)
         recording = _Recording(step, spans.Session(settings.device), modules)
         for _ in range(settings.warmup):
             step.timed()
@@ -62,7 +61,7 @@ def _profile(
 
 def _step(
     model: torch.nn.Module,
-    arrays: Sequence[Any],
+    arrays: Arrays,
     settings: EagerSettings,
     compiled: Callable[..., Any] | None,
 ) -> Step:
@@ -117,11 +116,7 @@ class _Compiled:
     settings = EagerSettings
 
     def profile(
-        self,
-        model: torch.nn.Module,
-        arrays: Sequence[Any],
-        settings: EagerSettings,
-        progress: Progress = silent,
+        self, model: torch.nn.Module, arrays: Arrays, settings: EagerSettings, progress: Progress
     ) -> Profiled:
         """Profiles `model` after torch.compile; raises the errors of the compiler too."""
         torch._dynamo.reset()  # else the compiler makes shapes of an earlier batch dynamic
@@ -135,11 +130,7 @@ class _Torch:
     compiled = _Compiled()
 
     def profile(
-        self,
-        model: torch.nn.Module,
-        arrays: Sequence[Any],
-        settings: EagerSettings,
-        progress: Progress = silent,
+        self, model: torch.nn.Module, arrays: Arrays, settings: EagerSettings, progress: Progress
     ) -> Profiled:
         """Profiles `model` on `arrays` (numpy, the batch first); restores the model afterwards.
 
@@ -155,4 +146,4 @@ class _Torch:
             yield name, parameter.numel(), flat.view(torch.uint8).numpy().tobytes()
 
 
-executor: FrameworkExecutor[torch.nn.Module, Sequence[Any], EagerSettings] = _Torch()
+executor: FrameworkExecutor[torch.nn.Module, Arrays, EagerSettings] = _Torch()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch._C._autograd import DeviceType
 from torch._C._profiler import _RecordFunctionFast
 from torch.autograd.profiler import profile
@@ -65,6 +66,33 @@ def mark(name: str) -> Any:
 def phase(name: str) -> Any:
     """Returns a context for a part of the run outside of modules."""
     return mark(PHASE + name)
+
+
+@contextmanager
+def marked(model: torch.nn.Module) -> Iterator[None]:
+    """Marks the calls of every module by its path, '' for `model`; removes the hooks at the end."""
+    running: list[Any] = []
+    handles: list[Any] = []
+
+    def enter(name: str) -> None:
+        running.append(mark(name))
+        running[-1].__enter__()
+
+    def leave() -> None:
+        running.pop().__exit__(None, None, None)
+
+    try:
+        for path, module in model.named_modules():
+            name = MODULE + path
+            before = module.register_forward_pre_hook(lambda *_, name=name: enter(name))
+            after = module.register_forward_hook(lambda *_: leave())
+            handles += [before, after]
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        while running:  # a module raised
+            leave()
 
 
 def runs(recorded: profile, device: str = "cpu") -> list[list[Span]]:

@@ -77,11 +77,11 @@ def _panel(columns: int) -> int:
 )
 def product(
     left: Any, low: int, high: int, source: Any, offsets: Any, start: int, count: int,
-    bias: Any, panel: Any, out: Any, place: int, width: int,
+    bias: Any, panel: Any, out: Any, base: int, width: int,
 ) -> None:  # fmt: skip
     """Multiplies rows `low` to `high` of `left` by `count` columns from `start`; adds the bias.
 
-    Row i of the result is `out[place + i * width:]`. Whole tiles are written: rows up to a
+    Row i of the result is `out[base + i * width:]`. Whole tiles are written: rows up to a
     multiple of ROWS, columns up to a multiple of LANES; `left` and `bias` have as many rows.
     `panel` is scratch memory of DEPTH * COLUMNS elements.
     """
@@ -100,7 +100,7 @@ def product(
             if not in_place:
                 _pack(source, origin, offsets, k, deep, vectors, panel)
             for row in range(low, high, ROWS):
-                t = place + (row - low) * width + column
+                t = base + (row - low) * width + column
                 f = row * depth + k
                 if in_place:
                     multiply_in_place_3(
@@ -124,12 +124,12 @@ def product(
 )
 def unpack(
     product: Any, stride: int, rows: int, start: int, count: int, grid: int, width: int,
-    out: Any, place: int, pixels: int,
+    out: Any, base: int, pixels: int,
 ) -> None:  # fmt: skip
     """Copies a product without the columns between the lines of an image.
 
     Row i is `product[i * stride:]`, with `count` columns from the flat column `start` on. Column f
-    is pixel f % grid of line f // grid; pixels below `width` go to `out[place + i * pixels:]`.
+    is pixel f % grid of line f // grid; pixels below `width` go to `out[base + i * pixels:]`.
     """
     for row in range(rows):
         flat = start
@@ -137,7 +137,7 @@ def unpack(
             line, pixel = flat // grid, flat % grid
             run = min(grid - pixel, start + count - flat)
             source = row * stride + flat - start
-            target = place + row * pixels + line * width + pixel
+            target = base + row * pixels + line * width + pixel
             there, here = np.uintp(target), np.uintp(source)  # unsigned: see `elementwise`
             for i in range(np.uintp(max(min(run, width - pixel), 0))):
                 out[there + i] = product[here + i]
@@ -153,18 +153,18 @@ def unpack(
 )
 def _block(
     left: Any, rows: int, source: Any, offsets: Any, start: int, flat: int, count: int,
-    bias: Any, grid: int, width: int, out: Any, place: int, pixels: int,
+    bias: Any, grid: int, width: int, out: Any, base: int, pixels: int,
 ) -> None:  # fmt: skip
     """Computes `product` directly into `out` if whole tiles fit, else by way of `unpack`."""
     panel = np.empty(DEPTH * COLUMNS, np.float32)
     if count % LANES == 0 and rows % ROWS == 0 and grid == width:  # no columns to skip
         product(left, 0, rows, source, offsets, start + flat, count, bias, panel, out,
-                place + flat, pixels)  # fmt: skip
+                base + flat, pixels)  # fmt: skip
         return
     wide = (count + LANES - 1) // LANES * LANES
     tiles = np.empty((rows + ROWS - 1) // ROWS * ROWS * wide, np.float32)
     product(left, 0, rows, source, offsets, start + flat, count, bias, panel, tiles, 0, wide)
-    unpack(tiles, wide, rows, flat, count, grid, width, out, place, pixels)
+    unpack(tiles, wide, rows, flat, count, grid, width, out, base, pixels)
 
 
 @cfunc(TASK, cache=True, error_model="numpy")

@@ -39,15 +39,15 @@ def _exp(x: Any) -> Any:
 def _largest(x: Any, lanes: Any) -> Any:
     """Returns the maximum of `x`; NaN may be ignored."""
     lanes[:] = x[0]
-    whole = x.size // _LANES * _LANES
-    for i in range(0, whole, _LANES):
+    full = x.size // _LANES * _LANES
+    for i in range(0, full, _LANES):
         part = x[i : i + _LANES]
         for lane in range(_LANES):
             lanes[lane] = part[lane] if part[lane] > lanes[lane] else lanes[lane]
     top = x[0]
     for lane in range(_LANES):
         top = max(top, lanes[lane])
-    for i in range(whole, x.size):
+    for i in range(full, x.size):
         top = max(top, x[i])
     return top
 

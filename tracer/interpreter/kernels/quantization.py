@@ -33,8 +33,8 @@ def quantize(x: Any, scale: Any, zero: Any, low: Any, high: Any, out: Any) -> No
         ratio = _FLOAT(x[i] / scale)
         ratio = least if ratio < least else ratio
         ratio = most if ratio > most else ratio
-        whole = _FLOAT(_FLOAT(ratio + _MAGIC) - _MAGIC)
-        out[i] = np.int32(_FLOAT(whole + zero))
+        rounded = _FLOAT(_FLOAT(ratio + _MAGIC) - _MAGIC)
+        out[i] = np.int32(_FLOAT(rounded + zero))
 
 
 def _dequantize_of(kind: Any) -> Any:

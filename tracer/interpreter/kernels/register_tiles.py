@@ -63,9 +63,9 @@ def _product(
     column: Callable[[Any], Any],
 ) -> Any:
     _, first, stride, depth, add = arguments[:5]
-    _, _, place, width, _, row = arguments[5:11]
+    _, _, base, width, _, row = arguments[5:11]
     left = builder.gep(data(0), [first])
-    out, bias = builder.gep(data(6), [place]), builder.gep(data(9), [row])
+    out, bias = builder.gep(data(6), [base]), builder.gep(data(9), [row])
     targets = [
         builder.gep(out, [builder.add(builder.mul(width, _INDEX(i)), _INDEX(v * LANES))])
         for i in range(ROWS)
@@ -83,9 +83,9 @@ def _product(
 
 def _pack(vectors: int) -> Callable[..., Any]:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, place, _, first, depth, _ = arguments
+        _, base, _, first, depth, _ = arguments
         data = _data(context, builder, signature, arguments)
-        source, panel = builder.gep(data(0), [place]), data(5)
+        source, panel = builder.gep(data(0), [base]), data(5)
         offsets = builder.gep(data(2), [first])
 
         def step(k: Any, sums: Sequence[Any]) -> list[Any]:
@@ -104,9 +104,9 @@ def _pack(vectors: int) -> Callable[..., Any]:
 
 
 def _taps(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    _, place, offsets, weights, first, depth, _, target = arguments
+    _, base, offsets, weights, first, depth, _, target = arguments
     data = _data(context, builder, signature, arguments)
-    source, out = builder.gep(data(0), [place]), builder.gep(data(6), [target])
+    source, out = builder.gep(data(0), [base]), builder.gep(data(6), [target])
     offsets, weights = data(2), builder.gep(data(3), [first])
     insert: Any = cgutils.get_or_insert_function
     kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
@@ -198,8 +198,8 @@ def _step(
     return after
 
 
-def _scalar(builder: Any, array: Any, place: Any) -> Any:
-    return builder.load(builder.gep(array, [place]))
+def _scalar(builder: Any, array: Any, base: Any) -> Any:
+    return builder.load(builder.gep(array, [base]))
 
 
 def _spread(builder: Any, scalar: Any) -> Any:
@@ -224,7 +224,7 @@ def _multiplier(vectors: int) -> Any:
     @intrinsic
     def multiply(
         typingctx: Any, left: Any, first: Any, stride: Any, depth: Any, add: Any, panel: Any,
-        out: Any, place: Any, width: Any, bias: Any, row: Any,
+        out: Any, base: Any, width: Any, bias: Any, row: Any,
     ) -> Any:  # fmt: skip
         i = types.intp
         kind = types.void(left, i, i, i, types.boolean, panel, out, i, i, bias, i)
@@ -237,7 +237,7 @@ def _multiplier_in_place(vectors: int) -> Any:
     @intrinsic
     def multiply(
         typingctx: Any, left: Any, first: Any, stride: Any, depth: Any, add: Any, panel: Any,
-        out: Any, place: Any, width: Any, bias: Any, row: Any,
+        out: Any, base: Any, width: Any, bias: Any, row: Any,
         source: Any, origin: Any, offsets: Any, begin: Any,
     ) -> Any:  # fmt: skip
         i = types.intp
@@ -252,7 +252,7 @@ def _multiplier_in_place(vectors: int) -> Any:
 def _packer(vectors: int) -> Any:
     @intrinsic
     def pack(
-        typingctx: Any, source: Any, place: Any, offsets: Any, first: Any, depth: Any, panel: Any
+        typingctx: Any, source: Any, base: Any, offsets: Any, first: Any, depth: Any, panel: Any
     ) -> Any:
         i = types.intp
         return types.void(source, i, offsets, i, i, panel), _pack(vectors)
@@ -262,7 +262,7 @@ def _packer(vectors: int) -> Any:
 
 @intrinsic
 def _taps_of(
-    typingctx: Any, source: Any, place: Any, offsets: Any, weights: Any, first: Any, depth: Any,
+    typingctx: Any, source: Any, base: Any, offsets: Any, weights: Any, first: Any, depth: Any,
     out: Any, target: Any,
 ) -> Any:  # fmt: skip
     i = types.intp
@@ -272,8 +272,8 @@ def _taps_of(
 # Arrays are flat and contiguous; nothing is checked.
 
 multiply_1, multiply_2, multiply_3 = (_multiplier(vectors) for vectors in (1, 2, 3))
-"""(left, first, stride, depth, add, panel, out, place, width, bias, row): writes (ROWS, columns)
-to `out[place + i * width:]`, or adds to it, for 1, 2 or 3 vectors of columns. Row i of the left
+"""(left, first, stride, depth, add, panel, out, base, width, bias, row): writes (ROWS, columns)
+to `out[base + i * width:]`, or adds to it, for 1, 2 or 3 vectors of columns. Row i of the left
 tile is `left[first + i * stride:]` of length `depth`; `panel` is (depth, columns). Sums begin with
 `bias[row + i]`."""
 
@@ -282,9 +282,9 @@ multiply_in_place_3 = _multiplier_in_place(3)
 `source[offsets[begin + k] + origin:]`, and `panel` is not read."""
 
 pack_1, pack_2, pack_3 = (_packer(vectors) for vectors in (1, 2, 3))
-"""(source, place, offsets, first, depth, panel): copies `source[offsets[first + k] + place:]` to
+"""(source, base, offsets, first, depth, panel): copies `source[offsets[first + k] + base:]` to
 row k of `panel` (depth, columns)."""
 
 taps: Any = _taps_of
-"""(source, place, offsets, weights, first, depth, out, target): writes to `out[target:]` the
-STRETCH sums of `weights[first + k] * source[offsets[k] + place:]`."""
+"""(source, base, offsets, weights, first, depth, out, target): writes to `out[target:]` the
+STRETCH sums of `weights[first + k] * source[offsets[k] + base:]`."""

@@ -55,14 +55,14 @@ def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array |
     maps, deep = len(weights) // group, weights.shape[1]
     left = _whole_tiles(weights.reshape(group, maps, -1))
     shift = np.zeros(len(weights), np.float32) if bias is None else bias
-    placed = layout(window)
-    images, offsets = source(x, window, placed), placed.offsets(deep)
-    tall, broad = _piece(maps, len(offsets), placed.count)
-    count = len(x) * group * -(-maps // tall) * -(-placed.count // broad)
+    arranged = layout(window)
+    images, offsets = source(x, window, arranged), arranged.offsets(deep)
+    tall, broad = _piece(maps, len(offsets), arranged.count)
+    count = len(x) * group * -(-maps // tall) * -(-arranged.count // broad)
     task_team.share(loaded("gemm").matrices, count,
                 (left, images, offsets, _whole_tiles(shift.reshape(group, maps, 1)), out),
-                (group, maps, tall, placed.count, broad, placed.grid, placed.width,
-                 deep * placed.size, window.pixels))  # fmt: skip
+                (group, maps, tall, arranged.count, broad, arranged.grid, arranged.width,
+                 deep * arranged.size, window.pixels))  # fmt: skip
     return out
 
 
@@ -70,14 +70,14 @@ def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> A
     """Convolves float32 `x` with one or several kernels per channel; adds the bias."""
     limits.allow((len(x), len(weights), *window.out), np.float32)
     out = buffer_pool.empty((len(x), len(weights), *window.out), np.float32)
-    placed = layout(window)
-    images, offsets = source(x, window, placed), placed.offsets(1)
+    arranged = layout(window)
+    images, offsets = source(x, window, arranged), arranged.offsets(1)
     shift = np.zeros(len(weights), np.float32) if bias is None else np.ascontiguousarray(bias)
     planes, repeat = len(x) * len(weights), len(weights) // x.shape[1]
     each = max(_BLOCK // 16 // (len(offsets) * window.pixels), 1)
     task_team.share(loaded("gemm").depthwise, -(-planes // each),
                 (images, offsets, np.ascontiguousarray(weights), shift, out),
-                (placed.size, repeat, planes, each, placed.count, placed.grid, placed.width,
+                (arranged.size, repeat, planes, each, arranged.count, arranged.grid, arranged.width,
                  window.pixels))  # fmt: skip
     return out
 
@@ -89,12 +89,12 @@ def max_pool(x: Array, window: Window) -> Array:
     if _halves(x, window):
         _halve(x, window, out)
         return out
-    placed = layout(window)
-    images, offsets = source(x, window, placed, -np.inf), placed.offsets(1)
+    arranged = layout(window)
+    images, offsets = source(x, window, arranged, -np.inf), arranged.offsets(1)
     planes = x.shape[0] * x.shape[1]
     each = max(_BLOCK // 16 // (len(offsets) * window.pixels), 1)
     task_team.share(loaded("gemm").max_pool, -(-planes // each), (images, offsets, out),
-                (placed.size, planes, each, placed.count, placed.grid, placed.width,
+                (arranged.size, planes, each, arranged.count, arranged.grid, arranged.width,
                  window.pixels))  # fmt: skip
     return out
 
@@ -111,8 +111,8 @@ def _halve(x: Array, window: Window, out: Array) -> None:
     parts = parallel.pieces(len(x), max(parallel.BLOCK * len(x) // images.size, 1))
 
     def block(index: int) -> None:
-        some = parts[index]
-        kernel(images[some].reshape(-1), *x.shape[2:], *window.out, out[some].reshape(-1))
+        part = parts[index]
+        kernel(images[part].reshape(-1), *x.shape[2:], *window.out, out[part].reshape(-1))
 
     parallel.run_blocks(len(parts), block)
 

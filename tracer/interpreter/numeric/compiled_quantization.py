@@ -20,9 +20,9 @@ _FLOAT = np.dtype(np.float32)
 
 def suits(x: Array, scale: Array, zero: Array | None, dtype: np.dtype[Any]) -> bool:
     """Whether `x` is large, and the conversion is float32 to bytes or back with one scale."""
-    other = dtype in _BYTES if x.dtype == _FLOAT else x.dtype in _BYTES and dtype == _FLOAT
+    convertible = dtype in _BYTES if x.dtype == _FLOAT else x.dtype in _BYTES and dtype == _FLOAT
     single = scale.size == 1 and (zero is None or zero.size == 1)
-    return x.size >= _WORTHWHILE and other and single and scale.dtype == _FLOAT
+    return x.size >= _WORTHWHILE and convertible and single and scale.dtype == _FLOAT
 
 
 def quantize(x: Array, scale: Array, zero: Array | None, dtype: np.dtype[Any]) -> Array:

@@ -23,13 +23,13 @@ class ImageLayout:
 
     The padded image is split into phases by the strides, so that the elements which a kernel
     position reads for neighbouring outputs are contiguous. `phases` are those that any position
-    reads, `cells` the size of each. `places` holds, per kernel position, the index of the element
+    reads, `cells` the size of each. `origins` holds, per kernel position, the index of the element
     for the first output, within a channel of `size` elements.
     """
 
     phases: tuple[tuple[int, ...], ...]
     cells: tuple[int, ...]
-    places: tuple[int, ...]
+    origins: tuple[int, ...]
     size: int
     count: int
     grid: int
@@ -38,7 +38,7 @@ class ImageLayout:
     def offsets(self, channels: int) -> Array:
         """Returns the index that each channel and kernel position reads for the first output."""
         starts = np.arange(channels, dtype=np.int64)[:, None] * self.size
-        return (starts + np.array(self.places, np.int64)).reshape(-1)
+        return (starts + np.array(self.origins, np.int64)).reshape(-1)
 
 
 @lru_cache(maxsize=1024)
@@ -54,7 +54,7 @@ def layout(window: Window) -> ImageLayout:
     ]
     phases = sorted({tuple(part for _, part in where) for where in moved})
     plane = int(np.prod(cells))
-    places = tuple(
+    origins = tuple(
         phases.index(tuple(part for _, part in where)) * plane
         + sum(whole * step for (whole, _), step in zip(where, steps, strict=True))
         for where in moved
@@ -63,26 +63,26 @@ def layout(window: Window) -> ImageLayout:
     grid, width = cells[-1], window.out[-1]
     if grid == width:  # no gaps between the lines
         grid = width = window.pixels
-    return ImageLayout(tuple(phases), cells, places, len(phases) * plane, count, grid, width)
+    return ImageLayout(tuple(phases), cells, origins, len(phases) * plane, count, grid, width)
 
 
-def source(x: Array, window: Window, placed: ImageLayout, fill: float = 0) -> Array:
+def source(x: Array, window: Window, arranged: ImageLayout, fill: float = 0) -> Array:
     """Returns the images in the layout, padding filled; a stretch of zeros follows the last."""
     if window.pointwise:
         return np.ascontiguousarray(x).reshape(-1)
     planes = x.shape[0] * x.shape[1]
-    total = planes * placed.size
+    total = planes * arranged.size
     limits.allow((total,), np.float32)
     out = buffer_pool.empty((total + loaded("gemm").STRETCH,), np.float32)
     out[total:] = 0
     flat = np.ascontiguousarray(x).reshape(-1)
-    axes = zip(x.shape[2:], placed.cells, window.strides, window.before, strict=True)
+    axes = zip(x.shape[2:], arranged.cells, window.strides, window.before, strict=True)
     geometry = np.array(list(axes), np.int64)
-    phases = np.array(placed.phases, np.int64)
+    phases = np.array(arranged.phases, np.int64)
     if len(geometry) == 1:  # one axis is an image of one line
         geometry = np.concatenate([[[1, 1, 1, 0]], geometry])
         phases = np.concatenate([np.zeros_like(phases), phases], axis=1)
-    each = max(_BLOCK // placed.size, 1)
+    each = max(_BLOCK // arranged.size, 1)
     filling = np.array([fill], np.float32)
     task_team.share(loaded("image_layout").arrange, -(-planes // each),
                 (flat, out, geometry, phases, filling), (planes, each))  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ def binary(name: str, compute: Compute) -> Callable[[Array, Array], Array]:
     return function
 
 
-def legacy_binary(compute: Compute) -> Callable[..., Array]:
+def legacy_binary(compute: Compute, dtype: Any = None) -> Callable[..., Array]:
     """Returns the operator as before opset 7, with one-sided broadcasting."""
 
     def function(
@@ -48,7 +49,7 @@ def legacy_binary(compute: Compute) -> Callable[..., Array]:
         broadcast: int = 0,
         consumed_inputs: Sequence[int] | None = None,
     ) -> Array:
-        return apply(compute, A, aligned(A, B, broadcast, axis))
+        return apply(compute, A, aligned(A, B, broadcast, axis), dtype=dtype)
 
     return function
 

@@ -44,10 +44,13 @@ def conv_transpose(
     limits.allow((len(X), maps, *full), X.dtype)
     dtype = X.dtype
     wide = np.float32 if dtype.name in ("float16", "bfloat16") else dtype
-    whole = np.zeros((len(X), maps, *(max(f, b + n) for f, b, n in zip(full, before, size,
+    full_output = np.zeros((len(X), maps, *(max(f, b + n) for f, b, n in zip(full, before, size,
                       strict=True))), wide)  # fmt: skip
-    _spread(X.astype(wide, copy=False), W.astype(wide, copy=False), group, steps, spread, whole)
-    output: Array = whole[:, :, *(slice(b, b + n) for b, n in zip(before, size, strict=True))]
+    _spread(
+        X.astype(wide, copy=False), W.astype(wide, copy=False), group, steps, spread, full_output
+    )
+    crop = (slice(b, b + n) for b, n in zip(before, size, strict=True))
+    output: Array = full_output[:, :, *crop]
     if B is not None:
         output = output + B.astype(wide).reshape(-1, *[1] * rank)
     return output.astype(dtype, copy=False)
@@ -81,7 +84,7 @@ def geometry(
 
 
 def _spread(
-    x: Array, w: Array, group: int, steps: list[int], spread: list[int], whole: Array
+    x: Array, w: Array, group: int, steps: list[int], spread: list[int], full_output: Array
 ) -> None:
     """Adds transposed weights times input at the outputs each kernel position reaches."""
     kernel, size = w.shape[2:], x.shape[2:]
@@ -92,13 +95,13 @@ def _spread(
         image, number = divmod(index, group)
         pixels = x[image, number * deep : (number + 1) * deep].reshape(deep, -1)
         products = (rows[number] @ pixels).reshape(maps, *kernel, *size)
-        target = whole[image, number * maps : (number + 1) * maps]
+        target = full_output[image, number * maps : (number + 1) * maps]
         for position in np.ndindex(*kernel):
-            places = tuple(
+            reached = tuple(
                 slice(p * d, p * d + (n - 1) * s + 1, s)
                 for p, d, n, s in zip(position, spread, size, steps, strict=True)
             )
-            target[(slice(None), *places)] += products[(slice(None), *position)]
+            target[(slice(None), *reached)] += products[(slice(None), *position)]
 
     parallel.run_blocks(len(x) * group, block)
 

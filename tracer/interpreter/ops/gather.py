@@ -24,9 +24,9 @@ def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
 @operator("GatherElements", since=11)
 def gather_elements(data: Array, indices: Array, *, axis: int = 0) -> Array:
     """The element at each index along `axis`."""
-    places: list[Any] = list(np.indices(indices.shape, sparse=True))
-    places[axis] = wrapped(indices, data.shape[axis])
-    return data[tuple(places)]
+    index: list[Any] = list(np.indices(indices.shape, sparse=True))
+    index[axis] = wrapped(indices, data.shape[axis])
+    return data[tuple(index)]
 
 
 @operator("GatherND", since=11)
@@ -37,8 +37,8 @@ def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     tuples = indices.reshape(len(ready), -1, indices.shape[-1])
     depth = indices.shape[-1]
     limits.allow((*indices.shape[:-1], *data.shape[batch_dims + depth :]), data.dtype)
-    places = [wrapped(tuples[..., i], data.shape[batch_dims + i]) for i in range(depth)]
-    slices = ready[(np.arange(len(ready))[:, None], *places)]
+    index = [wrapped(tuples[..., i], data.shape[batch_dims + i]) for i in range(depth)]
+    slices = ready[(np.arange(len(ready))[:, None], *index)]
     return slices.reshape(
         (*batch, *indices.shape[batch_dims:-1], *data.shape[batch_dims + depth :])
     )

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.elementwise import Compute, aligned, apply
+from tracer.interpreter.numeric.elementwise import Compute, apply
+from tracer.interpreter.ops.arithmetic import legacy_binary
+from tracer.interpreter.ops.math import unary
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
 
-def comparison(compute: Compute) -> Callable[[Array, Array], Array]:
-    """Returns an operator with a boolean result and numpy's broadcasting."""
+def broadcast(compute: Compute, dtype: Any = None) -> Callable[[Array, Array], Array]:
+    """Returns an operator with numpy's broadcasting and results of `dtype`."""
 
     def function(A: Array, B: Array) -> Array:
-        return apply(compute, A, B, dtype=np.bool_)
-
-    return function
-
-
-def legacy_comparison(compute: Compute) -> Callable[..., Array]:
-    """Returns the operator as before opset 7, with one-sided broadcasting."""
-
-    def function(A: Array, B: Array, *, axis: int | None = None, broadcast: int = 0) -> Array:
-        return apply(compute, A, aligned(A, B, broadcast, axis), dtype=np.bool_)
+        return apply(compute, A, B, dtype=dtype)
 
     return function
 
@@ -38,41 +32,16 @@ for _name, _compute in {
     "Or": np.logical_or,
     "Xor": np.logical_xor,
 }.items():
-    operator(_name, since=7)(comparison(_compute))
-    operator(_name, since=1)(legacy_comparison(_compute))
+    operator(_name, since=7)(broadcast(_compute, np.bool_))
+    operator(_name, since=1)(legacy_binary(_compute, np.bool_))
 
-operator("LessOrEqual", since=12)(comparison(np.less_equal))
-operator("GreaterOrEqual", since=12)(comparison(np.greater_equal))
-
-
-@operator("Not")
-def not_(X: Array) -> Array:
-    """The negation."""
-    return apply(np.logical_not, X)
-
-
-@operator("BitwiseAnd", since=18)
-def bitwise_and(A: Array, B: Array) -> Array:
-    """Bits set in both."""
-    return apply(np.bitwise_and, A, B)
-
-
-@operator("BitwiseOr", since=18)
-def bitwise_or(A: Array, B: Array) -> Array:
-    """Bits set in either."""
-    return apply(np.bitwise_or, A, B)
-
-
-@operator("BitwiseXor", since=18)
-def bitwise_xor(A: Array, B: Array) -> Array:
-    """Bits set in exactly one."""
-    return apply(np.bitwise_xor, A, B)
-
-
-@operator("BitwiseNot", since=18)
-def bitwise_not(X: Array) -> Array:
-    """All bits flipped."""
-    return apply(np.invert, X)
+operator("LessOrEqual", since=12)(broadcast(np.less_equal, np.bool_))
+operator("GreaterOrEqual", since=12)(broadcast(np.greater_equal, np.bool_))
+operator("Not")(unary(np.logical_not))
+operator("BitwiseNot", since=18)(unary(np.invert))
+operator("BitwiseAnd", since=18)(broadcast(np.bitwise_and))
+operator("BitwiseOr", since=18)(broadcast(np.bitwise_or))
+operator("BitwiseXor", since=18)(broadcast(np.bitwise_xor))
 
 
 @operator("BitShift", since=11)

@@ -149,9 +149,9 @@ def rms_normalization(
 @operator("MeanVarianceNormalization", since=9)
 def mean_variance_normalization(X: Array, *, axes: Sequence[int] = (0, 2, 3)) -> Array:
     """(X - mean) / (standard deviation + 1e-9) over the axes."""
-    places = tuple(axes)
-    mean = X.mean(places, keepdims=True)
-    deviation = np.sqrt(np.square(X).mean(places, keepdims=True) - np.square(mean))
+    dims = tuple(axes)
+    mean = X.mean(dims, keepdims=True)
+    deviation = np.sqrt(np.square(X).mean(dims, keepdims=True) - np.square(mean))
     return ((X - mean) / (deviation + np.array(1e-9, X.dtype))).astype(X.dtype)
 
 

@@ -167,8 +167,8 @@ def counts(size: Sequence[int], slid: Window, include_pad: bool) -> Array:
         low = -slid.before[axis] if include_pad else 0
         high = n + slid.after[axis] if include_pad else n
         starts = np.arange(slid.out[axis]) * slid.strides[axis] - slid.before[axis]
-        places = starts[:, None] + np.arange(slid.kernel[axis]) * slid.dilations[axis]
-        axes.append(((places >= low) & (places < high)).sum(axis=1))
+        coordinates = starts[:, None] + np.arange(slid.kernel[axis]) * slid.dilations[axis]
+        axes.append(((coordinates >= low) & (coordinates < high)).sum(axis=1))
     return reduce(np.multiply.outer, axes)
 
 

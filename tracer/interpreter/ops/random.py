@@ -28,7 +28,8 @@ def random_normal(
     ctx: NodeContext,
 ) -> Array:
     """Normal values of mean `mean` and standard deviation `scale`."""
-    return _normal(shape, _dtype(dtype), mean, scale, generator(seed, ctx))
+    limits.allow(shape, np.float64)
+    return generator(seed, ctx).normal(mean, scale, tuple(shape)).astype(_dtype(dtype))
 
 
 @operator("RandomNormalLike")
@@ -43,7 +44,8 @@ def random_normal_like(
 ) -> Array:
     """Normal values in the shape of `input`; `dtype` defaults to its type."""
     kind = input.dtype if dtype is None else _dtype(dtype)
-    return _normal(input.shape, kind, mean, scale, generator(seed, ctx))
+    limits.allow(input.shape, np.float64)
+    return generator(seed, ctx).normal(mean, scale, input.shape).astype(kind)
 
 
 @operator("RandomUniform")
@@ -57,7 +59,8 @@ def random_uniform(
     ctx: NodeContext,
 ) -> Array:
     """Uniform values in [low, high)."""
-    return _uniform(shape, _dtype(dtype), low, high, generator(seed, ctx))
+    limits.allow(shape, np.float64)
+    return generator(seed, ctx).uniform(low, high, tuple(shape)).astype(_dtype(dtype))
 
 
 @operator("RandomUniformLike")
@@ -72,7 +75,8 @@ def random_uniform_like(
 ) -> Array:
     """Uniform values in [low, high) in the shape of `input`; `dtype` defaults to its type."""
     kind = input.dtype if dtype is None else _dtype(dtype)
-    return _uniform(input.shape, kind, low, high, generator(seed, ctx))
+    limits.allow(input.shape, np.float64)
+    return generator(seed, ctx).uniform(low, high, input.shape).astype(kind)
 
 
 @operator("Bernoulli", since=15)
@@ -109,28 +113,6 @@ def generator(seed: float | None, ctx: NodeContext) -> np.random.Generator:
 def seed_of(ctx: NodeContext) -> int:
     """Returns a 32-bit seed derived from the node's key."""
     return zlib.crc32(ctx.node.key.encode())
-
-
-def _normal(
-    shape: Sequence[int],
-    dtype: np.dtype[np.generic],
-    mean: float,
-    scale: float,
-    rng: np.random.Generator,
-) -> Array:
-    limits.allow(shape, np.float64)
-    return rng.normal(mean, scale, tuple(shape)).astype(dtype)
-
-
-def _uniform(
-    shape: Sequence[int],
-    dtype: np.dtype[np.generic],
-    low: float,
-    high: float,
-    rng: np.random.Generator,
-) -> Array:
-    limits.allow(shape, np.float64)
-    return rng.uniform(low, high, tuple(shape)).astype(dtype)
 
 
 def _dtype(elem_type: int) -> np.dtype[np.generic]:

@@ -183,9 +183,9 @@ def _directions(
 ) -> list[tuple[tuple[Array, Array], list[Activation]]]:
     """Returns per direction the biases of input and state, and the activations."""
     size = gates * r.shape[-1]
-    whole = np.zeros((len(r), 2 * size), r.dtype) if b is None else b
+    biases = np.zeros((len(r), 2 * size), r.dtype) if b is None else b
     functions = activations(settings)
     return [
-        ((whole[d][:size], whole[d][size:]), functions[each * d : each * (d + 1)])
+        ((biases[d][:size], biases[d][size:]), functions[each * d : each * (d + 1)])
         for d in range(len(r))
     ]

@@ -139,11 +139,11 @@ def top_k_1(X: Array, *, axis: int = -1, k: int) -> tuple[Array, Array]:
 
 
 def _fold(fold: Fold, data: Array, axes: Sequence[int] | None, keepdims: int) -> Array:
-    places = (
+    dims = (
         tuple(range(data.ndim)) if not axes else tuple(nonnegative_axis(a, data.ndim) for a in axes)
     )
-    folded = np.asarray(fold(data, places))
-    return folded if keepdims else np.squeeze(folded, places)
+    folded = np.asarray(fold(data, dims))
+    return folded if keepdims else np.squeeze(folded, dims)
 
 
 def _arg(find: Callable[..., Any], data: Array, axis: int, keepdims: int, last: int) -> Array:

@@ -62,24 +62,24 @@ def resize(
         mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(antialias),
         bool(exclude_outside),
     )  # fmt: skip
-    places = list(range(X.ndim)) if axes is None else [nonnegative_axis(a, X.ndim) for a in axes]
-    described = _axes(X, places, roi, scales, sizes, keep_aspect_ratio_policy)
+    dims = list(range(X.ndim)) if axes is None else [nonnegative_axis(a, X.ndim) for a in axes]
+    resized_axes = _axes(X, dims, roi, scales, sizes, keep_aspect_ratio_policy)
     shape = list(X.shape)
-    for place, axis in zip(places, described, strict=True):
-        shape[place] = axis.out
+    for dim, axis in zip(dims, resized_axes, strict=True):
+        shape[dim] = axis.out
     limits.allow(shape, X.dtype)
     resized, outside = X, np.zeros(shape, np.bool_)
     if X.dtype.kind != "f":
         resized = X.astype(np.float64)
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
-    for place, axis in zip(places, described, strict=True):
+    for dim, axis in zip(dims, resized_axes, strict=True):
         if axis.size == axis.out and axis.scale == 1 and not (crop and roi is not None):
             continue
         where = _sources(axis, method.coordinates)
-        resized = _along(resized, place, axis, where, method)
+        resized = _along(resized, dim, axis, where, method)
         if crop:
             beyond = (where < 0) | (where > axis.size - 1)
-            outside |= beyond.reshape([-1 if i == place else 1 for i in range(X.ndim)])
+            outside |= beyond.reshape([-1 if i == dim else 1 for i in range(X.ndim)])
     if crop:
         resized = np.where(outside, np.array(extrapolation_value, resized.dtype), resized)
     return _rounded(resized, X.dtype)
@@ -115,14 +115,14 @@ def upsample_1(
 
 def _axes(
     x: Array,
-    places: Sequence[int],
+    dims: Sequence[int],
     roi: Array | None,
     scales: Array | None,
     sizes: Array | None,
     policy: str,
 ) -> list[ResizedAxis]:
     """Returns size, scale and region of each axis to resize."""
-    sources = [x.shape[place] for place in places]
+    sources = [x.shape[dim] for dim in dims]
     if scales is not None and scales.size:
         factors = [float(s) for s in scales]
         out = [int(np.float32(s) * n) for s, n in zip(scales, sources, strict=True)]
@@ -132,7 +132,7 @@ def _axes(
         raise ModelError("both scales and sizes are missing")
     if min(factors, default=1) <= 0:
         raise ModelError(f"scales {factors} are not all above 0")
-    count = len(places)
+    count = len(dims)
     region = [0.0] * count + [1.0] * count
     if roi is not None and roi.size:
         region = [float(v) for v in roi]
@@ -177,21 +177,21 @@ def _sources(axis: ResizedAxis, coordinates: str) -> Array:
     raise ModelError(f"coordinate_transformation_mode '{coordinates}' is not supported")
 
 
-def _along(x: Array, place: int, axis: ResizedAxis, where: Array, method: ResizeMethod) -> Array:
+def _along(x: Array, dim: int, axis: ResizedAxis, where: Array, method: ResizeMethod) -> Array:
     """Sums weighted neighbours along one axis; beyond it the edge repeats, or weighs 0."""
     if method.mode == "nearest":
         if method.antialias:
             raise ModelError("antialias does not go with mode 'nearest'")
         index = np.clip(_nearest(where, method.nearest), 0, axis.size - 1)
-        return np.take(x, index.astype(np.intp), axis=place)
+        return np.take(x, index.astype(np.intp), axis=dim)
     index, weights = _neighbours(where, axis, method)
     if method.exclude_outside:
         weights = np.where((index < 0) | (index >= axis.size), 0, weights)
         weights = weights / weights.sum(axis=1, keepdims=True)
     index = np.clip(index, 0, axis.size - 1)
-    shape = [-1 if i == place else 1 for i in range(x.ndim)]
+    shape = [-1 if i == dim else 1 for i in range(x.ndim)]
     terms = (
-        np.take(x, index[:, k], axis=place) * weights[:, k].astype(x.dtype).reshape(shape)
+        np.take(x, index[:, k], axis=dim) * weights[:, k].astype(x.dtype).reshape(shape)
         for k in range(index.shape[1])
     )
     total = next(terms)

@@ -26,9 +26,9 @@ def scatter_elements(
 ) -> Array:
     """A copy of `data` with `updates` at `indices` along `axis`."""
     output = data.copy()
-    places: list[Any] = list(np.indices(indices.shape, sparse=True))
-    places[axis] = wrapped(indices, data.shape[axis])
-    _put(output, tuple(places), updates, reduction)
+    index: list[Any] = list(np.indices(indices.shape, sparse=True))
+    index[axis] = wrapped(indices, data.shape[axis])
+    _put(output, tuple(index), updates, reduction)
     return output
 
 
@@ -37,8 +37,8 @@ def scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: str = 
     """A copy of `data` with slices of `updates` at the index tuples in the last axis."""
     output = data.copy()
     depth = indices.shape[-1]
-    places = tuple(wrapped(indices[..., axis], data.shape[axis]) for axis in range(depth))
-    _put(output, places, updates, reduction)
+    index = tuple(wrapped(indices[..., axis], data.shape[axis]) for axis in range(depth))
+    _put(output, index, updates, reduction)
     return output
 
 
@@ -52,15 +52,15 @@ def wrapped(indices: Array, size: int) -> Array:
     return np.where(indices < 0, indices + size, indices)
 
 
-def _put(target: Array, places: Any, updates: Array, reduction: str) -> None:
+def _put(target: Array, index: Any, updates: Array, reduction: str) -> None:
     if reduction == "none":
-        target[places] = updates
+        target[index] = updates
         return
     if reduction not in _FOLD:
         raise ModelError(f"reduction '{reduction}' is not one of none, {', '.join(_FOLD)}")
     if target.dtype.kind == "V":  # the ufuncs of ml_dtypes have no `at`
         wide = target.astype(np.float32)
-        _FOLD[reduction].at(wide, places, updates.astype(np.float32))  # type: ignore[attr-defined]
+        _FOLD[reduction].at(wide, index, updates.astype(np.float32))  # type: ignore[attr-defined]
         target[...] = wide.astype(target.dtype)
     else:
-        _FOLD[reduction].at(target, places, updates)  # type: ignore[attr-defined]
+        _FOLD[reduction].at(target, index, updates)  # type: ignore[attr-defined]

@@ -53,8 +53,8 @@ def reshape_1(data: Array, *, shape: _Ints = None, consumed_inputs: _Ints = None
 @operator("Flatten")
 def flatten(input: Array, *, axis: int = 1) -> Array:
     """A matrix with the axes before `axis` as rows and the others as columns."""
-    place = axis + input.ndim if axis < 0 else axis
-    rows, columns = (int(np.prod(part)) for part in (input.shape[:place], input.shape[place:]))
+    at = axis + input.ndim if axis < 0 else axis
+    rows, columns = (int(np.prod(part)) for part in (input.shape[:at], input.shape[at:]))
     return input.reshape(rows, columns)
 
 

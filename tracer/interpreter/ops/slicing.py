@@ -23,10 +23,10 @@ def slice_(
     data: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None
 ) -> Array:
     """A view from `starts` to `ends` by `steps`; bounds are clamped to the axis."""
-    places = range(len(starts)) if axes is None else axes.tolist()
+    dims = range(len(starts)) if axes is None else axes.tolist()
     strides = [1] * len(starts) if steps is None else steps.tolist()
     index: list[slice] = [slice(None)] * data.ndim
-    for axis, start, end, step in zip(places, starts.tolist(), ends.tolist(), strides, strict=True):
+    for axis, start, end, step in zip(dims, starts.tolist(), ends.tolist(), strides, strict=True):
         index[axis] = _range(data.shape[axis], start, end, step)
     return data[tuple(index)]
 
@@ -93,13 +93,13 @@ def pad(
     mode: str = "constant",
 ) -> Array:
     """Lengthens axes at both ends; a negative width shortens."""
-    places = (
+    dims = (
         list(range(data.ndim)) if axes is None else [nonnegative_axis(a, data.ndim) for a in axes]
     )
     fill = np.zeros((), data.dtype) if constant_value is None else constant_value.reshape(-1)[0]
     widths = [(0, 0)] * data.ndim
-    for number, axis in enumerate(places):
-        widths[axis] = (int(pads[number]), int(pads[number + len(places)]))
+    for number, axis in enumerate(dims):
+        widths[axis] = (int(pads[number]), int(pads[number + len(dims)]))
     return _padded(data, widths, mode, fill)
 
 

@@ -1,4 +1,4 @@
-"""The triad, compiled: numpy would pass over its arrays twice."""
+"""The compiled triad a = b + s c; numpy would read its arrays twice."""
 
 from __future__ import annotations
 

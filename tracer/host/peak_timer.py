@@ -1,4 +1,4 @@
-"""The shortest time of many tries, and the share of the processor that they had."""
+"""Times work as the shortest of many tries, with the share of CPU time it received."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _LEAST_TRIES = 3
 
 
 @dataclass(slots=True)
-class Watch:
-    """Times work of `threads` threads; `cpu_share` is the least of the CPU time they got for it."""
+class PeakTimer:
+    """Times work of `threads` threads; `cpu_share` is the least share of CPU time received."""
 
     threads: int
     cpu_share: float = 1.0
 
     def best(self, run: Callable[[], object]) -> float:
-        """The shortest of the times `run` takes within a fraction of a second, in seconds."""
+        """Returns the shortest time of `run`, in seconds, over a fraction of a second."""
         run()
         tries: list[tuple[float, float]] = []
         begun = time.perf_counter()

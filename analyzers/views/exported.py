@@ -1,0 +1,34 @@
+"""The view of an export: the file that was written, and how it was checked."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+
+from analyzers.options import ViewOptions
+from analyzers.views.page import Page, Table, name_column
+from exporters.records import Exported
+
+
+def page(result: Exported, options: ViewOptions) -> Page:
+    """One table of names and values."""
+    columns = (name_column("", "name", 0), name_column("value", "value", 1))
+    return Page((Table(str(result.path), columns, table(result, options)),), (), "")
+
+
+def table(result: Exported, options: ViewOptions) -> pd.DataFrame:
+    """`name` and `value`, a row for each field."""
+    rows = [(name, str(value)) for name, value in document(result, options).items()]
+    return pd.DataFrame(rows, columns=["name", "value"])
+
+
+def document(result: Exported, options: ViewOptions) -> dict[str, Any]:
+    """The fields of `Exported`."""
+    return {**asdict(result), "path": str(result.path)}
+
+
+def model(result: Exported, options: ViewOptions) -> bytes:
+    """The file that was written."""
+    return result.path.read_bytes()
