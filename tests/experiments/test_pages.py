@@ -52,7 +52,7 @@ def test_resnet20_has_its_66_layers_and_the_same_numbers_in_every_executor():
     found = rows(page, "Layer by layer")
     assert [row[0].partition("_")[0] for row in found] == [str(n) for n in range(66)]
     assert (found[0][0], found[65][0]) == ("0_Convolution2D", "65_Linear")
-    assert [row[3:] for row in rows(page, "The same numbers?")] == [["66", "0"]] * 3
+    assert [row[3:] for row in rows(page, "Agreement of values")] == [["66", "0"]] * 3
 
 
 def test_the_family_calls_as_many_convolutions_as_the_original():

@@ -83,7 +83,7 @@ def test_a_shipped_model_is_found_by_its_family(family, framework, capsys):
         (["lenet"], 2, "Give --image FILE, or --data NAME --index N"),
         (["lenet", "--image", "a.png", "--data", "digits"], 2, "are two images. Give one"),
         (["lenet", "--image", "a.png", "--index", "0"], 2, "--index is for --data"),
-        (["lenet", "--index", "4"], 2, "no image is given"),
+        (["lenet", "--index", "4"], 2, "no image is named"),
         (["lenet", "--image", "nowhere.png"], 3, "nowhere.png: no such file"),
         (["nowhere.onnx", "--data", "digits"], 3, "nowhere.onnx: no such file"),
         (["mnist", "--data", "digits"], 2, "no trained torch model of mnist is shipped"),

@@ -88,7 +88,7 @@ def test_scoring_learns_nothing(framework, tmp_path, tiny_data):
         Path(),
     )
     before = {name: array.copy() for name, array in weights_of(run.learner)}
-    loss, accuracy = loop.judge(run.learner, run.dataset.train)
+    loss, accuracy = loop.evaluate(run.learner, run.dataset.train)
     for name, array in weights_of(run.learner):
         np.testing.assert_array_equal(array, before[name])
     assert loss > 0
