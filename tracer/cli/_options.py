@@ -106,7 +106,7 @@ def _limits(max_seconds: float | None, max_tensor: int, max_live: int, max_trips
     )
 
 
-def _output(
+def to_output(
     as_json: bool,
     as_csv: bool = False,
     outputs: tuple[str, ...] = (),
@@ -117,6 +117,7 @@ def _output(
     depth: int | None = None,
     threshold: float | None = None,
 ) -> Any:
+    """Returns the Output that these options set. Raises UsageError for a depth without modules."""
     from tracer.cli._output import Output
 
     refuse_depth(by, depth)
@@ -197,7 +198,7 @@ def view(formats: str, *shown: Decorator, more: str = "") -> Decorator:
     sections = [cloup.option_group("Output", JSON, CSV, output(formats, more), FORCE)]
     if shown:
         sections.insert(0, cloup.option_group("What is shown", *shown))
-    return bundle("output", _output, *sections)
+    return bundle("output", to_output, *sections)
 
 
 TRACE_VIEW = view(
