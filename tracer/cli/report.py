@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @cloup.command()
 @cloup.argument("trace", type=PathName())
-@_options.VIEW
+@_options.TRACE_VIEW
 def command(trace: Path, output: Output) -> None:
     """Show a saved trace again, in any format.
 
@@ -30,4 +30,6 @@ def command(trace: Path, output: Output) -> None:
     from tracer.storage import trace_file, whatif_file
 
     is_what_if = whatif_file.holds_what_if(trace)
-    output.emit((whatif_file if is_what_if else trace_file).load(trace))
+    result = whatif_file.load(trace) if is_what_if else trace_file.load(trace)
+    output.check(type(result))
+    output.emit(result)
