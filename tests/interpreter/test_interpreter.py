@@ -1,5 +1,7 @@
 """The core: scopes, functions, observers, operators of the user's, errors, memory, determinism."""
 
+import inspect
+import textwrap
 from collections import Counter
 
 import numpy as np
@@ -243,3 +245,15 @@ def test_a_run_can_go_on_from_any_step():
         done = interpreter.advance(alive, stop)
         for ours, expected in zip(interpreter.outputs(done), whole, strict=True):
             np.testing.assert_array_equal(ours, expected)
+
+
+def test_the_example_of_the_docstring_prints_the_largest_output_of_each_node(
+    tmp_path, monkeypatch, capsys
+):
+    x = np.array([-1, 3], np.float32)
+    onnx.save(single("Relu", {"x": x}), tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    text = inspect.getdoc(Interpreter)
+    example = text[text.index("    class Largest") : text.index("`after` may")]
+    exec(textwrap.dedent(example), {"Interpreter": Interpreter, "x": x})
+    assert capsys.readouterr().out == "Relu_0 3.0\n"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @cloup.command()
 @cloup.argument("trace", type=PathName())
-@_options.VIEW
+@_options.TRACE_VIEW
 def command(trace: Path, output: Output) -> None:
     """Show a saved trace again, in any format.
 
@@ -29,4 +29,6 @@ def command(trace: Path, output: Output) -> None:
     """
     from tracer.api.load import load_result
 
-    output.emit(load_result(trace))
+    result = load_result(trace)
+    output.check(type(result))
+    output.emit(result)
