@@ -34,3 +34,11 @@ def test_a_saved_count_is_loaded_again(tmp_path):
     assert isinstance(trace, Result)
     assert tracer.save(trace, tmp_path / "c.trace") == tmp_path / "c.trace"
     assert tracer.load(tmp_path / "c.trace").nodes.equals(trace.nodes)
+
+
+def test_the_options_of_a_what_if_are_still_known_by_their_old_names():
+    from tracer.whatif import options
+
+    with pytest.warns(DeprecationWarning, match="Options is now WhatIfOptions"):
+        old = options.Options(budget=0.5, limit=10)
+    assert old == options.WhatIfOptions(accuracy_budget=0.5, limit=10)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tracer.accumulators.spec import orders
@@ -58,3 +59,20 @@ class WhatIfOptions:
     def operands(self) -> Iterator[tuple[int | None, int | None]]:
         """Yields bits of weights and of activations for each combination."""
         return itertools.product(self.weight_bits, self.activation_bits)
+
+
+_FIELDS_OF_0_1 = {
+    "budget": "accuracy_budget",
+    "convention": "range_convention",
+    "counting": "addition_convention",
+}
+
+
+def __getattr__(name: str) -> Callable[..., WhatIfOptions]:
+    """Returns the class by the name that it had in 0.1, which takes the field names of 0.1."""
+    if name != "Options":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    warnings.warn("Options is now WhatIfOptions", DeprecationWarning, stacklevel=2)
+    return lambda **fields: WhatIfOptions(
+        **{_FIELDS_OF_0_1.get(field, field): value for field, value in fields.items()}
+    )
