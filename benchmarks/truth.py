@@ -24,11 +24,11 @@ from analyzers.attribution import attribute
 from analyzers.statistics import outliers
 from analyzers.timing import timing, wall
 from benchmarks._networks import Builder, Model, encoder
-from tracer import inputs
 from tracer.executors.onnxruntime import empty_run, feeding
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
 from tracer.graph.loading import open_model
+from tracer.inputs.model_feeds import make_feeds
 from tracer.records.trace import Trace
 from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
@@ -152,7 +152,7 @@ def apart(model: Model, threads: int) -> tuple[float, float]:
     Outliers are left out, as in a profile.
     """
     loaded = loading.from_proto(model)
-    feeds = inputs.make(loaded).feeds
+    feeds = make_feeds(loaded).feeds
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = threads
     session = ort.InferenceSession(

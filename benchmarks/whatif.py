@@ -18,7 +18,7 @@ from benchmarks._measure import Usage, measure, python
 from tracer import metrics
 from tracer.accumulators.spec.policy_text import read
 from tracer.graph.loading import open_model
-from tracer.inputs.datasets import open_dataset
+from tracer.inputs.datasets.opening import open_dataset
 from tracer.whatif.evaluation import Evaluator
 from tracer.whatif.metric_scores import scorer
 from tracer.whatif.stored_batches import StoredBatches

@@ -12,7 +12,8 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import named
 from tracer.accumulators.spec.policy import Policy
 from tracer.graph.model import Model
-from tracer.inputs.datasets import Batch, Dataset
+from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.dataset import Dataset
 from tracer.metrics import METRICS
 from tracer.records.whatif import Answer
 from tracer.whatif.evaluation import Evaluator

@@ -19,7 +19,8 @@ from tracer.accumulators.spec.orders import named
 from tracer.accumulators.spec.policy import Policy
 from tracer.graph import loading
 from tracer.graph.model import Model
-from tracer.inputs.datasets import Dataset, open_dataset
+from tracer.inputs.datasets.dataset import Dataset
+from tracer.inputs.datasets.opening import open_dataset
 from tracer.inputs.request import Samples
 
 MODEL = "models/lenet/lenet.int8.onnx"

@@ -30,7 +30,7 @@ from models.training.tensorboard import CURVES, Board
 from tracer.api.compare import sweep
 from tracer.api.compare.sides import SideSettings
 from tracer.graph import loading
-from tracer.inputs.datasets import DEFAULT_FOLDER
+from tracer.inputs.datasets.labelled import DEFAULT_FOLDER
 from tracer.records.trace import Run, Trace
 from tracer.support.progress import silent
 

@@ -21,7 +21,7 @@ from models.training import session
 from models.training.folder import RunFolder
 from models.training.session import Session
 from tracer.graph import loading
-from tracer.inputs.datasets import DEFAULT_FOLDER
+from tracer.inputs.datasets.labelled import DEFAULT_FOLDER
 from tracer.support.progress import silent
 
 FAMILY = "resnet_cifar"

@@ -6,11 +6,12 @@ import pytest
 
 from analyzers.attribution import attribute
 from tests.graphs import BRANCHES, parse, quantised, residual
-from tracer import inputs
 from tracer.executors.onnxruntime import calibration
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, OrtSettings
 from tracer.graph import loading
+from tracer.inputs.feedset import FeedSet
+from tracer.inputs.model_feeds import make_feeds
 from tracer.support.progress import silent
 
 GELU_AND_LAYERNORM = """
@@ -60,7 +61,7 @@ def no_calibration(monkeypatch):
 
 def kernels_of(proto, optimization, feeds=None):
     model = loading.from_proto(proto)
-    feedset = inputs.FeedSet(feeds, None) if feeds else inputs.make(model)
+    feedset = FeedSet(feeds, None) if feeds else make_feeds(model)
     settings = OrtSettings(2, 1, None, 1, optimization)
     run = executor.profile(model, feedset, settings, silent).run
     return run.kernels, attribute(model, run.kernels)
@@ -167,7 +168,7 @@ def test_a_duplicate_that_is_removed_is_in_no_kernel():
 def test_the_time_of_a_quantised_convolution_is_its_own(quant_format, tmp_path):
     model = loading.load(quantised(tmp_path, quant_format))
     settings = OrtSettings(2, 1, None, 1, "all")
-    run = executor.profile(model, inputs.make(model), settings, silent).run
+    run = executor.profile(model, make_feeds(model), settings, silent).run
     groups = attribute(model, run.kernels)
     kinds = {node.key: node.op_type for node in model.nodes}
     convolutions = 0

@@ -18,12 +18,12 @@ from analyzers.statistics import outliers
 from analyzers.timing import RUNTIME, timing
 from tests import nets
 from tests.graphs import BRANCHES, parse, quantised, residual
-from tracer import inputs
 from tracer.api.fusions import fusions
 from tracer.executors.onnxruntime import calibration
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, OrtSettings
 from tracer.graph import loading
+from tracer.inputs.model_feeds import make_feeds
 from tracer.limits import Limits
 from tracer.support.progress import silent
 
@@ -53,7 +53,7 @@ def mapped(name, optimization):
 def observed(name, optimization):
     """Model, kernels and evidence, for what the map does not show."""
     model = loading.from_proto(MODELS[name]())
-    feed_sets = [inputs.make(model, seed=seed) for seed in (0, 1)]
+    feed_sets = [make_feeds(model, seed=seed) for seed in (0, 1)]
     graph = executor.optimize(model, feed_sets[0], OrtSettings(1, 0, None, 1, optimization))
     return model, graph.kernels, graph.match_tensors(feed_sets, Limits(), silent)
 
@@ -97,7 +97,7 @@ def test_all_the_time_of_kernels_is_in_rows_of_nodes_or_of_the_runtime(
     monkeypatch.setattr(calibration, "measure", lambda threads, provider: calibration.Bias(0, 0))
     model = loading.from_proto(MODELS[name]())
     settings = OrtSettings(3, 1, None, 1, optimization)
-    run = executor.profile(model, inputs.make(model), settings, silent).run
+    run = executor.profile(model, make_feeds(model), settings, silent).run
     table = timing(run, attribute(model, run.kernels))
     every = run.samples[~outliers(run.instrumented_us)].mean(axis=0).sum()
     assert table["time_us_raw"].sum() == pytest.approx(float(every))

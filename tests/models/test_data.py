@@ -120,7 +120,7 @@ def test_mnist_is_read_from_its_idx_files(tmp_path, folder, suffix):
 
 
 def test_missing_mnist_is_told_with_what_to_get_and_where_to_put_it(tmp_path):
-    with pytest.raises(InputError, match=r"no train-images-idx3-ubyte, .*mnist, or give --data"):
+    with pytest.raises(InputError, match=r"no train-images-idx3-ubyte, .*mnist, or set --data-dir"):
         data.load("mnist", tmp_path)
     write_mnist(tmp_path / "mnist")
     for name in ("train-labels-idx1-ubyte", "t10k-images-idx3-ubyte"):
@@ -135,7 +135,7 @@ def test_the_archive_of_cifar_10_is_unpacked_in_the_data_folder_itself(tmp_path,
     unpacked = tmp_path / "cifar-10-batches-bin"
     if folder_exists:
         unpacked.mkdir()
-    with pytest.raises(InputError, match=f"in {tmp_path}, which makes {unpacked}; or give"):
+    with pytest.raises(InputError, match=f"in {tmp_path}, which creates {unpacked}; or set"):
         data.load("cifar10", tmp_path)
 
 
@@ -169,7 +169,7 @@ def test_a_broken_gzip_file_is_refused(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte.gz"
     for content in (b"no gzip", gzip.compress(idx(np.zeros((2, 3))))[:-9]):
         path.write_bytes(content)
-        with pytest.raises(InputError, match="not a whole gzip file"):
+        with pytest.raises(InputError, match="not a complete gzip file"):
             read_idx(path, 2)
 
 

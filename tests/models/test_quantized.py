@@ -10,7 +10,7 @@ import pytest
 
 from models import families
 from tracer.graph import loading
-from tracer.inputs.datasets import open_dataset
+from tracer.inputs.datasets.opening import open_dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.options import QuantizationOptions

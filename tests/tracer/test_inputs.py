@@ -5,14 +5,14 @@ import pytest
 from onnx import numpy_helper
 
 from tests.graphs import embedding, parse, residual
-from tracer import inputs
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
+from tracer.inputs.model_feeds import check_feeds, make_feeds
 
 
 def test_the_same_seed_gives_the_same_feeds_and_another_gives_others():
     model = loading.from_proto(residual())
-    first, again, other = (inputs.make(model, seed=seed).feeds["x"] for seed in (3, 3, 4))
+    first, again, other = (make_feeds(model, seed=seed).feeds["x"] for seed in (3, 3, 4))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
     assert first.shape == (1, 3, 16, 16)
@@ -20,13 +20,13 @@ def test_the_same_seed_gives_the_same_feeds_and_another_gives_others():
 
 
 def test_a_batch_replaces_the_symbolic_dimension():
-    feedset = inputs.make(loading.from_proto(residual()), batch=7)
+    feedset = make_feeds(loading.from_proto(residual()), batch=7)
     assert feedset.feeds["x"].shape == (7, 3, 16, 16)
     assert feedset.batch == 7
 
 
 def test_indices_stay_inside_their_table_and_masks_are_ones():
-    feedset = inputs.make(loading.from_proto(embedding(rows=30)), dims={"sequence": 500})
+    feedset = make_feeds(loading.from_proto(embedding(rows=30)), dims={"sequence": 500})
     ids = feedset.feeds["ids"]
     assert ids.shape == (1, 500)
     assert 0 <= ids.min() < 5 < 25 < ids.max() < 30
@@ -34,7 +34,7 @@ def test_indices_stay_inside_their_table_and_masks_are_ones():
 
 
 def test_an_assumed_dimension_is_told():
-    feedset = inputs.make(loading.from_proto(embedding()))
+    feedset = make_feeds(loading.from_proto(embedding()))
     assert feedset.feeds["ids"].shape == (1, 128)
     assert "sequence is not set: 128 assumed" in feedset.notes
 
@@ -47,7 +47,7 @@ def test_indices_are_followed_through_operators_that_hand_them_on():
       y = GatherElements <axis = 1> (data, i)
     }
     """
-    picks = inputs.make(loading.from_proto(parse(text))).feeds["picks"]
+    picks = make_feeds(loading.from_proto(parse(text))).feeds["picks"]
     assert (picks.min(), picks.max()) == (0, 3)
 
 
@@ -56,25 +56,25 @@ def test_an_unknown_dimension_and_a_fixed_batch_are_refused():
     with pytest.raises(
         InputError, match=r"no symbolic dimension 'M'.*Its symbolic dimensions are N"
     ):
-        inputs.make(model, dims={"M": 3})
+        make_feeds(model, dims={"M": 3})
     proto = residual()
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
     fixed = loading.from_proto(proto)
-    assert inputs.make(fixed, batch=1).batch == 1
+    assert make_feeds(fixed, batch=1).batch == 1
     with pytest.raises(InputError, match="the batch is 1, not 2"):
-        inputs.make(fixed, batch=2)
+        make_feeds(fixed, batch=2)
 
 
 def test_a_batch_and_a_dim_of_the_same_name_contradict_each_other():
     with pytest.raises(UsageError, match="'N' is the batch"):
-        inputs.make(loading.from_proto(residual()), batch=2, dims={"N": 3})
-    assert inputs.make(loading.from_proto(residual()), dims={"N": 3}).batch == 3
+        make_feeds(loading.from_proto(residual()), batch=2, dims={"N": 3})
+    assert make_feeds(loading.from_proto(residual()), dims={"N": 3}).batch == 3
 
 
 def test_feeds_are_read_from_npz(tmp_path):
     x = np.random.default_rng(0).random((2, 3, 16, 16), np.float32)
     np.savez(tmp_path / "x.npz", x=x)
-    feedset = inputs.make(loading.from_proto(residual()), path=tmp_path / "x.npz")
+    feedset = make_feeds(loading.from_proto(residual()), path=tmp_path / "x.npz")
     assert np.array_equal(feedset.feeds["x"], x)
     assert feedset.batch == 2
 
@@ -85,10 +85,10 @@ def test_feeds_are_read_from_a_test_data_set(tmp_path):
     x = np.ones((3, 3, 16, 16), np.float32)
     (folder / "input_0.pb").write_bytes(numpy_helper.from_array(x).SerializeToString())
     for path in (folder, tmp_path):
-        assert np.array_equal(inputs.make(loading.from_proto(residual()), path=path).feeds["x"], x)
+        assert np.array_equal(make_feeds(loading.from_proto(residual()), path=path).feeds["x"], x)
     (folder / "input_0.pb").write_bytes(b"\xff\xff\xff")
     with pytest.raises(InputError, match=r"input_0\.pb: does not hold input 'x'"):
-        inputs.make(loading.from_proto(residual()), path=folder)
+        make_feeds(loading.from_proto(residual()), path=folder)
 
 
 WRONG_FEEDS = {
@@ -105,13 +105,13 @@ WRONG_FEEDS = {
 def test_feeds_that_do_not_fit_are_refused_by_name(arrays, message, tmp_path):
     np.savez(tmp_path / "x.npz", **arrays)
     with pytest.raises(InputError, match=message):
-        inputs.make(loading.from_proto(residual()), path=tmp_path / "x.npz")
+        make_feeds(loading.from_proto(residual()), path=tmp_path / "x.npz")
 
 
 def test_a_batch_together_with_a_file_is_refused(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.ones((1, 3, 16, 16), np.float32))
     with pytest.raises(UsageError, match="shapes decide"):
-        inputs.make(loading.from_proto(residual()), batch=2, path=tmp_path / "x.npz")
+        make_feeds(loading.from_proto(residual()), batch=2, path=tmp_path / "x.npz")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +134,6 @@ def test_a_batch_together_with_a_file_is_refused(tmp_path):
 def test_every_element_type_gets_feeds_of_that_type(dtype):
     text = f'<ir_version: 11, opset_import: ["": 23]> g ({dtype}[N,3] x) => ({dtype}[N,3] y)'
     model = loading.from_proto(onnx.parser.parse_model(text + " { y = Identity (x) }"))
-    feedset = inputs.make(model, batch=2)
-    inputs.check(model, feedset.feeds)
+    feedset = make_feeds(model, batch=2)
+    check_feeds(model, feedset.feeds)
     assert feedset.feeds["x"].shape == (2, 3)

@@ -9,7 +9,7 @@ from exporters import writing
 from tracer import metrics
 from tracer.graph import loading
 from tracer.graph.loading import ModelSource, open_model
-from tracer.inputs.datasets import open_dataset
+from tracer.inputs.datasets.opening import open_dataset
 from tracer.quantization import quantizer
 from tracer.quantization.accuracy import accuracy
 from tracer.quantization.calibration import CalibrationSamples

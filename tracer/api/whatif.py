@@ -10,7 +10,7 @@ from typing import Any
 
 from analyzers import energy
 from tracer.graph.loading import ModelSource, open_model
-from tracer.inputs.datasets import open_dataset
+from tracer.inputs.datasets.opening import open_dataset
 from tracer.limits import Limits
 from tracer.records import environment
 from tracer.records.trace import ModelInfo

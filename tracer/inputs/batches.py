@@ -9,7 +9,8 @@ from pathlib import Path
 from tracer.errors import InputError
 from tracer.graph.model import Model
 from tracer.inputs import dims as dimensions
-from tracer.inputs.datasets import Dataset, open_files
+from tracer.inputs.datasets.dataset import Dataset
+from tracer.inputs.datasets.opening import open_files
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.files import numeric_order, test_data_sets
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from tracer import inputs
 from tracer.errors import InputError, UsageError
 from tracer.graph.loading import ModelSource
 from tracer.graph.model import Model
 from tracer.inputs import files
 from tracer.inputs.batches import FeedBatches, open_batches
-from tracer.inputs.datasets import DEFAULT_FOLDER, open_dataset
+from tracer.inputs.datasets.labelled import DEFAULT_FOLDER
+from tracer.inputs.datasets.opening import open_dataset
 from tracer.inputs.feedset import FeedSet
+from tracer.inputs.model_feeds import make_feeds
 
 _Result = TypeVar("_Result")
 
@@ -71,7 +72,7 @@ class Request:
         """Returns feeds for one inference; assumed sizes are divided by `shrink`.
 
         A data set yields its first batch. Raises UsageError for several files, and the errors of
-        `inputs.make`.
+        `make_feeds`.
         """
         if self.data is not None:
             return next(iter(self._samples(self.data)))
@@ -80,7 +81,7 @@ class Request:
                 f"{len(self.paths)} inputs are named for one inference",
                 "Name one of them; only overflow counts take several.",
             )
-        return inputs.make(
+        return make_feeds(
             self.model,
             batch=self.batch,
             dims=self.dims,
@@ -92,7 +93,7 @@ class Request:
     def batches(self) -> Iterable[FeedSet]:
         """Returns feeds for all inferences of the data; may be iterated any number of times.
 
-        `batch` is the number of samples per inference. Raises the errors of `inputs.make`.
+        `batch` is the number of samples per inference. Raises the errors of `make_feeds`.
         """
         if self.data is not None:
             return self._samples(self.data)

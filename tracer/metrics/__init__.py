@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from tracer.errors import UsageError
-from tracer.inputs.datasets import Batch
+from tracer.inputs.datasets.batch import Batch
 from tracer.metrics import user_metric
 from tracer.metrics.metric import Metric
 from tracer.metrics.ranking import agreement, class_axis, top1, top5

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracer.errors import InputError
-from tracer.inputs.datasets import Batch
+from tracer.inputs.datasets.batch import Batch
 from tracer.support.types import Array, FloatArray
 
 Outputs = Mapping[str, Array]

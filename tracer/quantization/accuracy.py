@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tracer.graph.model import Model
-from tracer.inputs.datasets import Batch, Dataset
+from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics import Metric, default_metric
 from tracer.records.quantized import Accuracy

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from tracer.errors import InputError
 from tracer.graph.model import Model
-from tracer.inputs import check
-from tracer.inputs.datasets import Dataset
+from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.feedset import Feeds
+from tracer.inputs.model_feeds import check_feeds
 from tracer.support.progress import Progress, silent
 
 
@@ -56,7 +56,7 @@ class CalibrationReader:
         if self._done >= self._end:
             return None
         feeds = next(self._batches)
-        check(self._model, feeds)
+        check_feeds(self._model, feeds)
         self._done += 1
         self._progress(self._done, self._count, "calibrating")
         return dict(feeds)

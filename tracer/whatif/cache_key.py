@@ -12,7 +12,7 @@ import msgspec
 from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.graph.model import Model
-from tracer.inputs.datasets import Dataset
+from tracer.inputs.datasets.dataset import Dataset
 from tracer.metrics import Metric
 from tracer.whatif.graph_variants import GraphVariant
 from tracer.whatif.options import WhatIfOptions

@@ -9,7 +9,7 @@ from analyzers.cost import cost
 from analyzers.energy import EnergyModel, Work, operand_bits
 from tracer.graph import shape_inference
 from tracer.graph.model import Model
-from tracer.inputs.datasets import Dataset
+from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.feedset import FeedSet
 from tracer.records.whatif import NodeWork
 from tracer.support.types import FloatArray

@@ -8,7 +8,8 @@ from pathlib import Path
 from tracer.graph import loading
 from tracer.graph.model import Model
 from tracer.graph.quantized import quantized_node
-from tracer.inputs.datasets import Dataset, open_dataset
+from tracer.inputs.datasets.dataset import Dataset
+from tracer.inputs.datasets.opening import open_dataset
 from tracer.quantization.bit_reduction import narrow
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.options import QuantizationOptions

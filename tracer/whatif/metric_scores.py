@@ -10,7 +10,7 @@ import numpy as np
 from tracer import metrics
 from tracer.errors import UsageError
 from tracer.graph.model import Model
-from tracer.inputs.datasets import Dataset
+from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics import Metric, default_metric
 

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tracer.inputs.datasets import Batch, Dataset
+from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.dataset import Dataset
 from tracer.support.progress import Progress, silent
 from tracer.support.types import Array
 from tracer.whatif.array_spill import ArraySpill

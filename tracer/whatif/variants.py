@@ -10,7 +10,7 @@ from analyzers.energy import EnergyModel
 from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
 from tracer.accumulators.spec.policy_text import policy
 from tracer.errors import InputError, UsageError
-from tracer.inputs.datasets import Dataset
+from tracer.inputs.datasets.dataset import Dataset
 from tracer.limits import Limits
 from tracer.metrics import Metric
 from tracer.records.whatif import REFERENCE_BITS, Answer, Pins, Variant

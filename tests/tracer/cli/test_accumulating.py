@@ -18,7 +18,7 @@ from tracer.accumulators.spec import accumulator
 from tracer.accumulators.statistics.certificate import Certificate, DataHash
 from tracer.cli import _accumulating
 from tracer.graph.loading import open_model
-from tracer.inputs.datasets import open_dataset
+from tracer.inputs.datasets.opening import open_dataset
 
 
 @pytest.fixture

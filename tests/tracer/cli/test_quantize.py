@@ -15,7 +15,7 @@ import tracer.cli
 from models import families
 from tests.tracer.quantization.test_static import batches, net
 from tracer.graph import loading
-from tracer.inputs.datasets import open_dataset
+from tracer.inputs.datasets.opening import open_dataset
 
 LENET = families.shipped("lenet", "torch")
 

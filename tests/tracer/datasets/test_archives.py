@@ -9,7 +9,7 @@ import pytest
 
 from tests.tracer.datasets.sets import images, model, table, whole
 from tracer.errors import InputError
-from tracer.inputs.datasets import open_dataset
+from tracer.inputs.datasets.opening import open_dataset
 
 
 def test_an_archive_is_read_in_pieces(tmp_path, monkeypatch):

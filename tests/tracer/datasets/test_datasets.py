@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.tracer.datasets.sets import images, model, table, whole, write_test_data
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
-from tracer.inputs.datasets import open_dataset
 from tracer.inputs.datasets.layout import SampleLayout
+from tracer.inputs.datasets.opening import open_dataset
 
 quick = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -7,7 +7,7 @@ import pytest
 
 from tests.tracer.datasets.sets import model, table, write_test_data
 from tracer.errors import InputError
-from tracer.inputs.datasets import open_dataset
+from tracer.inputs.datasets.opening import open_dataset
 
 
 def test_folders_of_test_data_are_joined_in_the_order_of_their_numbers(tmp_path):

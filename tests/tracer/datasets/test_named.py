@@ -12,7 +12,7 @@ from tests.tracer.datasets.sets import images, model, whole
 from tracer.errors import InputError
 from tracer.graph import loading
 from tracer.inputs.datasets import images as images_of
-from tracer.inputs.datasets import open_dataset
+from tracer.inputs.datasets.opening import open_dataset
 
 
 @pytest.mark.parametrize("family", ["lenet", "resnet_cifar", "transformer"])

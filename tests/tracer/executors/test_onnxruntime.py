@@ -9,7 +9,6 @@ import pytest
 
 from analyzers import observed_shapes
 from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
-from tracer import inputs
 from tracer.errors import ModelError, UsageError
 from tracer.executors.onnxruntime import (
     calibration,
@@ -20,6 +19,8 @@ from tracer.executors.onnxruntime import (
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, OrtSettings
 from tracer.graph import loading
+from tracer.inputs.feedset import FeedSet
+from tracer.inputs.model_feeds import make_feeds
 from tracer.support.progress import silent
 
 
@@ -35,7 +36,7 @@ def profiled(model, feedset, settings, progress=silent):
 
 def run(proto, feeds=None, **options):
     model = loading.from_proto(proto)
-    feedset = inputs.make(model) if feeds is None else inputs.FeedSet(feeds, None)
+    feedset = make_feeds(model) if feeds is None else FeedSet(feeds, None)
     return profiled(model, feedset, OrtSettings(**{"warmup": 1, "threads": 1, **options}))
 
 
@@ -53,7 +54,7 @@ def test_every_run_asked_for_is_recorded_in_as_many_chunks_as_it_takes(monkeypat
     model = loading.from_proto(residual())
     result = profiled(
         model,
-        inputs.make(model),
+        make_feeds(model),
         OrtSettings(runs=57, warmup=2),
         lambda d, t, w: seen.append((d, t)),
     )
@@ -122,7 +123,7 @@ def test_external_data_are_found_next_to_the_model(optimization, tmp_path):
     file = tmp_path / "m.onnx"
     onnx.save(residual(), file, save_as_external_data=True, location="w.bin", size_threshold=0)
     model = loading.load(file)
-    result = profiled(model, inputs.make(model), OrtSettings(runs=2, optimization=optimization))
+    result = profiled(model, make_feeds(model), OrtSettings(runs=2, optimization=optimization))
     assert len(result.kernels) > 3
 
 
@@ -139,7 +140,7 @@ def test_a_version_that_is_too_new_is_one_line_with_both_versions(change, messag
     proto.opset_import[0].version = change.get("opset", 17)
     model = loading.inlined(proto, None, "")  # past the checker, whose limit may be lower
     with pytest.raises(ModelError, match=message) as caught:
-        profiled(model, inputs.make(model), OrtSettings(runs=1))
+        profiled(model, make_feeds(model), OrtSettings(runs=1))
     assert ort.__version__ in str(caught.value)
     assert "at most" in str(caught.value)
 

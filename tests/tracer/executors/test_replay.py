@@ -6,17 +6,18 @@ import pytest
 
 import tracer
 from tests.graphs import BRANCHES, residual
-from tracer import inputs
 from tracer.executors.onnxruntime import empty_run, kernel_models, replay
 from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
+from tracer.inputs.feedset import FeedSet
+from tracer.inputs.model_feeds import make_feeds
 
 
 def cut(proto, optimization):
     model = loading.from_proto(proto)
-    feedset = inputs.make(model)
+    feedset = make_feeds(model)
     graph = executor.optimize(model, feedset, OrtSettings(threads=1, optimization=optimization))
     pieces = kernel_models.cut(model, graph.folder.graph, feedset.feeds, graph.kernels)
     return model, feedset, graph.kernels, pieces
@@ -50,7 +51,7 @@ def test_copies_share_their_inputs_and_take_turns_in_their_weights():
 
 def test_every_copy_runs():
     piece_model = loading.from_proto(onnx.parser.parse_model(CHAIN))
-    feedset = inputs.make(piece_model)
+    feedset = make_feeds(piece_model)
     settings = OrtSettings(threads=1, optimization="none")
     kernels = executor.optimize(piece_model, feedset, settings).kernels
     assert [kernel.op_type for kernel in kernels].count("Tanh") == 3
@@ -69,7 +70,7 @@ def test_kernels_in_bodies_and_with_bodies_are_left_out():
         "x": np.ones(4, np.float32), "flag": np.array(True), "trips": np.array(3, np.int64),
     }  # fmt: skip
     settings = OrtSettings(threads=1, optimization="none")
-    graph = executor.optimize(model, inputs.FeedSet(feeds, None), settings)
+    graph = executor.optimize(model, FeedSet(feeds, None), settings)
     pieces = kernel_models.cut(model, graph.folder.graph, feeds, graph.kernels)
     for kernel, piece in zip(graph.kernels, pieces, strict=True):
         assert (piece is None) == (bool(kernel.scope) or kernel.op_type in ("If", "Loop"))
@@ -94,7 +95,7 @@ def test_the_longest_rows_have_a_replayed_time_and_the_others_none(monkeypatch):
 
 def test_an_empty_run_has_the_outputs_of_the_model_and_no_node():
     model = loading.from_proto(residual())
-    feeds = inputs.make(model).feeds
+    feeds = make_feeds(model).feeds
     results = [np.full((1, 2), 7, np.float32) for _ in model.proto.graph.output]
     run = empty_run.runner(model, feeds, results, OrtSettings(threads=1))
     assert [value.tolist() for value in run()] == [value.tolist() for value in results]
@@ -103,4 +104,4 @@ def test_an_empty_run_has_the_outputs_of_the_model_and_no_node():
 def test_where_no_output_can_be_stored_there_is_no_empty_run():
     model = loading.from_proto(residual())
     sequences = [[np.ones(2)] for _ in model.proto.graph.output]
-    assert empty_run.runner(model, inputs.make(model).feeds, sequences, OrtSettings()) is None
+    assert empty_run.runner(model, make_feeds(model).feeds, sequences, OrtSettings()) is None

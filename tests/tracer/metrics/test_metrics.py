@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tracer import metrics
 from tracer.errors import InputError, UsageError
-from tracer.inputs.datasets import Batch
+from tracer.inputs.datasets.batch import Batch
 
 quick = settings(max_examples=60, deadline=None)
 

@@ -18,7 +18,7 @@ from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy_text import read
 from tracer.errors import ModelError, UsageError
 from tracer.graph import loading
-from tracer.inputs.datasets import open_dataset
+from tracer.inputs.datasets.opening import open_dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization.bit_reduction import narrow
 from tracer.quantization.options import QuantizationOptions as Options

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from models import families
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import loading
-from tracer.inputs.datasets import open_dataset
+from tracer.inputs.datasets.opening import open_dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization.options import QuantizationOptions as Options
 from tracer.quantization.quantizer import quantize

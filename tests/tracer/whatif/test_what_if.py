@@ -15,7 +15,7 @@ from tests.tracer.whatif import networks
 from tracer.api.whatif import what_if
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.loading import load
-from tracer.inputs.datasets import open_dataset
+from tracer.inputs.datasets.opening import open_dataset
 from tracer.whatif import width_plan
 from tracer.whatif.options import WhatIfOptions
 

@@ -12,7 +12,6 @@ from analyzers.table import node_table
 from exporters.records import ExportOptions, InputSpec
 from exporters.registry import exporter_of
 from exporters.source import load_source
-from tracer import inputs
 from tracer.api.compare.sides import (
     INTERPRETER,
     FrameworkSide,
@@ -28,6 +27,7 @@ from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading, shape_inference
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import FeedSet
+from tracer.inputs.model_feeds import check_feeds
 from tracer.inputs.request import feeds_for
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
@@ -91,7 +91,7 @@ def _feeds_by_name(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
     if len(names) != len(arrays):
         raise UsageError(f"it takes {len(names)} inputs, not {len(arrays)}")
     feeds = dict(zip(names, arrays, strict=True))
-    inputs.check(model, feeds)
+    check_feeds(model, feeds)
     return feeds
 
 

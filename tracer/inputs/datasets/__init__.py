@@ -1,92 +1,15 @@
-"""Opens data sets: streams of batches, with labels or expected outputs where known."""
+"""Data sets as streams of batches; `opening.open_dataset` opens one by its name."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-from pathlib import Path
-
-from tracer.errors import InputError, UsageError
-from tracer.graph.model import Model
-from tracer.inputs.datasets.archive import open_archive
-from tracer.inputs.datasets.batch import Batch
-from tracer.inputs.datasets.dataset import Dataset
-from tracer.inputs.datasets.folder import open_folder
-from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, names
-from tracer.inputs.datasets.layout import SampleLayout
-from tracer.inputs.datasets.named import open_named
-from tracer.inputs.datasets.source import SampleSource
-
-SPLITS = ("test", "train")
-_REPEATED = re.compile(r"(?P<base>.+)\*(?P<times>[0-9]{1,9})")
+import importlib
+import warnings
+from typing import Any
 
 
-def open_dataset(
-    spec: str | Path,
-    model: Model,
-    *,
-    limit: int | None = None,
-    split: str = "test",
-    folder: Path = DEFAULT_FOLDER,
-) -> Dataset:
-    """Returns the data set `spec` for `model`: its first `limit` samples (None: all).
-
-    `spec` is one of `names()`, with its files in `folder`; an .npz file; or a folder with
-    test_data_sets. `digits*28` repeats the digits 28 times. `split` is "test" or "train". Raises
-    UsageError for an invalid spec, limit or split; InputError for data that are missing, broken,
-    empty, or do not fit the model.
-    """
-    if split not in SPLITS:
-        raise UsageError(f"no split '{split}'", f"The splits are {' and '.join(SPLITS)}.")
-    if limit is not None and limit < 1:
-        raise UsageError(f"a limit of {limit} samples", "Set 1 or more, or no limit.")
-    base, repeat = _parsed(spec)
-    layout = SampleLayout.of(model)
-    if base in names():
-        source: SampleSource = open_named(base, model, split, folder)
-    else:
-        source = _files(Path(base), model, layout, split)
-    return _checked(Dataset(str(spec), model, source, layout, repeat, limit))
-
-
-def open_files(path: Path, model: Model) -> Dataset:
-    """Returns the samples of an .npz file or of test_data_set folders.
-
-    Raises UsageError for anything else, InputError as `open_dataset` does.
-    """
-    layout = SampleLayout.of(model)
-    return _checked(Dataset(str(path), model, _files(path, model, layout, "test"), layout))
-
-
-def _parsed(spec: str | Path) -> tuple[str, int]:
-    """Returns what to read and how often; the name of an existing file is not parsed."""
-    text = str(spec)
-    match = None if Path(text).exists() else _REPEATED.fullmatch(text)
-    if match is None:
-        return text, 1
-    if int(match["times"]) < 1:
-        raise UsageError(f"'{text}': a data set cannot be repeated 0 times", "Write *1 or more.")
-    return match["base"], int(match["times"])
-
-
-def _checked(dataset: Dataset) -> Dataset:
-    """Returns the data set if it has a sample, and the first one fits the model."""
-    if not any(True for _ in replace(dataset, limit=1).batches(1)):
-        raise InputError(f"{dataset.name}: holds no samples", "Name a data set with one or more.")
-    return dataset
-
-
-def _files(path: Path, model: Model, layout: SampleLayout, split: str) -> SampleSource:
-    if path.suffix == ".npz":
-        return open_archive(path, model, layout, split)
-    if path.is_dir():
-        if split != "test":
-            raise UsageError(f"{path}: a folder of test data has no split '{split}'")
-        return open_folder(path, model, layout)
-    raise UsageError(
-        f"no data set '{path}'",
-        f"Name one of {', '.join(names())}, an .npz file, or a folder of test_data_sets.",
-    )
-
-
-__all__ = ["DEFAULT_FOLDER", "SPLITS", "Batch", "Dataset", "names", "open_dataset", "open_files"]
+def __getattr__(name: str) -> Any:
+    if name != "open_dataset":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    home = f"{__name__}.opening"
+    warnings.warn(f"{__name__}.{name} is now {home}.{name}", DeprecationWarning, stacklevel=2)
+    return getattr(importlib.import_module(home), name)

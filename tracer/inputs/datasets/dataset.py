@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tracer import inputs
 from tracer.errors import InputError, UsageError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
@@ -18,6 +17,7 @@ from tracer.inputs.datasets.batch import Batch, regrouped
 from tracer.inputs.datasets.fingerprint import fingerprint
 from tracer.inputs.datasets.layout import SampleLayout
 from tracer.inputs.datasets.source import SampleSource
+from tracer.inputs.model_feeds import check_feeds
 
 _PIXELS = ("float16", "float32", "float64")
 _GREY, _COLOURS = 3, 4  # ranks of images without and with a channel axis
@@ -118,7 +118,7 @@ class Dataset:
 
     def _check(self, batch: Batch) -> None:
         try:
-            inputs.check(self.model, batch.inputs)
+            check_feeds(self.model, batch.inputs)
         except InputError as error:
             raise InputError(f"{self.name}: {error.what}", error.hint) from error
 
