@@ -93,7 +93,7 @@ def test_one_run_has_neither_spread_nor_interval():
 
 def test_whole_microseconds_do_not_make_outliers():
     made = run([[3, 2, 1]] * 11 + [[4, 2, 1]] * 9)
-    assert not any("far slower" in note for note in timing.notes(made, GROUPS))
+    assert not any("excluded as outliers" in note for note in timing.notes(made, GROUPS))
 
 
 def test_what_an_empty_run_takes_is_no_nodes_and_the_rest_is_adjusted_to():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from analyzers.options import ViewOptions, refuse_depth
+from analyzers.options import DEFAULT_TOP, ViewOptions, refuse_depth
 from tracer.cli import _options
 from tracer.cli._types import Count, Integers, Percent
 from tracer.executors.eager.settings import DEVICES
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     _options.DEPTH,
     cloup.option("--numbers/--no-numbers", default=True, show_default=True,
                  help="Compare the values that the sides compute."),
-    _options.top("20 on a terminal"),
+    _options.top(f"{DEFAULT_TOP} on a terminal"),
 )  # fmt: skip
 @cloup.option_group(
     "Output",

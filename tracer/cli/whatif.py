@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from analyzers.options import ADDITION_CONVENTIONS, ViewOptions
+from analyzers.options import ADDITION_CONVENTIONS, DEFAULT_TOP, ViewOptions
 from tracer.cli import _accumulating, _data, _options
 from tracer.cli._types import LARGEST, Amount, Count, Integers, Words
 from tracer.errors import UsageError
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
                  help="Threads of the interpreter.  [default: as many as BLAS uses]"),
 )  # fmt: skip
 @_options.LIMITS
-@cloup.option_group("What is shown", _options.top("20 on a terminal"))
+@cloup.option_group("What is shown", _options.top(f"{DEFAULT_TOP} on a terminal"))
 @cloup.option_group(
     "Output",
     _options.JSON,
