@@ -236,4 +236,4 @@ def test_a_depth_without_modules_is_one_line(command, model, capfd):
 def test_a_model_that_knows_no_source_says_what_does(model, capfd):
     code, out, _ = run(capfd, "count", model, "--by", "source")
     assert code == 0
-    assert "(no source)" in out and "no node says its source" in out
+    assert "(no source)" in out and "no node has a source" in out
