@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from tracer.accumulators.spec.accumulator import NARROWEST
+from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.records.columns import BY_NAME, SPECS
-from tracer.records.trace import PartialSums
 
 _EXTREMES = ("acc_min", "acc_max", "final_min", "final_max")
 _COUNTED = ("outputs", "overflow_outputs", "transient_outputs", "persistent_outputs")

@@ -1,4 +1,4 @@
-"""`python -m experiments`: every experiment in turn, as it is by default."""
+"""`python -m experiments`: run all experiments with default settings and write their pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EXPERIMENTS = ("layers", "family", "batches", "training", "accumulators")
 
 
 def main() -> None:
-    """Runs each and writes its page."""
+    """Runs each experiment, which writes its page."""
     for name in EXPERIMENTS:
         print(f"== experiments.{name}", flush=True)
         importlib.import_module(f"experiments.{name}").main([])

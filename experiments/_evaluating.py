@@ -1,4 +1,4 @@
-"""What the fifth experiment evaluates: a LeNet in accumulators like the original's."""
+"""Evaluate LeNet in the accumulators of the original experiment, for experiment 5."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tracer.whatif.evaluation_cache import EvaluationCache
 from tracer.whatif.sweep import Question, sweep_and_search
 
 ACCUMULATOR = Accumulator(32, order=named("channelwise"), bias="last", convention="magnitude")
-"""The original's: each channel's window first, then the channels; B bits hold -2^B to 2^B - 1."""
+"""The original: each channel's window first, then the channels; B bits hold -2^B to 2^B - 1."""
 BATCH = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What one run of everything shows of each layer, by its module; `images` (images, layers)."""
+    """Sweep, search and sums of each layer, by module; `images` are widths (images, layers)."""
 
     answer: Answer
     layers: tuple[str, ...]
@@ -34,14 +34,14 @@ class Sums:
 
 
 def work_of(model: Model) -> Work:
-    """Operations of an image, additions in the original's order."""
+    """Returns the operations of an image, with additions in the original order."""
     return Work.of(tracer.count(model, batch=1, convention="channelwise").nodes.set_index("node"))
 
 
 def answered(
     model: Model, dataset: Dataset, work: Work, widths: Sequence[int], budget: float
 ) -> Sums:
-    """Returns the sweep and the searches, and which widths each image needs."""
+    """Returns the sweep, the searches, and the width that each image needs."""
     evaluator = evaluated(model, dataset, ACCUMULATOR, BATCH)
     question = Question(
         widths=widths,
@@ -62,7 +62,7 @@ def answered(
 def evaluated(
     model: Model, dataset: Dataset, accumulator: Accumulator, batch: int
 ) -> Evaluator[Batch]:
-    """The model on all the data in accumulators like this one, judged by its first choice."""
+    """Returns an evaluator of top-1 accuracy on all data, with this accumulator."""
     outputs = [value.name for value in model.graph.output]
 
     def score(values: Sequence[Any], part: Batch, wide: Sequence[Any]) -> Any:

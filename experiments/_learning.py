@@ -1,4 +1,4 @@
-"""Epochs of a training, as a table and as curves."""
+"""Show the epochs of a training as a table and as curves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def learning(rows: Sequence[Epoch]) -> str:
 
 
 def learning_curves(rows: Sequence[Epoch]) -> bytes:
-    """Loss and accuracy by epoch, of training and of validation."""
+    """Returns a PNG of loss and accuracy by epoch, for training and validation."""
     panels = {
         "loss": {
             "training": [row.loss for row in rows],
@@ -48,7 +48,7 @@ def learning_curves(rows: Sequence[Epoch]) -> bytes:
 def _curves(
     panels: Mapping[str, Mapping[str, Sequence[float]]], x: Sequence[float], label: str
 ) -> bytes:
-    """A PNG with a panel for each of `panels`: lines by name over `x`, which is called `label`."""
+    """Returns a PNG with a panel for each of `panels`: lines by name over `x`, named `label`."""
     figure = blank(4.6 * len(panels), 3.4)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for panel, (title, lines) in zip(axes, panels.items(), strict=True):

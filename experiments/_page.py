@@ -1,4 +1,4 @@
-"""A page of docs/experiments: Markdown, and the pictures beside it."""
+"""Write a page of docs/experiments: Markdown and its pictures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = Path("docs/experiments")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`parts` are paragraphs, tables and pictures' links; `pictures` are files by their names."""
+    """`parts` are paragraphs, tables and links to pictures; `pictures` are files by name."""
 
     name: str
     title: str
@@ -38,15 +38,15 @@ class Page:
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
-    """Returns the options every experiment has; `doc` is what its module says of itself."""
-    made = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
-    made.add_argument("--out", type=Path, default=FOLDER, help="folder of the page")
-    made.add_argument("--threads", type=int, default=1, help="threads within an operator")
-    return made
+    """Returns a parser with the common options; `doc` is the docstring of the module."""
+    options = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    options.add_argument("--out", type=Path, default=FOLDER, help="folder of the page")
+    options.add_argument("--threads", type=int, default=1, help="threads within an operator")
+    return options
 
 
 def run(main: Callable[[], None]) -> None:
-    """Runs an experiment from the command line; what a user did wrong is told in one line."""
+    """Runs an experiment from the command line; an error of tracer is one line."""
     try:
         main()
     except TracerError as error:
@@ -54,12 +54,12 @@ def run(main: Callable[[], None]) -> None:
 
 
 def code(*lines: str) -> str:
-    """Lines as they are typed."""
+    """Returns a code block."""
     return "\n".join(["```", *lines, "```"])
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Returns a table; columns whose header ends in a space are text, the others numbers."""
+    """Returns a table; columns are numbers, or text if the header ends in a space."""
     ends = ["---" if name.endswith(" ") else "---:" for name in header]
     lines = [[name.strip() for name in header], ends, *([str(c) for c in row] for row in rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
@@ -71,33 +71,33 @@ def bullets(*points: str) -> str:
 
 
 def folded(summary: str, content: str) -> str:
-    """What is shown when it is asked for."""
+    """Returns content that is shown on a click."""
     return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 
-def picture(name: str, what: str) -> str:
-    """Returns a picture of the page."""
-    return f"![{what}]({name})"
+def picture(name: str, text: str) -> str:
+    """Returns a link to a picture of the page."""
+    return f"![{text}]({name})"
 
 
 def environment() -> dict[str, str]:
-    """Returns the machine and the versions, by what they are called."""
-    seen = observe()
-    found = {
-        "CPU": f"{seen.cpu}, {seen.cpu_count} available",
-        "instructions": ", ".join(seen.cpu_flags) or "none of note",
-        "memory": f"{seen.memory_bytes / 2**30:.1f} GiB" if seen.memory_bytes else "unknown",
-        "GPU": ", ".join(seen.gpus) or "none",
-        "CUDA": seen.cuda or "none",
-        "OS": seen.os.partition("-")[0],  # what follows is the build of one machine's kernel
-        "Python": seen.python,
+    """Returns the machine and the versions, by name."""
+    machine = observe()
+    facts = {
+        "CPU": f"{machine.cpu}, {machine.cpu_count} available",
+        "instructions": ", ".join(machine.cpu_flags) or "none of note",
+        "memory": f"{machine.memory_bytes / 2**30:.1f} GiB" if machine.memory_bytes else "unknown",
+        "GPU": ", ".join(machine.gpus) or "none",
+        "CUDA": machine.cuda or "none",
+        "OS": machine.os.partition("-")[0],  # without the build of the kernel
+        "Python": machine.python,
     }
-    return found | dict(seen.packages)
+    return facts | dict(machine.packages)
 
 
 def _machine() -> str:
-    seen = environment()
+    facts = environment()
     versions = (
-        f"{n} {seen[n]}" for n in ("Python", "onnxruntime", "torch", "chainer") if n in seen
+        f"{n} {facts[n]}" for n in ("Python", "onnxruntime", "torch", "chainer") if n in facts
     )
-    return f"Measured on {seen['CPU']}; {', '.join(versions)}."
+    return f"Measured on {facts['CPU']}; {', '.join(versions)}."

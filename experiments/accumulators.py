@@ -30,7 +30,7 @@ OPERATIONS = {
     "fc2": (10_080, 10_080),
     "fc3": (850, 840),
 }
-"""Additions and multiplications of an image, as they were published."""
+"""Published additions and multiplications of an image."""
 ENERGIES = {18: 223_315_236, 17: 199_829_594}
 ACCURACIES = {
     32: 53.40,
@@ -43,7 +43,7 @@ ACCURACIES = {
     15: 24.48,
 }
 BY_HAND = (18, 16, 17, 16, 17)
-"""Widths by layer that the original found by hand, at 53.47 %."""
+"""Widths by layer that were chosen by hand in the original, at 53.47 %."""
 ORDERS = ("channelwise", "sequential", "tree", "sorted")
 
 
@@ -51,10 +51,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Evaluates and writes the page."""
     parser = _page.parser(__doc__)
     parser.add_argument("--model", default=MODEL, help="a quantised LeNet")
-    parser.add_argument("--data", default="digits", help="cifar10 if you have it")
-    parser.add_argument("--limit", type=int, default=None, help="images to look at")
+    parser.add_argument("--data", default="digits", help="data set, such as digits or cifar10")
+    parser.add_argument("--limit", type=int, default=None, help="number of images  [default: all]")
     parser.add_argument("--widths", type=int, nargs="+", default=list(range(24, 13, -1)))
-    parser.add_argument("--budget", type=float, default=0.01, help="accuracy that may be lost")
+    parser.add_argument("--budget", type=float, default=0.01, help="accepted loss of accuracy")
     args = parser.parse_args(argv)
     make(args.model, args.data, args.limit, args.widths, args.budget).write(args.out)
 
@@ -83,8 +83,8 @@ def make(path: str, data: str, limit: int | None, widths: Sequence[int], budget:
         "## Which widths to build",
         choices(sums, work),
         "## Where the sums lie",
-        f"At {narrow} bits, one less than a uniform width can afford; layers in the order of the "
-        "tables. What a later layer is given comes from layers that were clipped:",
+        f"At {narrow} bits, one less than the smallest acceptable uniform width; layers in the "
+        "order of the tables. Inputs of later layers come from layers whose sums were clipped:",
         _page.picture("5-accumulators.png", f"partial sums of every layer, and {narrow} bits"),
         "## Other accumulators",
         others(model, dataset, narrow),
@@ -96,48 +96,48 @@ def make(path: str, data: str, limit: int | None, widths: Sequence[int], budget:
 
 
 def operations(model: Model, work: Work) -> str:
-    """Additions and multiplications of each layer, beside the published ones."""
+    """Returns additions and multiplications of each layer, with the published numbers."""
     header = ("layer ", "adds", "muls", "published: adds", "muls")
-    found = counted(model, work)
+    counts = counted(model, work)
     return _page.table(
         header,
         (
             (name, *(f"{n:,}" for n in pair), *(f"{n:,}" for n in OPERATIONS.get(name, ())))
-            for name, pair in found.items()
+            for name, pair in counts.items()
         ),
     )
 
 
 def counted(model: Model, work: Work) -> dict[str, tuple[int, int]]:
-    """Additions and multiplications of an image, by module."""
+    """Returns additions and multiplications of an image, by module."""
     modules = {node.key: node.module or node.key for node in model.nodes}
     pairs = zip(work.adds.astype(int).tolist(), work.muls.astype(int).tolist(), strict=True)
     return {modules[key]: pair for key, pair in zip(work.nodes, pairs, strict=True)}
 
 
 def energies(work: Work) -> str:
-    """Returns the energy of uniform widths, beside the published ones."""
+    """Returns the energy of uniform widths, with the published values."""
     lab = find("lab")
-    told = "; ".join(
+    listed = "; ".join(
         f"{bits} bits {lab.total(work, bits):,.0f} (published: {published:,})"
         for bits, published in ENERGIES.items()
     )
-    return f"Energy of an image, 64 (B/8)² a multiplication and B an addition: {told}."
+    return f"Energy of an image, 64 (B/8)² per multiplication and B per addition: {listed}."
 
 
 def ranges(sums: Sums) -> str:
-    """What the exact partial sums of each layer reach, and what that needs."""
+    """Returns the range of the exact partial sums of each layer, and the widths it needs."""
     header = (
         "layer ", "lowest", "highest", "bits for these", "bits for 99 % of the sums",
         "bits for any input",
     )  # fmt: skip
     rows = []
-    for layer, found in zip(sums.layers, sums.answer.sums, strict=True):
-        tally = found.tally
+    for layer, summed in zip(sums.layers, sums.answer.sums, strict=True):
+        tally = summed.tally
         low, high = int(tally.acc_min.min()), int(tally.acc_max.max())
         observed = int(tally.bits_observed.max())
         rows.append(
-            (layer, f"{low:,}", f"{high:,}", observed, _enough(tally, 0.99), found.guaranteed)
+            (layer, f"{low:,}", f"{high:,}", observed, _enough(tally, 0.99), summed.guaranteed)
         )
     return _page.table(header, rows) + (
         f"\n\nAll layers together: {_span(sums)}. In the original: −265,304 to 267,554, while most "
@@ -146,7 +146,7 @@ def ranges(sums: Sums) -> str:
 
 
 def _span(sums: Sums) -> str:
-    tallies = [found.tally for found in sums.answer.sums]
+    tallies = [layer.tally for layer in sums.answer.sums]
     low = min(int(tally.acc_min.min()) for tally in tallies)
     high = max(int(tally.acc_max.max()) for tally in tallies)
     return f"{low:,} to {high:,}".replace("-", "−")
@@ -162,14 +162,15 @@ def _enough(tally: Any, share: float) -> int:
 
 
 def sweep(sums: Sums) -> str:
-    """Accuracy, overflow and energy of every uniform width, beside the original's accuracy."""
+    """Returns accuracy, overflow and energy of each uniform width, with the original accuracy."""
     header = ("bits", "accuracy", "sums that overflow", "images with an overflow", "energy",
               "original: accuracy")  # fmt: skip
     needed = sums.images.max(axis=1)
     rows = []
     for row in sums.answer.rows:
-        found = row.evaluation.overflows.values()
-        over = sum(one.overflow_outputs for one in found) / sum(one.outputs for one in found)
+        overflows = row.evaluation.overflows.values()
+        outputs = sum(layer.outputs for layer in overflows)
+        over = sum(layer.overflow_outputs for layer in overflows) / outputs
         images = int((needed > row.bits).sum())
         published = ACCURACIES.get(row.bits)
         rows.append(
@@ -199,14 +200,14 @@ def choices(sums: Sums, work: Work) -> str:
     for name, choice in named_choices:
         if choice is not None:
             widths = choice.widths[:1] if choice is answer.uniform else choice.widths
-            told = ", ".join(map(str, widths))
-            rows.append((name, told, f"{choice.score:.2%}", f"{choice.energy:,.0f}"))
+            bits = ", ".join(map(str, widths))
+            rows.append((name, bits, f"{choice.score:.2%}", f"{choice.energy:,.0f}"))
     table = _page.table(("approach ", "bits", "accuracy", "energy"), rows)
     by_hand = f"{_energy(work, BY_HAND):,.0f}"
     return table + (
-        f"\n\nWidths are of {', '.join(sums.layers)}. The search made {len(answer.evaluations)} "
+        f"\n\nWidths are of {', '.join(sums.layers)}. The search needed {len(answer.evaluations)} "
         "evaluations. In the original the range "
-        "needs A = 19, B is 18 (17 loses 1.4 points), and by hand C = "
+        "needs A = 19, B is 18 (17 loses 1.4 points), and C by hand = "
         f"{', '.join(map(str, BY_HAND))} at 53.47 %, which costs {by_hand}."
     )
 
@@ -216,22 +217,24 @@ def _energy(work: Work, widths: Sequence[int]) -> float:
 
 
 def others(model: Model, dataset: Dataset, bits: int) -> str:
-    """Returns the same weights, images and width, summed in another order or wrapped around."""
-    kinds = {f"clipped, {order}": replace(ACCUMULATOR, order=named(order)) for order in ORDERS}
-    kinds["wrapped, channelwise"] = replace(ACCUMULATOR, overflow="wrap")
+    """Returns accuracy and widths for other orders of summation and for wrapping."""
+    accumulators = {
+        f"clipped, {order}": replace(ACCUMULATOR, order=named(order)) for order in ORDERS
+    }
+    accumulators["wrapped, channelwise"] = replace(ACCUMULATOR, overflow="wrap")
     rows = []
-    for name, accumulator in kinds.items():
+    for name, accumulator in accumulators.items():
         evaluator = evaluated(model, dataset, accumulator, BATCH)
-        found = evaluator.baseline.accumulations.values()
+        layers = evaluator.baseline.accumulations.values()
         score = evaluator.evaluate(dict.fromkeys(evaluator.nodes, bits)).score
-        observed = max(int(one.tally.bits_observed.max()) for one in found)
-        rows.append((name, f"{score:.2%}", observed, max(one.guaranteed for one in found)))
+        observed = max(int(layer.tally.bits_observed.max()) for layer in layers)
+        rows.append((name, f"{score:.2%}", observed, max(layer.guaranteed for layer in layers)))
     header = ("sums are ", f"accuracy at {bits} bits", "bits for these images", "for any input")
     return _page.table(header, rows)
 
 
 def _histograms(model: Model, dataset: Dataset, bits: int) -> bytes:
-    """Histograms of the sums of each layer at one width."""
+    """Returns a PNG of histograms of the sums of each layer at one width."""
     policy = Policy.of(replace(ACCUMULATOR, bits=bits))
     samples = Samples(dataset.name, dataset.limit)
     trace = tracer.interpret(model, accumulator=policy, feeds=samples, batch=BATCH)
@@ -253,27 +256,27 @@ def _learned(sums: Sums, work: Work) -> list[str]:
     answer = sums.answer
     largest = work.nodes[int(work.muls.argmax())]
     names: Mapping[str, str] = dict(
-        zip((found.node for found in answer.sums), sums.layers, strict=True)
+        zip((layer.node for layer in answer.sums), sums.layers, strict=True)
     )
     uniform = _energy(work, (17,) * len(work.nodes))
     points = [
-        f"The widths {', '.join(map(str, BY_HAND))} found by hand cost "
+        f"The widths {', '.join(map(str, BY_HAND))} chosen by hand cost "
         f"{_energy(work, BY_HAND) / uniform:.3f} times as much as a uniform 17: one bit more in "
         f"{names[largest]}, which has most of the operations, outweighs two layers with one bit "
-        "less. The search minimises energy itself: what it finds never costs more than the best "
+        "less. The search minimises energy itself, so its widths never cost more than the best "
         "uniform width.",
         f"{answer.guaranteed} bits are guaranteed for any input, from the weights alone; these "
-        f"images need {answer.observed}, and {names[answer.limiting]} is the layer that does.",
-        "A run over all the data tells the overflows at every width at once; only batches in "
-        "which something overflows are run again, from the first layer where it does. In the "
-        "original every evaluation took 4.5 minutes.",
-        "What the order of the sums does is measured, not assumed: see the table above.",
+        f"images need {answer.observed}, because of {names[answer.limiting]}.",
+        "One run over all data counts the overflows at every width; only batches with an overflow "
+        "run again, from the first layer that overflows. In the original each evaluation took "
+        "4.5 minutes.",
+        "The effect of the order of summation is measured: see the table above.",
     ]
     if answer.uniform:
         points.append(
-            f"The shape is the original's: the range asks for {answer.observed} bits and accuracy "
-            f"for {answer.uniform.widths[0]}, where it was 19 and 18; below, accuracy falls "
-            "with every bit. How many bits that is depends on the images."
+            f"The trend is the same as in the original: the range needs {answer.observed} bits and "
+            f"accuracy {answer.uniform.widths[0]} (original: 19 and 18); below, accuracy falls "
+            "with each bit. The numbers of bits depend on the images."
         )
     if answer.uniform and answer.each:
         saved = 1 - answer.each.energy / answer.uniform.energy

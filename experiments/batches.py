@@ -1,4 +1,4 @@
-"""Experiment 3: the operators of the MNIST network at three batch sizes, and how it is trained.
+"""Experiment 3: train the MNIST network, and profile its operators at three batch sizes.
 
 python -m experiments.batches [--data mnist] [--epochs 10]
 """
@@ -32,14 +32,15 @@ from tracer.api.compare.sides import SideSettings
 from tracer.graph import loading
 from tracer.inputs.datasets import DEFAULT_FOLDER
 from tracer.records.trace import Run, Trace
+from tracer.support.progress import silent
 
 NETWORK = "models/mnist/torch_net.py:MnistNet"
 IMAGES = 10_000
 TOP, DRAWN = 10, 4
-"""Operators in a table, and in the picture."""
+"""Number of operators in a table and in the picture."""
 _CONVOLUTIONS = 2
 ORIGINAL = {1: (3.17, 159), 16: (0.45, 363), 64: (0.30, 966)}
-"""Convolution in the original: seconds for 10,000 images, µs a call, by batch size."""
+"""Convolution in the original: seconds for 10,000 images, µs per call, by batch size."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -47,9 +48,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = _page.parser(__doc__)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--runs", type=int, default=100, help="inferences at each batch size")
-    parser.add_argument("--rounds", type=int, default=12, help="turns of every batch size")
+    parser.add_argument("--rounds", type=int, default=12, help="rounds of each batch size")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--data", default="digits", help="what is learned; mnist if you have it")
+    parser.add_argument("--data", default="digits", help="training data, such as digits or mnist")
     args = parser.parse_args(argv)
     make(args.batches, args.runs, args.rounds, args.epochs, args.data, args.threads).write(args.out)
 
@@ -68,8 +69,8 @@ def make(
         sweeps = sweep(sides, batches, settings=settings, rounds=rounds)
     parts = [
         "The basic MNIST convnet in torch: trained with its curves in TensorBoard, then its "
-        f"operators at batch {_listed(batches)}. As in the original, times are told for "
-        f"{IMAGES:,} images; the original had no memory figures, as its memory profile failed.",
+        f"operators at batch {_listed(batches)}. As in the original, times are for "
+        f"{IMAGES:,} images. The original had no memory figures: its memory profile failed.",
         "## Commands",
         _commands(batches, runs, rounds, epochs, data, threads),
         "## Training",
@@ -81,7 +82,7 @@ def make(
         "## Time against work",
         growth(sweeps),
         _page.picture("3-batches.png", "time of a sample, and growth of time against work"),
-        "## Convolution, beside the original",
+        "## Convolution, compared with the original",
         convolution(trace),
         "## Environment",
         _page.table((" ", " "), ((name, text) for name, text in _page.environment().items())),
@@ -96,11 +97,11 @@ def make(
 
 
 def trained(folder: Path, epochs: int, data: str) -> tuple[list[Epoch], Path]:
-    """The epochs of a run in `folder`, and its final weights; its model lies beside them."""
-    asked = {"family": "mnist", "epochs": epochs, "data": data}
-    run = session.start(asked, RunFolder(folder / "run"), DEFAULT_FOLDER)
+    """Trains in `folder`; returns the epochs and the path of the weights, next to the model."""
+    request = {"family": "mnist", "epochs": epochs, "data": data}
+    run = session.start(request, RunFolder(folder / "run"), DEFAULT_FOLDER)
     with closing(Board(folder / "board")) as board:
-        for row in run.epochs(lambda done, total, what: None):
+        for row in run.epochs(silent):
             board.add_epoch(row)
         weights, exported = run.finish()
         board.add_graph(loading.load(exported.path))
@@ -138,7 +139,7 @@ def _operator(row: Mapping[str, Any], seconds: float) -> tuple[str, ...]:
 
 
 def kernels(run: Run) -> str:
-    """What ran inside the operators, as torch's own table lists it, less what recording costs."""
+    """Returns the kernels inside the operators as in torch's table, less profiler overhead."""
     rows = by_kernel(run).sort_values("time_us", ascending=False).head(TOP)
     seconds = 1e-6 * IMAGES / (run.batch or 1)
     header = ("operator ", "self s", "self %", "total s", "µs a call", "calls a run")
@@ -159,17 +160,17 @@ def kernels(run: Run) -> str:
 
 
 def growth(sweeps: Sequence[Sweep]) -> str:
-    """Whole inferences in every executor: time of an image, and growth of time and of work."""
+    """Returns the time of an inference and an image, and their growth, for each executor."""
     header = ("executor ", "batch", "µs a run", "µs an image", "time ×", "work ×")
     rows = []
-    for one in sweeps:
-        whole = one.table[one.table["op"] == WHOLE]
-        for row in whole.to_dict("records"):
-            work = row["batch"] / one.batches[0]  # every operator here works image by image
+    for swept in sweeps:
+        totals = swept.table[swept.table["op"] == WHOLE]
+        for row in totals.to_dict("records"):
+            work = row["batch"] / swept.batches[0]  # the work of each operator is linear
             figures = (row["time_us"], row["sample_us"])
             rows.append(
                 (
-                    one.sides[0].run.executor,
+                    swept.sides[0].run.executor,
                     row["batch"],
                     *(f"{value:,.1f}" for value in figures),
                     f"{row['time_growth']:.2f}",
@@ -180,7 +181,7 @@ def growth(sweeps: Sequence[Sweep]) -> str:
 
 
 def convolution(trace: Trace) -> str:
-    """Time of all images, and of a call, beside the original's where it ran that batch size."""
+    """Returns the time of all images and of a call, with the original times."""
     header = (
         "batch", "s", "µs a call", "call ×", "original: s", "µs a call", "call ×",
     )  # fmt: skip
@@ -191,15 +192,15 @@ def convolution(trace: Trace) -> str:
         seconds = call * _CONVOLUTIONS * IMAGES / batch / 1e6
         theirs = ORIGINAL.get(batch)
         base = ORIGINAL.get(first)
-        told = (f"{theirs[0]:.2f}", f"{theirs[1]:,}") if theirs else ("", "")
+        original = (f"{theirs[0]:.2f}", f"{theirs[1]:,}") if theirs else ("", "")
         times = _times(theirs[1], base[1]) if theirs and base else ""
         ours = f"{seconds:.2f}", f"{call:,.0f}", _times(call, calls[first])
-        rows.append((batch, *ours, *told, times))
+        rows.append((batch, *ours, *original, times))
     return _page.table(header, rows)
 
 
 def _times(value: float, base: float) -> str:
-    return f"{value / base:.2f}" if base else "?"  # what is measured may be less than its error
+    return f"{value / base:.2f}" if base else "?"  # the time may be less than its error
 
 
 def convolution_calls(trace: Trace) -> dict[int, float]:
@@ -233,19 +234,19 @@ def _listed(names: Sequence[object]) -> str:
 
 def _learned(trace: Trace, sweeps: Sequence[Sweep]) -> list[str]:
     points = []
-    for one in sweeps:
-        whole = one.table[one.table["op"] == WHOLE].set_index("batch")["sample_us"]
-        best = int(whole.idxmin())
+    for swept in sweeps:
+        image_us = swept.table[swept.table["op"] == WHOLE].set_index("batch")["sample_us"]
+        best = int(image_us.idxmin())
         points.append(
-            f"{one.sides[0].run.executor}: an image is cheapest at batch {best}, where it takes "
-            f"{whole[best] / whole.iloc[0]:.2f} of its time at batch {one.batches[0]}."
+            f"{swept.sides[0].run.executor}: an image is cheapest at batch {best}, where it takes "
+            f"{image_us[best] / image_us.iloc[0]:.2f} of its time at batch {swept.batches[0]}."
         )
     held = trace.nodes.dropna(subset="peak_bytes")
     most = held.loc[held["peak_bytes"].astype(float).idxmax()]
     points.append(
-        f"Memory is measured: most is held by `{most['node']}` at batch {most['batch']}, "
-        f"{float(most['peak_bytes']) / 2**20:,.1f} MiB beyond what there was when it began. "
-        "What oneDNN and BLAS take for themselves is not seen."
+        f"Memory is measured: `{most['node']}` at batch {most['batch']} has the highest peak, "
+        f"{float(most['peak_bytes']) / 2**20:,.1f} MiB above the memory at its start. "
+        "Internal buffers of oneDNN and BLAS are not included."
     )
     calls = convolution_calls(trace)
     sizes = sorted(calls)
@@ -255,8 +256,8 @@ def _learned(trace: Trace, sweeps: Sequence[Sweep]) -> list[str]:
         for before, after in pairwise(sizes)
     )
     points.append(
-        f"A call of a convolution grows {steps}. The original saw 2.3× for 16× and 2.7× for 4×: "
-        "there a call at batch 1 can have been little arithmetic."
+        f"A call of a convolution grows {steps}. In the original it was 2.3× for 16× and 2.7× for "
+        "4×: there a call at batch 1 was probably mostly overhead."
     )
     return points
 

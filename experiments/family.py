@@ -1,4 +1,4 @@
-"""Experiment 2: a family of ResNets in torch: totals, the share of convolution, the backward pass.
+"""Experiment 2: compare a family of ResNets in torch: totals, convolution, backward pass.
 
 python -m experiments.family [--batch 32 --size 224 --threads 0]
 """
@@ -47,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = _page.parser(__doc__)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--size", type=int, default=64, help="height and width of the images")
-    parser.add_argument("--rounds", type=int, default=8, help="turns of every network")
-    parser.add_argument("--runs", type=int, default=2, help="inferences of a turn")
+    parser.add_argument("--rounds", type=int, default=8, help="rounds of each network")
+    parser.add_argument("--runs", type=int, default=2, help="inferences per round")
     parser.add_argument("--networks", nargs="+", default=list(ORIGINAL), metavar="NAME")
     args = parser.parse_args(argv)
     make(args.networks, args.batch, args.size, args.rounds, args.runs, args.threads).write(args.out)
@@ -57,18 +57,18 @@ def main(argv: Sequence[str] | None = None) -> None:
 def make(
     networks: Sequence[str], batch: int, size: int, rounds: int, runs: int, threads: int
 ) -> Page:
-    """Returns the page; the last network is the one that is trained, too."""
+    """Returns the page; the last network is also profiled in training."""
     sides = [f"{NETWORKS}:{name}@torch" for name in networks]
     settings = SideSettings(batch=batch, threads=threads, warmup=1, arguments={"size": size})
-    found = compare(sides, by="model", settings=settings, rounds=rounds, runs=runs)
+    comparison = compare(sides, by="model", settings=settings, rounds=rounds, runs=runs)
     step = tracer.profile_framework(
         f"{NETWORKS}:{networks[-1]}", framework="torch", args={"size": size}, batch=batch,
         runs=2 * runs, warmup=1, threads=threads, backward=True, loss="cross-entropy",
     )  # fmt: skip
-    rows = by_name(found)
+    rows = by_name(comparison)
     parts = [
-        "Thirteen ResNets of three kinds under torch's profiler: what a forward pass takes, how "
-        "much of it is convolution, and what the backward pass adds. The original ran batch 32 at "
+        "Thirteen ResNets of three kinds under torch's profiler: the time of a forward pass, the "
+        "share of convolution, and the time of the backward pass. The original ran batch 32 at "
         f"224×224; this page ran batch {batch} at {size}×{size}.",
         "## Commands",
         _commands(networks, batch, size, rounds, runs, threads),
@@ -84,23 +84,23 @@ def make(
         _page.bullets(*_learned(rows, step)),
     ]
     return Page("2-family", "Experiment 2: a family of ResNets in torch", parts,
-                {"2-family.png": render(found, "png")})  # fmt: skip
+                {"2-family.png": render(comparison, "png")})  # fmt: skip
 
 
-def by_name(found: Comparison) -> dict[str, dict[str, Any]]:
-    """Returns the row of every network, and how many convolutions a forward pass calls."""
+def by_name(comparison: Comparison) -> dict[str, dict[str, Any]]:
+    """Returns the row of each network, with the number of convolutions of a forward pass."""
     named = {}
-    for side, row in zip(found.sides, found.totals.to_dict("records"), strict=True):
+    for side, row in zip(comparison.sides, comparison.totals.to_dict("records"), strict=True):
         calls = side.nodes["calls"][side.nodes["op_type"] == "conv2d"].sum()
         named[side.label.partition(":")[2].partition("@")[0]] = row | {"convolutions": int(calls)}
     return named
 
 
 def forward(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns the time, share of convolution and speed of every network, beside the original's."""
+    """Returns time, share of convolution and ratio of each network, with the original values."""
     first = next(iter(rows))
     header = (
-        "network ", "convolutions", "ms", "± ms", "of it convolution", f"÷ {first}",
+        "network ", "convolutions", "ms", "± ms", "share of convolution", f"÷ {first}",
         "original: s", "convolution", f"÷ {first}",
     )  # fmt: skip
     cells = []
@@ -123,7 +123,7 @@ def forward(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def kinds(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns how much faster bottlenecks and large bottlenecks are than plain blocks, by depth."""
+    """Returns the speed-up of bottlenecks and large bottlenecks over plain blocks, by depth."""
 
     def speed(kind: str, depth: int, times: Mapping[str, float]) -> str:
         names = f"plain{depth}", f"{kind}{depth}"
@@ -160,14 +160,14 @@ def backward_share(step: Trace) -> float:
 def _step(step: Trace) -> str:
     wall = float(step.runs[0].wall_us.mean())
     return (
-        f"A training step with cross-entropy takes {wall / 1e3:,.0f} ms. Of the time of its "
-        f"operators {backward_share(step):.1%} is the backward pass (60 to 65 % of the wall in the "
-        f"original). The {TOP} operators with most time of their own:"
+        f"A training step with cross-entropy takes {wall / 1e3:,.0f} ms. The backward pass "
+        f"is {backward_share(step):.1%} of the time of its operators (original: 60 to 65 % of the "
+        f"wall). The {TOP} operators with the largest self time:"
     )
 
 
 def operators(step: Trace) -> str:
-    """The operators of the step as torch's own table lists them, less what recording costs."""
+    """Returns the operators of the step as in torch's table, less profiler overhead."""
     rows = top_operators(step)
     header = ("operator ", "self %", "self ms", "total ms", "µs a call", "calls")
     return _page.table(
@@ -187,7 +187,7 @@ def operators(step: Trace) -> str:
 
 
 def top_operators(trace: Trace) -> pd.DataFrame:
-    """Returns the kernels of the first run with most time of their own."""
+    """Returns the kernels of the first run with the largest self time."""
     rows = by_kernel(trace.runs[0])
     return rows.sort_values("time_us", ascending=False).head(TOP)
 
@@ -214,10 +214,10 @@ def _learned(rows: Mapping[str, Mapping[str, Any]], step: Trace) -> list[str]:
     stages = by_module[by_module["stage"].str.startswith("stage")].groupby("stage")["time_us"].sum()
     share = stages.max() / step.nodes["time_us"].sum()
     points = [
-        "Networks take turns, so that what the machine does meanwhile meets all of them; the "
-        "original ran each once, after one warm-up.",
+        "Runs of the networks alternate, so that load of the machine affects all of them alike; "
+        "the original ran each network once, after one warm-up run.",
         *_shares(rows),
-        "The backward pass of every operator stands beside its forward pass, under the same "
+        "The backward pass of each operator is listed with its forward pass, under the same "
         f"module: {stages.idxmax()} takes {share:.0%} of the step.",
     ]
     if {"plain34", "plain50"} <= set(rows):
@@ -230,17 +230,17 @@ def _learned(rows: Mapping[str, Mapping[str, Any]], step: Trace) -> list[str]:
 
 
 def _shares(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What convolution's share is for each kind of blocks, beside the original's."""
+    """Returns sentences on the share of convolution for each kind of block."""
     theirs = {"plain": "74 to 89 %", "bottleneck": "40 to 45 %"}
-    found = []
-    for kind, said in theirs.items():
-        of = [row["convolution_share"] for name, row in rows.items() if name.startswith(kind)]
-        if of:
-            found.append(
-                f"Convolution is {min(of):.0%} to {max(of):.0%} of a {kind} network's time here, "
-                f"and was {said} in the original."
+    sentences = []
+    for kind, original in theirs.items():
+        shares = [row["convolution_share"] for name, row in rows.items() if name.startswith(kind)]
+        if shares:
+            sentences.append(
+                f"Convolution is {min(shares):.0%} to {max(shares):.0%} of a {kind} network's time "
+                f"here, and was {original} in the original."
             )
-    return found
+    return sentences
 
 
 if __name__ == "__main__":

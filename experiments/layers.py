@@ -1,4 +1,4 @@
-"""Experiment 1: the time of every layer of ResNet-20, in Chainer and in three other executors.
+"""Experiment 1: time each layer of ResNet-20 in Chainer and three other executors.
 
 python -m experiments.layers [--runs 10000] [--rounds 12]
 """
@@ -45,14 +45,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measures and writes the page."""
     parser = _page.parser(__doc__)
     parser.add_argument("--runs", type=int, default=10_000, help="inferences in Chainer")
-    parser.add_argument("--rounds", type=int, default=8, help="turns of every executor")
-    parser.add_argument("--turn", type=int, default=None, help="inferences of a turn")
+    parser.add_argument("--rounds", type=int, default=8, help="rounds of each executor")
+    parser.add_argument("--turn", type=int, default=None, help="inferences per round")
     args = parser.parse_args(argv)
     make(args.runs, args.rounds, args.turn, args.threads).write(args.out)
 
 
 def make(runs: int, rounds: int, turn: int | None, threads: int) -> Page:
-    """Returns the page, of `runs` inferences in Chainer, then `rounds` turns of all executors."""
+    """Returns the page, from `runs` inferences in Chainer and `rounds` of all executors."""
     trace = tracer.profile_framework(CHAINER, framework="chainer", runs=runs, threads=threads)
     layers, totals, numbers = _compared(rounds, turn, threads)
     threshold = _threshold(trace.nodes)
@@ -70,7 +70,7 @@ def make(runs: int, rounds: int, turn: int | None, threads: int) -> Page:
         "## Whole inferences",
         _wholes(totals),
         _page.picture("1-executors.png", "whole inferences in five executors"),
-        "## The same numbers?",
+        "## Agreement of values",
         _numbers(numbers),
         "## Beyond the original",
         _page.bullets(*_learned(trace, totals)),
@@ -82,7 +82,7 @@ def make(runs: int, rounds: int, turn: int | None, threads: int) -> Page:
 def _compared(
     rounds: int, turn: int | None, threads: int
 ) -> tuple[Comparison, Comparison, Sequence[Numbers]]:
-    """Node by node, where no executor fuses anything; whole inferences in all; the numbers."""
+    """Compares by node (without fusing executors), in total, and the values."""
     settings = SideSettings(threads=threads)
     totals = compare(SIDES, by="model", settings=settings, rounds=rounds, runs=turn)
     plain = [parse(side) for side in SIDES[:-1]]
@@ -91,16 +91,16 @@ def _compared(
 
 
 def by_type(nodes: pd.DataFrame, runs: int) -> str:
-    """Calls and time by type, beside the original's."""
+    """Returns calls and time by type, with the original values."""
     folded = by_op(nodes).sort_values("time_us", ascending=False)
-    whole = sum(seconds for _, seconds in ORIGINAL.values())
+    total = sum(seconds for _, seconds in ORIGINAL.values())
     rows = []
     for row in folded.to_dict("records"):
         name = str(row["op_type"]).removeprefix("Fixed")
         calls, seconds = ORIGINAL[name]
         share = f"{row['time_share']:.1%}"
         ours = f"{row['calls'] * runs:,.0f}", f"{row['time_us'] * runs / 1e6:.2f}", share
-        rows.append((name, *ours, f"{calls:,}", f"{seconds:.2f}", f"{seconds / whole:.1%}"))
+        rows.append((name, *ours, f"{calls:,}", f"{seconds:.2f}", f"{seconds / total:.1%}"))
     header = ("function ", "calls", "s", "share", "original: calls", "s", "share")
     return _page.table(header, rows)
 
@@ -108,7 +108,7 @@ def by_type(nodes: pd.DataFrame, runs: int) -> str:
 def by_layer(layers: Comparison) -> str:
     """Returns a row for every function of Chainer, in the order of its calls."""
     assert layers.layers is not None
-    order = {node: place for place, node in enumerate(layers.sides[0].nodes["node"])}
+    order = {node: index for index, node in enumerate(layers.sides[0].nodes["node"])}
     rows = sorted(
         layers.layers.to_dict("records"), key=lambda row: order.get(row["layer"], len(order))
     )
@@ -117,21 +117,21 @@ def by_layer(layers: Comparison) -> str:
     return _page.table(
         header,
         (
-            (f"{place}_{row['op']}", row["module"], *(_us(row[f"time_us_{end}"]) for end in ends))
-            for place, row in enumerate(rows)
+            (f"{index}_{row['op']}", row["module"], *(_us(row[f"time_us_{end}"]) for end in ends))
+            for index, row in enumerate(rows)
         ),
     )
 
 
 def _us(value: float) -> str:
-    return "" if value != value else f"{value:,.1f}"  # NaN alone differs from itself
+    return "" if value != value else f"{value:,.1f}"  # NaN
 
 
 def _question() -> str:
     return (
         "ResNet-20 for 32×32 images, batch 1: an average over many inferences for each of its "
-        "functions. In the original a hook of Chainer's recorded 10,000 inferences, and what it "
-        "had gathered was summed by hand, by position modulo 66."
+        "functions. In the original a hook of Chainer recorded 10,000 inferences, and its records "
+        "were summed by hand, by position modulo 66."
     )
 
 
@@ -148,7 +148,7 @@ def _commands(runs: int, rounds: int, threads: int, threshold: float) -> str:
 
 
 def _threshold(nodes: pd.DataFrame) -> float:
-    """The mean time of a convolution, µs: the original's 360 µs is that of its convolutions."""
+    """Returns the mean µs of a convolution; the original's 360 µs is its mean as well."""
     return float(nodes["time_us"][nodes["op_type"] == "Convolution2D"].mean())
 
 
@@ -209,23 +209,23 @@ def _learned(trace: Trace, totals: Comparison) -> list[str]:
     interval: Any = trace.nodes[["time_us", "time_us_ci95_low", "time_us_ci95_high"]]
     width = (interval["time_us_ci95_high"] - interval["time_us_ci95_low"]) / interval["time_us"] / 2
     return [
-        f"A hook sees {inside:,.0f} µs of an inference that takes {wall:,.0f} µs without it: "
-        f"{1 - inside / wall:.0%} is Chainer's own Python between its functions, which the "
-        "original's table could not show.",
-        f"Every mean has an interval: half of the layers are known to ±{width.median():.1%} or "
-        f"better, the least certain to ±{width.max():.1%}.",
+        f"The functions take {inside:,.0f} µs of an inference of {wall:,.0f} µs (timed without "
+        f"the hook): {1 - inside / wall:.0%} is Python overhead in Chainer between its "
+        "functions, which the original table could not show.",
+        f"Each mean has a confidence interval: ±{width.median():.1%} or less for half of the "
+        f"layers, ±{width.max():.1%} at most.",
         f"The same weights run {speed['torch']:.1f} times as fast in torch, "
         f"{speed['onnxruntime, node by node']:.1f} times in onnxruntime node by node, and "
         f"{speed['onnxruntime, optimised']:.1f} times once it may fuse: {fused} kernels for 66 "
-        "nodes. Times by layer are a property of the executor as much as of the network.",
+        "nodes. Times by layer depend on the executor as much as on the network.",
         f"The interpreter, which is numpy and compiled loops, is {speed['interpreter']:.2f} times "
         "as fast as Chainer.",
-        "Nothing accumulates from one recording to the next, and no average is made by hand.",
+        "Recordings do not accumulate, and averages are computed by the tool.",
     ]
 
 
 def _kernels(totals: Comparison) -> int:
-    """Kernels that stand for nodes in the run that was optimised."""
+    """Returns the number of kernels of the optimised run that contain nodes."""
     return int(totals.sides[-1].nodes["kernels"].dropna().nunique())
 
 

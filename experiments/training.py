@@ -1,4 +1,4 @@
-"""Experiment 4: ResNet-20 learns in Chainer, is interrupted, goes on, and says what it sees.
+"""Experiment 4: train ResNet-20 in Chainer, interrupt and resume the run, and predict.
 
 python -m experiments.training [--data cifar10 --epochs 10 --lr 0.001]
 """
@@ -22,10 +22,11 @@ from models.training.folder import RunFolder
 from models.training.session import Session
 from tracer.graph import loading
 from tracer.inputs.datasets import DEFAULT_FOLDER
+from tracer.support.progress import silent
 
 FAMILY = "resnet_cifar"
 IMAGES = 3
-"""Test images that are looked at."""
+"""Number of test images with predictions."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -34,15 +35,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--lr", type=float, default=0.001)
-    parser.add_argument("--data", default="digits", help="cifar10 if you have it")
-    parser.add_argument("--images", type=int, default=None, help="the first so many alone")
+    parser.add_argument("--data", default="digits", help="data set, such as digits or cifar10")
+    parser.add_argument(
+        "--images", type=int, default=None, help="number of images to use  [default: all]"
+    )
     args = parser.parse_args(argv)
     page = make(args.epochs, args.batch, args.lr, args.data, args.images, args.threads)
     page.write(args.out)
 
 
 def make(epochs: int, batch: int, lr: float, data: str, images: int | None, threads: int) -> Page:
-    """Returns the page, of a run of `epochs` and of one that is interrupted half way."""
+    """Returns the page, from a run of `epochs` and a run that is interrupted half way."""
     with threadpool_limits(threads), tempfile.TemporaryDirectory() as folder:
         name = data
         if images is not None:
@@ -70,12 +73,12 @@ def make(epochs: int, batch: int, lr: float, data: str, images: int | None, thre
         "## Beyond the original",
         _page.bullets(*_learned()),
     ]
-    return Page("4-training", "Experiment 4: training in Chainer, and using what came of it", parts,
+    return Page("4-training", "Experiment 4: training in Chainer, and predictions", parts,
                 {"4-training.png": learning_curves(whole.rows)})  # fmt: skip
 
 
 def first(data: str, images: int, path: Path) -> str:
-    """Returns the file with the first `images` of a data set, and as many of its test images."""
+    """Writes the first `images` and test images of a data set to `path`, and returns it."""
     whole = load(data)
     np.savez(
         path,
@@ -88,19 +91,19 @@ def first(data: str, images: int, path: Path) -> str:
 
 
 def trained(path: Path, epochs: int, batch: int, lr: float, data: str) -> Session:
-    """Returns a run in `path`, from its start or from where it was left, to its product."""
-    asked = {"family": FAMILY, "framework": "chainer", "data": data, "epochs": epochs,
+    """Starts or resumes a run in `path` and finishes it."""
+    request = {"family": FAMILY, "framework": "chainer", "data": data, "epochs": epochs,
              "batch": batch, "lr": lr}  # fmt: skip
     begin = session.resume if path.exists() else session.start
-    run = begin(asked, RunFolder(path), DEFAULT_FOLDER)
-    for row in run.epochs(lambda done, total, what: None):
+    run = begin(request, RunFolder(path), DEFAULT_FOLDER)
+    for row in run.epochs(silent):
         print(f"{path.name}: epoch {row.epoch}, accuracy {row.validation_accuracy:.2%}", flush=True)
     run.finish()
     return run
 
 
 def identical(first: Path, second: Path) -> tuple[int, int]:
-    """How many arrays of the final weights are equal in every bit, and how many there are."""
+    """Returns the number of bit-identical arrays of the final weights, and of all arrays."""
     with np.load(first / "weights.npz") as a, np.load(second / "weights.npz") as b:
         assert a.files == b.files
         equal = [a[name].tobytes() == b[name].tobytes() for name in a.files]
@@ -108,12 +111,12 @@ def identical(first: Path, second: Path) -> tuple[int, int]:
 
 
 def predicted(model: Path, data: str) -> list[tuple[str, list[Guess]]]:
-    """Returns the label of a few test images, and what the model says of each."""
-    found, images = loading.load(model), load(data)
+    """Returns the label of a few test images, and the model's guesses."""
+    classifier, images = loading.load(model), load(data)
     return [
         (
             images.labels[images.test.y[index]],
-            classify(found, images.test.x[index : index + 1]),
+            classify(classifier, images.test.x[index : index + 1]),
         )
         for index in range(IMAGES)
     ]
@@ -125,12 +128,12 @@ def predictions(guesses: Sequence[tuple[str, Sequence[Guess]]]) -> str:
         ("image", "label", "top-1", "top-5 "),
         (
             (
-                place,
+                index,
                 label,
-                f"{found[0].label} ({found[0].probability:.2%})",
-                ", ".join(f"{guess.label} {guess.probability:.2%}" for guess in found),
+                f"{best[0].label} ({best[0].probability:.2%})",
+                ", ".join(f"{guess.label} {guess.probability:.2%}" for guess in best),
             )
-            for place, (label, found) in enumerate(guesses)
+            for index, (label, best) in enumerate(guesses)
         ),
     )
 
@@ -152,20 +155,20 @@ def _resumed(whole: Session, resumed: Session, same: tuple[int, int], stopped: i
     losses = [[row.loss for row in run.rows] for run in (whole, resumed)]
     return (
         f"A second run was stopped after epoch {stopped} and resumed from its snapshot. "
-        f"{same[0]} of {same[1]} arrays of its final weights are those of the first run, bit for "
-        f"bit; the losses of its epochs are {'equal' if losses[0] == losses[1] else 'different'}."
+        f"{same[0]} of {same[1]} arrays of its final weights are bit-identical to the first "
+        f"run; the losses of its epochs are {'equal' if losses[0] == losses[1] else 'different'}."
     )
 
 
 def _learned() -> list[str]:
     return [
-        "A snapshot is exact: weights, optimiser and random state, and the order of images follows "
-        "from seed and epoch. Resuming changes no bit on the same machine.",
-        "Chainer is unmaintained and does not import under NumPy 2; it is repaired as it is "
-        "loaded, and what comes out is ONNX, which runs without it. The predictions above are "
-        "onnxruntime's.",
+        "A snapshot has weights, optimiser and random state; the order of images follows from seed "
+        "and epoch. Resuming is bit-identical on the same machine.",
+        "Chainer is unmaintained and does not import under NumPy 2; it is repaired while it is "
+        "loaded. The exported ONNX model runs without it. The predictions above are from "
+        "onnxruntime.",
         "The same network exists in PyTorch, weights convert both ways, and trained files ship "
-        "with the models: nobody has to look for weights.",
+        "with the models.",
         "The graph goes to TensorBoard with `--tensorboard`; progress goes to stderr, rows to "
         "stdout, `log.jsonl` has them all.",
     ]

@@ -9,6 +9,6 @@ import exporters
 
 
 def frameworks() -> list[str]:
-    """Names of the frameworks, installed or not; imports neither frameworks nor exporters."""
+    """Returns the names of the frameworks, installed or not, without importing anything heavy."""
     packages = (m.name for m in pkgutil.iter_modules(exporters.__path__) if m.ispkg)
     return sorted(p for p in packages if importlib.util.find_spec(f"exporters.{p}.exporter"))

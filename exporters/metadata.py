@@ -1,4 +1,4 @@
-"""The metadata of an exported node: the same two keys whatever the framework."""
+"""Write module path and source line on exported nodes, with the same keys for every framework."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tracer.graph.provenance import MODULE_KEY, SOURCE_KEY
 
 
 def describe(node: onnx.NodeProto, module: str | None, source: str | None) -> None:
-    """Replaces whatever metadata `node` has by its module path and its source line.
+    """Replaces the metadata of `node` by its module path and source line.
 
-    `module` is dotted, '' for the root; None, of either, is not known and left out.
+    `module` is dotted, '' for the root. None means unknown; the key is left out.
     """
     del node.metadata_props[:]
     for key, value in ((MODULE_KEY, module), (SOURCE_KEY, source)):

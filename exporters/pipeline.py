@@ -16,7 +16,7 @@ from tracer.errors import ModelError, UsageError
 from tracer.support.optional import not_installed
 
 _COMPARED = 2**16
-"""Number of the draw to compare on, of which no tracing has seen a value."""
+"""Number of the random draw for the comparison; no exporter traces on this draw."""
 
 
 def export(
@@ -49,11 +49,11 @@ def convert(
     proto = conversion.proto
     if options.opset not in (None, opset_of(proto)):
         raise ModelError(
-            f"{exporter.name} wrote opset {opset_of(proto)} where {options.opset} was asked for",
-            "This model could not be converted down that far: leave --opset out.",
+            f"{exporter.name} wrote opset {opset_of(proto)} instead of {options.opset}",
+            "This model cannot be converted to an opset that old: leave --opset out.",
         )
     runtime.fit_ir_version(proto)
-    check_size(proto, path)  # onnx's checker fails on a larger one in its own way
+    check_size(proto, path)  # before onnx's checker fails with its own error
     try:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:
@@ -74,7 +74,7 @@ def convert(
 
 
 def opset_of(proto: onnx.ModelProto) -> int:
-    """Version of the standard operator set that `proto` imports."""
+    """Returns the version of the standard operator set that `proto` imports."""
     return next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
 
 
@@ -96,7 +96,7 @@ def _is_dynamic(proto: onnx.ModelProto) -> bool:
 
 
 def _batches(conversion: Conversion, dynamic: bool) -> tuple[int, ...]:
-    """Returns the batch asked for and, where it may change, another one."""
+    """Returns the batch of the inputs and, if it is dynamic, a second batch."""
     sizes = [spec.shape[0] for spec in conversion.inputs if spec.shape]
     batch = sizes[0] if sizes else 1
     return (batch, batch + 2) if dynamic else (batch,)

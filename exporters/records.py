@@ -1,4 +1,4 @@
-"""The records of an export, and the seam: what a framework provides to be exported from."""
+"""Records of an export, and the `Exporter` protocol that each framework implements."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class InputSpec:
     dtype: str = "float32"
 
     def check(self) -> None:
-        """Raises UsageError for a type or a shape that no input can be drawn of."""
+        """Raises UsageError for an unsupported type or shape."""
         if self.dtype not in _DTYPES:
             raise UsageError(f"no element type '{self.dtype}'", f"There are {', '.join(_DTYPES)}.")
         if any(size < 1 for size in self.shape):
             raise UsageError(f"{list(self.shape)} is not a shape", "Every size is at least 1.")
 
     def with_batch(self, batch: int) -> InputSpec:
-        """Returns the same input for another batch; a scalar stays as it is."""
+        """Returns the input at another batch; a scalar is unchanged."""
         return InputSpec((batch, *self.shape[1:]) if self.shape else (), self.dtype)
 
     def draw(self, rng: np.random.Generator) -> NDArray[Any]:
-        """Random values that suit the type: normal, all of a byte, 0 or 1 for wider integers.
+        """Returns random values: normal for floats, any for bytes, 0 or 1 for wider integers.
 
-        Wider integers are indices, and every table has a row 0 and a row 1.
+        Wider integers are indices, and every table has rows 0 and 1.
         """
         dtype = np.dtype(self.dtype)
         if dtype.kind == "f":
@@ -53,7 +53,7 @@ class InputSpec:
 
 
 def draw(inputs: Sequence[InputSpec], seed: int | Sequence[int]) -> list[NDArray[Any]]:
-    """Random values for every input; numbers after the seed's own give other draws by it."""
+    """Returns random values for each input; `seed` may be a sequence, for several draws."""
     rng = np.random.default_rng(seed)
     return [spec.draw(rng) for spec in inputs]
 
@@ -96,10 +96,10 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class Conversion:
-    """A framework's model as ONNX, and the means to ask the framework for the same values.
+    """A framework's model as ONNX, and functions that compute its values in the framework.
 
-    `run` maps inputs to the framework's outputs, in the order of the graph's. `values` maps
-    inputs to every value the framework can give for a tensor of `proto`, by its name.
+    `run` maps inputs to the framework's outputs, in the order of the graph. `values` maps inputs to
+    the framework's values of the tensors of `proto`, by name, as far as it has them.
     """
 
     proto: onnx.ModelProto = field(repr=False)
@@ -110,10 +110,10 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Exported(Result):
-    """What was written, and how well it agrees with the framework.
+    """The written model, and its agreement with the framework.
 
-    `batches` are the batch sizes at which onnxruntime's outputs were compared with the
-    framework's; `max_abs_error` is the largest difference seen.
+    `batches` are the batch sizes at which outputs of onnxruntime and framework were compared;
+    `max_abs_error` is their largest difference.
     """
 
     view: ClassVar[str] = "analyzers.views.exported"
@@ -139,15 +139,15 @@ class Exporter(Protocol):
     name: str
 
     def prepare(self) -> None:
-        """Makes the framework importable, installed or not; called before a user's code is run."""
+        """Makes the framework importable if it is installed; called before user code runs."""
 
     def claims(self, model: object) -> bool:
-        """Whether `model` is this framework's; the framework is not imported to find out."""
+        """Returns whether `model` is of this framework, without importing the framework."""
 
     def convert(
         self, model: object, inputs: Sequence[InputSpec], options: ExportOptions
     ) -> Conversion:
-        """Traces and converts `model`. Raises UsageError or ModelError where that cannot be."""
+        """Traces and converts `model`. Raises UsageError or ModelError."""
 
     def load_weights(self, model: object, path: Path, *, trust: bool) -> None:
-        """Fills `model` from a file. Raises InputError where file or weights do not fit."""
+        """Fills `model` from a file. Raises InputError if file or weights do not fit."""

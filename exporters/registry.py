@@ -9,27 +9,27 @@ from exporters.records import Exporter
 from tracer.errors import UsageError
 
 
-def exporters_known() -> list[Exporter]:
+def all_exporters() -> list[Exporter]:
     """Returns the exporter of every framework; importing one does not import its framework."""
     return [_exporter(name) for name in frameworks()]
 
 
 def exporter_of(model: object, framework: str | None = None) -> Exporter:
-    """The exporter that claims `model`, which must be the one of `framework` where that is given.
+    """Returns the exporter that claims `model`; with a `framework`, only that one may.
 
-    Raises UsageError for a framework that is not known, or an object that is nobody's.
+    Raises UsageError for an unknown framework, or an object of no framework.
     """
-    known = frameworks()
-    if framework is not None and framework not in known:
-        raise UsageError(f"no framework '{framework}'", f"There are {', '.join(known)}.")
-    for name in [framework] if framework else known:
+    names = frameworks()
+    if framework is not None and framework not in names:
+        raise UsageError(f"no framework '{framework}'", f"There are {', '.join(names)}.")
+    for name in [framework] if framework else names:
         exporter = _exporter(name)
         if exporter.claims(model):
             return exporter
     kind = f"{type(model).__module__}.{type(model).__qualname__}"
-    wanted = f"a {framework} model" if framework else f"a model of {' or '.join(known)}"
+    expected = f"a {framework} model" if framework else f"a model of {' or '.join(names)}"
     raise UsageError(
-        f"an object of type {kind} is not {wanted}",
+        f"an object of type {kind} is not {expected}",
         "Name a torch.nn.Module, a torch.export.ExportedProgram or a chainer.Link.",
     )
 
@@ -40,7 +40,7 @@ def _exporter(name: str) -> Exporter:
 
 
 def inherits(model: object, module: str, name: str) -> bool:
-    """Whether a base class of `model` is `module`'s `name`, told without importing `module`."""
+    """Returns whether a base class of `model` is `module`.`name`, without importing `module`."""
     return any(
         base.__name__ == name and (base.__module__ + ".").startswith(module + ".")
         for base in type(model).__mro__

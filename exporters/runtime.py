@@ -1,4 +1,4 @@
-"""What the installed onnxruntime accepts, and what it computes."""
+"""Query the installed onnxruntime: the versions it accepts, and the values of a model."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _OLDEST = (10, 13)  # IR version and opset that every onnxruntime for Python >= 
 
 @cache
 def newest_ir() -> int:
-    """The newest IR version that both onnx writes and onnxruntime reads; found by trying."""
+    """Returns the newest IR version that onnx writes and onnxruntime reads, by trying."""
     return _newest(onnx.IR_VERSION, _OLDEST[0], lambda ir: _accepts(ir, _OLDEST[1]))
 
 
 @cache
 def newest_opset() -> int:
-    """Returns the newest opset that both onnx knows and onnxruntime runs; found by trying."""
-    known = onnx.defs.onnx_opset_version()
-    return _newest(known, _OLDEST[1], lambda opset: _accepts(newest_ir(), opset))
+    """Returns the newest opset that onnx defines and onnxruntime runs, by trying."""
+    newest = onnx.defs.onnx_opset_version()
+    return _newest(newest, _OLDEST[1], lambda opset: _accepts(newest_ir(), opset))
 
 
 def fit_ir_version(proto: onnx.ModelProto) -> None:
@@ -37,17 +37,17 @@ def fit_ir_version(proto: onnx.ModelProto) -> None:
 
 
 def run(proto: onnx.ModelProto, arrays: Arrays, names: Sequence[str] = ()) -> list[NDArray[Any]]:
-    """Returns values of the tensors `names`, which default to the graph's outputs.
+    """Returns the values of the tensors `names` [default: the graph's outputs].
 
-    The graph is run as it is written, without onnxruntime's rewriting. Raises ModelError where
-    onnxruntime refuses the model.
+    The graph runs without onnxruntime's optimisations. Raises ModelError if onnxruntime refuses the
+    model.
     """
-    wanted = list(names) or [output.name for output in proto.graph.output]
+    names = list(names) or [output.name for output in proto.graph.output]
     inputs = [value.name for value in proto.graph.input]
     feeds = dict(zip(inputs, arrays, strict=True))
     try:
-        return list(_session(_exposing(proto, wanted)).run(wanted, feeds))
-    except Exception as error:  # those of onnxruntime have no base class of their own
+        return list(_session(_exposing(proto, names)).run(names, feeds))
+    except Exception as error:  # onnxruntime's errors have no common base class
         reason = str(error).splitlines()[0]
         raise ModelError(f"onnxruntime does not run the exported model: {reason}") from error
 
@@ -60,14 +60,14 @@ def _accepts(ir_version: int, opset: int) -> bool:
     text = f'<ir_version: {ir_version}, opset_import: ["": {opset}]> g (float[1] x) => (float[1] y)'
     try:
         _session(onnx.parser.parse_model(text + " { y = Relu (x) }"))
-    except Exception:  # every refusal has a class of its own; only yes or no is asked
+    except Exception:  # each refusal has its own class
         return False
     return True
 
 
 def _session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what it has to say comes as an exception
+    options.log_severity_level = 4  # messages come as exceptions
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"]

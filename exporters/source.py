@@ -1,4 +1,4 @@
-"""From what a user names, `FILE.py:NAME` or `package.module:NAME` or a `.pt2`, to the model."""
+"""Load the model that a user names: `FILE.py:NAME`, `package.module:NAME` or `FILE.pt2`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from exporters.registry import exporter_of, exporters_known
+from exporters.registry import all_exporters, exporter_of
 from exporters.torch.archive import load_program
 from tracer.errors import InputError, ModelError, TracerError, UsageError
 from tracer.support.optional import not_installed
@@ -28,13 +28,13 @@ def load_source(
     framework: str | None = None,
     trust: bool = False,
 ) -> object:
-    """Returns the model that `source` names, made with `arguments` and filled with `weights`.
+    """Returns the model that `source` names, called with `arguments`, filled with `weights`.
 
-    Runs the code of the file or package named. NAME is a class, a factory or an instance, and
-    may be a path of attributes (`Nets.small`). Nothing is unpickled unless `trust`.
+    Runs the code of the named file or package. NAME is a class, a factory or an instance, and may
+    be a path of attributes (`Nets.small`). Nothing is unpickled without `trust`.
 
-    Raises UsageError, InputError or ModelError where there is no such thing, it needs other
-    arguments, it is no model, or the weights do not fit it.
+    Raises UsageError, InputError or ModelError if the name, its arguments or the weights do not
+    fit, or if the result is no model.
     """
     try:
         model = _model(source, dict(arguments or {}), trust=trust)
@@ -50,7 +50,7 @@ def load_source(
 
 
 def names_code(source: str) -> bool:
-    """Whether `source` is of the form `FILE.py:NAME`, `package.module:NAME` or `FILE.pt2`."""
+    """Returns whether `source` has the form `FILE.py:NAME`, `package.module:NAME` or `FILE.pt2`."""
     place, _, path = source.rpartition(":")
     named = bool(place) and all(part.isidentifier() for part in path.split("."))
     return (named and not Path(source).exists()) or source.endswith((".py", ".pt2"))
@@ -61,52 +61,52 @@ def _model(source: str, arguments: dict[str, Any], *, trust: bool) -> object:
         if arguments:
             raise UsageError(f"{source}: an exported program takes no --arg")
         return load_program(Path(source), trust=trust)
-    place, _, path = source.rpartition(":")
-    if not place:
+    file, _, path = source.rpartition(":")
+    if not file:
         raise UsageError(f"'{source}' names no model", _remedy(source))
-    found = _attribute(_module(place), path, place)
-    if any(exporter.claims(found) for exporter in exporters_known()):
+    target = _attribute(_module(file), path, file)
+    if any(exporter.claims(target) for exporter in all_exporters()):
         if arguments:
             raise UsageError(f"{source} is an instance and takes no --arg")
-        return found
-    if not callable(found):
-        raise UsageError(f"{source} is {type(found).__name__}, not a model", _FORM)
-    return _made(found, source, arguments)
+        return target
+    if not callable(target):
+        raise UsageError(f"{source} is {type(target).__name__}, not a model", _FORM)
+    return _call(target, source, arguments)
 
 
 def _remedy(source: str) -> str:
     path = Path(source)
     if path.suffix == ".py" and path.is_file():
-        return f"Add its name: {source}:NAME. {_offer(_module(source))}."
+        return f"Add its name: {source}:NAME. {_alternatives(_module(source))}."
     if path.suffix in (".pt", ".pth", ".npz", ".safetensors"):
         return f"These are weights: name the model, and give --weights {source}."
     return _FORM
 
 
-def _module(place: str) -> ModuleType:
-    """Import a file by its path or a module by its name, with the working directory on the path."""
-    for exporter in exporters_known():
+def _module(name: str) -> ModuleType:
+    """Imports a path by path or a module by name; the working directory is on the path."""
+    for exporter in all_exporters():
         exporter.prepare()
     cwd = str(Path.cwd())
     if cwd not in sys.path:
-        sys.path.insert(0, cwd)  # as `python -m` has it; models import their neighbours
-    file = Path(place)
-    if file.suffix == ".py" or len(file.parts) > 1:
-        if not file.is_file():
-            raise InputError(f"{place}: no such file", _FORM)
-        return _run(lambda: from_file(file), place)
+        sys.path.insert(0, cwd)  # like `python -m`; models import neighbouring files
+    path = Path(name)
+    if path.suffix == ".py" or len(path.parts) > 1:
+        if not path.is_file():
+            raise InputError(f"{name}: no such file", _FORM)
+        return _run(lambda: from_file(path), name)
     try:
-        missing = importlib.util.find_spec(place) is None
+        missing = importlib.util.find_spec(name) is None
     except (ModuleNotFoundError, ValueError):
         missing = True
     if missing:
-        raise InputError(f"there is no module '{place}'", _FORM)
-    return _run(lambda: importlib.import_module(place), place)
+        raise InputError(f"there is no module '{name}'", _FORM)
+    return _run(lambda: importlib.import_module(name), name)
 
 
-def _run(importing: Callable[[], ModuleType], place: str) -> ModuleType:
+def _run(load: Callable[[], ModuleType], place: str) -> ModuleType:
     try:
-        return importing()
+        return load()
     except (ModuleNotFoundError, TracerError):
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code raises
@@ -121,17 +121,17 @@ def _raised(place: str, error: BaseException) -> ModelError:
 
 
 def _attribute(module: ModuleType, path: str, place: str) -> Any:
-    found: Any = module
+    value: Any = module
     for name in path.split("."):
-        if not hasattr(found, name):
-            owner = "" if found is module else f" '{getattr(found, '__name__', found)}'"
-            raise InputError(f"{place}{owner} has no '{name}'", f"{_offer(found)}.")
-        found = getattr(found, name)
-    return found
+        if not hasattr(value, name):
+            owner = "" if value is module else f" '{getattr(value, '__name__', value)}'"
+            raise InputError(f"{place}{owner} has no '{name}'", f"{_alternatives(value)}.")
+        value = getattr(value, name)
+    return value
 
 
-def _offer(owner: Any) -> str:
-    """What could have been meant: models, and what was defined here and could make one."""
+def _alternatives(owner: Any) -> str:
+    """Returns text that lists the models of a module and its own callables."""
     home = getattr(owner, "__module__", getattr(owner, "__name__", None))
     names = [
         name
@@ -139,28 +139,28 @@ def _offer(owner: Any) -> str:
         if not name.startswith("_")
         and (
             (callable(value) and getattr(value, "__module__", None) == home)
-            or any(exporter.claims(value) for exporter in exporters_known())
+            or any(exporter.claims(value) for exporter in all_exporters())
         )
     ]
     return f"It has {', '.join(names)}" if names else "It defines no class or function"
 
 
-def _made(factory: Callable[..., object], source: str, arguments: dict[str, Any]) -> object:
+def _call(factory: Callable[..., object], source: str, arguments: dict[str, Any]) -> object:
     signature = inspect.signature(factory)
     parameters = signature.parameters.values()
-    taken = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    missing = [p.name for p in taken if p.default is p.empty and p.name not in arguments]
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    missing = [p.name for p in named if p.default is p.empty and p.name not in arguments]
     if missing:
         example = " ".join(f"--arg {name}=VALUE" for name in missing)
         raise UsageError(f"{source} needs arguments: {', '.join(missing)}", f"Give {example}.")
     try:
         signature.bind(**arguments)
     except TypeError as error:
-        takes = ", ".join(str(p) for p in taken) or "none"
+        takes = ", ".join(str(p) for p in named) or "none"
         raise UsageError(f"{source}: {error}", f"Its arguments: {takes}.") from error
     try:
         return factory(**arguments)
-    except (ModuleNotFoundError, TracerError):  # a model may speak for itself
+    except (ModuleNotFoundError, TracerError):  # a model may raise these itself
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code raises
         raise _raised(source, error) from error

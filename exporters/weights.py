@@ -1,4 +1,4 @@
-"""Whether weights fit a model: the same question and the same answer for every framework."""
+"""Check that weights fit a model, with the same errors for every framework."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _SHOWN = 5
 
 
 def check_exists(path: Path) -> None:
-    """Raises InputError where there is no such file."""
+    """Raises InputError if there is no such file."""
     if not path.is_file():
         raise InputError(f"{path}: no such file of weights")
 
 
-def check_fit(path: Path, given: Shapes, wanted: Shapes) -> None:
-    """Raises InputError that lists what is missing, what is unexpected, and shapes that differ."""
-    missing = [f"{name} {list(shape)}" for name, shape in wanted.items() if name not in given]
-    extra = [f"{name} {list(shape)}" for name, shape in given.items() if name not in wanted]
+def check_fit(path: Path, stored: Shapes, expected: Shapes) -> None:
+    """Raises InputError that lists missing and unexpected weights, and shapes that differ."""
+    missing = [f"{name} {list(shape)}" for name, shape in expected.items() if name not in stored]
+    extra = [f"{name} {list(shape)}" for name, shape in stored.items() if name not in expected]
     wrong = [
-        f"{name} is {list(given[name])}, the model has {list(shape)}"
-        for name, shape in wanted.items()
-        if name in given and given[name] != shape
+        f"{name} is {list(stored[name])}, the model has {list(shape)}"
+        for name, shape in expected.items()
+        if name in stored and stored[name] != shape
     ]
     faults = [
-        f"{len(names)} {what}: {_listed(names)}"
-        for what, names in (
+        f"{len(names)} {fault}: {_listed(names)}"
+        for fault, names in (
             ("missing", missing),
             ("unexpected", extra),
             ("of another shape", wrong),
@@ -39,7 +39,7 @@ def check_fit(path: Path, given: Shapes, wanted: Shapes) -> None:
     if faults:
         raise InputError(
             f"{path}: the weights do not fit the model: {'; '.join(faults)}",
-            "Give the weights of this very model, or its --arg values.",
+            "Give the weights of this model, or its --arg values.",
         )
 
 

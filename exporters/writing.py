@@ -1,4 +1,4 @@
-"""Writing the exported model: all of it or nothing."""
+"""Write the exported model atomically."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PROTOBUF_LIMIT = 2**31 - 1
 
 
 def check_target(path: Path, force: bool) -> None:
-    """Raises UsageError for a name that is no model's, InputError where `path` takes no file."""
+    """Raises UsageError for a name without .onnx, InputError if `path` cannot be written."""
     if path.suffix != ".onnx":
         raise UsageError(f"{path}: not the name of a model", "Give one that ends in .onnx.")
     check_writable(path, force)

@@ -1,4 +1,4 @@
-"""What an image classifier in ONNX says about an image."""
+"""Classify an image with an ONNX model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOP = 5
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A class, its name, and how probable the model says it is."""
+    """A class, its name, and its probability."""
 
     index: int
     label: str
@@ -30,8 +30,8 @@ class Guess:
 def classify(model: Model, pixels: NDArray[np.generic], top: int = TOP) -> list[Guess]:
     """Returns the `top` most probable classes of an image [1, C, H, W], the best first.
 
-    The image is resized to what the model takes. Raises ModelError for a model that is no image
-    classifier, InputError for an image it cannot take.
+    The image is resized to the model's input. Raises ModelError for a model that is no image
+    classifier, InputError for an image that does not fit.
     """
     x = images.as_float(images.fit(pixels, _image_shape(model)))
     scores = _run(model, x)
@@ -50,9 +50,9 @@ def _image_shape(model: Model) -> tuple[int, int, int]:
     types = [tensor_type.from_type_proto(value.type) for value in model.inputs]
     only = types[0] if len(types) == 1 else None
     if only is None or only.dtype != "float32" or only.shape is None or len(only.shape) != 4:
-        said = ", ".join(str(kind) for kind in types) or "none"
+        listed = ", ".join(str(kind) for kind in types) or "none"
         raise ModelError(
-            f"{model.name}: its inputs ({said}) are not one float32 image [N, C, H, W]",
+            f"{model.name}: its inputs ({listed}) are not one float32 image [N, C, H, W]",
             "Give an image classifier.",
         )
     channels, height, width = only.shape[1:]
@@ -68,13 +68,13 @@ def _run(model: Model, x: NDArray[np.float32]) -> NDArray[np.generic]:
 
 
 def _softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of log-probabilities it is the probabilities themselves."""
-    raised = np.exp(scores - scores.max())
-    return np.asarray(raised / raised.sum())
+    """Returns probabilities, also from log-probabilities."""
+    powers = np.exp(scores - scores.max())
+    return np.asarray(powers / powers.sum())
 
 
 def _labels(model: Model, count: int) -> list[str]:
-    """Returns the names that our trainer left in the model, else the numbers of the classes."""
+    """Returns the class names that the trainer stored in the model, else their numbers."""
     props = provenance.metadata(model.proto)
     try:
         names = json.loads(props.get(LABELS_KEY, "[]"))

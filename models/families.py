@@ -1,13 +1,12 @@
-"""The model families: every folder here with a recipe is one, every `<framework>_net.py` a twin."""
+"""Look up, build and load model families; a family's `<framework>_net.py` defines its network."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from exporters.source import load_source
-from models.recipe import Recipe
+from models.recipe import RECIPES, Recipe
 from tracer.errors import UsageError
 
 FOLDER = Path(__file__).parent
@@ -16,16 +15,14 @@ FRAMEWORKS = ("torch", "chainer")
 
 def names() -> tuple[str, ...]:
     """Returns every family, sorted."""
-    return tuple(sorted(path.parent.name for path in FOLDER.glob("*/recipe.py")))
+    return tuple(sorted(RECIPES))
 
 
 def recipe(family: str) -> Recipe:
-    """Returns how `family` is trained. Raises UsageError where there is no such family."""
-    if family not in names():
+    """Returns the recipe of `family`. Raises UsageError for an unknown family."""
+    if family not in RECIPES:
         raise UsageError(f"no model family '{family}'", f"There are {', '.join(names())}.")
-    found = importlib.import_module(f"models.{family}.recipe").RECIPE
-    assert isinstance(found, Recipe)
-    return found
+    return RECIPES[family]
 
 
 def frameworks(family: str) -> tuple[str, ...]:
@@ -34,7 +31,7 @@ def frameworks(family: str) -> tuple[str, ...]:
 
 
 def shipped(family: str, framework: str) -> Path:
-    """Returns the trained .onnx in the family's folder. Raises UsageError where none is shipped."""
+    """Returns the trained .onnx in the family's folder. Raises UsageError without one."""
     stem = recipe(family).shipped
     path = FOLDER / family / (f"{stem}.onnx" if framework == "torch" else f"{stem}_chainer.onnx")
     if not stem or not path.is_file():
@@ -46,10 +43,10 @@ def shipped(family: str, framework: str) -> Path:
 
 
 def build(family: str, framework: str, arguments: Mapping[str, object]) -> object:
-    """A new model of `family` with the weights of a beginner: a torch Module or a Chainer Chain.
+    """Returns a new model of `family` with initial weights: a torch Module or a Chainer Chain.
 
-    `arguments` go to the class. Raises UsageError for a framework the family is not defined in,
-    and what `load_source` does for arguments the class does not take or values it refuses.
+    `arguments` go to the class. Raises UsageError for a framework without this family, and the
+    errors of `load_source` for wrong arguments.
     """
     name = recipe(family).model
     if framework not in frameworks(family):

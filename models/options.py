@@ -1,4 +1,4 @@
-"""Options that several commands of the models have, told in one way."""
+"""Options that several commands of the models share."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ data_dir = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     default=DEFAULT_FOLDER,
     show_default=True,
-    help="Where the files of cifar10 and mnist lie.",
+    help="Folder of the cifar10 and mnist files.",
 )

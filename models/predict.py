@@ -1,4 +1,4 @@
-"""`python -m models.predict`: what a trained model says about one image."""
+"""`python -m models.predict`: classify one image with a trained model."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from tracer.inputs.datasets import images
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model")
 @click.option("--image", type=click.Path(path_type=Path), help="A PNG or JPEG file.")
-@click.option("--data", help="digits, cifar10, mnist, or an .npz: take a test image from there.")
-@click.option("--index", type=click.IntRange(0), help="Which test image of --data. Default: 0.")
+@click.option("--data", help="Data set of the test image: digits, cifar10, mnist, or an .npz file.")
+@click.option("--index", type=click.IntRange(0), help="Test image of --data  [default: 0]")
 @options.data_dir
 @click.option(
     "--framework",
     type=click.Choice(families.FRAMEWORKS),
     default="torch",
-    help="Which of a family's shipped models.",
+    show_default=True,
+    help="Framework of a family's shipped model.",
 )
 @click.option("--debug", is_flag=True, help="Show Python tracebacks instead of one-line errors.")
 def command(
@@ -40,7 +41,7 @@ def command(
     framework: str,
     debug: bool,
 ) -> None:
-    """Classifies one image with MODEL: an .onnx file, or the name of a family with a shipped one.
+    """Classify one image with MODEL: an .onnx file, or the name of a family with a shipped one.
 
     Examples:
 
@@ -48,12 +49,12 @@ def command(
       python -m models.predict lenet --data digits --index 7
       python -m models.predict runs/resnet/model.onnx --image cat.png
     """
-    known = model in families.names()
-    found = loading.load(families.shipped(model, framework) if known else model)
-    pixels, truth = _asked_image(image, data, index, data_dir)
-    guesses = classify(found, pixels)
-    if truth is not None:
-        click.echo(f"label  {truth}")
+    is_family = model in families.names()
+    loaded = loading.load(families.shipped(model, framework) if is_family else model)
+    pixels, label = _image(image, data, index, data_dir)
+    guesses = classify(loaded, pixels)
+    if label is not None:
+        click.echo(f"label  {label}")
     click.echo(f"top-1  {guesses[0].label}  {guesses[0].probability:.2%}")
     click.echo(f"top-{len(guesses)}")
     width = max(len(guess.label) for guess in guesses)
@@ -61,10 +62,10 @@ def command(
         click.echo(f"  {rank}  {guess.label:{width}}  {guess.probability:7.2%}")
 
 
-def _asked_image(
+def _image(
     image: Path | None, data: str | None, index: int | None, folder: Path
 ) -> tuple[NDArray[np.generic], str | None]:
-    """Returns the one image that is asked for, and its label where that is known."""
+    """Returns the image, and its label if known."""
     if image is not None and data is not None:
         raise UsageError("--image and --data are two images", "Give one of them.")
     if image is not None and index is not None:
@@ -73,7 +74,7 @@ def _asked_image(
         return images.read(image), None
     if data is not None:
         return _test_image(data, folder, index or 0)
-    raise UsageError("no image is given", "Give --image FILE, or --data NAME --index N.")
+    raise UsageError("no image is named", "Give --image FILE, or --data NAME --index N.")
 
 
 def _test_image(data: str, folder: Path, index: int) -> tuple[NDArray[np.generic], str]:

@@ -1,4 +1,4 @@
-"""What a family is called, what it takes and how it is trained unless the user says otherwise."""
+"""The model families: name, input shape and default training of each."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a family is trained, with Adam and softmax cross-entropy.
+    """The default training of a family, with Adam and softmax cross-entropy.
 
     `model` is the class in the family's `<framework>_net.py`; `input_shape` is (channels, height,
-    width); `shipped` is the stem of the trained .onnx in the folder, '' where none is shipped.
+    width); `shipped` is the stem of the trained .onnx in the family's folder, '' without one.
     """
 
     model: str
@@ -19,3 +19,16 @@ class Recipe:
     batch: int
     lr: float
     shipped: str = ""
+
+
+RECIPES = {
+    "lenet": Recipe("LeNet", (3, 32, 32), epochs=30, batch=32, lr=2e-3, shipped="lenet"),
+    "mnist": Recipe("MnistNet", (1, 28, 28), epochs=10, batch=64, lr=1e-3),
+    "resnet_cifar": Recipe(
+        "CifarResNet", (3, 32, 32), epochs=12, batch=64, lr=5e-4, shipped="resnet20"
+    ),
+    "resnet_imagenet": Recipe("ImageNetResNet", (3, 224, 224), epochs=10, batch=32, lr=1e-3),
+    "transformer": Recipe(
+        "PatchTransformer", (3, 32, 32), epochs=40, batch=64, lr=5e-4, shipped="transformer"
+    ),
+}

@@ -28,13 +28,15 @@ HEADER = "epoch      loss  accuracy  val. loss  val. accuracy  seconds"
     epilog=f"Families: {', '.join(families.names())}.",
 )
 @click.argument("family")
-@click.option("--framework", type=click.Choice(families.FRAMEWORKS), help="Default: torch.")
-@click.option("--data", help="digits (default), cifar10, mnist, or an .npz with x and y.")
+@click.option("--framework", type=click.Choice(families.FRAMEWORKS), help="[default: torch]")
+@click.option("--data", help="digits, cifar10, mnist, or an .npz with x and y  [default: digits]")
 @options.data_dir
-@click.option("--epochs", type=click.IntRange(1), help="Default: the family's recipe.")
-@click.option("--batch", type=click.IntRange(1), help="Default: the family's recipe.")
+@click.option("--epochs", type=click.IntRange(1), help="[default: the family's recipe]")
+@click.option("--batch", type=click.IntRange(1), help="[default: the family's recipe]")
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate of Adam.")
-@click.option("--seed", type=click.IntRange(0), help="Decides weights, order, dropout. Default: 0.")
+@click.option(
+    "--seed", type=click.IntRange(0), help="Seed of weights, order and dropout  [default: 0]"
+)
 @click.option("--size", type=click.IntRange(1), help="Height and width of the images.")
 @_options.ARGUMENTS
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder of the run.")
@@ -61,11 +63,11 @@ def command(
     tensorboard: Path | None,
     debug: bool,
 ) -> None:
-    """Trains FAMILY with Adam and softmax cross-entropy, then export it to ONNX.
+    """Train FAMILY with Adam and softmax cross-entropy, then export it to ONNX.
 
-    The run's folder gets settings.json, log.jsonl, a snapshot after every epoch, and in the end
-    the weights and model.onnx. A run that was interrupted, or that is to have more --epochs,
-    continues with --resume exactly as if it had never stopped.
+    The run's folder gets settings.json, log.jsonl, a snapshot after every epoch, and at the end the
+    weights and model.onnx. --resume continues an interrupted run, or adds --epochs, with the same
+    results as a run without interruption.
 
     Examples:
 
@@ -76,7 +78,7 @@ def command(
     """
     recipe = families.recipe(family)
     shape = (recipe.input_shape[0], size, size) if size else None
-    given = {
+    overrides = {
         "framework": framework,
         "data": data,
         "input_shape": shape,
@@ -86,15 +88,15 @@ def command(
         "seed": seed,
         "arguments": dict(args) or None,
     }
-    asked = {"family": family} | {name: v for name, v in given.items() if v is not None}
+    request = {"family": family} | {name: v for name, v in overrides.items() if v is not None}
     folder = RunFolder(out or Path("runs") / f"{family}_{framework or 'torch'}")
     begin = session.resume if resume else session.start
     with closing(Board(tensorboard)) if tensorboard else nullcontext() as board:
-        train(begin(asked, folder, data_dir), board)
+        train(begin(request, folder, data_dir), board)
 
 
 def train(run: session.Session, board: Board | None) -> None:
-    """Trains, print a row for each epoch, and say where everything is."""
+    """Trains, prints a row for each epoch, then the paths of the results."""
     _epochs(run, board)
     weights, exported = run.finish()
     if board is not None:

@@ -1,8 +1,8 @@
-"""Weights from PyTorch to Chainer and back, between twins: modules of the same dotted path.
+"""Convert weights between PyTorch and Chainer, for modules with the same dotted paths.
 
 Both frameworks store a convolution as [out, in, kH, kW] and a linear layer as [out, in], so only
-names change: `stage1.0.conv1.weight` is `stage1/0/conv1/W`. A batch normalisation is known by its
-running statistics, which go along.
+names change: `stage1.0.conv1.weight` is `stage1/0/conv1/W`. A batch normalisation is recognised by
+its running statistics, which are converted as well.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ _TORCH_ONLY, _CHAINER_ONLY = "num_batches_tracked", "N"  # counters that inferen
 def to_chainer(state: Mapping[str, NDArray[np.generic]]) -> Arrays:
     """Returns a torch state dict under the names of a Chainer .npz.
 
-    Raises InputError for what has no Chainer name: all but convolution, linear layer and batch
-    normalisation.
+    Raises InputError for layers other than convolution, linear and batch normalisation.
     """
     arrays: Arrays = {}
     for name, array in state.items():
@@ -49,7 +48,7 @@ def to_chainer(state: Mapping[str, NDArray[np.generic]]) -> Arrays:
 def to_torch(arrays: Mapping[str, NDArray[np.generic]]) -> Arrays:
     """Returns the arrays of a Chainer .npz under the names of a torch state dict.
 
-    Raises InputError for what has no torch name.
+    Raises InputError for an array without torch name.
     """
     names = {chainer: torch for table in (_LAYER, _NORM) for torch, chainer in table.items()}
     state: Arrays = {}
@@ -66,14 +65,14 @@ def to_torch(arrays: Mapping[str, NDArray[np.generic]]) -> Arrays:
 
 
 def copy_to_chainer(source: torch.nn.Module, target: Any) -> None:
-    """Gives the Chain `target` what `source` has. Raises InputError where they are no twins."""
+    """Copies weights into the Chain `target`. Raises InputError if names or shapes differ."""
     arrays = to_chainer({name: t.detach().numpy() for name, t in source.state_dict().items()})
     _require_same(arrays, chainer_arrays(target))
     compat.load().serializers.NpzDeserializer(arrays).load(target)
 
 
 def copy_to_torch(source: Any, target: torch.nn.Module) -> None:
-    """Gives `target` what the Chain `source` has. Raises InputError where they are no twins."""
+    """Copies weights of the Chain `source`. Raises InputError if names or shapes differ."""
     import torch
 
     state = to_torch(chainer_arrays(source))
@@ -82,21 +81,21 @@ def copy_to_torch(source: Any, target: torch.nn.Module) -> None:
 
 
 def chainer_arrays(chain: Any) -> Arrays:
-    """What `chainer.serializers.save_npz` would write of a Chain."""
+    """Returns the arrays that `chainer.serializers.save_npz` would write of a Chain."""
     serializer = compat.load().serializers.DictionarySerializer()
     serializer.save(chain)
     return {name: np.asarray(array) for name, array in serializer.target.items()}
 
 
-def _require_same(given: Arrays, wanted: Arrays) -> None:
+def _require_same(source: Arrays, target: Arrays) -> None:
     def listed(arrays: Arrays, other: Arrays) -> str:
         odd = [n for n, a in arrays.items() if n not in other or other[n].shape != a.shape]
         return ", ".join(f"{name} {arrays[name].shape}" for name in odd) or "nothing"
 
-    more, less = listed(given, wanted), listed(wanted, given)
+    more, less = listed(source, target), listed(target, source)
     if more != less:
         raise InputError(
-            f"the weights do not fit: given {more}; wanted {less}",
+            f"the weights do not fit: source has {more}; target needs {less}",
             "Build both models from the same family with the same arguments.",
         )
 

@@ -1,4 +1,4 @@
-"""The ResNets for large images, each under a name of its own: what `tracer compare` can be told.
+"""The ResNets for large images, each with a name for `tracer compare`.
 
 `tracer compare experiments/networks/family.py:plain18@torch …:bottleneck18@torch --by model`
 """
@@ -11,7 +11,7 @@ from models.resnet_imagenet.torch_net import ImageNetResNet
 
 
 def network(depth: int, kind: str, size: int = 224) -> ImageNetResNet:
-    """One of the family, for images of `size` by `size` pixels."""
+    """Returns one of the family, for images of `size` by `size` pixels."""
     model = ImageNetResNet(depth, kind)
     model.input_shape = (3, size, size)
     return model

@@ -1,4 +1,4 @@
-"""ResNet-20 with the weights of the file that ships, in PyTorch and in Chainer."""
+"""ResNet-20 with the shipped weights, in PyTorch and in Chainer."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _STORED = {
     "BatchNormalization": ("weight", "bias", "running_mean", "running_var"),
     "Gemm": ("weight", "bias"),
 }
-"""What a node reads after its first input. The file keeps equal tensors once, under one name."""
+"""Names of a node's inputs after the first. The file stores equal tensors once."""
 
 
 def in_torch() -> torch.nn.Module:
-    """Returns the network as PyTorch has it; projections that never run are not in the file."""
+    """Returns the PyTorch network; the file lacks projections that never run."""
     import torch
 
     source = loading.load(ONNX)
@@ -40,7 +40,7 @@ def in_torch() -> torch.nn.Module:
 
 
 def in_chainer() -> Any:
-    """Returns the same network as Chainer has it."""
+    """Returns the same network in Chainer."""
     from models.resnet_cifar.chainer_net import ResNet20
 
     model = ResNet20()

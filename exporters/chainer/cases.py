@@ -1,8 +1,8 @@
-"""A case or more for every function that onnx_chainer claims to convert.
+"""Test cases for each function that onnx_chainer claims to convert.
 
-An expression is what a model would write: `F` are Chainer's functions, `np` is NumPy, `model` the
-chain that the last column builds its child `l` in, and the names of the inputs are bound. An input
-is `name=shape`, of float32 unless a type follows.
+An expression is model code: `F` are Chainer's functions, `np` is NumPy, `model` is the chain and
+`l` its child, built by the last column; inputs are bound by name. An input is `name=shape` of
+float32, or `name=shape:type`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Case(NamedTuple):
 
 
 UNREACHABLE = {
-    # converters that no exported model uses, and why
+    # converters that no exported model uses, with the reason
     "BatchNormalization": "normalizes by the batch's own statistics, and the node would hold those "
     "of one input: refused",
     "MaxPooling2D": "Chainer 7.8.1 has MaxPoolingND for every number of dimensions",

@@ -1,22 +1,22 @@
-"""Chainer 7.8.1 on Python >= 3.11, NumPy 2 and a current onnx, changing nobody else's modules.
+"""Run Chainer 7.8.1 on Python >= 3.11, NumPy 2 and current onnx, without changing other modules.
 
-Chainer is unmaintained and asks for names that are gone: `numpy.float`, `numpy.sctypes`,
-`numpy.distutils`, `pkg_resources`, `onnx.mapping`. They are asked for while Chainer's modules are
-imported and again whenever its functions run, so neither patching numpy for a moment nor patching
-it for good would do: the one breaks later, the other shows to every library in the process.
+Chainer is unmaintained and uses names that no longer exist: `numpy.float`, `numpy.sctypes`,
+`numpy.distutils`, `pkg_resources`, `onnx.mapping`. It uses them on import and whenever its
+functions run. A temporary patch of numpy would break later; a permanent patch would affect every
+library in the process.
 
-A finder that sees Chainer's modules alone has them loaded with two differences.
+An import finder loads Chainer's modules, and no others, with two differences.
 
-- A module finds `import` through its own `__builtins__`. Chainer's have one that hands out a
-  stand-in where `_STAND_INS` names one, and the real module otherwise.
-- In the modules of `_NUMPY_1_USERS` the lost attributes of numpy are compiled as names, which
-  those `__builtins__` define too. A stand-in for numpy itself would not do: `xp is numpy` is how
-  Chainer tells the CPU from a GPU.
+- A module looks up `import` in its `__builtins__`. Chainer's modules get an `import` that returns a
+  replacement for the modules in `_REPLACEMENTS`, and the real module otherwise.
+- In the modules of `_NUMPY_1_USERS` the removed attributes of numpy are compiled as names, which
+  these `__builtins__` define. A replacement for numpy itself would not work: Chainer tests
+  `xp is numpy` to distinguish CPU from GPU.
 
-No entry of `sys.modules` is added for a stand-in, numpy and onnx keep their dictionaries, and once
-loaded Chainer simply works, from any thread, for good.
+Replacements are not added to `sys.modules`; numpy and onnx are not modified. Once loaded, Chainer
+works from any thread.
 
-Before anything that imports Chainer:
+Call this before any import of Chainer:
 
     from exporters.chainer.compat import chainer_ready
 
@@ -51,10 +51,10 @@ _PREFIX = "numpy_1_"
 
 
 def chainer_ready() -> None:
-    """Make `import chainer` and `import onnx_chainer` work in this process; may be called again."""
+    """Makes `import chainer` and `import onnx_chainer` work in this process; may be repeated."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
-    if "chainer" not in sys.modules:  # an import that failed leaves the parts that succeeded
+    if "chainer" not in sys.modules:  # remove the parts of a failed import
         for name in [name for name in sys.modules if _is_chainers(name)]:
             del sys.modules[name]
     sys.meta_path.insert(0, _Finder())
@@ -78,7 +78,7 @@ def _is_chainers(module: str) -> bool:
 
 
 class _Finder:
-    """Finds Chainer's modules where they are and has them loaded by `_Loader`."""
+    """Finds Chainer's modules and loads them by `_Loader`."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -92,25 +92,25 @@ class _Finder:
 
 
 class _Loader(SourceFileLoader):
-    """Runs a module with builtins of its own."""
+    """Runs a module with its own builtins."""
 
     def exec_module(self, module: ModuleType) -> None:
-        own: dict[str, object] = {"__import__": _import}
+        names: dict[str, object] = {"__import__": _import}
         if module.__name__ in _NUMPY_1_USERS:
-            own |= {_PREFIX + name: value for name, value in lost_from_numpy().items()}
-        module.__dict__["__builtins__"] = vars(builtins) | own
+            names |= {_PREFIX + name: value for name, value in lost_from_numpy().items()}
+        module.__dict__["__builtins__"] = vars(builtins) | names
         super().exec_module(module)
 
     def get_code(self, fullname: str) -> CodeType | None:
         if fullname not in _NUMPY_1_USERS:
             return super().get_code(fullname)
-        # not by way of the cache of compiled files, which others read and write
+        # bypasses the shared cache of compiled files
         tree = _Renaming(lost_from_numpy()).visit(ast.parse(self.get_data(self.path)))
         return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
 
 
 class _Renaming(ast.NodeTransformer):
-    """`numpy.float` becomes the name `numpy_1_float`."""
+    """Replaces `numpy.float` by the name `numpy_1_float`."""
 
     def __init__(self, names: Container[str]) -> None:
         self._names = names
@@ -124,7 +124,7 @@ class _Renaming(ast.NodeTransformer):
 
 
 def lost_from_numpy() -> dict[str, object]:
-    """What NumPy 1.24 and 2.0 removed, as far as Chainer uses it."""
+    """Returns the attributes that NumPy 1.24 and 2.0 removed and Chainer uses."""
     return {
         "float": float,
         "sctypes": {
@@ -141,14 +141,14 @@ def _import(
     fromlist: Sequence[str] | None = (),
     level: int = 0,
 ) -> ModuleType:
-    """What `import` means inside Chainer; the signature is that of the built-in `__import__`."""
-    if level == 0 and name in _STAND_INS:
-        return _STAND_INS[name]()
+    """Replaces the built-in `__import__` inside Chainer, with its signature."""
+    if level == 0 and name in _REPLACEMENTS:
+        return _REPLACEMENTS[name]()
     return builtins.__import__(name, globals, locals, fromlist or (), level)
 
 
 class _Overlay(ModuleType):
-    """A module seen through a few names of our own."""
+    """A module with a few names replaced."""
 
     def __init__(self, below: ModuleType, names: Mapping[str, object]) -> None:
         super().__init__(below.__name__, below.__doc__)
@@ -166,10 +166,7 @@ def _module(name: str, **names: object) -> ModuleType:
 
 
 def _numpy_with_distutils() -> ModuleType:
-    """For `import numpy.distutils.system_info`, which binds numpy.
-
-    Asked on macOS alone, for the BLAS that NumPy was built with.
-    """
+    """Returns numpy with `distutils.system_info`, which Chainer imports on macOS."""
     system_info = _module("numpy.distutils.system_info", get_info=lambda name: {})
     return _Overlay(np, {"distutils": _module("numpy.distutils", system_info=system_info)})
 
@@ -179,21 +176,21 @@ def _onnx() -> ModuleType:
 
 
 def _onnx_mapping() -> ModuleType:
-    """`onnx.mapping` as onnx 1.6 had it, as far as onnx_chainer uses it."""
+    """Returns the part of onnx 1.6's `onnx.mapping` that onnx_chainer uses."""
     types = helper.get_all_tensor_dtypes()
     return _module(
         "onnx.mapping",
         NP_TYPE_TO_TENSOR_TYPE={helper.tensor_dtype_to_np_dtype(t): t for t in types},
-        # Where a type is missing here, onnx_chainer leaves the constant in raw bytes: always right.
+        # Without an entry onnx_chainer stores a constant as raw bytes, which is always valid.
         STORAGE_TENSOR_TYPE_TO_FIELD={},
     )
 
 
 def _pkg_resources() -> ModuleType:
-    """What Chainer's check of its environment asks: is CuPy or iDeep of a matching version there?
+    """Returns what Chainer's environment check needs to look for CuPy and iDeep.
 
-    None that matches can be installed on a Python this new, so one that is there conflicts. A
-    `require` that finds everything would have Chainer warn of several CuPy installations.
+    No matching version exists for this Python, so an installed one conflicts. A `require` that
+    accepts everything would make Chainer warn of several CuPy installations.
     """
 
     class VersionConflict(Exception):  # noqa: N818 - Chainer's name for it
@@ -212,7 +209,7 @@ def _pkg_resources() -> ModuleType:
     )
 
 
-_STAND_INS = {
+_REPLACEMENTS = {
     "numpy.distutils.system_info": _numpy_with_distutils,
     "onnx": _onnx,
     "onnx.mapping": _onnx_mapping,

@@ -1,7 +1,7 @@
-"""Where onnx_chainer's converters leave something out, by function.
+"""Correct onnx_chainer's converters that leave something out, by function.
 
-A correction is given the parameters of the conversion and onnx_chainer's own converter, and
-returns the nodes. It imports onnx_chainer, so it is called only while a model is traced.
+A correction takes the parameters of the conversion and onnx_chainer's converter, and returns the
+nodes. It imports onnx_chainer, so it runs only while a model is traced.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ Convert: TypeAlias = Callable[[Any], Nodes]
 
 
 def correct(name: str, params: Any, convert: Convert) -> Nodes:
-    """Returns the nodes of the function that onnx_chainer knows as `name`."""
+    """Returns the nodes of the function with onnx_chainer's `name`."""
     correction = _CORRECTIONS.get(name)
     return correction(params, convert) if correction else convert(params)
 
 
 def _dilated(params: Any, convert: Convert) -> Nodes:
-    """ConvolutionND and DeconvolutionND leave the dilation out."""
+    """Adds the dilation, which ConvolutionND and DeconvolutionND leave out."""
     nodes = convert(params)
     _set(nodes[-1], dilations=list(params.func.dilate))
     return nodes
 
 
 def _interpolated(params: Any, convert: Convert) -> Nodes:
-    """ResizeImages aligns the corners unless told otherwise; Resize only if told to."""
+    """Sets Resize's alignment of corners, which differs from ResizeImages' default."""
     nodes = convert(params)
     if nodes[-1].op_type != "Resize" or params.opset_version < 11:
         return nodes  # before opset 11 there is no choice
@@ -45,7 +45,7 @@ def _interpolated(params: Any, convert: Convert) -> Nodes:
 
 
 def _slope_by_channel(params: Any, convert: Convert) -> Nodes:
-    """PReLU broadcasts its slope from the channel on; ONNX from the last axis back."""
+    """Unsqueezes PReLU's slope: Chainer broadcasts from the channel on, ONNX from the last axis."""
     from onnx_chainer.onnx_helper import GraphBuilder
 
     x, slope = (len(variable.shape) for variable in params.func.inputs)
@@ -59,7 +59,7 @@ def _slope_by_channel(params: Any, convert: Convert) -> Nodes:
 
 
 def _sharpened(params: Any, convert: Convert) -> Nodes:
-    """Softplus leaves beta out: log(1 + exp(beta x)) / beta."""
+    """Adds Softplus' beta, which is left out: log(1 + exp(beta x)) / beta."""
     from onnx_chainer.onnx_helper import GraphBuilder
 
     if params.func.beta == 1:
@@ -73,7 +73,7 @@ def _sharpened(params: Any, convert: Convert) -> Nodes:
 
 
 def _cropped(params: Any, convert: Convert) -> Nodes:
-    """Unpooling2D with `cover_all` stretches the image, where Chainer crops the larger one."""
+    """Crops the larger image as Unpooling2D with `cover_all` does; onnx_chainer stretches it."""
     from onnx_chainer.functions.array import get_slice_node
     from onnx_chainer.onnx_helper import GraphBuilder
 
@@ -81,12 +81,12 @@ def _cropped(params: Any, convert: Convert) -> Nodes:
     if not function.cover_all:
         return convert(params)
     height, width = function.inputs[0].shape[2:]
-    whole = copy.copy(function)
-    whole.cover_all = False
-    whole.outh = function.sy * (height - 1) + function.kh - 2 * function.ph
-    whole.outw = function.sx * (width - 1) + function.kw - 2 * function.pw
+    uncropped = copy.copy(function)
+    uncropped.cover_all = False
+    uncropped.outh = function.sy * (height - 1) + function.kh - 2 * function.ph
+    uncropped.outw = function.sx * (width - 1) + function.kw - 2 * function.pw
     outputs, stretched = params.output_names, f"{params.output_names[0]}_whole"
-    params.func, params.output_names = whole, [stretched]
+    params.func, params.output_names = uncropped, [stretched]
     nodes = convert(params)
     params.func, params.output_names = function, outputs
     builder = GraphBuilder()
@@ -98,11 +98,11 @@ def _cropped(params: Any, convert: Convert) -> Nodes:
 
 
 def _set(node: onnx.NodeProto, **attributes: object) -> None:
-    """Gives the node these attributes, in place of any it has by their names."""
-    kept = [attribute for attribute in node.attribute if attribute.name not in attributes]
-    made = [onnx.helper.make_attribute(name, value) for name, value in attributes.items()]
+    """Sets attributes of the node and replaces those of the same name."""
+    unchanged = [attribute for attribute in node.attribute if attribute.name not in attributes]
+    changed = [onnx.helper.make_attribute(name, value) for name, value in attributes.items()]
     del node.attribute[:]
-    node.attribute.extend([*kept, *made])
+    node.attribute.extend([*unchanged, *changed])
 
 
 _CORRECTIONS: dict[str, Callable[[Any, Convert], Nodes]] = {

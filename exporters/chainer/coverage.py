@@ -1,7 +1,7 @@
-"""What of onnx_chainer works today: measured, and written down as docs/chainer-coverage.md.
+"""Measure which functions onnx_chainer converts correctly, and write docs/chainer-coverage.md.
 
-Every function it claims to convert is exported, checked, run under onnxruntime and compared with
-Chainer's own output. `python -m exporters.chainer.coverage FILE` writes the table.
+Each function is exported, checked, run under onnxruntime and compared with Chainer's output.
+`python -m exporters.chainer.coverage FILE` writes the page.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ is what `F.batch_normalization` makes; `L.BatchNormalization` makes `FixedBatchN
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a case came to: the functions and nodes it is made of, or why it failed."""
+    """The result of a case: its functions and operators, or the reason of its failure."""
 
     case: Case
     functions: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ def measure(case: Case, opset: int | None = None) -> Outcome:
         proto, _ = convert(exporter, model(case), _inputs(case), options, Path())
     except TracerError as error:
         return Outcome(case, failure=error.what)
-    # onnx_chainer names a node after the function it was made of: MatMul_0, MatMul_0_tmp_1
+    # onnx_chainer names a node after its function: MatMul_0, MatMul_0_tmp_1
     functions = tuple(re.sub(r"_\d+(_tmp_\d+)?(_\d+)?$", "", n.name) for n in proto.graph.node)
     return Outcome(case, functions, tuple(node.op_type for node in proto.graph.node))
 

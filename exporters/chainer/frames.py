@@ -1,4 +1,4 @@
-"""Which line of the user's is running, and what of Chainer it called."""
+"""Find the running line of user code, and the function of Chainer that it called."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _APPLYING = ("apply", "hooked_apply")  # the second is onnx_chainer's
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The innermost line of the user's, None where Chainer's links call, and what it called.
+    """The innermost line of user code (None if a link of Chainer calls) and the called function.
 
-    `applied` is whether a function of Chainer's graph was being applied, to what it was given.
+    `applied` is whether a function of Chainer's graph was being applied to an array.
     """
 
     source: str | None
@@ -28,12 +28,12 @@ class Caller:
     applied: bool
 
     def __str__(self) -> str:
-        what = "the array given to " if self.applied else ""
-        return f"{what}Chainer's '{self.called}'" + (f" at {self.source}" if self.source else "")
+        prefix = "the array given to " if self.applied else ""
+        return f"{prefix}Chainer's '{self.called}'" + (f" at {self.source}" if self.source else "")
 
 
 def caller(called: str) -> Caller:
-    """Who called; `called` is what to name where no frame is Chainer's."""
+    """Returns the caller; `called` is the name to use if no frame is Chainer's."""
     frame = sys._getframe(1)
     while frame is not None and _within(frame.f_code.co_filename, _OURS):
         frame = frame.f_back  # type: ignore[assignment]
@@ -47,7 +47,7 @@ def caller(called: str) -> Caller:
             applied = applied or called in _APPLYING
         elif not (
             file.startswith("<") or is_installed(Path(file).absolute())
-        ):  # "<": made of a string
+        ):  # "<": code from a string
             return Caller(location(file, frame.f_lineno), called, applied)
         frame = frame.f_back  # type: ignore[assignment]
     return Caller(None, called, applied)

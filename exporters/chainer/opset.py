@@ -1,4 +1,4 @@
-"""From the opsets onnx_chainer writes to newer ones."""
+"""Convert models to opsets newer than onnx_chainer writes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def convert(
 ) -> onnx.ModelProto:
     """Returns the model at `opset`, by onnx's version converter, with its metadata.
 
-    Both are run under onnxruntime on `arrays`. Raises ModelError where an operator has no way
-    there or the two do not agree.
+    Runs both under onnxruntime on `arrays`. Raises ModelError if an operator cannot be converted or
+    the results differ.
     """
     try:
         converted = version_converter.convert_version(proto, opset)
@@ -37,14 +37,14 @@ def convert(
 
 
 def _restore_metadata(proto: onnx.ModelProto, converted: onnx.ModelProto) -> None:
-    """The converter drops metadata; what it adds to a node counts for the node's module too."""
+    """Restores metadata that the converter drops; added nodes get that of their neighbour."""
     origin = {name: node for node in proto.graph.node for name in node.output}
     readers = {name: node for node in reversed(proto.graph.node) for name in node.input}
     for node in reversed(converted.graph.node):
-        known = next((origin[n] for n in node.output if n in origin), None)
-        known = known or next((readers[n] for n in node.output if n in readers), None)
-        if known is None:
+        source = next((origin[n] for n in node.output if n in origin), None)
+        source = source or next((readers[n] for n in node.output if n in readers), None)
+        if source is None:
             continue
         del node.metadata_props[:]
-        node.metadata_props.extend(known.metadata_props)
-        readers.update(dict.fromkeys(node.input, known))
+        node.metadata_props.extend(source.metadata_props)
+        readers.update(dict.fromkeys(node.input, source))

@@ -1,4 +1,4 @@
-"""What onnx_chainer wrote, as today's runtimes and readers want it."""
+"""Repair the graphs of onnx_chainer for current runtimes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from exporters import runtime
 
 
 def repair(proto: onnx.ModelProto) -> None:
-    """Constants become initializers, initializers no inputs, node names unique; in place.
+    """Turns constants into initializers, removes weights from the inputs, makes names unique.
 
-    A parameter that no node reads is dropped: runtimes warn of every one.
+    Works in place. Drops unread parameters, since runtimes warn of each.
     """
-    runtime.fit_ir_version(proto)  # onnx_chainer takes onnx's newest, which no runtime may read
+    runtime.fit_ir_version(proto)  # onnx_chainer's may be too new for the runtime
     _lift_constants(proto.graph)
     _drop_weights_from_inputs(proto.graph)
     _drop_unread_weights(proto.graph)
@@ -22,21 +22,21 @@ def repair(proto: onnx.ModelProto) -> None:
 
 
 def _lift_constants(graph: onnx.GraphProto) -> None:
-    """onnx_chainer gives a Constant node the name of the operator that reads it."""
-    kept = []
+    """Replaces Constant nodes, which have the name of the operator that reads them."""
+    nodes = []
     for node in graph.node:
         if node.op_type != "Constant":
-            kept.append(node)
+            nodes.append(node)
             continue
         weight = graph.initializer.add()
         weight.CopyFrom(node.attribute[0].t)
         weight.name = node.output[0]
     del graph.node[:]
-    graph.node.extend(kept)
+    graph.node.extend(nodes)
 
 
 def _drop_weights_from_inputs(graph: onnx.GraphProto) -> None:
-    """An initializer that is an input too may be overridden, so runtimes do not fold it."""
+    """Removes initializers from the inputs; runtimes do not fold weights that may be overridden."""
     weights = {weight.name for weight in graph.initializer}
     inputs = [value for value in graph.input if value.name not in weights]
     del graph.input[:]
@@ -44,12 +44,12 @@ def _drop_weights_from_inputs(graph: onnx.GraphProto) -> None:
 
 
 def _drop_unread_weights(graph: onnx.GraphProto) -> None:
-    """A link that was not called leaves its parameters; onnx_chainer writes no subgraphs."""
+    """Drops parameters of links that were not called; onnx_chainer writes no subgraphs."""
     read = {name for node in graph.node for name in node.input}
     read |= {value.name for value in graph.output}
-    kept = [weight for weight in graph.initializer if weight.name in read]
+    weights = [weight for weight in graph.initializer if weight.name in read]
     del graph.initializer[:]
-    graph.initializer.extend(kept)
+    graph.initializer.extend(weights)
 
 
 def _rename_repeated(graph: onnx.GraphProto) -> None:

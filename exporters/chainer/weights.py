@@ -1,4 +1,4 @@
-"""Chainer weights: the npz of `chainer.serializers.save_npz`."""
+"""Load Chainer weights from the npz of `chainer.serializers.save_npz`."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _SAVE = "Write one: chainer.serializers.save_npz(file, model)."
 def load_weights(model: Any, path: Path, *, trust: bool) -> None:
     """Fills a Chainer link from `path`; arrays of objects, which are pickles, need `trust`.
 
-    A parameter without a size yet takes that of the file. Raises InputError where the file is no
-    npz or does not fit.
+    A parameter without a shape takes the shape in the file. Raises InputError if the file is no npz
+    or does not fit.
     """
     check_exists(path)
     chainer = compat.load()
     arrays = _read(path, trust=trust)
-    given = {name: array.shape for name, array in arrays.items()}
-    wanted = {
-        # one without a size yet takes the file's; () where the file has none
-        name: given.get(name, ()) if shape is None else shape
-        for name, shape in _recorded(chainer, model).items()
+    stored = {name: array.shape for name, array in arrays.items()}
+    expected = {
+        # a parameter without a shape takes the file's; () if the file has none
+        name: stored.get(name, ()) if shape is None else shape
+        for name, shape in _shapes(chainer, model).items()
     }
-    check_fit(path, given, wanted)
+    check_fit(path, stored, expected)
     chainer.serializers.NpzDeserializer(arrays).load(model)
 
 
-def _recorded(chainer: Any, model: Any) -> dict[str, tuple[int, ...] | None]:
-    """Shape of all that `save_npz` writes, batch normalization's averages too; None is open."""
+def _shapes(chainer: Any, model: Any) -> dict[str, tuple[int, ...] | None]:
+    """Returns the shapes that `save_npz` writes, including batch statistics; None is open."""
     serializer = chainer.serializers.DictionarySerializer()
     serializer.save(model)
     return {

@@ -1,4 +1,4 @@
-"""From torch's metadata, which holds stack traces with absolute paths, to ours."""
+"""Replace torch's metadata, which has stack traces with absolute paths, by module and source."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ def annotate(proto: onnx.ModelProto) -> None:
 
 
 def _complete(graph: onnx.GraphProto) -> None:
-    """Gives a node of no module that of the node it feeds, or is fed by: it is there for that one.
+    """Gives a node without module the module of its reader, or else of its producer.
 
-    Torch knows no module for the sizes of a dynamic batch. A node between an input and an output
-    is the root's.
+    Torch has no module for nodes that compute sizes of a dynamic batch. A node between an input and
+    an output belongs to the root.
     """
     readers = {name: node for node in reversed(graph.node) for name in node.input}
-    makers = {name: node for node in graph.node for name in node.output}
-    for nodes, names, others in (
+    producers = {name: node for node in graph.node for name in node.output}
+    for nodes, names, neighbours in (
         (reversed(graph.node), "output", readers),
-        (graph.node, "input", makers),
+        (graph.node, "input", producers),
     ):
         for node in nodes:
             if provenance.module_of(node) is None:
-                near = [others[name] for name in getattr(node, names) if name in others]
-                known = (provenance.module_of(other) for other in near)
-                module = next((m for m in known if m is not None), None)
+                adjacent = [neighbours[n] for n in getattr(node, names) if n in neighbours]
+                modules = (provenance.module_of(other) for other in adjacent)
+                module = next((m for m in modules if m is not None), None)
                 describe(node, module, provenance.source_of(node))
     for node in graph.node:
         if provenance.module_of(node) is None:
@@ -53,9 +53,9 @@ def _complete(graph: onnx.GraphProto) -> None:
 
 
 def _complete_bodies(owner: onnx.NodeProto, weights: Set[str]) -> None:
-    """Gives nodes of the bodies of `owner` the module whose parameters they read, else its own.
+    """Gives nodes of the bodies of `owner` the module of the weights they read, else its module.
 
-    Torch says nothing of what a branch of `torch.cond` calls. `weights` are named by module.
+    Torch writes no metadata on branches of `torch.cond`. `weights` are named by module.
     """
     for _, graph in bodies(owner):
         for node in graph.node:
@@ -67,7 +67,7 @@ def _complete_bodies(owner: onnx.NodeProto, weights: Set[str]) -> None:
 
 
 def name_batch(proto: onnx.ModelProto) -> None:
-    """Calls the dynamic first dimension `batch`; a saved program names it by a symbol (`s77`)."""
+    """Names the dynamic first dimension `batch`; a saved program has a symbol such as `s77`."""
     firsts = [v.type.tensor_type.shape.dim[:1] for v in proto.graph.input]
     symbols = {dim.dim_param for dims in firsts for dim in dims if dim.dim_param}
     if len(symbols) != 1:

@@ -1,7 +1,8 @@
-"""Reading a .pt2: a zip of JSON and tensors, in parts of which code can hide.
+"""Load a .pt2 file and refuse parts that could run code.
 
-torch.export.load unpickles some tensors and objects without restriction and evaluates the symbolic
-sizes as Python. Unless the file is trusted, all of this is refused.
+A .pt2 is a zip of JSON and tensors. torch.export.load unpickles some tensors and objects without
+restriction and evaluates symbolic sizes as Python. All of this is refused unless the file is
+trusted.
 """
 
 from __future__ import annotations
@@ -33,8 +34,7 @@ _ASSUMED = ("positive", "nonnegative", "integer", "real", "finite")
 def load_program(path: Path, *, trust: bool) -> torch.export.ExportedProgram:
     """Returns the exported program in `path`.
 
-    Raises InputError where there is none, or where loading would run code and `trust` is not
-    given.
+    Raises InputError if there is none, or if loading would run code without `trust`.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file")
@@ -43,7 +43,7 @@ def load_program(path: Path, *, trust: bool) -> torch.export.ExportedProgram:
     try:
         with quiet(), _weights_only(forced=not trust):
             return torch.export.load(path)
-    except Exception as error:  # torch raises of every kind for a file that is not its own
+    except Exception as error:  # torch raises any kind of error for other files
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path}: not an exported program ({reason})") from error
 
@@ -69,11 +69,11 @@ def _check_json(path: Path, tree: Any) -> None:
 
 
 def _is_size(expression: str) -> bool:
-    """Returns whether only symbols, numbers and the functions that torch writes sizes with."""
+    """Returns whether it has only symbols, numbers and torch's functions of sizes."""
     allowed = {*sizes.__all__, *_SYMPY, *_ASSUMED}
     words = _WORD.findall(expression)
-    known = all(word in allowed or _SYMBOL.fullmatch(word) for word in words)
-    return known and bool(_SIZE.fullmatch(expression))
+    allowed_words = all(word in allowed or _SYMBOL.fullmatch(word) for word in words)
+    return allowed_words and bool(_SIZE.fullmatch(expression))
 
 
 def _entries(tree: Any) -> Iterator[tuple[str, Any]]:
@@ -88,7 +88,7 @@ def _entries(tree: Any) -> Iterator[tuple[str, Any]]:
 
 @contextmanager
 def _weights_only(*, forced: bool) -> Iterator[None]:
-    """Have torch.load refuse what is no tensor, though torch.export asks it not to."""
+    """Makes torch.load refuse all but tensors, which torch.export does not request."""
     before = os.environ.get(_FORCE)
     if forced:
         os.environ[_FORCE] = "1"

@@ -1,4 +1,4 @@
-"""PyTorch to ONNX by torch's dynamo exporter."""
+"""The exporter of PyTorch models, by torch's dynamo exporter."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from exporters.torch.quiet import quiet
 from exporters.torch.weights import load_weights
 from tracer.errors import ModelError, UsageError
 
-_OPSET = 20  # the first with Gelu; older than torch's own 18 nothing is implemented
+_OPSET = 20  # the first with Gelu; torch implements none before 18
 _TRAINING = ("train", "training", "use_input_stats")
-"""Arguments of ATen's operators that are true while a model is trained."""
+"""Arguments of ATen operators that are true in training mode."""
 _STATIC = "Give --static-batch, or have the model work on any batch."
 _FIXED = re.compile(r"static shape of (?P<size>\d+) for dimension inputs\['?(?P<name>\w+)'?\]")
 
@@ -32,7 +32,7 @@ class _Exporter:
     name = "torch"
 
     def prepare(self) -> None:
-        """Nothing: torch imports as it is."""
+        """Does nothing: torch needs no preparation."""
 
     def claims(self, model: object) -> bool:
         return inherits(model, "torch", "Module") or inherits(model, "torch", "ExportedProgram")
@@ -65,7 +65,7 @@ def _convert_module(
     model: torch.nn.Module, inputs: Sequence[InputSpec], options: ExportOptions
 ) -> Conversion:
     batched = options.dynamic_batch and any(spec.shape for spec in inputs)
-    # Torch takes a batch of 1 for a constant, so that the batch is traced at 2 at least.
+    # Torch takes a batch of 1 for a constant, so the traced batch is at least 2.
     traced = [s.with_batch(max(2, s.shape[0])) if s.shape else s for s in inputs]
     shapes = tuple({0: BATCH} if spec.shape else None for spec in inputs)
     program = _export(
@@ -82,7 +82,7 @@ def _convert_program(program: torch.export.ExportedProgram, options: ExportOptio
     if kwargs or not args or not all(isinstance(a, torch.Tensor) for a in args):
         raise ModelError(
             "the exported program's example inputs are not one or more tensors, by position",
-            "Make it with such: torch.export.export(model, (x,)).",
+            "Export it with such inputs: torch.export.export(model, (x,)).",
         )
     _check_program(program, options)
     inputs = [InputSpec(tuple(a.shape), str(a.dtype).removeprefix("torch.")) for a in args]
@@ -104,8 +104,8 @@ def _check_program(program: torch.export.ExportedProgram, options: ExportOptions
     for node in program.graph.nodes:
         schema = getattr(node.target, "_schema", None)
         names = [argument.name for argument in schema.arguments] if schema else []
-        given = dict(zip(names, node.args, strict=False)) | node.kwargs
-        if any(given.get(name) is True for name in _TRAINING):
+        arguments = dict(zip(names, node.args, strict=False)) | node.kwargs
+        if any(arguments.get(name) is True for name in _TRAINING):
             raise ModelError(
                 f"the program was exported in training mode: {node.target} is set to train",
                 "Call model.eval() before torch.export.export.",
@@ -136,12 +136,12 @@ def _export(
                 dynamo=True,
                 dynamic_shapes=shapes,
                 opset_version=opset,
-                optimize=False,  # ours comes after, see exporters.torch.optimize
+                optimize=False,  # see exporters.torch.optimize
                 verbose=False,
             )
         except ModuleNotFoundError:
             raise
-        except Exception as error:  # the exporter raises of every kind, the model's own included
+        except Exception as error:  # any error of the exporter or the model
             raise _failure(model, error) from error
     assert program is not None
     return program
@@ -166,7 +166,7 @@ def _failure(model: object, error: Exception) -> ModelError:
 
 
 def _values(program: torch.export.ExportedProgram, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
-    """Value of every call of the traced graph: torch names ONNX's tensors after its own nodes."""
+    """Returns the value of each call of the traced graph; torch names ONNX tensors alike."""
     values: dict[str, NDArray[Any]] = {}
 
     class Recorder(torch.fx.Interpreter):
@@ -190,14 +190,14 @@ def _run(module: torch.nn.Module, arrays: Arrays) -> list[NDArray[Any]]:
 
 
 def _tensors(module: torch.nn.Module, arrays: Arrays) -> list[torch.Tensor]:
-    """Copies of the arrays, which a module may change in place, where its parameters are."""
+    """Returns copies of the arrays, which a module may change, on its device."""
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     return [torch.tensor(array, device=device) for array in arrays]
 
 
 @contextmanager
 def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode, and each part back in its own mode after."""
+    """Sets evaluation mode within the context and restores the mode of each module."""
     training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False

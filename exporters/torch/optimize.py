@@ -1,4 +1,4 @@
-"""Simplifying what torch's exporter wrote."""
+"""Simplify the graph that torch's exporter wrote."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx_ir
 import onnx_ir.passes.common as passes
 
 _HIDDEN = "tracer.kept"
-_ROUNDS = 2  # folding makes room for rewriting and the other way round; onnxscript's own number
+_ROUNDS = 2  # folding enables rewriting and vice versa; onnxscript's number
 _FOLDING = ("Conv", "ConvTranspose", "Gemm")
 
 
@@ -25,10 +25,10 @@ def optimize(model: onnx_ir.Model, *, keep_batchnorm: bool) -> None:
 
 
 def _simplify(model: onnx_ir.Model) -> None:
-    """The steps of onnxscript's `optimize`, but for the merging of equal initializers.
+    """Runs the steps of onnxscript's `optimize` without merging all equal initializers.
 
-    That one would have a fresh batch normalization read its mean from the bias of another, so that
-    only the numbers that shapes are made of are merged.
+    A merge would make an untrained batch normalization read its mean from the bias of another.
+    Only integers, which shapes consist of, are merged.
     """
     from onnxscript import optimizer, rewriter
 
@@ -50,13 +50,13 @@ def _simplify(model: onnx_ir.Model) -> None:
 
 
 def _merge_sizes(model: onnx_ir.Model) -> None:
-    """Have equal integers be one initializer, so that equal nodes that read them become one."""
-    kept: dict[tuple[object, bytes], onnx_ir.Value] = {}
+    """Merges equal integer initializers, so that equal nodes that read them can be merged."""
+    unique: dict[tuple[object, bytes], onnx_ir.Value] = {}
     for name, value in list(model.graph.initializers.items()):
         tensor = value.const_value
         if tensor is None or tensor.dtype != onnx_ir.DataType.INT64 or value.is_graph_output():
             continue
-        first = kept.setdefault((tensor.shape.numpy(), tensor.tobytes()), value)
+        first = unique.setdefault((tensor.shape.numpy(), tensor.tobytes()), value)
         if first is not value:
             value.replace_all_uses_with(first)
             model.graph.initializers.pop(name)
@@ -76,20 +76,19 @@ def _hidden(model: onnx_ir.Model) -> Iterator[None]:
 
 @contextmanager
 def _credited(model: onnx_ir.Model) -> Iterator[None]:
-    """Let a folded pair count for its first module: the convolution does the work.
+    """Attributes a folded pair to its first module: the convolution does the work.
 
-    The rules give it the metadata of the second, which therefore bears those of the first while
-    they run.
+    The rules keep the metadata of the second node, so it has those of the first while they run.
     """
-    own = {}
+    originals = {}
     for node in _batchnorms(model):
         before = node.inputs[0].producer() if node.inputs[0] is not None else None
         if before is not None and before.op_type in _FOLDING:
-            own[node] = dict(node.metadata_props)
+            originals[node] = dict(node.metadata_props)
             node.metadata_props.update(before.metadata_props)
     yield
     for node in _batchnorms(model):
-        node.metadata_props.update(own.get(node, {}))
+        node.metadata_props.update(originals.get(node, {}))
 
 
 def _batchnorms(model: onnx_ir.Model) -> list[onnx_ir.Node]:

@@ -1,4 +1,4 @@
-"""Torch's exporter without its chatter."""
+"""Silence torch's exporter."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hold back warnings, log lines and the graphs that a failing trace prints.
+    """Suppresses warnings, log lines and the graphs that a failing trace prints.
 
-    Torch sets levels and handlers on loggers of its own, so the one switch over all of them is
-    used; what goes wrong comes as an exception.
+    Torch sets levels and handlers on its own loggers, so logging is disabled globally. Errors come
+    as exceptions.
     """
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

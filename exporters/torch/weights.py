@@ -1,4 +1,4 @@
-"""Torch weights: safetensors, or a state dict written by torch.save."""
+"""Load torch weights from safetensors or a state dict of torch.save."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from tracer.errors import InputError, UsageError
 
 
 def load_weights(model: object, path: Path, *, trust: bool) -> None:
-    """Fills a torch.nn.Module from `path`; nothing but tensors is unpickled unless `trust`.
+    """Fills a torch.nn.Module from `path`; only `trust` allows unpickling more than tensors.
 
-    Raises InputError where the file is neither format, holds other objects, or does not fit.
+    Raises InputError if the file has neither format, holds other objects, or does not fit.
     """
     check_exists(path)
     if not isinstance(model, torch.nn.Module):
         raise UsageError("an exported program has its weights in it", "Leave --weights out.")
     state = _safetensors(path) if path.suffix == ".safetensors" else _pickled(path, trust=trust)
-    wanted = model.state_dict()
-    check_fit(path, _shapes(state), _shapes(wanted))
+    check_fit(path, _shapes(state), _shapes(model.state_dict()))
     model.load_state_dict(dict(state))
 
 
@@ -53,12 +52,12 @@ def _pickled(path: Path, *, trust: bool) -> Mapping[str, torch.Tensor]:
             f"{path}: holds more than tensors, or is not a file of torch.save",
             "Unpickling runs code: give --trust if you know who wrote it, or use safetensors.",
         ) from error
-    except Exception as error:  # unpickling what is no pickle raises of every kind
+    except Exception as error:  # unpickling other data raises any error
         raise InputError(f"{path}: not a file of torch.save ({_first(error)})") from error
     if isinstance(state, torch.nn.Module):
         state = state.state_dict()
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
-        state = state["state_dict"]  # a training checkpoint, as many recipes write it
+        state = state["state_dict"]  # a training checkpoint
     if not isinstance(state, Mapping) or not all(map(torch.is_tensor, state.values())):
         raise InputError(
             f"{path}: holds no state dict",

@@ -1,4 +1,4 @@
-"""What models are trained on: the labelled images that tracer knows, and those of an .npz file."""
+"""Load training data: the labelled images of tracer's data sets, or of an .npz file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, LabelledImages, Spli
 
 
 def load(source: str, folder: Path = DEFAULT_FOLDER) -> LabelledImages:
-    """The data set called `source`, read from `folder` if it is not embedded, or an .npz file.
+    """Returns the data set called `source`, from `folder` if it has files, or an .npz file.
 
-    Raises UsageError for a name that is none, InputError for files that are missing or broken;
-    the hint says which files belong where.
+    Raises UsageError for an unknown name, InputError for missing or broken files.
     """
     if source in labelled.names():
         return labelled.read(source, folder)

@@ -1,4 +1,4 @@
-"""Labelled images in an .npz file."""
+"""Read labelled images from an .npz file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tracer.errors import InputError
 from tracer.inputs.datasets.labelled import LabelledImages, Split, split
 
-TEST_SHARE = 5  # one image of five is a test image where the file has no test images of its own
-MOST_CLASSES = 2**16  # three times as many as the whole of ImageNet has
+TEST_SHARE = 5  # one image of five is a test image if the file has no test images
+MOST_CLASSES = 2**16  # three times the classes of all of ImageNet
 _HINT = (
     "It holds x [N, C, H, W] or [N, H, W], uint8 or float, and y [N], integers; "
     "optionally x_test and y_test."
@@ -20,17 +20,16 @@ _HINT = (
 
 
 def read_archive(path: Path) -> LabelledImages:
-    """`x` and `y` of an .npz, with `x_test` and `y_test` or a fixed split of one in five.
+    """Returns `x` and `y` of an .npz, with `x_test` and `y_test` or a fixed split of one in five.
 
-    Raises InputError for a file that is none, arrays that are missing or do not fit together;
-    pickled objects are refused.
+    Raises InputError for another file, pickled objects, and arrays that are missing or do not fit.
     """
     arrays = _arrays(path)
-    whole = _split(path, arrays, "")
+    images = _split(path, arrays, "")
     if "x_test" in arrays or "y_test" in arrays:
-        train, test = whole, _split(path, arrays, "_test")
+        train, test = images, _split(path, arrays, "_test")
     else:
-        train, test = split(whole.x, whole.y, max(1, len(whole) // TEST_SHARE))
+        train, test = split(images.x, images.y, max(1, len(images) // TEST_SHARE))
     classes = int(max(train.y.max(), test.y.max())) + 1
     return LabelledImages(path.stem, train, test, tuple(str(label) for label in range(classes)))
 
@@ -45,12 +44,12 @@ def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
         raise InputError(f"{path}: not an .npz of plain arrays ({error})", _HINT) from error
 
 
-def _check_classes(what: str, y: NDArray[np.generic]) -> None:
+def _check_classes(name: str, y: NDArray[np.generic]) -> None:
     if not np.issubdtype(y.dtype, np.integer) or int(np.min(y)) < 0:
-        raise InputError(f"{what} is not a class index in every row", _HINT)
+        raise InputError(f"{name} is not a class index in every row", _HINT)
     if int(np.max(y)) >= MOST_CLASSES:
         raise InputError(
-            f"{what} reaches {np.max(y)}: a model has a neuron for each class up to the last",
+            f"{name} reaches {np.max(y)}: a model has a neuron for each class up to the last",
             f"Number the classes from 0, below {MOST_CLASSES}.",
         )
 

@@ -73,7 +73,7 @@ class CifarResNet(nn.Module):
     input_shape = (3, 32, 32)
 
 
-ResNet20 = CifarResNet  # whose depth is 20 unless told otherwise
+ResNet20 = CifarResNet  # depth 20 by default
 
 
 def _stage(inside: int, outside: int, stride: int, blocks: int, residual: str) -> nn.Sequential:

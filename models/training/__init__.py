@@ -1,1 +1,1 @@
-"""Training with Adam and softmax cross-entropy, the same way in every framework."""
+"""Train with Adam and softmax cross-entropy, alike in every framework."""

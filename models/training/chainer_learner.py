@@ -1,4 +1,4 @@
-"""Training in Chainer."""
+"""The learner of Chainer."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ChainerLearner:
         return _scored(loss, output, y)
 
     def snapshot(self, epoch: int) -> bytes:
-        """Returns everything that the next epoch depends on, as arrays."""
+        """Returns all state that the next epoch depends on, as arrays."""
         serializer = chainer.serializers.DictionarySerializer()
         serializer[_MODEL].save(self._model)
         serializer[_ADAM].save(self._adam)
@@ -70,7 +70,7 @@ class ChainerLearner:
         return file.getvalue()
 
     def restore(self, path: Path) -> int:
-        """Returns the state of a `snapshot`; numpy refuses pickled objects, so it runs no code."""
+        """Loads a `snapshot` and returns its epoch; pickled objects are refused."""
         try:
             with np.load(path, allow_pickle=False) as archive:
                 deserializer = chainer.serializers.NpzDeserializer(archive)
@@ -84,14 +84,14 @@ class ChainerLearner:
             raise no_snapshot(path) from error
 
     def weights(self) -> bytes:
-        """What `chainer.serializers.load_npz` reads."""
+        """Returns the weights in the format of `chainer.serializers.load_npz`."""
         file = io.BytesIO()
         chainer.serializers.save_npz(file, self._model)
         return file.getvalue()
 
 
 def new(family: str, arguments: Mapping[str, object], lr: float, seed: int) -> ChainerLearner:
-    """A beginner whose weights and dropout follow from `seed`: Chainer draws from `np.random`."""
+    """Returns an untrained learner, seeded in `np.random`, from which Chainer draws."""
     np.random.seed(seed)
     return ChainerLearner(families.build(family, "chainer", arguments), lr)
 

@@ -1,6 +1,6 @@
-"""The folder of a run: settings, log, the last snapshot, and in the end weights and model.
+"""The folder of a run: settings, log, the last snapshot, and finally weights and model.
 
-Every file is replaced as a whole, so that a run that dies leaves its last complete epoch.
+Files are replaced atomically, so a killed run leaves its last complete epoch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from models.training.learner import Learner
 from models.training.loop import Epoch, from_json
-from models.training.settings import Settings
+from models.training.settings import TrainSettings
 from tracer.errors import InputError, UsageError
 from tracer.support.files import write_atomically
 
@@ -22,7 +22,7 @@ MODEL = "model.onnx"
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Where a run keeps what it has."""
+    """The files of a run."""
 
     path: Path
 
@@ -31,8 +31,8 @@ class RunFolder:
         """The exported model."""
         return self.path / MODEL
 
-    def begin(self, settings: Settings) -> None:
-        """Makes the folder and write the settings. Raises UsageError where a run lies already."""
+    def begin(self, settings: TrainSettings) -> None:
+        """Creates the folder and its settings. Raises UsageError if it already holds a run."""
         if (self.path / SETTINGS).exists():
             raise UsageError(
                 f"{self.path} holds a run already", "Continue it with --resume or change --out."
@@ -46,7 +46,7 @@ class RunFolder:
         self._write_settings(settings)
 
     def saved_settings(self) -> dict[str, object]:
-        """What `begin` wrote. Raises UsageError where there is no run to continue."""
+        """Returns the settings that `begin` wrote. Raises UsageError if there is no run."""
         file = self.path / SETTINGS
         if not file.is_file():
             raise UsageError(f"{self.path}: no run to resume", "Leave --resume out to start one.")
@@ -58,11 +58,11 @@ class RunFolder:
             raise InputError(f"{file}: not the settings of a run", "Start a new run.")
         return saved
 
-    def resume(self, settings: Settings, learner: Learner) -> list[Epoch]:
-        """Bring `learner` back to the last snapshot; the epochs up to it, none if it died sooner.
+    def resume(self, settings: TrainSettings, learner: Learner) -> list[Epoch]:
+        """Restores `learner` from the last snapshot and returns the epochs up to it, maybe none.
 
-        Raises InputError for a snapshot or a log that is not of this run, UsageError where it is
-        already past the epochs of `settings`; nothing is written then.
+        Raises InputError for a snapshot or a log of another run, UsageError if the run is already
+        past the epochs of `settings`; nothing is written then.
         """
         snapshot = self._snapshot(learner)
         done = learner.restore(snapshot) if snapshot.is_file() else 0
@@ -71,7 +71,7 @@ class RunFolder:
         if logged not in (expected, [*expected, done + 1]):
             raise InputError(
                 f"{self.path / LOG}: does not fit {snapshot.name} (epochs done: {done})",
-                "Bring both files back as the run left them, or start a new run.",
+                "Restore both files as the run wrote them, or start a new run.",
             )
         if settings.epochs < done:
             raise UsageError(
@@ -82,18 +82,18 @@ class RunFolder:
         return rows[:done]
 
     def record(self, rows: list[Epoch], learner: Learner) -> None:
-        """Keeps the log and then the state: a log ahead of its snapshot is cut when resumed."""
+        """Writes the log, then the state; `resume` cuts a log that is ahead of its snapshot."""
         lines = "".join(f"{json.dumps(row.to_json())}\n" for row in rows)
         write_atomically(self.path / LOG, lines.encode())
         write_atomically(self._snapshot(learner), learner.snapshot(rows[-1].epoch))
 
     def finish(self, learner: Learner) -> Path:
-        """Writes the final weights and return where."""
+        """Writes the final weights and returns their path."""
         weights = self.path / f"weights{learner.weights_suffix}"
         write_atomically(weights, learner.weights())
         return weights
 
-    def _write_settings(self, settings: Settings) -> None:
+    def _write_settings(self, settings: TrainSettings) -> None:
         text = json.dumps(settings.to_json(), indent=2) + "\n"
         write_atomically(self.path / SETTINGS, text.encode())
 

@@ -1,4 +1,4 @@
-"""What a framework must do to be trained by `models.training`."""
+"""The protocol of a learner: a model with its optimizer, in one framework."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tracer.support.optional import require
 
 _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "torch": ("torch", "safetensors", "onnxscript"),
-    "chainer": (),  # its learner looks for Chainer itself, which needs help to be imported
+    "chainer": (),  # its learner imports Chainer through exporters.chainer.compat
 }
 
 Floats = NDArray[np.float32]
@@ -25,8 +25,8 @@ Classes = NDArray[np.int64]
 class Learner(Protocol):
     """A model and its optimizer.
 
-    A batch is float32 [N, C, H, W] and the classes [N]; what comes back is the sum of the losses
-    of its images, in nats, and the number of images that were classified correctly.
+    A batch is float32 [N, C, H, W] and the classes [N]. `step` and `score` return the sum of the
+    losses of its images, in nats, and the number of correctly classified images.
     """
 
     snapshot_suffix: str
@@ -37,16 +37,16 @@ class Learner(Protocol):
         """The torch Module or Chainer Chain."""
 
     def step(self, x: Floats, y: Classes) -> tuple[float, int]:
-        """Learns from a batch, as training sees it: before the update, with dropout."""
+        """Updates the weights by a batch; returns the score before the update, with dropout."""
 
     def score(self, x: Floats, y: Classes) -> tuple[float, int]:
-        """Judge a batch, as inference sees it; nothing is learned."""
+        """Scores a batch in inference mode, without an update."""
 
     def snapshot(self, epoch: int) -> bytes:
-        """A file of weights, optimizer and random state after `epoch`, and nothing to unpickle."""
+        """Returns a file of weights, optimizer and random state after `epoch`, without pickles."""
 
     def restore(self, path: Path) -> int:
-        """Go back to a snapshot and return its epoch. Raises InputError where it is no fit."""
+        """Loads a snapshot and returns its epoch. Raises InputError if it does not fit."""
 
     def weights(self) -> bytes:
         """Returns a file of the weights alone."""
@@ -55,7 +55,7 @@ class Learner(Protocol):
 def no_snapshot(path: Path) -> InputError:
     """Returns the error for a file that is broken or of another model.
 
-    What a framework says of such a file is about its own format and may advise to unpickle it.
+    It replaces the framework's own error, which may advise to unpickle the file.
     """
     return InputError(
         f"{path}: not a snapshot of this model", "It is broken or of another run: start a new run."
@@ -65,10 +65,10 @@ def no_snapshot(path: Path) -> InputError:
 def new_learner(
     family: str, framework: str, arguments: Mapping[str, object], lr: float, seed: int
 ) -> Learner:
-    """Returns a beginner of `family`.
+    """Returns an untrained learner of `family`.
 
-    Raises UsageError as `families.build` does, or where a package is missing, be it one that only
-    the export needs: nobody should train for hours to be told then.
+    Raises UsageError as `families.build` does, or if a package is missing. Packages of the export
+    are checked as well, before hours of training.
     """
     require(f"training in {framework}", *_PACKAGES[framework])
     module = importlib.import_module(f"models.training.{framework}_learner")

@@ -1,4 +1,4 @@
-"""One epoch after the other, in an order that follows from the seed and the epoch alone."""
+"""The training loop; the order of images depends on the seed and the epoch alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from models.data import LabelledImages, Split
 from models.training.learner import Learner
-from models.training.settings import Settings
+from models.training.settings import TrainSettings
 from tracer.errors import TracerError
 from tracer.support.progress import Progress
 
@@ -30,12 +30,12 @@ class Epoch:
     seconds: float
 
     def to_json(self) -> dict[str, float]:
-        """Plain values under the fields' names."""
+        """Returns plain values by field name."""
         return asdict(self)
 
 
 def from_json(saved: object) -> Epoch:
-    """What `to_json` gave. Raises TypeError for anything else."""
+    """Returns the epoch of a `to_json` object. Raises TypeError for any other object."""
     if not isinstance(saved, dict):
         raise TypeError(f"{saved!r} is no epoch")
     for name, value in saved.items():
@@ -46,28 +46,31 @@ def from_json(saved: object) -> Epoch:
 
 
 def train(
-    learner: Learner, dataset: LabelledImages, settings: Settings, done: int, progress: Progress
+    learner: Learner,
+    dataset: LabelledImages,
+    settings: TrainSettings,
+    done: int,
+    progress: Progress,
 ) -> Iterator[Epoch]:
-    """Trains the epochs after `done` up to `settings.epochs`; each comes out as it ends.
+    """Trains the epochs after `done` up to `settings.epochs`; each is yielded as it ends.
 
-    `dataset` is already of the model's input shape. `progress` is called with (images done, images
-    of the epoch, what is going on). Raises TracerError where a loss is no longer finite.
+    `dataset` has the model's input shape. `progress` counts the images of an epoch. Raises
+    TracerError if a loss is not finite.
     """
     for epoch in range(done + 1, settings.epochs + 1):
         start = time.perf_counter()
         loss, accuracy = _learn(learner, dataset.train, settings, epoch, progress)
         _require_finite(loss, f"the loss of epoch {epoch}")
-        validation_loss, validation_accuracy = judge(learner, dataset.test)
+        validation_loss, validation_accuracy = evaluate(learner, dataset.test)
         _require_finite(validation_loss, f"the validation loss of epoch {epoch}")
         seconds = time.perf_counter() - start
         yield Epoch(epoch, loss, accuracy, validation_loss, validation_accuracy, seconds)
 
 
 def batches(count: int, size: int) -> list[slice]:
-    """Which places of an epoch's order are learned from at once.
+    """Returns the batches of an epoch, as slices of its order.
 
-    A last image that would be alone goes with those before it: batch normalisation cannot learn
-    from a single value.
+    A single last image joins the previous batch: batch normalisation cannot learn from one value.
     """
     starts = list(range(0, count, size))
     if count % size == 1 and size > 1 and len(starts) > 1:
@@ -75,7 +78,7 @@ def batches(count: int, size: int) -> list[slice]:
     return [slice(*ends) for ends in zip(starts, [*starts[1:], count], strict=True)]
 
 
-def judge(learner: Learner, split: Split) -> tuple[float, float]:
+def evaluate(learner: Learner, split: Split) -> tuple[float, float]:
     """Returns the mean loss in nats and accuracy over a split."""
     scores = [
         learner.score(*split.batch(slice(start, start + SCORING_BATCH)))
@@ -85,26 +88,26 @@ def judge(learner: Learner, split: Split) -> tuple[float, float]:
 
 
 def order(seed: int, epoch: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """In which order an epoch sees its `count` images: nothing else needs saving to resume."""
+    """Returns the order of the `count` images of an epoch, which needs no saving to resume."""
     return np.random.default_rng([seed, epoch]).permutation(count)
 
 
 def _learn(
-    learner: Learner, split: Split, settings: Settings, epoch: int, progress: Progress
+    learner: Learner, split: Split, settings: TrainSettings, epoch: int, progress: Progress
 ) -> tuple[float, float]:
-    chosen = order(settings.seed, epoch, len(split))
-    what = f"epoch {epoch}/{settings.epochs}"
+    indices = order(settings.seed, epoch, len(split))
+    task = f"epoch {epoch}/{settings.epochs}"
     scores = []
-    progress(0, len(split), what)
-    for places in batches(len(split), settings.batch):
-        scores.append(learner.step(*split.batch(chosen[places])))
-        progress(places.stop, len(split), what)
+    progress(0, len(split), task)
+    for part in batches(len(split), settings.batch):
+        scores.append(learner.step(*split.batch(indices[part])))
+        progress(part.stop, len(split), task)
     return _mean(scores, len(split))
 
 
-def _require_finite(loss: float, what: str) -> None:
+def _require_finite(loss: float, name: str) -> None:
     if not math.isfinite(loss):
-        raise TracerError(f"training diverged: {what} is {loss}", "Lower --lr.")
+        raise TracerError(f"training diverged: {name} is {loss}", "Lower --lr.")
 
 
 def _mean(scores: list[tuple[float, int]], count: int) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""What a finished run leaves: an ONNX model that knows what its classes are called."""
+"""Export a trained model to ONNX, with the names of its classes."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ import onnx
 
 from exporters.records import Exported, ExportOptions
 from models.training.learner import Learner
-from models.training.settings import Settings
+from models.training.settings import TrainSettings
 from tracer.api import export as api
 from tracer.support.files import write_atomically
 
-AGREEMENT = 1e-4  # how far the export may be from the framework, in parts of the outputs' range
+AGREEMENT = 1e-4  # tolerance of the export, as a share of the outputs' range
 LABELS_KEY = "io.github.tracer-onnx.labels"
 DATA_KEY = "io.github.tracer-onnx.trained-on"
 
 
-def export(learner: Learner, settings: Settings, labels: tuple[str, ...], path: Path) -> Exported:
-    """Writes the learner's model to `path` with a dynamic batch, over whatever is there.
+def export(
+    learner: Learner, settings: TrainSettings, labels: tuple[str, ...], path: Path
+) -> Exported:
+    """Writes the learner's model to `path` with a dynamic batch; overwrites an existing file.
 
-    Batch normalisation stays a node of its own, so that the nodes are the framework's layers; in
-    Chainer it always does.
-    Raises the errors of `tracer.export`.
+    Batch normalisation stays a node, so that nodes are the framework's layers. Raises the errors of
+    `tracer.export`.
     """
     options = ExportOptions(
         framework=settings.framework,
         keep_batchnorm=settings.framework == "torch",
         rtol=AGREEMENT,
     )
-    with tempfile.TemporaryDirectory() as folder:  # nobody should see it without its labels
+    with tempfile.TemporaryDirectory() as folder:  # `path` must never hold a model without labels
         exported = api.export(
             learner.model,
             Path(folder) / path.name,

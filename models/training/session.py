@@ -1,4 +1,4 @@
-"""A run from its start, or from where it was left, to its product."""
+"""Start or resume a training run, train, and write its results."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from models.data import LabelledImages, load
 from models.training import loop, product
 from models.training.folder import RunFolder
 from models.training.learner import Learner, new_learner
-from models.training.settings import Settings, continued
+from models.training.settings import TrainSettings, continued
 from tracer.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A learner, what it learns from, and the folder it is kept in; `rows` are its past epochs."""
+    """A learner, its data and its folder; `rows` are its past epochs."""
 
-    settings: Settings
+    settings: TrainSettings
     folder: RunFolder
     dataset: LabelledImages
     learner: Learner
@@ -28,11 +28,11 @@ class Session:
 
     @property
     def done(self) -> int:
-        """The last epoch that is safe."""
+        """The last saved epoch."""
         return self.rows[-1].epoch if self.rows else 0
 
     def epochs(self, progress: loop.Progress) -> Iterator[loop.Epoch]:
-        """Trains what is left; an epoch is safe in the folder before it comes out."""
+        """Trains the remaining epochs; each is saved before it is yielded."""
         for row in loop.train(self.learner, self.dataset, self.settings, self.done, progress):
             self.folder.record([*self.rows, row], self.learner)
             self.rows.append(row)
@@ -45,14 +45,14 @@ class Session:
         return weights, product.export(self.learner, self.settings, labels, self.folder.model)
 
 
-def start(asked: Mapping[str, object], folder: RunFolder, data_dir: Path) -> Session:
-    """Returns a new run of `asked["family"]`, with its recipe for whatever else is not asked.
+def start(request: Mapping[str, object], folder: RunFolder, data_dir: Path) -> Session:
+    """Returns a new run of `request["family"]`; its recipe supplies the other settings.
 
-    Raises UsageError, InputError or ModelError for anything that could not be trained.
+    Raises UsageError, InputError or ModelError for a request that cannot be trained.
     """
-    family = str(asked["family"])
+    family = str(request["family"])
     recipe = families.recipe(family)
-    default = Settings(
+    default = TrainSettings(
         family=family,
         framework="torch",
         data="digits",
@@ -61,23 +61,23 @@ def start(asked: Mapping[str, object], folder: RunFolder, data_dir: Path) -> Ses
         batch=recipe.batch,
         lr=recipe.lr,
     )
-    session = _prepare(replace(default, **asked), folder, data_dir)  # type: ignore[arg-type]
+    session = _prepare(replace(default, **request), folder, data_dir)  # type: ignore[arg-type]
     folder.begin(session.settings)
     return session
 
 
-def resume(asked: Mapping[str, object], folder: RunFolder, data_dir: Path) -> Session:
-    """Returns the run in `folder` as it was after its last complete epoch.
+def resume(request: Mapping[str, object], folder: RunFolder, data_dir: Path) -> Session:
+    """Returns the run in `folder` after its last complete epoch.
 
-    Raises UsageError where `asked` contradicts it or there is none, InputError where its files
-    are broken.
+    Raises UsageError if `request` contradicts the run or there is none, InputError for broken
+    files.
     """
-    settings = continued(folder.saved_settings(), asked, str(folder.path))
+    settings = continued(folder.saved_settings(), request, str(folder.path))
     session = _prepare(settings, folder, data_dir)
     return replace(session, rows=folder.resume(session.settings, session.learner))
 
 
-def _prepare(settings: Settings, folder: RunFolder, data_dir: Path) -> Session:
+def _prepare(settings: TrainSettings, folder: RunFolder, data_dir: Path) -> Session:
     dataset = load(settings.data, data_dir).fitted(settings.input_shape)
     arguments = {"classes": len(dataset.labels), **settings.arguments}
     if arguments["classes"] != len(dataset.labels):
@@ -86,31 +86,31 @@ def _prepare(settings: Settings, folder: RunFolder, data_dir: Path) -> Session:
             "Leave --arg classes out.",
         )
 
-    def beginner() -> Learner:
+    def untrained() -> Learner:
         return new_learner(
             settings.family, settings.framework, arguments, settings.lr, settings.seed
         )
 
-    _probe(beginner(), dataset, settings)
-    return Session(settings, folder, dataset, beginner())  # the probe has learned something
+    _probe(untrained(), dataset, settings)
+    return Session(settings, folder, dataset, untrained())  # the probe updated its weights
 
 
-def _probe(learner: Learner, dataset: LabelledImages, settings: Settings) -> None:
-    """Before anything is written: does the model take such images, and learn from so few?"""
+def _probe(learner: Learner, dataset: LabelledImages, settings: TrainSettings) -> None:
+    """Raises UsageError if the model cannot take such images or learn from such batches."""
     try:
         learner.score(*dataset.test.batch(slice(0, 2)))
-    except Exception as error:  # each framework has its own for shapes that do not fit
-        why = str(error).strip().partition("\n")[0]
+    except Exception as error:  # frameworks raise different errors for wrong shapes
+        reason = str(error).strip().partition("\n")[0]
         raise UsageError(
-            f"{settings.family} cannot take images of {settings.input_shape}: {why}",
+            f"{settings.family} cannot take images of {settings.input_shape}: {reason}",
             "Leave --size out, or give one the family's card allows.",
         ) from error
     fewest = min(s.stop - s.start for s in loop.batches(len(dataset.train), settings.batch))
     try:
         learner.step(*dataset.train.batch(slice(0, min(fewest, 2))))
-    except Exception as error:  # as batch normalisation, which wants more than one value
-        why = str(error).strip().partition("\n")[0]
+    except Exception as error:  # such as batch normalisation, which needs several values
+        reason = str(error).strip().partition("\n")[0]
         raise UsageError(
-            f"{settings.family} cannot learn from a batch of {fewest}: {why}",
+            f"{settings.family} cannot learn from a batch of {fewest}: {reason}",
             "Give a larger --batch, or more images.",
         ) from error

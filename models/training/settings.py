@@ -1,4 +1,4 @@
-"""What a training run was asked to do; saved beside its results, so that it can be continued."""
+"""The settings of a training run, saved with its results for `--resume`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tracer.errors import InputError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """Everything that decides the numbers of a run.
+class TrainSettings:
+    """The settings that determine the results of a run.
 
     `input_shape` is (channels, height, width); `arguments` go to the model's class.
     """
@@ -28,7 +28,7 @@ class Settings:
     arguments: Mapping[str, object] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """Plain values under the fields' names."""
+        """Returns plain values by field name."""
         return asdict(self)
 
 
@@ -53,32 +53,36 @@ _VALID: Mapping[str, Callable[[object], bool]] = {
 }
 
 
-def continued(saved: Mapping[str, object], asked: Mapping[str, object], where: str) -> Settings:
-    """Returns the settings of the run in `where`, with more epochs if more are `asked` for.
+def continued(
+    saved: Mapping[str, object], request: Mapping[str, object], where: str
+) -> TrainSettings:
+    """Returns the settings of the run in `where`, with the epochs of `request` if it has them.
 
-    `asked` holds what the user gave explicitly. Raises UsageError where it contradicts what was
-    saved, for that would be another run, InputError where what was saved is no settings.
+    `request` has the explicit options. Raises UsageError if it contradicts the saved settings,
+    InputError if the saved settings are invalid.
     """
     settings = _from_json(saved, where)
     other = {
         name: value
-        for name, value in asked.items()
+        for name, value in request.items()
         if name != "epochs" and _plain(value) != _plain(saved[name])
     }
     if other:
         changes = "; ".join(f"{name} {saved[name]}, not {value}" for name, value in other.items())
         raise UsageError(f"{where}: the run was started with {changes}", "Leave these out.")
-    return replace(settings, epochs=asked.get("epochs", settings.epochs))  # type: ignore[arg-type]
+    return replace(settings, epochs=request.get("epochs", settings.epochs))  # type: ignore[arg-type]
 
 
-def _from_json(saved: Mapping[str, object], where: str) -> Settings:
-    names = [f.name for f in fields(Settings)]
+def _from_json(saved: Mapping[str, object], where: str) -> TrainSettings:
+    names = [f.name for f in fields(TrainSettings)]
     wrong = [name for name in names if not _VALID[name](saved.get(name))]
     if wrong or set(saved) != set(names):
-        what = ", ".join(wrong or sorted(set(saved) - set(names)))
-        raise InputError(f"{where}: these are not settings of a run ({what})", "Start a new one.")
+        names_text = ", ".join(wrong or sorted(set(saved) - set(names)))
+        raise InputError(
+            f"{where}: these are not settings of a run ({names_text})", "Start a new one."
+        )
     shape: Any = saved["input_shape"]
-    return Settings(**{**saved, "input_shape": tuple(shape)})  # type: ignore[arg-type]
+    return TrainSettings(**{**saved, "input_shape": tuple(shape)})  # type: ignore[arg-type]
 
 
 def _plain(value: object) -> object:

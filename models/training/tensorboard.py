@@ -1,4 +1,4 @@
-"""Curves and the data-flow graph of a run, for TensorBoard, without TensorFlow."""
+"""Write curves and the model graph of a run for TensorBoard, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ CURVES = {
 
 
 class Board:
-    """An event file in `folder`; `is_new` says that no earlier one lies there.
+    """An event file in `folder`; `is_new` is whether the folder has no earlier one.
 
-    Raises UsageError where tensorboardX is not installed, InputError for a folder that cannot be.
+    Raises UsageError without tensorboardX, InputError for a folder that cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,7 +35,7 @@ class Board:
 
         earlier = len(list(folder.glob(EVENT_FILES)))
         self.is_new = not earlier
-        try:  # two files that begin in one second would have one name
+        try:  # file names have a resolution of one second
             self._writer: Any = FileWriter(str(folder), filename_suffix=f".{earlier}")
         except OSError as error:
             raise InputError(
@@ -43,27 +43,27 @@ class Board:
             ) from error
 
     def add_epoch(self, row: Epoch) -> None:
-        """A point on every curve."""
+        """Adds a point to each curve."""
         from tensorboardX.summary import scalar
 
         for tag, name in CURVES.items():
             self._writer.add_summary(scalar(tag, getattr(row, name)), row.epoch)
 
     def add_graph(self, model: Model) -> None:
-        """The nodes of an ONNX model, folded by the module they came from."""
+        """Adds the nodes of an ONNX model, grouped by module."""
         self._writer.add_onnx_graph(graph_def(model))
 
     def close(self) -> None:
-        """Writes what is left and close the file."""
+        """Flushes and closes the file."""
         self._writer.close()
 
 
 def graph_def(model: Model) -> Any:
-    """Returns an ONNX model as TensorFlow's GraphDef, which is what TensorBoard draws.
+    """Returns an ONNX model as TensorFlow's GraphDef, the format that TensorBoard draws.
 
-    The slashes of a node's name are the boxes it is folded into, so a node is called
-    `module/path/key`. Weights are not drawn. GraphDef knows no subgraphs: what the body of an If,
-    Loop or Scan reads from outside is read by the node itself.
+    TensorBoard groups nodes by the slashes of their names, so a node is called `module/path/key`.
+    Weights are not drawn. GraphDef has no subgraphs: outer tensors that the body of an If, Loop or
+    Scan reads become inputs of the node.
     """
     from tensorboardX.proto.graph_pb2 import GraphDef
     from tensorboardX.proto.node_def_pb2 import NodeDef
@@ -71,17 +71,21 @@ def graph_def(model: Model) -> Any:
 
     inputs = [value.name for value in model.inputs]
     nodes = [node for node in model.nodes if not node.scope.path]
-    makers = {name: f"inputs/{name}" for name in inputs}
+    producers = {name: f"inputs/{name}" for name in inputs}
     for node in nodes:
-        makers |= {name: _label(node) for name in node.outputs if name}
+        producers |= {name: _label(node) for name in node.outputs if name}
     captured = _captured(model)
-    drawn = [NodeDef(name=makers[name], op="Input") for name in inputs]
+    drawn = [NodeDef(name=producers[name], op="Input") for name in inputs]
     for node in nodes:
-        sources = [makers[name] for name in (*node.inputs, *captured[node.key]) if name in makers]
+        sources = [
+            producers[name] for name in (*node.inputs, *captured[node.key]) if name in producers
+        ]
         label, kind = _label(node), node.qualified_type
         drawn.append(NodeDef(name=label, op=kind, input=sources, attr=_attributes(node)))
     for value in model.graph.output:
-        sources = [makers[value.name]] if value.name in makers else []  # else it is a weight
+        sources = (
+            [producers[value.name]] if value.name in producers else []
+        )  # weights have no producer
         drawn.append(NodeDef(name=f"outputs/{value.name}", op="Output", input=sources))
     return GraphDef(node=drawn, versions=VersionDef(producer=22))
 
@@ -92,13 +96,13 @@ def _label(node: Node) -> str:
 
 
 def _captured(model: Model) -> dict[str, list[str]]:
-    """What is read inside each node of the main graph, by its key; a local name may be among it."""
-    found: dict[str, list[str]] = defaultdict(list)
+    """Returns the names that the bodies of each node read, by node key; may include local names."""
+    captured: dict[str, list[str]] = defaultdict(list)
     for node in model.nodes:
         owners = [scope.owner for scope in node.scope.outward() if scope.owner is not None]
         if owners:
-            found[owners[-1].key] += node.inputs
-    return found
+            captured[owners[-1].key] += node.inputs
+    return captured
 
 
 def _attributes(node: Node) -> dict[str, Any]:

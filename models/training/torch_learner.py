@@ -1,4 +1,4 @@
-"""Training in PyTorch."""
+"""The learner of PyTorch."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TorchLearner:
             return _scored(functional.cross_entropy(output, torch.from_numpy(y)), output, y)
 
     def snapshot(self, epoch: int) -> bytes:
-        """Returns everything that the next epoch depends on, as tensors and plain numbers."""
+        """Returns all state that the next epoch depends on, as tensors and plain numbers."""
         state = {
             "epoch": epoch,
             "model": self._model.state_dict(),
@@ -65,7 +65,7 @@ class TorchLearner:
         return file.getvalue()
 
     def restore(self, path: Path) -> int:
-        """The state of a `snapshot`; `weights_only`, so that a foreign file runs no code."""
+        """Loads a `snapshot` and returns its epoch; only tensors are unpickled."""
         try:
             state = torch.load(path, weights_only=True)
             self._model.load_state_dict(state["model"])
@@ -81,7 +81,7 @@ class TorchLearner:
 
 
 def new(family: str, arguments: Mapping[str, object], lr: float, seed: int) -> TorchLearner:
-    """Returns a beginner whose weights and dropout follow from `seed`."""
+    """Returns an untrained learner, seeded by `seed`."""
     torch.manual_seed(seed)
     model = families.build(family, "torch", arguments)
     assert isinstance(model, torch.nn.Module)

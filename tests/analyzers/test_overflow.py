@@ -9,8 +9,8 @@ from analyzers.grouping import grouped
 from analyzers.overflow import COLUMNS, channels, overflow, widths
 from tests.graphs import integers
 from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.accumulators.statistics.tally import Tally
-from tracer.records.trace import PartialSums
 
 BITS = 15
 ROWS = 40

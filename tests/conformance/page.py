@@ -85,7 +85,7 @@ def computed_by(key: Key) -> str:
 
 def _errors() -> dict[Key, list[float]]:
     """Errors of the cases of single nodes, by the version of the operator they are for."""
-    found: dict[Key, list[float]] = defaultdict(list)
+    errors: dict[Key, list[float]] = defaultdict(list)
     for case in suite.node_cases():
         if case.name in EXCLUSIONS or case.name.endswith("_expanded"):
             continue
@@ -96,8 +96,8 @@ def _errors() -> dict[Key, list[float]]:
         prepared = backend.prepare(case.model)
         for inputs, expected in suite.data_sets(case):
             error = max(map(_error, prepared.run(inputs), expected), default=0.0)
-            found[domain, node.op_type, schema.since_version].append(error)
-    return found
+            errors[domain, node.op_type, schema.since_version].append(error)
+    return errors
 
 
 def _error(ours: Any, theirs: Any) -> float:

@@ -30,7 +30,7 @@ def file_cases() -> list[TestCase]:
 
 
 def light_models() -> list[Path]:
-    """The nine architectures whose weights are constants made in the graph."""
+    """The nine architectures whose weights are constants of the graph."""
     return sorted(path for path in LIGHT.glob("light_*.onnx"))
 
 
@@ -86,5 +86,5 @@ def assert_similar(actual: Any, expected: Any, rtol: float, atol: float) -> None
 
 
 def _files(folder: Path, prefix: str) -> Sequence[Path]:
-    found = folder.glob(f"{prefix}_*.pb")
-    return sorted(found, key=lambda path: int(path.stem.removeprefix(f"{prefix}_")))
+    paths = folder.glob(f"{prefix}_*.pb")
+    return sorted(paths, key=lambda path: int(path.stem.removeprefix(f"{prefix}_")))

@@ -21,8 +21,8 @@ def test_light_model(path):
         for value in model.graph.input
         if value.name not in weights
     }
-    made = Interpreter(model).run(None, feeds)
-    for ours, theirs in zip(made, onnxruntime(model, feeds), strict=True):
+    outputs = Interpreter(model).run(None, feeds)
+    for ours, theirs in zip(outputs, onnxruntime(model, feeds), strict=True):
         assert ours.shape == theirs.shape
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6 * np.abs(theirs).max())
 

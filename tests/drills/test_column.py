@@ -11,7 +11,8 @@ def test_a_column_takes_its_spec_and_the_analyzer_that_fills_it(copy, repository
     copy.edit(
         "tracer/records/columns.py",
         "SPECS = (\n",
-        'SPECS = (\n    _whole("half_flops", "flop", "sum", "half flops", 2, "half of the flops"),\n',
+        "SPECS = (\n"
+        '    _whole("half_flops", "flop", "sum", "half flops", 2, "half of the flops"),\n',
     )
     copy.edit(
         "analyzers/table.py",

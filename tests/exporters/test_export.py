@@ -149,7 +149,7 @@ def test_the_former_names_still_work_and_warn():
 
 def test_every_framework_has_an_exporter_of_its_name():
     assert frameworks.frameworks() == ["chainer", "torch"]
-    assert [exporter.name for exporter in registry.exporters_known()] == ["chainer", "torch"]
+    assert [exporter.name for exporter in registry.all_exporters()] == ["chainer", "torch"]
 
 
 @pytest.mark.parametrize("dtype", _DTYPES)

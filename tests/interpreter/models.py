@@ -71,7 +71,7 @@ def normal(*shape, seed=0):
 def agree(model, feeds, rtol=1e-4, atol=1e-5):
     expected = onnxruntime(model, feeds)
     given_feeds = {name: value for name, value in feeds.items() if value is not None}
-    made = Interpreter(model, threads=2).run(None, given_feeds)
-    for ours, theirs in zip(made, expected, strict=True):
+    outputs = Interpreter(model, threads=2).run(None, given_feeds)
+    for ours, theirs in zip(outputs, expected, strict=True):
         assert ours.dtype == theirs.dtype
         np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol)

@@ -234,8 +234,8 @@ def test_integer_products_are_exact(zero, depth):
     }
     agree(single("MatMulInteger", feeds), feeds, rtol=0, atol=0)
     exact = (feeds["a"].astype(int) - zero) @ feeds["b"].astype(int)
-    made = Interpreter(single("MatMulInteger", feeds)).run(None, feeds)[0]
-    assert (made == exact).all()
+    result = Interpreter(single("MatMulInteger", feeds)).run(None, feeds)[0]
+    assert (result == exact).all()
 
 
 @pytest.mark.parametrize("opset", [7, 11, 13])

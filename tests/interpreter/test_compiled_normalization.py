@@ -32,9 +32,9 @@ def test_arithmetic_has_the_bits_of_numpy(name, images, shape, swapped):
     b = normal(*(shape if len(shape) < 3 else a.shape), seed=1)
     b = np.asarray(b, np.float32)
     feeds = {"a": b, "b": a} if swapped else {"a": a, "b": b}
-    made = Interpreter(single(name, feeds), threads=2).run(None, feeds)[0]
+    result = Interpreter(single(name, feeds), threads=2).run(None, feeds)[0]
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(made, _UFUNCS[name](*feeds.values()))
+        np.testing.assert_array_equal(result, _UFUNCS[name](*feeds.values()))
 
 
 @quick
@@ -43,8 +43,10 @@ def test_softmax_is_that_of_float64(rows, size, scale):
     x = normal(rows, size) * np.float32(scale)
     wide = np.exp((x - x.max(axis=-1, keepdims=True)).astype(np.float64))
     with parallel.threads(2):
-        made = compiled_normalization.softmax(x)
-    np.testing.assert_allclose(made, wide / wide.sum(axis=-1, keepdims=True), rtol=5e-7, atol=1e-44)
+        result = compiled_normalization.softmax(x)
+    np.testing.assert_allclose(
+        result, wide / wide.sum(axis=-1, keepdims=True), rtol=5e-7, atol=1e-44
+    )
 
 
 def test_softmax_of_rows_that_are_not_finite_is_that_of_numpy():
@@ -79,6 +81,6 @@ def test_erf_is_that_of_the_standard_library():
     x = np.linspace(-6, 6, 20_001, dtype=np.float32)[None]
     x[0, :3] = np.nan, np.inf, -np.inf
     assert compiled_elementwise.suits(x)
-    made = Interpreter(single("Erf", {"x": x}), threads=2).run(None, {"x": x})[0]
+    result = Interpreter(single("Erf", {"x": x}), threads=2).run(None, {"x": x})[0]
     expected = np.array([[math.erf(value) for value in x[0]]])
-    np.testing.assert_allclose(made, expected, rtol=1e-6)
+    np.testing.assert_allclose(result, expected, rtol=1e-6)

@@ -45,10 +45,10 @@ def contrib(op_type, feeds, result=onnx.TensorProto.UINT8, **attributes):
 def compare(op_type, feeds, dtype, quanta=0, **attributes):
     model, fed = contrib(op_type, feeds, ELEMENT[dtype], **attributes)
     (expected,) = onnxruntime(model, fed)
-    (made,) = Interpreter(model).run(None, fed)
-    assert (made.dtype, made.shape) == (expected.dtype, expected.shape)
-    assert made.dtype == dtype
-    difference = np.abs(made.astype(int) - expected.astype(int))
+    (result,) = Interpreter(model).run(None, fed)
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    assert result.dtype == dtype
+    difference = np.abs(result.astype(int) - expected.astype(int))
     assert difference.max(initial=0) <= quanta
     return difference
 
@@ -163,9 +163,9 @@ def test_mean_over_axes(dtype, scale, wanted, axes, keep):
         )
     )
     (expected,) = onnxruntime(spelt, fed)
-    (made,) = Interpreter(model).run(None, fed)
-    assert (made.dtype, made.shape) == (expected.dtype, expected.shape)
-    assert np.abs(made.astype(int) - expected.astype(int)).max() <= 1
+    (result,) = Interpreter(model).run(None, fed)
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    assert np.abs(result.astype(int) - expected.astype(int)).max() <= 1
 
 
 @quick

@@ -1,5 +1,7 @@
 """The core: scopes, functions, observers, operators of the user's, errors, memory, determinism."""
 
+import inspect
+import textwrap
 from collections import Counter
 
 import numpy as np
@@ -45,7 +47,7 @@ twice <alpha> (x) => (y) {
 
 
 class Recorder:
-    """Notes what it sees, and replaces what it is told to."""
+    """Notes what it sees, and replaces the values it is asked to."""
 
     def __init__(self, replace=None):
         self.seen = []
@@ -71,12 +73,12 @@ def test_bodies_read_the_values_around_them(condition):
 
 def test_a_function_of_another_opset_runs_with_its_own_and_with_the_calls_attributes():
     x = np.array([1, -2], np.float32)
-    made = Interpreter(parsed(FUNCTIONS)).run(None, {"x": x})[0]
+    result = Interpreter(parsed(FUNCTIONS)).run(None, {"x": x})[0]
     elu = np.where(x < 0, 3 * np.expm1(x), x)
-    np.testing.assert_allclose(made, elu + elu.sum(), rtol=1e-6)
+    np.testing.assert_allclose(result, elu + elu.sum(), rtol=1e-6)
 
 
-def test_outputs_are_given_in_the_order_they_are_asked_for():
+def test_outputs_come_in_the_requested_order():
     feeds = {"x": np.array([1, -2], np.float32), "c": np.array(True)}
     interpreter = Interpreter(parsed(CAPTURE))
     y, z = interpreter.run(None, feeds)
@@ -106,8 +108,8 @@ def test_a_users_operator_wins_and_knows_its_node():
 
     x = np.array([-1, 3], np.float32)
     model = single("Relu", {"x": x})
-    made = Interpreter(model, operators=[Operator("Relu", 14, doubled_relu)]).run(None, {"x": x})
-    np.testing.assert_array_equal(made[0], [22, 28])
+    result = Interpreter(model, operators=[Operator("Relu", 14, doubled_relu)]).run(None, {"x": x})
+    np.testing.assert_array_equal(result[0], [22, 28])
     older = Interpreter(model, operators=[Operator("Relu", 22, doubled_relu)])
     np.testing.assert_array_equal(older.run(None, {"x": x})[0], [0, 3])
 
@@ -177,8 +179,8 @@ def test_feeds_that_do_not_fit_are_told(feeds, message):
 
 def test_neither_feeds_nor_weights_can_be_written_through_outputs():
     x = np.ones(3, np.float32)
-    made = Interpreter(single("Identity", {"x": x})).run(None, {"x": x})[0]
-    made[0] = 5
+    result = Interpreter(single("Identity", {"x": x})).run(None, {"x": x})[0]
+    result[0] = 5
     assert x[0] == 1
 
 
@@ -206,8 +208,8 @@ def _predicted_peak(graph, sizes):
     peak = 0
     for index, node in enumerate(graph.node):
         later = Counter(name for after in graph.node[index:] for name in after.input)
-        made = {"x"}.union(*(before.output for before in graph.node[: index + 1]))
-        live = {name for name in made if name in later or name in kept or name in node.output}
+        computed = {"x"}.union(*(before.output for before in graph.node[: index + 1]))
+        live = {name for name in computed if name in later or name in kept or name in node.output}
         peak = max(peak, sum(sizes[name] for name in live))
     return peak
 
@@ -221,9 +223,9 @@ def test_the_same_bits_whatever_the_number_of_threads(name):
     }[name]()
     shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    made = [Interpreter(model, threads=n).run(None, {"x": x})[0] for n in (1, 2, 3, 1)]
-    for other in made[1:]:
-        np.testing.assert_array_equal(made[0], other)
+    result = [Interpreter(model, threads=n).run(None, {"x": x})[0] for n in (1, 2, 3, 1)]
+    for other in result[1:]:
+        np.testing.assert_array_equal(result[0], other)
 
 
 def test_random_operators_give_the_same_bits_in_every_run():
@@ -243,3 +245,15 @@ def test_a_run_can_go_on_from_any_step():
         done = interpreter.advance(alive, stop)
         for ours, expected in zip(interpreter.outputs(done), whole, strict=True):
             np.testing.assert_array_equal(ours, expected)
+
+
+def test_the_example_of_the_docstring_prints_the_largest_output_of_each_node(
+    tmp_path, monkeypatch, capsys
+):
+    x = np.array([-1, 3], np.float32)
+    onnx.save(single("Relu", {"x": x}), tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    text = inspect.getdoc(Interpreter)
+    example = text[text.index("    class Largest") : text.index("`after` may")]
+    exec(textwrap.dedent(example), {"Interpreter": Interpreter, "x": x})
+    assert capsys.readouterr().out == "Relu_0 3.0\n"

@@ -48,8 +48,8 @@ def ours(schema):
 def test_every_operator_of_the_standard_domain_can_be_computed(schema):
     proto = helper.make_node(schema.name, ["x"], ["y"], name="n")
     node = Node("n", 0, schema.name, "", proto, Scope(onnx.GraphProto()))
-    found = ours(schema) is not None or has_body(node, schema.since_version)
-    assert found or reference_class(node, schema.since_version) is not None
+    implemented = ours(schema) is not None or has_body(node, schema.since_version)
+    assert implemented or reference_class(node, schema.since_version) is not None
 
 
 @pytest.mark.parametrize("schema", [s for s in SCHEMAS if ours(s)], ids=of)
@@ -76,5 +76,5 @@ def _same(attribute, parameter):
         default = default.decode()
     if isinstance(default, float):
         return parameter.default == pytest.approx(default, rel=1e-6)
-    given = parameter.default
-    return (list(given) if isinstance(given, tuple) else given) == default
+    own = parameter.default
+    return (list(own) if isinstance(own, tuple) else own) == default

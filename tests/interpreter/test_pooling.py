@@ -23,7 +23,7 @@ def test_max_pool_of_large_images(kernel, strides, dilations, pads, ceil_mode):
 def test_a_window_with_nan_is_nan():
     x = normal(3, 8, 40, 40)
     x[1, 2, 10, 11], x[0, 0] = np.nan, -np.inf
-    made = Interpreter(single("MaxPool", {"x": x}, kernel_shape=[2, 2], strides=[2, 2])).run(
+    result = Interpreter(single("MaxPool", {"x": x}, kernel_shape=[2, 2], strides=[2, 2])).run(
         None, {"x": x}
     )[0]
-    np.testing.assert_array_equal(made, x.reshape(3, 8, 20, 2, 20, 2).max(axis=(3, 5)))
+    np.testing.assert_array_equal(result, x.reshape(3, 8, 20, 2, 20, 2).max(axis=(3, 5)))

@@ -47,8 +47,8 @@ def test_small_types_pass_through_weights_casts_and_shapes(dtype):
 
 def test_strings_are_fed_as_text():
     model = single("Concat", {"a": np.array(["x"], object), "b": np.array(["y"], object)}, axis=0)
-    made = Interpreter(model).run(None, {"a": np.array(["é"]), "b": np.array(["b"], object)})[0]
-    assert made.tolist() == ["é", "b"]
+    result = Interpreter(model).run(None, {"a": np.array(["é"]), "b": np.array(["b"], object)})[0]
+    assert result.tolist() == ["é", "b"]
 
 
 def test_external_data_are_read_from_the_models_folder(tmp_path):
@@ -62,23 +62,23 @@ def test_external_data_are_read_from_the_models_folder(tmp_path):
         ir_version=9, opset_imports=[helper.make_opsetid("", 17)],
     )  # fmt: skip
     onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data")
-    made = Interpreter(tmp_path / "m.onnx").run(None, {})[0]
-    np.testing.assert_array_equal(made, -weights)
+    result = Interpreter(tmp_path / "m.onnx").run(None, {})[0]
+    np.testing.assert_array_equal(result, -weights)
 
 
 def test_the_compiled_kernels_are_announced(monkeypatch):
     from tracer.interpreter import kernel_loading
 
     kernel_loading.loaded.cache_clear()
-    told = []
+    calls = []
     x = np.ones((64, 256), np.float32)
     model = single("MatMul", {"a": x, "b": np.ones((256, 64), np.float32)})
-    Interpreter(model, progress=lambda *news: told.append(news)).run(
+    Interpreter(model, progress=lambda *news: calls.append(news)).run(
         None, {"a": x, "b": np.ones((256, 64), np.float32)}
     )
-    assert [news[:2] for news in told] == [(0, 1), (1, 1)] * 2
-    assert [news[2].split("'")[1] for news in told[::2]] == ["gemm", "task_team"]
-    assert all("compiled" in news[2] for news in told)
+    assert [news[:2] for news in calls] == [(0, 1), (1, 1)] * 2
+    assert [news[2].split("'")[1] for news in calls[::2]] == ["gemm", "task_team"]
+    assert all("compiled" in news[2] for news in calls)
 
 
 def test_a_sparse_weight_is_made_dense_and_one_that_does_not_fit_is_told():

@@ -113,7 +113,7 @@ def test_an_output_of_nothing_is_refused_where_onnxruntime_refuses_it(pads, size
 
 
 def made_of(model, feeds, bits):
-    """What the interpreter makes, with accumulators of so many bits if a number is given."""
+    """Returns the interpreter's output, with accumulators of `bits` bits if set."""
     loaded = loading.from_proto(model)
     around = bits and Narrowing(loaded, policy(bits, "8:5/8:7")).kernel
     return Interpreter(loaded, around=around).run(None, feeds)[0]

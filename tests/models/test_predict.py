@@ -32,8 +32,8 @@ def bars(tmp_path):
 
 def run(capsys, *args) -> tuple[int, str, str]:
     code = cli.run(predict.command, "models.predict", [str(arg) for arg in args])
-    said = capsys.readouterr()
-    return code, said.out, said.err.replace("\n", " ")
+    messages = capsys.readouterr()
+    return code, messages.out, messages.err.replace("\n", " ")
 
 
 def test_probabilities_are_the_softmax_of_the_scores(bars):
@@ -83,15 +83,15 @@ def test_a_shipped_model_is_found_by_its_family(family, framework, capsys):
         (["lenet"], 2, "Give --image FILE, or --data NAME --index N"),
         (["lenet", "--image", "a.png", "--data", "digits"], 2, "are two images. Give one"),
         (["lenet", "--image", "a.png", "--index", "0"], 2, "--index is for --data"),
-        (["lenet", "--index", "4"], 2, "no image is given"),
+        (["lenet", "--index", "4"], 2, "no image is named"),
         (["lenet", "--image", "nowhere.png"], 3, "nowhere.png: no such file"),
         (["nowhere.onnx", "--data", "digits"], 3, "nowhere.onnx: no such file"),
         (["mnist", "--data", "digits"], 2, "no trained torch model of mnist is shipped"),
     ],
 )
 def test_bad_arguments_end_with_one_line_and_their_code(args, code, message, capsys):
-    found, out, err = run(capsys, *args)
-    assert (found, out) == (code, "")
+    result, out, err = run(capsys, *args)
+    assert (result, out) == (code, "")
     assert message in err
 
 

@@ -58,7 +58,7 @@ def test_weights_of_another_depth_are_refused_with_names_and_shapes():
     source = families.build("resnet_cifar", "torch", {"depth": 14})
     target = families.build("resnet_cifar", "chainer", {"depth": 8})
     with pytest.raises(
-        InputError, match=r"given stage1/1/conv1/W \(16, 16, 3, 3\).*wanted nothing"
+        InputError, match=r"source has stage1/1/conv1/W \(16, 16, 3, 3\).*target needs nothing"
     ):
         weights.copy_to_chainer(source, target)
 
@@ -66,7 +66,9 @@ def test_weights_of_another_depth_are_refused_with_names_and_shapes():
 def test_weights_of_another_number_of_classes_are_refused_both_ways():
     source = families.build("lenet", "chainer", {"classes": 4})
     target = families.build("lenet", "torch", {"classes": 3})
-    with pytest.raises(InputError, match=r"fc3.weight \(4, 84\).*wanted .*fc3.weight \(3, 84\)"):
+    with pytest.raises(
+        InputError, match=r"fc3.weight \(4, 84\).*target needs .*fc3.weight \(3, 84\)"
+    ):
         weights.copy_to_torch(source, target)
 
 

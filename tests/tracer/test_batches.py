@@ -34,33 +34,33 @@ def data_set(folder, rows, start=0):
     (folder / "input_0.pb").write_bytes(numpy_helper.from_array(x).SerializeToString())
 
 
-def rows(found):
-    return [feedset.feeds["x"][:, 0].astype(int).tolist() for feedset in found]
+def rows(batches):
+    return [feedset.feeds["x"][:, 0].astype(int).tolist() for feedset in batches]
 
 
 def test_an_archive_is_cut_into_batches(tmp_path):
-    found = open_batches(model(), [saved(tmp_path / "f.npz", 5)], 2)
-    assert rows(found) == [[0, 3], [6, 9], [12]]
-    assert [feedset.batch for feedset in found] == [2, 2, 1]
-    assert length_hint(found) == 3
-    assert rows(found) == rows(found)  # it can be gone through again
+    batches = open_batches(model(), [saved(tmp_path / "f.npz", 5)], 2)
+    assert rows(batches) == [[0, 3], [6, 9], [12]]
+    assert [feedset.batch for feedset in batches] == [2, 2, 1]
+    assert length_hint(batches) == 3
+    assert rows(batches) == rows(batches)  # it can be gone through again
 
 
 @pytest.mark.parametrize(("batch", "count"), [(None, 1), (5, 1), (9, 1), (1, 5)])
 def test_a_batch_that_is_as_large_as_the_file_is_the_file(tmp_path, batch, count):
-    found = open_batches(model(), [saved(tmp_path / "f.npz", 5)], batch)
-    assert length_hint(found) == len(list(found)) == count
+    batches = open_batches(model(), [saved(tmp_path / "f.npz", 5)], batch)
+    assert length_hint(batches) == len(list(batches)) == count
 
 
 def test_a_fixed_batch_cuts_without_being_asked(tmp_path):
-    found = open_batches(model(2), [saved(tmp_path / "f.npz", 6)])
-    assert rows(found) == [[0, 3], [6, 9], [12, 15]]
+    batches = open_batches(model(2), [saved(tmp_path / "f.npz", 6)])
+    assert rows(batches) == [[0, 3], [6, 9], [12, 15]]
 
 
 def test_a_fixed_batch_that_leaves_rows_is_filled_up_and_says_so(tmp_path):
-    found = open_batches(model(2), [saved(tmp_path / "f.npz", 5)])
-    assert rows(found) == [[0, 3], [6, 9], [12, 12]]
-    *_, whole, last = found
+    batches = open_batches(model(2), [saved(tmp_path / "f.npz", 5)])
+    assert rows(batches) == [[0, 3], [6, 9], [12, 12]]
+    *_, whole, last = batches
     assert (len(whole.notes), len(last.notes)) == (1, 2)
     assert "the model takes 2 rows; the last batch has 1" in last.notes[1]
 
@@ -70,8 +70,8 @@ def test_folders_of_data_sets_are_read_in_the_order_of_their_numbers(tmp_path):
         data_set(tmp_path / "all" / f"test_data_set_{place}", 1, place)
     assert rows(open_batches(model(), [tmp_path / "all"])) == [[0], [6], [30]]
     saved(tmp_path / "more.npz", 1, 100)
-    found = open_batches(model(), [tmp_path / "all" / "test_data_set_2", tmp_path / "more.npz"])
-    assert rows(found) == [[6], [300]]
+    batches = open_batches(model(), [tmp_path / "all" / "test_data_set_2", tmp_path / "more.npz"])
+    assert rows(batches) == [[6], [300]]
     more = open_batches(model(), [saved(tmp_path / "a.npz", 3), tmp_path / "more.npz"], 2)
     assert next(iter(more)).notes[0].endswith("in 3 batches")
 
@@ -84,8 +84,8 @@ def test_folders_of_archives_are_read_too(tmp_path):
 
 def test_inputs_that_have_no_rows_go_with_every_batch(tmp_path):
     np.savez(tmp_path / "f.npz", x=np.ones((4, 3), np.float32), k=np.arange(9, dtype=np.int64))
-    found = list(open_batches(model(extra=", int64[9] k"), [tmp_path / "f.npz"], 2))
-    assert [feedset.feeds["k"].shape for feedset in found] == [(9,), (9,)]
+    batches = list(open_batches(model(extra=", int64[9] k"), [tmp_path / "f.npz"], 2))
+    assert [feedset.feeds["k"].shape for feedset in batches] == [(9,), (9,)]
 
 
 def test_only_the_batch_is_cut(tmp_path):
@@ -97,8 +97,8 @@ def test_only_the_batch_is_cut(tmp_path):
     (whole,) = open_batches(some, [tmp_path / "f.npz"], 2)  # the batch of `s` is not its first axis
     assert (whole.feeds["s"].shape, whole.feeds["x"].shape) == ((6, 4), (4, 3))
     np.savez(tmp_path / "g.npz", x=np.ones((4, 3), np.float32), n=np.arange(4))
-    found = list(open_batches(model("batch", extra=", int64[batch] n"), [tmp_path / "g.npz"], 2))
-    assert [feedset.feeds["n"].tolist() for feedset in found] == [[0, 1], [2, 3]]
+    batches = list(open_batches(model("batch", extra=", int64[batch] n"), [tmp_path / "g.npz"], 2))
+    assert [feedset.feeds["n"].tolist() for feedset in batches] == [[0, 1], [2, 3]]
 
 
 def test_inputs_with_different_numbers_of_rows_are_refused(tmp_path):

@@ -20,23 +20,23 @@ def test_the_same_seed_gives_the_same_feeds_and_another_gives_others():
 
 
 def test_a_batch_replaces_the_symbolic_dimension():
-    made = inputs.make(loading.from_proto(residual()), batch=7)
-    assert made.feeds["x"].shape == (7, 3, 16, 16)
-    assert made.batch == 7
+    feedset = inputs.make(loading.from_proto(residual()), batch=7)
+    assert feedset.feeds["x"].shape == (7, 3, 16, 16)
+    assert feedset.batch == 7
 
 
 def test_indices_stay_inside_their_table_and_masks_are_ones():
-    made = inputs.make(loading.from_proto(embedding(rows=30)), dims={"sequence": 500})
-    ids = made.feeds["ids"]
+    feedset = inputs.make(loading.from_proto(embedding(rows=30)), dims={"sequence": 500})
+    ids = feedset.feeds["ids"]
     assert ids.shape == (1, 500)
     assert 0 <= ids.min() < 5 < 25 < ids.max() < 30
-    assert (made.feeds["attention_mask"] == 1).all()
+    assert (feedset.feeds["attention_mask"] == 1).all()
 
 
 def test_an_assumed_dimension_is_told():
-    made = inputs.make(loading.from_proto(embedding()))
-    assert made.feeds["ids"].shape == (1, 128)
-    assert "sequence is not set: 128 assumed" in made.notes
+    feedset = inputs.make(loading.from_proto(embedding()))
+    assert feedset.feeds["ids"].shape == (1, 128)
+    assert "sequence is not set: 128 assumed" in feedset.notes
 
 
 def test_indices_are_followed_through_operators_that_hand_them_on():
@@ -74,9 +74,9 @@ def test_a_batch_and_a_dim_of_the_same_name_contradict_each_other():
 def test_feeds_are_read_from_npz(tmp_path):
     x = np.random.default_rng(0).random((2, 3, 16, 16), np.float32)
     np.savez(tmp_path / "x.npz", x=x)
-    made = inputs.make(loading.from_proto(residual()), path=tmp_path / "x.npz")
-    assert np.array_equal(made.feeds["x"], x)
-    assert made.batch == 2
+    feedset = inputs.make(loading.from_proto(residual()), path=tmp_path / "x.npz")
+    assert np.array_equal(feedset.feeds["x"], x)
+    assert feedset.batch == 2
 
 
 def test_feeds_are_read_from_a_test_data_set(tmp_path):
@@ -134,6 +134,6 @@ def test_a_batch_together_with_a_file_is_refused(tmp_path):
 def test_every_element_type_gets_feeds_of_that_type(dtype):
     text = f'<ir_version: 11, opset_import: ["": 23]> g ({dtype}[N,3] x) => ({dtype}[N,3] y)'
     model = loading.from_proto(onnx.parser.parse_model(text + " { y = Identity (x) }"))
-    made = inputs.make(model, batch=2)
-    inputs.check(model, made.feeds)
-    assert made.feeds["x"].shape == (2, 3)
+    feedset = inputs.make(model, batch=2)
+    inputs.check(model, feedset.feeds)
+    assert feedset.feeds["x"].shape == (2, 3)

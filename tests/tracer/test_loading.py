@@ -33,7 +33,7 @@ WRONG_GRAPHS = {
         LOOPED.format("n = Relu (nope)"),
         "node Relu_1 reads 'nope', which no node of 'b' computes, in body 'b' of node Loop_0",
     ),
-    "a body that reads what is made after it": (
+    "a body that reads a later value": (
         LOOPED.format("n = Relu (late)"),
         "reads 'late', which no node of 'b' computes",
     ),

@@ -11,8 +11,8 @@ from tracer.graph.tensor_type import TensorType
 def test_shapes_are_those_of_onnx_inference_with_the_batch_put_in():
     model = loading.from_proto(residual())
     types = shape_inference.infer(model, {"x": (5, 3, 16, 16)})
-    found = {n: str(types.of(n, model.nodes[0].scope)) for n in ("c1", "flat", "y", "wf")}
-    assert found == {
+    texts = {n: str(types.of(n, model.nodes[0].scope)) for n in ("c1", "flat", "y", "wf")}
+    assert texts == {
         "c1": "float32[5,16,16,16]",
         "flat": "float32[5,16]",
         "y": "float32[5,10]",

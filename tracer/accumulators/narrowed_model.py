@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,10 +16,9 @@ from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.nodes import ComputeSums, lowerings
-from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders.sequential import Sequential
 from tracer.accumulators.spec.policy import Policy, Rule
-from tracer.accumulators.statistics.tally import Tally
+from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import ModelError
 from tracer.graph.model import Model, Node
 from tracer.interpreter import values
@@ -27,30 +26,11 @@ from tracer.interpreter.binding import Body, Kernel
 from tracer.interpreter.kernel_loading import announced
 from tracer.interpreter.values import Value
 from tracer.support.progress import Progress
-from tracer.support.types import Array
 
 _THREAD_RUNNERS: ContextVar[Mapping[str, SumRunner] | None] = ContextVar("runners", default=None)
 
 _LISTED = 6
 """Nodes that a note lists by name; it counts further nodes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Accumulation:
-    """The statistics of one node's sums, and its guaranteed widths.
-
-    `guaranteed` bits hold the partial sums of any input in the accumulator's order;
-    `guaranteed_any_order` bits in any order. `guaranteed_channels`, int64, are the guaranteed bits
-    of each output channel. `datatype` bits follow from the types of the operands alone.
-    """
-
-    node: Node
-    accumulator: Accumulator
-    tally: Tally
-    guaranteed: int
-    guaranteed_any_order: int
-    guaranteed_channels: Array
-    datatype: int
 
 
 class Narrowing:
@@ -117,14 +97,14 @@ class Narrowing:
 
     def accumulations(
         self, runners: Mapping[str, SumRunner] | None = None
-    ) -> Mapping[str, Accumulation]:
+    ) -> Mapping[str, PartialSums]:
         """Returns the statistics of `runners` [default: the shared runners], by node key.
 
         They are in the order of the model, without nodes that have not run.
         """
         runners = self._runners if runners is None else runners
         return {
-            node.key: _accumulation(node, runners[node.key])
+            node.key: _partial_sums(node.key, runners[node.key])
             for node in self._model.nodes
             if node.key in runners and runners[node.key].tally is not None
         }
@@ -180,7 +160,7 @@ class Narrowing:
         )
 
 
-def _accumulation(node: Node, runner: SumRunner) -> Accumulation:
+def _partial_sums(node: str, runner: SumRunner) -> PartialSums:
     assert runner.tally is not None
     accumulator = runner.accumulator
     bounds = [reduction.bounds(accumulator) for reduction in runner.reductions]
@@ -190,9 +170,8 @@ def _accumulation(node: Node, runner: SumRunner) -> Accumulation:
     each = (
         np.max(np.broadcast_arrays(*(bound.bits for bound in bounds)), 0) if same_shape else widest
     )
-    return Accumulation(
+    return PartialSums(
         node=node,
-        accumulator=accumulator,
         tally=runner.tally,
         guaranteed=int(widest),
         guaranteed_any_order=int(max(bound.any_order_bits.max() for bound in bounds)),

@@ -25,7 +25,6 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 FORMATS = ".trace .json .csv .parquet .md .png .svg"
 """Extensions of the formats of a node table."""
 
-_ROOFLINES = ".roofline.png .roofline.svg"
 _MEBI = 1 << 20
 
 
@@ -57,7 +56,7 @@ def output(formats: str, more: str = "") -> Decorator:
     return cloup.option(
         "-o", "--output", "outputs", multiple=True, metavar="FILE",
         help=f"Write a file; the extension sets the format: {formats}. FORMAT:FILE sets it for "
-        f"any other name, and - is stdout. {more}Repeatable.",
+        f"any other name; - is stdout. {more}Repeatable.",
     )  # fmt: skip
 
 
@@ -107,22 +106,23 @@ def _limits(max_seconds: float | None, max_tensor: int, max_live: int, max_trips
     )
 
 
-def _output(
-    by: str,
-    depth: int | None,
-    top: int | None,
-    threshold: float | None,
-    notes: bool,
+def to_output(
     as_json: bool,
-    as_csv: bool,
-    outputs: tuple[str, ...],
-    force: bool,
+    as_csv: bool = False,
+    outputs: tuple[str, ...] = (),
+    force: bool = False,
+    top: int | None = None,
+    notes: bool = False,
+    by: str = "node",
+    depth: int | None = None,
+    threshold: float | None = None,
 ) -> Any:
-    from tracer.cli import _output
+    """Returns the Output that these options set. Raises UsageError for a depth without modules."""
+    from tracer.cli._output import Output
 
     refuse_depth(by, depth)
-    targets = _output.targets(outputs, as_json, as_csv, force)
-    return _output.Output(targets, ViewOptions(by, top, threshold, depth, notes))
+    stdout = (["json:-"] if as_json else []) + (["csv:-"] if as_csv else [])
+    return Output(ViewOptions(by, top, threshold, depth, notes), (*outputs, *stdout), force)
 
 
 MODEL = cloup.argument("model", type=PathName())
@@ -188,14 +188,22 @@ JSON = cloup.option("--json", "as_json", is_flag=True, help="Print JSON instead 
 CSV = cloup.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of the table.")
 FORCE = cloup.option("--force", is_flag=True, help="Overwrite files that exist.")
 
-VIEW = bundle(
-    "output", _output,
-    cloup.option_group(
-        "What is shown", BY, DEPTH, TOP,
-        cloup.option("--threshold", type=Amount("µs"), metavar="µs",
-                     help="Highlight the chart's bars from this time on."),
-        NOTES,
-    ),
-    cloup.option_group("Output", JSON, CSV, output(f"{FORMATS} {_ROOFLINES}"), FORCE),
+
+def view(formats: str, *shown: Decorator, more: str = "") -> Decorator:
+    """Options for what is shown and where it is written, handed to the command as `output`.
+
+    `formats` are extensions for the help, `shown` the options of the first section, `more` a last
+    sentence about files.
+    """
+    sections = [cloup.option_group("Output", JSON, CSV, output(formats, more), FORCE)]
+    if shown:
+        sections.insert(0, cloup.option_group("What is shown", *shown))
+    return bundle("output", to_output, *sections)
+
+
+TRACE_VIEW = view(
+    f"{FORMATS} .roofline.png .roofline.svg", BY, DEPTH, TOP,
+    cloup.option("--threshold", type=Amount("µs"), metavar="µs",
+                 help="Highlight the chart's bars from this time on."),
+    NOTES,
 )  # fmt: skip
-"""What to show and where to write it. Checks the files before the command does its work."""

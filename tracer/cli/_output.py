@@ -1,23 +1,23 @@
-"""Where results go: checked before the work begins, written whole or not at all."""
+"""Where results go: checked before the work begins, written completely or not at all."""
 
 from __future__ import annotations
 
 import io
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from analyzers.options import ViewOptions
 from tracer.errors import InputError, UsageError
 from tracer.support.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from analyzers.options import ViewOptions
     from analyzers.views.format import Format
     from tracer.records.result import Result
 
@@ -26,47 +26,75 @@ STDOUT = "-"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A format and the file it goes to; None is standard output."""
+    """The extension of a format, and the file to write; None is standard output."""
 
-    format: str
+    extension: str
     path: Path | None
 
 
-def targets(
-    outputs: Sequence[str],
-    as_json: bool = False,
-    as_csv: bool = False,
-    force: bool = False,
-    known: Mapping[str, Format] | None = None,
-) -> tuple[Target, ...]:
-    """Every target, checked: the format exists, its package is installed, the file is writable.
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What to show of a result, and the files to write, as on the command line."""
 
-    `known` are the formats of the result [default: formats of a Trace]. Raises UsageError or
-    InputError before any work is done.
-    """
-    if known is None:
-        from analyzers.views import formats
-        from tracer.records.trace import Trace
+    options: ViewOptions
+    files: tuple[str, ...] = ()
+    force: bool = False
 
-        known = formats(Trace)
-    names = [*outputs, *(["json:-"] if as_json else []), *(["csv:-"] if as_csv else [])]
-    chosen = tuple(parse(output, known) for output in names)
-    _refuse_twice(chosen)
-    if sys.stdout is None and (not chosen or any(target.path is None for target in chosen)):
-        raise InputError("stdout is closed", "Open it, or write to a file with -o.")
-    for target in chosen:
-        _check(target, known[target.format], force)
-    return chosen
+    def check(self, kind: type[Result]) -> None:
+        """Checks, before any work, that a result of class `kind` can be written to every file.
+
+        Raises UsageError for an unknown format, a missing package, or two results for one file;
+        InputError for a file that exists or cannot be written.
+        """
+        formats = _formats(kind)
+        targets = [parse(name, formats) for name in self.files]
+        _refuse_duplicates(targets)
+        if sys.stdout is None and (not targets or None in [target.path for target in targets]):
+            raise InputError("stdout is closed", "Open it, or write to a file with -o.")
+        for target in targets:
+            formats[target.extension].check()
+            if target.path is not None:
+                check_writable(target.path, self.force)
+            elif formats[target.extension].is_binary and sys.stdout.isatty():
+                raise UsageError(
+                    f"{target.extension} is not text", "Redirect it, or name a file with -o."
+                )
+
+    def split(self, kind: type[Result], extension: str) -> tuple[list[Path | None], Output]:
+        """Separates the files of one format. Raises UsageError for an unknown format."""
+        formats = _formats(kind)
+        targets = [(name, parse(name, formats)) for name in self.files]
+        rest = tuple(name for name, target in targets if target.extension != extension)
+        paths = [target.path for _, target in targets if target.extension == extension]
+        return paths, replace(self, files=rest)
+
+    def emit(self, result: Result) -> None:
+        """Writes every file, then the terminal's page unless a file is stdout."""
+        from analyzers import views
+
+        formats = _formats(type(result))
+        targets = [parse(name, formats) for name in self.files]
+        rendered = [views.render(result, target.extension, self.options) for target in targets]
+        pairs = list(zip(targets, rendered, strict=True))
+        for target, data in pairs:
+            if target.path is not None:
+                write_atomically(target.path, data)
+                click.echo(f"wrote {target.path}", err=True)
+        for target, data in pairs:  # after the files: a closed pipe must not lose them
+            if target.path is None:
+                write_stdout(data)
+        if all(target.path is not None for target in targets):
+            write_screen(lambda console: views.show(result, console, self.options))
 
 
 def write_stdout(data: bytes) -> None:
-    """Write all of `data` to standard output. Raises InputError where that cannot be written.
+    """Writes all of `data` to standard output. Raises InputError where that is impossible.
 
-    A reader that goes away, as `head` does, has had what it wanted: that is no error.
+    A reader that stops reading, such as `head`, is not an error.
     """
     sys.stdout.flush()
     try:
-        # Past Python's buffer: what it could not write it would try again, and fail, on exit.
+        # Unbuffered: Python would write the rest of its buffer again on exit, and fail again.
         with open(sys.stdout.fileno(), "wb", buffering=0, closefd=False) as stream:
             rest = memoryview(data)
             while rest:
@@ -77,74 +105,48 @@ def write_stdout(data: bytes) -> None:
         raise InputError(f"stdout: cannot be written ({error.strerror or error})") from error
 
 
-def write_screen(render: Callable[[Console], None]) -> None:
-    """Write what `render` prints to standard output, as wide and as coloured as it can be."""
+def parse(name: str, known: Mapping[str, Format]) -> Target:
+    """Returns the target that FILE.png or png:FILE names. Raises UsageError if there is none."""
+    from analyzers import views
+
+    extension, colon, rest = name.partition(":")
+    if colon and extension in known:
+        return Target(extension, None if rest == STDOUT else Path(rest))
+    if name == STDOUT:
+        return Target("json", None)
+    longest = views.extension_of(Path(name), known)
+    if longest is None:
+        raise UsageError(
+            f"{name}: the extension names no format",
+            f"The formats are {', '.join(known)}; FORMAT:FILE sets one for any name.",
+        )
+    return Target(longest, Path(name))
+
+
+def _formats(kind: type[Result]) -> Mapping[str, Format]:
+    from analyzers import views
+
+    return views.formats(kind)
+
+
+def _refuse_duplicates(targets: Sequence[Target]) -> None:
+    paths = [target.path and target.path.absolute() for target in targets]
+    for index, path in enumerate(paths):
+        if path not in paths[:index]:
+            continue
+        if path is None:
+            raise UsageError("two outputs for stdout", "Write one of them to a file with -o.")
+        raise UsageError(f"two outputs for {targets[index].path}", "Give each a file of its own.")
+
+
+def write_screen(show: Callable[[Console], None]) -> None:
+    """Writes what `show` prints to standard output, in its width and colours."""
     from rich.console import Console
 
-    if sys.stdout is None:  # closed by the user, who has named a file
+    if sys.stdout is None:  # closed by the user, who named a file
         return
     page = io.BytesIO()
     stream = io.TextIOWrapper(page, sys.stdout.encoding, "replace")
-    render(Console(file=stream, force_terminal=sys.stdout.isatty() or None, highlight=False))
+    show(Console(file=stream, force_terminal=sys.stdout.isatty() or None, highlight=False))
     stream.flush()
     write_stdout(page.getvalue())
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """Where a command's result goes, and what of it to show."""
-
-    targets: tuple[Target, ...]
-    options: ViewOptions
-
-    def emit(self, result: Result) -> None:
-        """Write every target, then print the page unless stdout was one of the targets."""
-        from analyzers.views import render, show
-
-        rendered = [(t.path, render(result, t.format, self.options)) for t in self.targets]
-        for path, data in rendered:
-            if path is not None:
-                write_atomically(path, data)
-                click.echo(f"wrote {path}", err=True)
-        for path, data in rendered:  # files first: a full pipe must not cost them
-            if path is None:
-                write_stdout(data)
-        if all(path is not None for path, _ in rendered):
-            write_screen(lambda console: show(result, console, self.options))
-
-
-def _refuse_twice(found: Sequence[Target]) -> None:
-    seen: set[Path | None] = set()
-    for target in found:
-        place = target.path.absolute() if target.path else None
-        if place in seen and place is None:
-            raise UsageError("two outputs for stdout", "Write one of them to a file with -o.")
-        if place in seen:
-            raise UsageError(f"two outputs for {target.path}", "Give each a file of its own.")
-        seen.add(place)
-
-
-def parse(output: str, known: Mapping[str, Format]) -> Target:
-    """The target that FILE.png or png:FILE names. Raises UsageError for an unknown format."""
-    name, colon, rest = output.partition(":")
-    if colon and name in known:
-        return Target(name, None if rest == STDOUT else Path(rest))
-    if output == STDOUT:
-        return Target("json", None)
-    from analyzers.views import extension_of
-
-    extension = extension_of(Path(output), known)
-    if extension is None:
-        raise UsageError(
-            f"{output}: the extension names no format",
-            f"The formats are {', '.join(known)}; FORMAT:FILE sets one for any name.",
-        )
-    return Target(extension, Path(output))
-
-
-def _check(target: Target, form: Format, force: bool) -> None:
-    form.check()
-    if target.path is not None:
-        check_writable(target.path, force)
-    elif form.is_binary and sys.stdout.isatty():
-        raise UsageError(f"{target.format} is not text", "Redirect it, or name a file with -o.")

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from analyzers.options import DEFAULT_TOP, ViewOptions, refuse_depth
+from analyzers.options import refuse_depth
 from tracer.cli import _options
 from tracer.cli._types import Count, Integers, Percent
+from tracer.errors import UsageError
 from tracer.executors.eager.settings import DEVICES
 
 if TYPE_CHECKING:
-    from analyzers.compare import Comparison
-    from tracer.api.compare.sides import SideSettings
     from tracer.cli._output import Output
-    from tracer.support.tolerance import Tolerance
 
 
 @cloup.command()
@@ -50,26 +48,30 @@ if TYPE_CHECKING:
     cloup.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True,
                  help="Device that the framework runs on."),
 )  # fmt: skip
-@_options.tolerance(rtol=1e-3, atol=1e-5)
 @cloup.option_group(
-    "What is shown",
-    cloup.option("--by", type=click.Choice(("layer", "module", "op", "model")), default="layer",
-                 show_default=True, help="What a row is; model compares totals only."),
+    "Comparison",
+    cloup.option(
+        "--by",
+        type=click.Choice(("layer", "module", "op", "model")),
+        default="layer",
+        show_default=True,
+        help="What a row is; model compares totals only.",
+    ),
     _options.DEPTH,
-    cloup.option("--numbers/--no-numbers", default=True, show_default=True,
-                 help="Compare the values that the sides compute."),
-    _options.top(f"{DEFAULT_TOP} on a terminal"),
-)  # fmt: skip
-@cloup.option_group(
-    "Output",
-    cloup.option("--fail-above", type=Percent(),
-                 help="Exit 1 if a side is significantly slower than A by more than this, "
-                      "e.g. 5%."),
-    _options.JSON,
-    _options.CSV,
-    _options.output(".json .csv .md .png .svg"),
-    _options.FORCE,
-)  # fmt: skip
+    cloup.option(
+        "--numbers/--no-numbers",
+        default=True,
+        show_default=True,
+        help="Compare the values that the sides compute.",
+    ),
+    cloup.option(
+        "--fail-above",
+        type=Percent(),
+        help="Exit 1 if a side is significantly slower than A by more than this, e.g. 5%.",
+    ),
+)
+@_options.tolerance(rtol=1e-3, atol=1e-5)
+@_options.view(".json .csv .md .png .svg", _options.TOP, _options.NOTES)  # fmt: skip
 def command(
     sides: tuple[str, ...],
     by: str,
@@ -91,11 +93,7 @@ def command(
     rtol: float,
     atol: float,
     fail_above: float | None,
-    top: int | None,
-    as_json: bool,
-    as_csv: bool,
-    outputs: tuple[str, ...],
-    force: bool,
+    output: Output,
 ) -> int:
     """Compare models or saved runs in time, work and values.
 
@@ -112,16 +110,22 @@ def command(
       tracer compare net.onnx --batch 1,16,64 -o batches.svg
     """
     from analyzers.compare import Comparison
-    from analyzers.views import formats
+    from analyzers.compare.sweep import Sweeps
+    from tracer.api import compare
     from tracer.api.compare.sides import SideSettings
-    from tracer.cli import _output
+    from tracer.cli import _progress
     from tracer.support.tolerance import Tolerance
 
     refuse_depth(by, depth)
-    targets = _output.targets(outputs, as_json, as_csv, force, formats(Comparison))
-    output = _output.Output(targets, ViewOptions(top=top))
+    several = batches if batches and len(batches) > 1 else None
+    if several and fail_above is not None:
+        raise UsageError(
+            "--fail-above compares sides, and several batch sizes are compared with each other",
+            "Give one --batch.",
+        )
+    output.check(Sweeps if several else Comparison)
     settings = SideSettings(
-        batch=batches[0] if batches and len(batches) == 1 else None,
+        batch=batches[0] if batches and not several else None,
         dims=dict(dims),
         feeds=inputs,
         seed=seed,
@@ -133,71 +137,19 @@ def command(
         backward=backward,
         device=device,
     )
-    if batches and len(batches) > 1:
-        return _swept(sides, batches, settings, (rounds, runs), fail_above, output)
     tolerance = Tolerance(rtol, atol) if numbers and by != "model" else None
-    found = _compared(sides, (by, depth), settings, rounds, runs, tolerance)
-    output.emit(found)
-    return 0 if fail_above is None else _judged(found, fail_above)
-
-
-def _compared(
-    sides: tuple[str, ...],
-    rows: tuple[str, int | None],
-    settings: SideSettings,
-    rounds: int | None,
-    runs: int | None,
-    tolerance: Tolerance | None,
-) -> Comparison:
-    from tracer.api import compare
-    from tracer.cli import _progress
-
     with _progress.progress() as report:
-        return compare.compare(
-            sides,
-            by=rows[0],
-            depth=rows[1],
-            settings=settings,
-            rounds=rounds,
-            runs=runs,
-            tolerance=tolerance,
-            progress=report,
+        turns: dict[str, Any] = {"rounds": rounds, "runs": runs, "progress": report}
+        result = (
+            compare.sweep(sides, several, settings=settings, **turns)
+            if several
+            else compare.compare(
+                sides, by=by, depth=depth, settings=settings, tolerance=tolerance, **turns
+            )
         )
-
-
-def _swept(
-    sides: tuple[str, ...],
-    batches: tuple[int, ...],
-    settings: SideSettings,
-    repeats: tuple[int | None, int | None],
-    fail_above: float | None,
-    output: Output,
-) -> int:
-    from tracer.api import compare
-    from tracer.cli import _progress
-    from tracer.errors import UsageError
-
-    if fail_above is not None:
-        raise UsageError(
-            "--fail-above compares sides, and several batch sizes are compared with each other",
-            "Give one --batch.",
-        )
-    with _progress.progress() as report:
-        found = compare.sweep(
-            sides,
-            batches,
-            settings=settings,
-            rounds=repeats[0],
-            runs=repeats[1],
-            progress=report,
-        )
-    output.emit(found)
-    return 0
-
-
-def _judged(found: Comparison, fail_above: float) -> int:
-    from tracer.api.compare import check
-
-    verdict, failed = check(found, fail_above)
+    output.emit(result)
+    if fail_above is None or isinstance(result, Sweeps):
+        return 0
+    verdict, failed = compare.check(result, fail_above)
     click.echo(verdict, err=True)
     return int(failed)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @cloup.option_group(
     "Input", _options.batch("Batch size.  [default: 1]"), _options.DIMS, _options.CONVENTION
 )
-@_options.VIEW
+@_options.TRACE_VIEW
 def command(
     model: Path,
     batch: int | None,
@@ -37,5 +37,7 @@ def command(
       tracer count model.onnx --batch 8 --by op --json
     """
     from tracer.api.count import count
+    from tracer.records.trace import Trace
 
+    output.check(Trace)
     output.emit(count(model, batch=batch, dims=dict(dims), convention=convention))

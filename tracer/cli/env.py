@@ -1,16 +1,20 @@
-"""`tracer env`: the machine and the versions, as a bug report or a paper needs them."""
+"""`tracer env`: the machine, package versions and peak rates, for a bug report or a paper."""
 
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 import cloup
 
-from analyzers.options import ViewOptions
-from tracer.cli import _options, _output
+from tracer.cli import _options
 from tracer.cli._types import Count
 from tracer.executors.measuring import MOST_THREADS
+
+if TYPE_CHECKING:
+    from tracer.cli._output import Output
 
 
 @cloup.command()
@@ -21,8 +25,8 @@ from tracer.executors.measuring import MOST_THREADS
     cloup.option("--threads", type=Count(0, MOST_THREADS), default=0,
                  help="Threads for the peak rates.  [default: all cores]"),
 )  # fmt: skip
-@cloup.option_group("Output", _options.JSON)  # fmt: skip
-def command(measure: bool, threads: int, as_json: bool) -> None:
+@_options.view(".json .csv .md")
+def command(measure: bool, threads: int, output: Output) -> None:
     """Show the machine, package versions and peak rates.
 
     The machine is CPU, memory, GPU, operating system and Python. Peak rates are the fastest
@@ -33,13 +37,10 @@ def command(measure: bool, threads: int, as_json: bool) -> None:
       tracer env --json
       tracer env --peaks --threads 1
     """
-    from dataclasses import replace
-
     from tracer import host
     from tracer.records import environment
 
-    say = functools.partial(click.echo, err=True)
-    peaks = host.peaks(threads, anew=True, announce=say) if measure else host.known(threads)
-    targets = (_output.Target("json", None),) if as_json else ()
-    observed = replace(environment.observe(), peaks=peaks)
-    _output.Output(targets, ViewOptions()).emit(observed)
+    output.check(environment.Environment)
+    announce = functools.partial(click.echo, err=True)
+    peaks = host.peaks(threads, anew=True, announce=announce) if measure else host.known(threads)
+    output.emit(replace(environment.observe(), peaks=peaks))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import cloup
 
 from tracer.cli import _options
 from tracer.cli._types import PathName
+
+if TYPE_CHECKING:
+    from tracer.cli._output import Output
 
 
 @cloup.command()
@@ -22,9 +26,7 @@ from tracer.cli._types import PathName
     _options.SEED,
 )  # fmt: skip
 @cloup.option_group("ONNX", _options.OPTIMIZATION, _options.THREADS)
-@cloup.option_group(
-    "Output", _options.JSON, _options.CSV, _options.output(".csv .json .md"), _options.FORCE
-)  # fmt: skip
+@_options.view(".csv .json .md", _options.NOTES)
 def command(
     model: Path,
     optimization: str,
@@ -33,10 +35,7 @@ def command(
     inputs: tuple[Path, ...],
     seed: int,
     threads: int,
-    as_json: bool,
-    as_csv: bool,
-    outputs: tuple[str, ...],
-    force: bool,
+    output: Output,
 ) -> None:
     """Show which nodes each kernel contains, checked by values.
 
@@ -51,12 +50,10 @@ def command(
       tracer fusions model.onnx --json -o map.csv -o map.md
     """
     from analyzers.fusions import Fusions
-    from analyzers.options import ViewOptions
-    from analyzers.views import formats
     from tracer.api.fusions import fusions
-    from tracer.cli import _output, _progress
+    from tracer.cli import _progress
 
-    targets = _output.targets(outputs, as_json, as_csv, force, formats(Fusions))
+    output.check(Fusions)
     with _progress.progress() as report:
         result = fusions(
             model,
@@ -68,4 +65,4 @@ def command(
             optimization=optimization,
             progress=report,
         )
-    _output.Output(targets, ViewOptions()).emit(result)
+    output.emit(result)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @_options.LIMITS
 @_values.tensor_output
 @_accumulating.options
-@_options.VIEW
+@_options.TRACE_VIEW
 def command(
     model: Path,
     batch: int | None,
@@ -65,7 +65,7 @@ def command(
     accumulating: _accumulating.AccumulatorOptions | None,
     output: Output,
 ) -> int:
-    """Run MODEL node by node in numpy, and show the time and the values of every node.
+    """Run a model in numpy and show the values of every node.
 
     -o FILE.npz, or -o FOLDER, writes the outputs of the model; other files are tables.
 
@@ -88,8 +88,10 @@ def command(
     from tracer.api.interpret import interpret
     from tracer.cli import _progress
     from tracer.graph.loading import open_model
+    from tracer.records.trace import Trace
     from tracer.support.tolerance import Tolerance
 
+    output.check(Trace)
     if against and accumulating is not None:
         raise UsageError("--against and --accumulator together", "Leave out one of them.")
     feeds = _data.feeds(inputs, data, limit, data_dir)

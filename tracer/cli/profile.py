@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
@@ -26,44 +26,70 @@ if TYPE_CHECKING:
     _options.DIMS,
     _options.INPUTS,
     _options.SEED,
-)  # fmt: skip
+)
+@_options.bundle(
+    "measuring",
+    dict,
+    cloup.option_group(
+        "Runs",
+        cloup.option(
+            "--runs",
+            type=Count(1),
+            help="Inferences to measure.  [default: 1 s of them, at least 10]",
+        ),
+        cloup.option(
+            "--warmup",
+            type=Count(),
+            default=5,
+            show_default=True,
+            help="Inferences before the measured ones.",
+        ),
+        cloup.option("--min-time", type=Amount("seconds"), help="Shortest time to measure for."),
+        _options.THREADS,
+    ),
+)
+@_options.bundle(
+    "onnx",
+    dict,
+    cloup.option_group(
+        "ONNX",
+        _options.OPTIMIZATION,
+        cloup.option(
+            "--provider",
+            metavar="NAME",
+            default="cpu",
+            show_default=True,
+            help="Execution provider of onnxruntime: cpu, cuda, tensorrt, …",
+        ),
+        cloup.option(
+            "--replay",
+            type=Count(),
+            default=0,
+            help="Re-time the kernels of the N slowest rows in isolation as a cross-check.",
+        ),
+        _options.CONVENTION,
+    ),
+)
 @cloup.option_group(
-    "Runs",
-    cloup.option("--runs", type=Count(1),
-                 help="Inferences to measure.  [default: 1 s of them, at least 10]"),
-    cloup.option("--warmup", type=Count(), default=5, show_default=True,
-                 help="Inferences before the measured ones."),
-    cloup.option("--min-time", type=Amount("seconds"), help="Shortest time to measure for."),
-    _options.THREADS,
-)  # fmt: skip
-@cloup.option_group(
-    "ONNX",
-    _options.OPTIMIZATION,
-    cloup.option("--provider", metavar="NAME", default="cpu", show_default=True,
-                 help="Execution provider of onnxruntime: cpu, cuda, tensorrt, …"),
-    cloup.option("--roofline/--no-roofline", default=True, show_default=True,
-                 help="Compare with the peak rates of this machine, measured once (3 s)."),
-    cloup.option("--replay", type=Count(), default=0,
-                 help="Re-time the kernels of the N slowest rows in isolation as a cross-check."),
-    _options.CONVENTION,
-)  # fmt: skip
+    "Roofline",
+    cloup.option(
+        "--roofline/--no-roofline",
+        default=True,
+        show_default=True,
+        help="Compare with the peak rates of this machine, measured once (3 s).",
+    ),
+)
 @_framework.OPTIONS
-@_options.VIEW
+@_options.TRACE_VIEW  # fmt: skip
 def command(
     model: Path,
     batch: tuple[int, ...] | None,
     dims: tuple[tuple[str, int], ...],
     inputs: Path | None,
     seed: int,
-    runs: int | None,
-    warmup: int,
-    min_time: float | None,
-    threads: int,
-    optimization: str,
-    provider: str,
+    measuring: dict[str, Any],
+    onnx: dict[str, Any],
     roofline: bool,
-    replay: int,
-    convention: str,
     framework: FrameworkOptions,
     output: Output,
 ) -> None:
@@ -82,39 +108,17 @@ def command(
     """
     from tracer.api.profile import profile
     from tracer.cli import _progress
+    from tracer.records.trace import Trace
 
+    output.check(Trace)
     is_code = framework.apply_to(model)
-    has_peaks = roofline and is_cpu(provider)  # peak rates are measured on the processor
+    peaks = _peaks if roofline and is_cpu(onnx["provider"]) else None  # peaks of the processor
     with _progress.progress() as report:
+        run = {"batch": batch, "seed": seed, **measuring, "progress": report}
         if is_code:
-            trace = framework.profile(
-                model,
-                batch=batch,
-                seed=seed,
-                runs=runs,
-                warmup=warmup,
-                min_time=min_time,
-                threads=threads,
-                progress=report,
-            )
+            trace = framework.profile(model, **run)
         else:
-            trace = profile(
-                model,
-                batch=batch,
-                dims=dict(dims),
-                feeds=inputs,
-                seed=seed,
-                runs=runs,
-                warmup=warmup,
-                min_time=min_time,
-                threads=threads,
-                optimization=optimization,
-                provider=provider,
-                convention=convention,
-                peaks=_peaks if has_peaks else None,
-                replay=replay,
-                progress=report,
-            )
+            trace = profile(model, dims=dict(dims), feeds=inputs, peaks=peaks, **onnx, **run)
     output.emit(trace)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import cloup
 
-from analyzers.options import ViewOptions
 from tracer.cli import _data, _options
 from tracer.cli._types import LARGEST, Count, PathName
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
+
+if TYPE_CHECKING:
+    from tracer.cli._output import Output
 
 
 @cloup.command()
@@ -21,15 +24,13 @@ from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOpt
                  help=f"Data set to calibrate with: {_data.SOURCES}."),
     cloup.option("--limit", type=Count(1), default=512, show_default=True,
                  help="Samples to calibrate with."),
-    cloup.option("--method", type=click.Choice(tuple(METHODS)), default="minmax", show_default=True,
-                 help="How activation ranges follow from the data."),
     _data.FOLDER,
     cloup.option("--batch", type=Count(1, LARGEST), default=32, show_default=True,
                  help="Samples per inference."),
 )  # fmt: skip
-@cloup.option_group(
+@_options.bundle("options", QuantizationOptions, cloup.option_group(
     "Quantisation",
-    cloup.option("--format", "format_", type=click.Choice(tuple(FORMATS)), default="qdq",
+    cloup.option("--format", type=click.Choice(tuple(FORMATS)), default="qdq",
                  show_default=True,
                  help="qdq: float operators between QuantizeLinear and DequantizeLinear; "
                       "qoperator: integer operators."),
@@ -47,7 +48,9 @@ from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOpt
                  help="Quantise only these: node, operator or module, with * and ?. Repeatable."),
     cloup.option("--exclude", multiple=True, metavar="PATTERN",
                  help="Do not quantise these: node, operator or module, with * and ?. Repeatable."),
-)  # fmt: skip
+    cloup.option("--method", type=click.Choice(tuple(METHODS)), default="minmax", show_default=True,
+                 help="How activation ranges follow from the data."),
+))  # fmt: skip
 @cloup.option_group(
     "Accuracy",
     cloup.option("--test", metavar="DATA",
@@ -58,36 +61,28 @@ from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOpt
                  help="Accuracy metric: top1, top5, mse, agreement (with the float model), or "
                       "FILE.py:NAME.  [default: chosen by the data]"),
 )  # fmt: skip
-@cloup.option_group("What is shown", _options.top("10", 10))
+@_options.bundle("view", _options.to_output, cloup.option_group(
+    "What is shown", _options.top("10", 10), _options.NOTES, _options.JSON
+))  # fmt: skip
 @cloup.option_group(
     "Output",
     cloup.option("-o", "--output", type=PathName(), required=True,
                  help="The .onnx file to write."),
     _options.FORCE,
-    _options.JSON,
 )  # fmt: skip
 def command(
     model: Path,
     calibrate: str,
     output: Path,
     limit: int,
-    format_: str,
-    per_channel: bool,
-    symmetric: bool,
-    reduce_range: bool,
-    method: str,
-    activation_type: str,
-    weight_type: str,
-    nodes: tuple[str, ...],
-    exclude: tuple[str, ...],
+    options: QuantizationOptions,
     test: str | None,
     test_limit: int | None,
     metric: str | None,
     batch: int,
     data_dir: Path,
-    top: int,
-    as_json: bool,
     force: bool,
+    view: Output,
 ) -> None:
     """Quantise a model to 8 bits and measure the accuracy loss.
 
@@ -102,23 +97,11 @@ def command(
       tracer quantize model.onnx --calibrate inputs.npz --format qoperator --reduce-range -o q.onnx
       tracer quantize model.onnx --calibrate digits --exclude Gemm --method entropy -o q.onnx
     """
-    from analyzers.views import formats
     from tracer.api.quantize import quantize
-    from tracer.cli import _output, _progress
+    from tracer.cli import _progress
     from tracer.records.quantized import Quantized
 
-    options = QuantizationOptions(
-        format=format_,
-        per_channel=per_channel,
-        symmetric=symmetric,
-        reduce_range=reduce_range,
-        method=method,
-        activation_type=activation_type,
-        weight_type=weight_type,
-        nodes=nodes,
-        exclude=exclude,
-    )
-    targets = _output.targets((), as_json, known=formats(Quantized))
+    view.check(Quantized)
     with _progress.progress() as report:
         result = quantize(
             model,
@@ -135,4 +118,4 @@ def command(
             progress=report,
         )
     click.echo(f"wrote {output} ({output.stat().st_size:,} bytes)", err=True)
-    _output.Output(targets, ViewOptions(top=top)).emit(result)
+    view.emit(result)

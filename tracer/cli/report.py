@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @cloup.command()
 @cloup.argument("trace", type=PathName())
-@_options.VIEW
+@_options.TRACE_VIEW
 def command(trace: Path, output: Output) -> None:
     """Show a saved trace again, in any format.
 
@@ -27,7 +27,8 @@ def command(trace: Path, output: Output) -> None:
       tracer report run.trace --by module
       tracer report run.trace -o layers.svg --threshold 20
     """
-    from tracer.storage import trace_file, whatif_file
+    from tracer.api.load import load_result
 
-    is_what_if = whatif_file.holds_what_if(trace)
-    output.emit((whatif_file if is_what_if else trace_file).load(trace))
+    result = load_result(trace)
+    output.check(type(result))
+    output.emit(result)

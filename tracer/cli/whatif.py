@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from analyzers.options import ADDITION_CONVENTIONS, DEFAULT_TOP, ViewOptions
+from analyzers.options import ADDITION_CONVENTIONS
 from tracer.cli import _accumulating, _data, _options
 from tracer.cli._types import LARGEST, Amount, Count, Integers, Words
 from tracer.errors import UsageError
+from tracer.support.files import check_writable
 
 if TYPE_CHECKING:
-    from tracer.cli._output import Target
+    from tracer.cli._output import Output
     from tracer.limits import Limits
 
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
                  help="Do not count the sign bit: B bits hold -2^B to 2^B - 1."),
 )  # fmt: skip
 @cloup.option_group(
-    "Numbers",
+    "Quantisation",
     cloup.option("--weight-bits", type=Integers(),
                  help="Widths that weights are reduced to.  [default: unchanged]"),
     cloup.option("--activation-bits", type=Integers(),
@@ -76,14 +77,9 @@ if TYPE_CHECKING:
                  help="Threads of the interpreter.  [default: as many as BLAS uses]"),
 )  # fmt: skip
 @_options.LIMITS
-@cloup.option_group("What is shown", _options.top(f"{DEFAULT_TOP} on a terminal"))
-@cloup.option_group(
-    "Output",
-    _options.JSON,
-    _options.CSV,
-    _options.output(_options.FORMATS,
-                    "A .trace keeps every evaluation, and the same command resumes from it. "),
-    _options.FORCE,
+@_options.view(
+    _options.FORMATS, _options.TOP, _options.NOTES,
+    more="A .trace keeps every evaluation, and the same command resumes from it. ",
 )  # fmt: skip
 def command(
     model: Path,
@@ -95,12 +91,8 @@ def command(
     activation_bits: tuple[int, ...] | None,
     threads: int,
     limits: Limits,
-    top: int | None,
-    as_json: bool,
-    as_csv: bool,
-    outputs: tuple[str, ...],
-    force: bool,
-    **asked: Any,
+    output: Output,
+    **settings: Any,
 ) -> None:
     """Find the narrowest accumulators that keep the accuracy.
 
@@ -118,24 +110,34 @@ def command(
       tracer whatif int8.onnx --accumulator 'conv1=18,*=12:32' --data digits
     """
     from tracer.api.whatif import what_if
-    from tracer.cli import _output, _progress
+    from tracer.cli import _progress
+    from tracer.records.whatif import WhatIf
     from tracer.whatif.options import WhatIfOptions
 
     options = WhatIfOptions(
         range_convention="magnitude" if magnitude else "twos-complement",
         weight_bits=weight_bits or (None,),
         activation_bits=activation_bits or (None,),
-        **asked,
+        **settings,
     )
-    trace, targets = _targets(outputs, as_json, as_csv, force)
+    traces, others = output.split(WhatIf, "trace")
+    trace = traces[0] if traces else None
+    if len(traces) > 1 or None in traces:
+        raise UsageError(
+            "a what-if keeps its evaluations in one .trace file while it runs",
+            "Name one; copy it afterwards.",
+        )
+    if trace is not None:
+        check_writable(trace, force=True)  # it may hold evaluations to resume from
+    others.check(WhatIf)
     with _progress.progress() as report:
-        found = what_if(
+        result = what_if(
             model,
             accumulator,
             data,
             options,
             trace=trace,
-            force=force,
+            force=output.force,
             folder=data_dir,
             threads=threads,
             limits=limits,
@@ -143,28 +145,4 @@ def command(
         )
     if trace is not None:
         click.echo(f"wrote {trace}", err=True)
-    _output.Output(targets, ViewOptions(top=top)).emit(found)
-
-
-def _targets(
-    outputs: tuple[str, ...], as_json: bool, as_csv: bool, force: bool
-) -> tuple[Path | None, tuple[Target, ...]]:
-    """The trace, which may be there already, and what is rendered; all checked before any work."""
-    from analyzers.views import formats
-    from tracer.cli import _output
-    from tracer.records.whatif import WhatIf
-    from tracer.support.files import check_writable
-
-    known = formats(WhatIf)
-    parsed = [(output, _output.parse(output, known)) for output in outputs]
-    traces = [target.path for _, target in parsed if target.format == "trace"]
-    if len(traces) > 1 or None in traces:
-        raise UsageError(
-            "a what-if keeps its evaluations in one .trace file while it runs",
-            "Name one; copy it afterwards.",
-        )
-    for path in traces:
-        assert path is not None
-        check_writable(path, force=True)
-    rest = [output for output, target in parsed if target.format != "trace"]
-    return next(iter(traces), None), _output.targets(rest, as_json, as_csv, force, known)
+    others.emit(result)

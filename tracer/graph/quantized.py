@@ -24,6 +24,11 @@ def computes_in_integers(op_type: str) -> bool:
     return op_type in _INTEGER_TO_FLOAT or returns_integers(op_type)
 
 
+def rounds_values(op_type: str) -> bool:
+    """Whether an operator rounds values to quantised integers; DequantizeLinear does not."""
+    return "Quantize" in op_type or returns_integers(op_type)
+
+
 def quantized_node(model: Model) -> Node | None:
     """Returns the first node that converts to or computes in quantised integers."""
     for node in model.nodes:

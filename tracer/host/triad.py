@@ -11,16 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
+import numba
 import numpy as np
+from numba import njit
 
 from tracer.host.peak_timer import PeakTimer
-from tracer.host.triad_kernel import triad
 from tracer.records.environment import Peak
 
 _ARRAYS, _ELEMENT_BYTES = 3, 8
 _LEAST_BYTES, _MOST_BYTES = 64 << 20, 512 << 20
 """Bytes of one array: the least if the cache size is unknown, the most to spare memory."""
 _TIMES_CACHE = 2
+_LINE = numba.types.Array(numba.float64, 1, "C")
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -40,6 +42,13 @@ def bandwidth(timer: PeakTimer) -> Peak:
 
         seconds = timer.best(run)
     return Peak(_ARRAYS * size / seconds, f"triad over {_ARRAYS} x {size >> 20} MiB")
+
+
+@njit(numba.void(_LINE, _LINE, _LINE, numba.float64), nogil=True, cache=True)
+def triad(a, b, c, factor):  # type: ignore[no-untyped-def]
+    """a = b + factor c, float64, all of one length; numpy would read its arrays twice."""
+    for i in range(len(a)):
+        a[i] = b[i] + factor * c[i]
 
 
 def array_bytes(cache: int) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import onnx
 
 from tracer.errors import InputError, UsageError
-from tracer.graph import loading, tensor_type
-from tracer.graph.model import Model, Node
+from tracer.graph import tensor_type
+from tracer.graph.loading import ModelSource, open_model
+from tracer.graph.model import Node
 from tracer.interpreter.execution import Execution
 from tracer.interpreter.kernel_loading import announced
 from tracer.interpreter.numeric import buffer_pool, parallel
@@ -60,7 +60,7 @@ class Interpreter:
 
     def __init__(
         self,
-        model: Model | onnx.ModelProto | str | Path,
+        model: ModelSource,
         *,
         operators: Iterable[Operator] = (),
         around: Around | None = None,
@@ -74,7 +74,7 @@ class Interpreter:
         `limits` bound each run. `threads` defaults to the thread count of BLAS. `progress` is
         called while compiled kernels are loaded.
         """
-        self.model = _model(model)
+        self.model = open_model(model)
         self.limits = limits or Limits()
         self.peak_bytes: int | None = None
         self._threads = threads
@@ -192,14 +192,6 @@ class Interpreter:
                 f"input '{declared.name}' of {self.model.name} is {type_}, but {fed} was fed"
             )
         return array
-
-
-def _model(model: Model | onnx.ModelProto | str | Path) -> Model:
-    if isinstance(model, Model):
-        return model
-    if isinstance(model, str | Path):
-        return loading.load(model)
-    return loading.from_proto(model)
 
 
 def _optional(value: onnx.ValueInfoProto) -> bool:

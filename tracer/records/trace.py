@@ -12,15 +12,15 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from tracer.accumulators.narrowed_model import Accumulation
-from tracer.accumulators.statistics.tally import Tally
+from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter.recording import Statistics
+from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
 from tracer.records.environment import Environment
 from tracer.records.result import Result
 from tracer.support.tolerance import Difference
-from tracer.support.types import FloatArray, IntArray
+from tracer.support.types import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,36 +75,6 @@ class Kernel:
     calls: float
     arena_bytes: int | None = None
     arena_peak_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PartialSums:
-    """The partial sums of one node in the inferences of a run, and the widths that are enough.
-
-    `tally` counts them, by output channel, under the accumulator that it names. No input of the
-    operands' ranges overflows `guaranteed` bits in that accumulator's order, nor
-    `guaranteed_any_order` in whatever order; `guaranteed_channels`, int64 (channels,), are the
-    former by channel. `datatype` bits follow from the operands' types alone. None where not known.
-    """
-
-    node: str
-    tally: Tally
-    guaranteed: int | None = None
-    guaranteed_any_order: int | None = None
-    guaranteed_channels: IntArray | None = None
-    datatype: int | None = None
-
-    @classmethod
-    def of(cls, accumulation: Accumulation) -> PartialSums:
-        """Returns the partial sums of a node computed in a narrow accumulator."""
-        return cls(
-            node=accumulation.node.key,
-            tally=accumulation.tally,
-            guaranteed=accumulation.guaranteed,
-            guaranteed_any_order=accumulation.guaranteed_any_order,
-            guaranteed_channels=accumulation.guaranteed_channels,
-            datatype=accumulation.datatype,
-        )
 
 
 @dataclass(frozen=True, slots=True)

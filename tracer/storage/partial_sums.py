@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from tracer.accumulators.spec import plain_values
+from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.accumulators.statistics.tally import Tally
 from tracer.errors import InputError
-from tracer.records.trace import PartialSums
 
 _CHANNELS = "guaranteed_channels"
 

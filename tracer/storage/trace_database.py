@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 from pandas.errors import DatabaseError
 
+from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError, UsageError
-from tracer.records.trace import PartialSums
 from tracer.storage import partial_sums
 
 FORMAT = 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.records.columns import COLUMNS
 from tracer.records.environment import Environment
 from tracer.records.node_table import typed
-from tracer.records.trace import Kernel, ModelInfo, PartialSums, Run, Trace
+from tracer.records.trace import Kernel, ModelInfo, Run, Trace
 from tracer.storage import trace_database
 from tracer.storage.trace_database import TRACE, as_text
 from tracer.support.types import FloatArray
@@ -82,7 +84,7 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
 def _read(database: sqlite3.Connection, meta: dict[str, str]) -> Trace:
     sums = trace_database.sums_by_run(database)
     runs = tuple(
-        _read_run(database, sums, *row)
+        _read_run(database, sums, row)
         for row in database.execute("SELECT * FROM runs ORDER BY position").fetchall()
     )
     trace = Trace(
@@ -99,18 +101,9 @@ def _read(database: sqlite3.Connection, meta: dict[str, str]) -> Trace:
 
 
 def _read_run(
-    database: sqlite3.Connection,
-    sums: dict[int, tuple[PartialSums, ...]],
-    position: int,
-    executor: str,
-    batch: int | None,
-    inputs: str,
-    notes: str,
-    wall_us: bytes,
-    instrumented_us: bytes,
-    tick_us: float,
-    empty_us: bytes | None,
+    database: sqlite3.Connection, sums: Mapping[int, tuple[PartialSums, ...]], row: tuple[Any, ...]
 ) -> Run:
+    position, executor, batch, inputs, notes, wall_us, instrumented_us, tick_us, empty_us = row
     rows = database.execute(
         "SELECT record, bias_us, bias_error_us, replayed_us, samples FROM kernels WHERE run = ? "
         "ORDER BY position",

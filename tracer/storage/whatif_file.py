@@ -17,8 +17,8 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 from tracer.accumulators.spec import plain_values
+from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError
-from tracer.records.trace import PartialSums
 from tracer.records.whatif import Answer, Evaluation, Variant, WhatIf
 from tracer.storage import trace_database
 from tracer.storage.trace_database import FORMAT, WHAT_IF, as_text

@@ -16,9 +16,10 @@ import numpy as np
 
 from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
 from tracer.accumulators.engine.sum_runner import SumRunner
-from tracer.accumulators.narrowed_model import Accumulation, Narrowing
+from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import NARROWEST
 from tracer.accumulators.spec.policy import Policy
+from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.graph.model import Model, Node
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import parallel
@@ -57,7 +58,7 @@ class Baseline:
     score: float
     samples: int
     needed: Array
-    accumulations: Mapping[str, Accumulation]
+    accumulations: Mapping[str, PartialSums]
 
 
 class Evaluator(Generic[B]):

@@ -42,13 +42,13 @@ def safe_widths(cache: EvaluationCache, baseline: Baseline, floor: int) -> SafeW
     sums, pinned = baseline.accumulations, cache.pinned
     observed = {key: int(each.tally.bits_observed.max()) for key, each in sums.items()}
     free = [key for key in sums if key not in pinned]
-    guaranteed = max(sums[key].guaranteed for key in free)
+    guaranteed = max(bits for key in free if (bits := sums[key].guaranteed) is not None)
     if all(observed.get(key, floor) <= bits for key, bits in pinned.items()):
         limiting = max(free, key=lambda key: observed[key])
         needed = {key: max(bits, floor) for key, bits in observed.items()} | dict(pinned)
         widths = tuple(needed.get(key, floor) for key in cache.nodes)
         return SafeWidths(guaranteed, max(observed[limiting], floor), limiting, widths)
-    widest = min(guaranteed, sums[free[0]].accumulator.widest)
+    widest = min(guaranteed, sums[free[0]].tally.accumulator.widest)
     uniform, limiting = _bisected(cache, free, floor, widest)
     return SafeWidths(guaranteed, uniform, limiting, cache.uniform_widths(uniform))
 

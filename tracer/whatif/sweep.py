@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
-from tracer.records.trace import PartialSums
 from tracer.records.whatif import Answer, Screening, SweepRow, WidthChoice, Widths
 from tracer.whatif.evaluation import Baseline
 from tracer.whatif.evaluation_cache import EvaluationCache
@@ -76,7 +75,7 @@ def sweep_and_search(
         accumulator=accumulator,
         score=baseline.score,
         samples=baseline.samples,
-        sums=tuple(PartialSums.of(sums) for sums in baseline.accumulations.values()),
+        sums=tuple(baseline.accumulations.values()),
         rows=rows,
         guaranteed=safe.guaranteed,
         observed=safe.uniform,

@@ -11,7 +11,8 @@ from analyzers.timing import coverage, empty, wall
 from analyzers.views.file_formats.json import records
 from analyzers.views.trace.sections import Section, rows, sections
 from tracer.accumulators.spec import plain_values
-from tracer.records.trace import PartialSums, Trace
+from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.records.trace import Trace
 
 
 def document(trace: Trace, options: ViewOptions) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from analyzers.options import ViewOptions
 from analyzers.views.drawing import HIGH, PLAIN, blank, short, unformulated
 from analyzers.views.text import printable
 from tracer.accumulators.statistics.bins import edges
-from tracer.records.trace import PartialSums, Trace
+from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.records.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ from analyzers.views.drawing import HIGH, PLAIN, blank, short, unformulated
 from analyzers.views.text import printable, si
 from analyzers.whatif import label, words
 from tracer.accumulators.statistics.bins import edges
-from tracer.records.trace import PartialSums
+from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.records.whatif import Variant, WhatIf
 
 Counts = npt.NDArray[np.int64]

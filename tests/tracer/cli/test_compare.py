@@ -46,14 +46,16 @@ def test_the_same_file_twice_writes_every_format(model, capfd, tmp_path):
 
 def test_json_has_everything_and_is_alone_on_stdout(model, capfd):
     code, out, _ = run(capfd, f"{model}@ort:none", model, *QUICK, "--json")
-    found = json.loads(out)
+    comparison = json.loads(out)
     assert code == 0
-    assert [side["letter"] for side in found["sides"]] == ["a", "b"]
-    assert [len(side["rounds_us"]) for side in found["sides"]] == [4, 4]
-    assert len(found["totals"]) == 2
-    nodes = [name for layer in found["layers"] for name in layer["nodes_a"].split("; ") if name]
+    assert [side["letter"] for side in comparison["sides"]] == ["a", "b"]
+    assert [len(side["rounds_us"]) for side in comparison["sides"]] == [4, 4]
+    assert len(comparison["totals"]) == 2
+    nodes = [
+        name for layer in comparison["layers"] for name in layer["nodes_a"].split("; ") if name
+    ]
     assert len(set(nodes)) == len(nodes) == len(residual().graph.node)
-    assert found["numbers"][0]["first_divergence"] is None
+    assert comparison["numbers"][0]["first_divergence"] is None
 
 
 def test_csv_is_the_table_of_layers(model, capfd):
@@ -104,8 +106,8 @@ def recorded(tmp_path):
 )
 def test_the_gate_says_one_line_and_sets_the_exit_code(recorded, capfd, factor, code, verdict):
     old, new = recorded("old.trace", 1), recorded("new.trace", factor)
-    found, out, err = run(capfd, old, new, "--fail-above", "5%")
-    assert found == code
+    exit_code, out, err = run(capfd, old, new, "--fail-above", "5%")
+    assert exit_code == code
     (line,) = err.splitlines()
     assert line.startswith(f"{verdict}: new.trace is {abs(factor - 1):.1%}")
     assert "By layer" in out
@@ -123,7 +125,7 @@ def test_networks_with_nothing_in_common(model, capfd, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "said"),
+    ("args", "code", "message"),
     [
         (["{m}"], 2, "one side alone"),
         (["{m}", "{m}", "--fail-above", "5"], 2, "not a percentage"),
@@ -137,10 +139,10 @@ def test_networks_with_nothing_in_common(model, capfd, tmp_path):
         (["{m}", "{m}", "--rounds", "1"], 2, "--rounds"),
     ],
 )
-def test_bad_input_is_one_line(model, capfd, args, code, said):
-    found, out, err = run(capfd, *(arg.format(m=model) for arg in args))
-    assert (found, out) == (code, "")
-    assert said in err
+def test_bad_input_is_one_line(model, capfd, args, code, message):
+    exit_code, out, err = run(capfd, *(arg.format(m=model) for arg in args))
+    assert (exit_code, out) == (code, "")
+    assert message in err
     assert len(err.splitlines()) == 1
 
 

@@ -68,7 +68,7 @@ def test_commands_stand_in_three_sections():
     }
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "interpret"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_one_short_sentence(name):
     sentence = importlib.import_module(f"tracer.cli.{name}").command.get_short_help_str(200)
     assert len(sentence) <= 60
@@ -76,7 +76,7 @@ def test_a_command_is_one_short_sentence(name):
     assert any(line.endswith(f"  {sentence}") for line in help_of())  # not cut off
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "interpret"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_an_option_tells_its_value_and_what_it_sets(name):
     text = "\n".join(help_of(name))
     assert "INTEGER" not in text and "FLOAT" not in text and " TEXT" not in text

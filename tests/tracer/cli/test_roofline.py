@@ -84,7 +84,7 @@ def test_the_roofline_is_drawn_and_again_from_the_trace(model, capfd, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "extension"),
     [
         ("roofline.png", "roofline.png"),
         ("out/a.b.roofline.svg", "roofline.svg"),
@@ -93,11 +93,11 @@ def test_the_roofline_is_drawn_and_again_from_the_trace(model, capfd, tmp_path):
         ("roofline.png:x", "roofline.png"),
     ],
 )
-def test_the_longest_extension_names_the_format(name, found):
+def test_the_longest_extension_names_the_format(name, extension):
     from analyzers.views import formats
     from tracer.records.trace import Trace
 
-    assert _output.parse(name, formats(Trace)).format == found
+    assert _output.parse(name, formats(Trace)).extension == extension
 
 
 @pytest.mark.parametrize("name", ["png", ".png", "roofline", "a.roofline"])

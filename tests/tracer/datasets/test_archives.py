@@ -27,8 +27,8 @@ def test_an_archive_is_read_in_pieces(tmp_path, monkeypatch):
 def test_members_for_testing_come_with_their_labels(tmp_path):
     x = np.random.default_rng(0).random((5, 3), np.float32)
     path = table(tmp_path, x=x, labels=np.arange(5), x_test=x[:2], labels_test=np.array([8, 9]))
-    found, labels = whole(open_dataset(path, model()).batches(9))
-    np.testing.assert_array_equal(found, x[:2])
+    values, labels = whole(open_dataset(path, model()).batches(9))
+    np.testing.assert_array_equal(values, x[:2])
     assert labels.tolist() == [8, 9]
     assert open_dataset(path, model(), split="train").samples == 5
 
@@ -44,9 +44,9 @@ def test_y_is_labels_unless_it_is_the_output(tmp_path):
 
 def test_pixels_are_prepared_and_floats_are_taken_as_they_are(tmp_path):
     grey = np.random.default_rng(0).integers(0, 256, (2, 28, 28), np.uint8)
-    found, _ = whole(open_dataset(table(tmp_path, x=grey), images()).batches(2))
-    assert (found.shape, found.dtype) == ((2, 3, 32, 32), np.float32)
-    assert 0 <= found.min() < found.max() <= 1
+    values, _ = whole(open_dataset(table(tmp_path, x=grey), images()).batches(2))
+    assert (values.shape, values.dtype) == ((2, 3, 32, 32), np.float32)
+    assert 0 <= values.min() < values.max() <= 1
     small = table(tmp_path, x=np.zeros((2, 3, 28, 28), np.float32))
     with pytest.raises(
         InputError, match=r"set.npz: input 'x' .* dimension 2 is fixed at 32, not 28"

@@ -39,8 +39,8 @@ def test_a_stream_is_the_whole(tmp_path, count, size, limit, repeat, fixed, save
     dataset = open_dataset(f"{path}*{repeat}", loaded, limit=limit)
     batches = list(dataset.batches(size))
     expected = np.concatenate([x] * repeat)[:limit]
-    found, labels = whole(batches)
-    np.testing.assert_array_equal(found, expected)
+    values, labels = whole(batches)
+    np.testing.assert_array_equal(values, expected)
     np.testing.assert_array_equal(labels, np.concatenate([y] * repeat)[:limit])
     assert dataset.samples == len(expected)
     rows = fixed or size

@@ -16,10 +16,10 @@ def test_folders_of_test_data_are_joined_in_the_order_of_their_numbers(tmp_path)
         write_test_data(tmp_path / f"test_data_set_{index}", x, -x)
     batches = list(open_dataset(tmp_path, model()).batches(4))
     assert [b.size for b in batches] == [4, 4, 4, 4]
-    found = np.concatenate([b.inputs["x"][:, 0] for b in batches])
-    assert found.tolist() == [0, 1, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7, 8, 9, 9, 10]
+    values = np.concatenate([b.inputs["x"][:, 0] for b in batches])
+    assert values.tolist() == [0, 1, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7, 8, 9, 9, 10]
     outputs = np.concatenate([b.outputs["y"][:, 0] for b in batches])
-    np.testing.assert_array_equal(outputs, -found)
+    np.testing.assert_array_equal(outputs, -values)
     (one,) = open_dataset(tmp_path / "test_data_set_3", model()).batches(9)
     assert one.size == 2
 

@@ -46,10 +46,10 @@ def test_digits_are_repeated_and_limited():
 def test_repeated_digits_are_read_again_only_where_there_is_no_room(monkeypatch, room, read):
     monkeypatch.setattr("tracer.inputs.datasets.dataset._CACHE_BYTES", room)
     many = open_dataset("digits*3", loading.load(families.shipped("lenet", "torch")))
-    made, fit = [], images_of.fit
-    monkeypatch.setattr(images_of, "fit", lambda x, shape: made.append(len(x)) or fit(x, shape))
+    counts, fit = [], images_of.fit
+    monkeypatch.setattr(images_of, "fit", lambda x, shape: counts.append(len(x)) or fit(x, shape))
     pixels, _ = whole(many.batches(64))
-    assert sum(made) == 360 * read
+    assert sum(counts) == 360 * read
     np.testing.assert_array_equal(pixels[:720], pixels[360:])
 
 
@@ -73,8 +73,8 @@ def test_a_data_set_that_is_not_there_says_where_to_put_it(tmp_path, name):
 
 
 def test_pixels_take_the_size_of_an_input_that_has_none():
-    found, _ = whole(open_dataset("digits", images(shape="3,H,W"), limit=2).batches(2))
-    assert found.shape == (2, 3, 8, 8)
+    values, _ = whole(open_dataset("digits", images(shape="3,H,W"), limit=2).batches(2))
+    assert values.shape == (2, 3, 8, 8)
 
 
 def test_images_for_a_model_of_words_are_refused():

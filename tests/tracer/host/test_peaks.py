@@ -25,13 +25,13 @@ def quick(monkeypatch):
 
 
 def test_every_peak_is_measured_and_says_by_what(quick):
-    found = measure(1)
-    assert found.threads == 1
-    assert found.float32.rate > 1e8
-    assert found.memory.rate > 1e8
-    assert "matmul" in found.float32.by.lower()
-    assert "1 MiB" in found.memory.by
-    assert 0 < found.cpu_share <= 1.5
+    peaks = measure(1)
+    assert peaks.threads == 1
+    assert peaks.float32.rate > 1e8
+    assert peaks.memory.rate > 1e8
+    assert "matmul" in peaks.float32.by.lower()
+    assert "1 MiB" in peaks.memory.by
+    assert 0 < peaks.cpu_share <= 1.5
 
 
 @pytest.mark.parametrize(("flags", "measured"), [(("avx2",), True), (("sve",), False)])
@@ -41,11 +41,9 @@ def test_int8_is_measured_where_there_is_an_instruction_for_it(quick, monkeypatc
 
 
 def test_the_triad_is_the_sum_that_its_bytes_are_counted_for():
-    from tracer.host.triad_kernel import triad as compiled
-
     b, c = np.random.default_rng(0).normal(size=(2, 1000))
     a = np.empty_like(b)
-    compiled(a, b, c, 3.0)
+    triad.triad(a, b, c, 3.0)
     np.testing.assert_allclose(a, b + 3.0 * c)
 
 
@@ -57,30 +55,30 @@ def test_arrays_are_larger_than_the_last_cache(cache, mib):
 
 
 def test_peaks_are_measured_once_for_each_thread_count(tmp_path, monkeypatch):
-    asked, told = [], []
+    measured_threads, messages = [], []
     monkeypatch.setattr(
-        measuring, "measure", lambda n: asked.append(n) or replace(PEAKS, threads=n)
+        measuring, "measure", lambda n: measured_threads.append(n) or replace(PEAKS, threads=n)
     )
     assert host.known(1, tmp_path) is None
     for threads in (1, 2, 1, 2):
-        assert host.peaks(threads, folder=tmp_path, announce=told.append).threads == threads
-    assert asked == [1, 2]
-    assert len(told) == 4  # what is being done, and where it is kept
+        assert host.peaks(threads, folder=tmp_path, announce=messages.append).threads == threads
+    assert measured_threads == [1, 2]
+    assert len(messages) == 4  # what is being done, and where it is kept
     assert host.known(1, tmp_path) == PEAKS
     host.peaks(1, folder=tmp_path, anew=True)
-    assert asked == [1, 2, 1]
+    assert measured_threads == [1, 2, 1]
 
 
 def test_a_busy_measurement_lowers_nothing_that_was_seen_before(tmp_path, monkeypatch):
     low = Peaks(1, Peak(9e10, "x"), Peak(3e10, "y"), None, cpu_share=0.4)
-    found = []
+    peaks = []
     for measured in (PEAKS, low, replace(low, cpu_share=1.0)):
-        monkeypatch.setattr(measuring, "measure", lambda n, told=measured: told)
-        found.append(host.peaks(1, folder=tmp_path, anew=True))
-    assert found[0] == PEAKS
-    assert found[1] == replace(PEAKS, memory=low.memory)
-    assert not found[1].is_busy
-    assert found[2] == replace(low, cpu_share=1.0)  # measured alone, it is what there is
+        monkeypatch.setattr(measuring, "measure", lambda n, peaks=measured: peaks)
+        peaks.append(host.peaks(1, folder=tmp_path, anew=True))
+    assert peaks[0] == PEAKS
+    assert peaks[1] == replace(PEAKS, memory=low.memory)
+    assert not peaks[1].is_busy
+    assert peaks[2] == replace(low, cpu_share=1.0)  # measured alone, it is what there is
 
 
 def test_other_versions_measure_anew(tmp_path, monkeypatch):
@@ -100,9 +98,9 @@ def test_a_damaged_file_is_measured_over(tmp_path, damage, monkeypatch):
 def test_a_folder_that_cannot_be_written_costs_a_note_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(measuring, "measure", lambda n: PEAKS)
     (tmp_path / "file").write_text("")
-    told = []
-    assert host.peaks(1, folder=tmp_path / "file", announce=told.append) == PEAKS
-    assert "cannot be written" in told[-1]
+    messages = []
+    assert host.peaks(1, folder=tmp_path / "file", announce=messages.append) == PEAKS
+    assert "cannot be written" in messages[-1]
 
 
 def test_a_machine_that_is_busy_with_others_is_known_by_the_cpu_time_it_gives():

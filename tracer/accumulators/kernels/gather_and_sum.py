@@ -64,11 +64,7 @@ def _unfold(
                 image, line = image + 1, 0
 
 
-@kernel(
-    types.void(
-        _SOURCE, NUMBERS, NUMBERS, NUMBERS, INT, INT, INT, types.boolean, _FLAT, _FLAT
-    )
-)  # fmt: skip
+@kernel(types.void(_SOURCE, NUMBERS, NUMBERS, NUMBERS, INT, INT, INT, types.boolean, _FLAT, _FLAT))
 def _pack(
     source: Any, offsets: Any, sizes: Any, steps: Any, first: int, count: int, depth: int,
     paired: bool, matrix: Any, panel: Any,
@@ -113,7 +109,7 @@ def _count(values: Any, events: Any, exact: Any, size: int, range_: Any, counts:
     types.void(
         FLAT_OUT, FLAT_OUT, INT, INT, INT, INT, NUMBERS, types.int64, types.boolean, FLAT_OUT
     )
-)  # fmt: skip
+)
 def _write(
     values: Any, exact: Any, rows: int, count: int, first: int, pixels: int, strides: Any,
     unchanged: int, mark_unchanged: bool, out: Any,

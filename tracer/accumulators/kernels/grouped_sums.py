@@ -86,7 +86,7 @@ _observed_group = lane_intrinsic(_observed_group_code)
 )  # fmt: skip
 def clip(
     left: Any, pairs: Any, depth: int, panel: Any, tile: int, lengths: Any, safe: Any, start: Any,
-    limits: Any, values: Any, events: Any, place: int, width: int,
+    limits: Any, values: Any, events: Any, offset: int, width: int,
 ) -> None:  # fmt: skip
     """As `sequential_sums.clip`, for groups of `lengths` terms.
 
@@ -114,8 +114,8 @@ def clip(
                 k += count
             counts[t : t + size] += np.int32(steps + lengths.size)
         width_here = min(tile, columns - column)
-        end(sums, tile, rows, width_here, values, place + column, width)
-        end(counts, tile, rows, width_here, events, place + column, width)
+        end(sums, tile, rows, width_here, values, offset + column, width)
+        end(counts, tile, rows, width_here, events, offset + column, width)
 
 
 @kernel(
@@ -125,7 +125,7 @@ def clip(
 )  # fmt: skip
 def observe(
     left: Any, depth: int, panel: Any, tile: int, lengths: Any, start: Any,
-    final: Any, low: Any, high: Any, place: int, width: int,
+    final: Any, low: Any, high: Any, offset: int, width: int,
 ) -> None:  # fmt: skip
     """As `sequential_sums.observe`, for groups of `lengths` terms."""
     rows, columns = start.shape
@@ -143,9 +143,9 @@ def observe(
                                 least, greatest, 0)  # fmt: skip
                 k += lengths[group]
         count = min(tile, columns - column)
-        end(sums, tile, rows, count, final, place + column, width)
-        end(least, tile, rows, count, low, place + column, width)
-        end(greatest, tile, rows, count, high, place + column, width)
+        end(sums, tile, rows, count, final, offset + column, width)
+        end(least, tile, rows, count, low, offset + column, width)
+        end(greatest, tile, rows, count, high, offset + column, width)
 
 
 @kernel(

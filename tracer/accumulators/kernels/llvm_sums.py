@@ -3,12 +3,12 @@
 They are LLVM IR, as in the float kernels, so that the sums of a tile stay in vector
 registers while k runs. Lanes are int16 or int32. Layout, for row r, term k and lane l:
 
-- panel: `panel[place + k * COLUMNS + l]`;
+- panel: `panel[offset + k * COLUMNS + l]`;
 - sums: `sums[at + r * COLUMNS + l]`;
 - factors: `left[first + r * stride + k]`, int32; for int16 lanes it holds the factor twice.
 
 Int32 sums of operands that fit int16 take terms in pairs: one instruction multiplies and adds two.
-Their panel is int16, `panel[place + k * COLUMNS + 2 * l + i]` for the terms k and k + 1, k even.
+Their panel is int16, `panel[offset + k * COLUMNS + 2 * l + i]` for the terms k and k + 1, k even.
 A factor is the low half of its int32 for even k, the high half for odd k; the other half is 0.
 `speculative` and `unchecked` read both factors of a pair in one int32.
 """
@@ -153,7 +153,7 @@ def _extremes_code(lanes: Lanes) -> Any:
 
 
 def lane_intrinsic(code: Callable[[Lanes], Any], result: Any = types.void) -> Any:
-    """An intrinsic: (left, first, stride, depth, panel, place, sums, at, low, high, extra).
+    """An intrinsic: (left, first, stride, depth, panel, offset, sums, at, low, high, extra).
 
     All arrays are flat and contiguous, and indices are not checked. `low` and `high` are lanes or
     arrays; `extra` is an index or an array. `code` builds the LLVM IR, which may ignore the three.
@@ -161,7 +161,7 @@ def lane_intrinsic(code: Callable[[Lanes], Any], result: Any = types.void) -> An
 
     @intrinsic
     def function(
-        typingctx: Any, left: Any, first: Any, stride: Any, depth: Any, panel: Any, place: Any,
+        typingctx: Any, left: Any, first: Any, stride: Any, depth: Any, panel: Any, offset: Any,
         sums: Any, at: Any, low: Any, high: Any, extra: Any,
     ) -> Any:  # fmt: skip
         i = types.intp

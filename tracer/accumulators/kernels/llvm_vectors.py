@@ -115,9 +115,9 @@ class Lanes:
         return list(map(self.builder.add, *(self.products(k, odd, rows) for odd in (0, 1))))
 
     def _times(self, k: Any, factors: Any, rows: int) -> list[Any]:
-        b, (_, first, stride, _, _, place) = self.builder, self.arguments[:6]
+        b, (_, first, stride, _, _, offset) = self.builder, self.arguments[:6]
         size = VECTORS * self.count
-        column = self.data(4, b.add(place, b.mul(k, INDEX(size))))
+        column = self.data(4, b.add(offset, b.mul(k, INDEX(size))))
         column = b.bitcast(column, ir.IntType(self.bits).as_pointer())
         columns = [self.load(b.gep(column, [INDEX(v * self.count)])) for v in range(VECTORS)]
         terms = []

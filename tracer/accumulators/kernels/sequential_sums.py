@@ -51,9 +51,9 @@ _MODES = ((types.int16, types.int16), (types.int32, types.int16), (types.int32, 
     *(types.boolean(flat(lane), INT, INT, INT, flat(types.int32))
       for lane in (types.int16, types.int32))
 )  # fmt: skip
-def _add_events(counts: Any, place: int, size: int, depth: int, events: Any) -> bool:
+def _add_events(counts: Any, offset: int, size: int, depth: int, events: Any) -> bool:
     """Adds the events of `depth` steps that `saturating` counted; True if there were any."""
-    source, target = counts[place : place + size], events[place : place + size]
+    source, target = counts[offset : offset + size], events[offset : offset + size]
     some = np.int32(0)
     for i in range(size):
         here = np.int32(np.int32(depth) + np.int32(source[i]))
@@ -88,7 +88,7 @@ def _saturate(
 )  # fmt: skip
 def clip(
     left: Any, pairs: Any, depth: int, panel: Any, tile: int, checks: Any, start: Any, limits: Any,
-    full: bool, values: Any, events: Any, place: int, width: int,
+    full: bool, values: Any, events: Any, offset: int, width: int,
 ) -> None:  # fmt: skip
     """Computes sums (rows, columns) that saturate at two `limits`, and counts saturating steps.
 
@@ -97,7 +97,7 @@ def clip(
     `checks` (bands of ROWS rows, 2), int64, has the number of terms between checks, a multiple of
     DEPTH_STEP, and the distance from the limits that a check asks for. The number is 0 where no
     sum can leave the limits, -1 where every step must be limited. With `full`, lanes are int16
-    and the limits are the lane's own. Row i of the results begins at `place + i * width`.
+    and the limits are the lane's own. Row i of the results begins at `offset + i * width`.
     """
     rows, columns = start.shape
     bands, (low, high) = len(checks), limits
@@ -126,8 +126,8 @@ def clip(
                     continue
                 _saturate(left, f, depth, terms, panel, at, sums, t, tile, limits, full, counts)
                 calm[band] = not _add_events(counts, t, ROWS * tile, terms, event_counts)
-        end(sums, tile, rows, count, values, place + column, width)
-        end(event_counts, tile, rows, count, events, place + column, width)
+        end(sums, tile, rows, count, values, offset + column, width)
+        end(event_counts, tile, rows, count, events, offset + column, width)
 
 
 @kernel(
@@ -137,7 +137,7 @@ def clip(
 )  # fmt: skip
 def observe(
     left: Any, depth: int, panel: Any, tile: int, start: Any, zero: Any,
-    final: Any, low: Any, high: Any, place: int, width: int,
+    final: Any, low: Any, high: Any, offset: int, width: int,
 ) -> None:  # fmt: skip
     """Computes sums (rows, columns) without a range, and their extremes on the way from 0.
 
@@ -158,9 +158,9 @@ def observe(
             for row in range(0, rows, FEW_ROWS):
                 extremes(left, row * depth + k, depth, terms, panel, column * depth + k * tile,
                          sums, row * tile, least, greatest, 0)  # fmt: skip
-        end(sums, tile, rows, count, final, place + column, width)
-        end(least, tile, rows, count, low, place + column, width)
-        end(greatest, tile, rows, count, high, place + column, width)
+        end(sums, tile, rows, count, final, offset + column, width)
+        end(least, tile, rows, count, low, offset + column, width)
+        end(greatest, tile, rows, count, high, offset + column, width)
 
 
 @kernel(*(types.void(read_only(kind, 2), FLAT_OUT, FLAT_OUT, FLAT_OUT) for kind in SOURCES))

@@ -22,7 +22,7 @@ from tracer.interpreter.inspection import inspect
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import NodeRecord, Recorder
 from tracer.limits import Limits
-from tracer.records.trace import Kernel, PartialSums, Run
+from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress
 from tracer.support.timing import elapsed_us
 
@@ -82,7 +82,7 @@ class _Narrowed:
             bias_us=np.zeros(len(kernels)),
             kernels=kernels,
             notes=(*notes, *narrowing.notes, "times are those of emulating the accumulators"),
-            sums=tuple(PartialSums.of(each) for each in narrowing.accumulations().values()),
+            sums=tuple(narrowing.accumulations().values()),
         )
         return Profiled(run)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tracer.executors.onnxruntime import all_outputs
 from tracer.graph.model import Model, Node
-from tracer.graph.quantized import quantized_node
+from tracer.graph.quantized import rounds_values
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
@@ -44,7 +44,7 @@ def evidence(
     """
     run = all_outputs.runner_of_saved(saved, {value.name for value in model.inputs}, threads)
     interpreter = Interpreter(model, limits=limits, threads=threads or None, progress=progress)
-    rounded = quantized_node(model) is not None
+    rounded = any(rounds_values(node.op_type) for node in model.nodes)
     comparers: list[_Comparer] = []
     for index, feeds in enumerate(inputs):
         progress(index, len(inputs), "comparing values")
