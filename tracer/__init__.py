@@ -6,6 +6,7 @@ The names below load what they need when they are first used, so that `import tr
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
     from tracer.api.framework import profile_framework
     from tracer.api.fusions import fusions
     from tracer.api.interpret import interpret
+    from tracer.api.load import load
     from tracer.api.profile import profile
     from tracer.api.quantize import quantize
+    from tracer.api.save import save
     from tracer.api.whatif import what_if
     from tracer.interpreter.interpreter import Interpreter
-    from tracer.storage.trace_file import load
 
 __version__ = "0.1.0"
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "profile",
     "profile_framework",
     "quantize",
+    "save",
     "sweep",
     "what_if",
 ]
@@ -52,16 +55,31 @@ _HOMES = {
     "interpret": "tracer.api.interpret",
     "quantize": "tracer.api.quantize",
     "what_if": "tracer.api.whatif",
-    "load": "tracer.storage.trace_file",
+    "load": "tracer.api.load",
+    "save": "tracer.api.save",
     "Accumulator": "tracer.accumulators.spec.accumulator",
     "Policy": "tracer.accumulators.spec.policy",
     "Interpreter": "tracer.interpreter.interpreter",
 }
 
 
+_MOVED = {
+    "backend": "tracer.interpreter.backend",
+    "comparison": "tracer.api.compare",
+    "environment": "tracer.records.environment",
+    "store": "tracer.storage.trace_file",
+    "trace": "tracer.records.trace",
+}
+"""Modules by the names they had in 0.1, which documentation used."""
+
+
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MOVED:
+        home = _MOVED[name]
+        warnings.warn(f"tracer.{name} is now {home}", DeprecationWarning, stacklevel=2)
+        return importlib.import_module(home)
     raise AttributeError(f"module 'tracer' has no attribute '{name}'")
 
 

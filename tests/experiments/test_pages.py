@@ -49,9 +49,9 @@ def test_resnet20_has_its_66_layers_and_the_same_numbers_in_every_executor():
     check_pictures(page)
     calls = {row[0]: int(row[1].replace(",", "")) for row in rows(page, "By type")}
     assert calls == {name: 3 * of // 10_000 for name, (of, _) in layers.ORIGINAL.items()}
-    found = rows(page, "Layer by layer")
-    assert [row[0].partition("_")[0] for row in found] == [str(n) for n in range(66)]
-    assert (found[0][0], found[65][0]) == ("0_Convolution2D", "65_Linear")
+    result = rows(page, "Layer by layer")
+    assert [row[0].partition("_")[0] for row in result] == [str(n) for n in range(66)]
+    assert (result[0][0], result[65][0]) == ("0_Convolution2D", "65_Linear")
     assert [row[3:] for row in rows(page, "Agreement of values")] == [["66", "0"]] * 3
 
 
@@ -59,9 +59,9 @@ def test_the_family_calls_as_many_convolutions_as_the_original():
     names = ("plain18", "plain34", "bottleneck18")
     page = family.make(names, batch=2, size=32, rounds=2, runs=1, threads=1)
     check_pictures(page)
-    found = rows(page, "Forward")
-    assert [row[0] for row in found] == list(names)
-    assert [int(row[1]) for row in found[:2]] == [20, 36]
+    result = rows(page, "Forward")
+    assert [row[0] for row in result] == list(names)
+    assert [int(row[1]) for row in result[:2]] == [20, 36]
     assert len(rows(page, "Forward and backward")) == family.TOP
     assert any("backward" in row[0] for row in rows(page, "Forward and backward"))
 
@@ -94,9 +94,9 @@ def test_lenet_has_the_published_operations_and_energies():
     model = loading.load(accumulators.MODEL)
     work = accumulators.work_of(model)
     assert accumulators.counted(model, work) == accumulators.OPERATIONS
-    told = accumulators.energies(work)
-    assert "18 bits 223,315,236 (published: 223,315,236)" in told
-    assert "17 bits 199,829,594 (published: 199,829,594)" in told
+    text = accumulators.energies(work)
+    assert "18 bits 223,315,236 (published: 223,315,236)" in text
+    assert "17 bits 199,829,594 (published: 199,829,594)" in text
 
 
 def test_narrower_accumulators_overflow_more_and_cost_less():
@@ -118,7 +118,7 @@ def test_every_page_that_is_published_is_made_by_an_experiment():
 
 def test_a_mistake_is_told_in_one_line():
     command = [sys.executable, "-m", "experiments.training", "--data", "nothing", "--epochs", "1"]
-    found = subprocess.run(command, capture_output=True, text=True)
-    assert found.returncode == 1
-    assert found.stderr.startswith("error: no data set 'nothing'")
-    assert "Traceback" not in found.stderr
+    output = subprocess.run(command, capture_output=True, text=True)
+    assert output.returncode == 1
+    assert output.stderr.startswith("error: no data set 'nothing'")
+    assert "Traceback" not in output.stderr

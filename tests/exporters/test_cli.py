@@ -41,25 +41,27 @@ MAKE = ("net.py:Net", "--arg", "classes=5", "--input-shape", "1,3,8,8")
 
 
 def test_a_model_is_written_and_what_was_done_is_said(here, capsys):
-    code, said = run(capsys, *MAKE, "-o", "net.onnx")
+    code, messages = run(capsys, *MAKE, "-o", "net.onnx")
     assert code == 0
-    assert said.startswith("wrote net.onnx (4 nodes, opset 20, any batch; checked against torch")
-    assert said.count("\n") == 1
+    assert messages.startswith(
+        "wrote net.onnx (4 nodes, opset 20, any batch; checked against torch"
+    )
+    assert messages.count("\n") == 1
     conv = loading.load(here / "net.onnx").nodes[0]
     assert (conv.module, conv.source) == ("conv", "net.py:13")
 
 
 def test_options_reach_the_exporter(here, capsys):
     flags = ("--keep-batchnorm", "--static-batch", "--opset", "18")
-    code, said = run(capsys, *MAKE, *flags, "-o", "net.onnx")
+    code, messages = run(capsys, *MAKE, *flags, "-o", "net.onnx")
     assert code == 0
-    assert "(5 nodes, opset 18, batch 1;" in said
+    assert "(5 nodes, opset 18, batch 1;" in messages
 
 
 def test_no_overwriting_unless_forced(here, capsys):
     (here / "net.onnx").write_bytes(b"mine")
-    code, said = run(capsys, *MAKE, "-o", "net.onnx")
-    assert (code, said) == (
+    code, messages = run(capsys, *MAKE, "-o", "net.onnx")
+    assert (code, messages) == (
         3,
         "tracer: error: net.onnx: the file exists. Choose another name, or give --force.\n",
     )
@@ -71,9 +73,9 @@ def test_a_pickle_needs_trust(here, capsys):
         pass
 
     torch.save({"fc.weight": torch.nn.Linear(2, 2)}, here / "w.pt")
-    code, said = run(capsys, *MAKE, "--weights", "w.pt", "-o", "net.onnx")
+    code, messages = run(capsys, *MAKE, "--weights", "w.pt", "-o", "net.onnx")
     assert code == 3
-    assert "--trust" in said
+    assert "--trust" in messages
 
 
 @pytest.mark.parametrize(
@@ -91,10 +93,10 @@ def test_a_pickle_needs_trust(here, capsys):
 def test_an_error_is_one_line_with_its_exit_code_and_writes_nothing(
     here, capsys, args, code, message
 ):
-    ended, said = run(capsys, *args, "-o", "net.onnx")
+    ended, messages = run(capsys, *args, "-o", "net.onnx")
     assert ended == code
-    assert message in said
-    assert said.count("\n") == 1
+    assert message in messages
+    assert messages.count("\n") == 1
     assert not (here / "net.onnx").exists()
 
 
@@ -103,9 +105,9 @@ def test_what_a_model_prints_is_no_data_of_ours(here, capsys):
         "import torch\nprint('made')\nclass Net(torch.nn.Module):\n"
         "    def forward(self, x):\n        print('run')\n        return x + 1\n"
     )
-    code, said = run(capsys, "loud.py:Net", "--input-shape", "2,3", "-o", "net.onnx")
+    code, messages = run(capsys, "loud.py:Net", "--input-shape", "2,3", "-o", "net.onnx")
     assert code == 0
-    assert {"made", "run"} <= set(said.splitlines())
+    assert {"made", "run"} <= set(messages.splitlines())
 
 
 RESIZED = """
@@ -123,9 +125,9 @@ def test_a_model_that_differs_is_exit_1_with_the_first_node_and_no_file(here, ca
     (here / "resized.py").write_text(textwrap.dedent(RESIZED))
     # before opset 11 ONNX cannot align the corners of an image
     options = ("--input-shape", "2,3,4,4", "--opset", "9", "-o", "net.onnx")
-    code, said = run(capsys, "resized.py:Net", *options)
+    code, messages = run(capsys, "resized.py:Net", *options)
     assert code == 1
-    assert "first node that differs is 'ResizeImages_0' (Upsample) of resized.py:6" in said
+    assert "first node that differs is 'ResizeImages_0' (Upsample) of resized.py:6" in messages
     assert [file.name for file in here.iterdir() if file.suffix == ".onnx"] == []
 
 

@@ -129,11 +129,11 @@ def test_missing_mnist_is_told_with_what_to_get_and_where_to_put_it(tmp_path):
         data.load("mnist", tmp_path)
 
 
-@pytest.mark.parametrize("made", [True, False])
-def test_the_archive_of_cifar_10_is_unpacked_in_the_data_folder_itself(tmp_path, made):
+@pytest.mark.parametrize("folder_exists", [True, False])
+def test_the_archive_of_cifar_10_is_unpacked_in_the_data_folder_itself(tmp_path, folder_exists):
     """It brings its folder: unpacked inside that folder, nothing would be found."""
     unpacked = tmp_path / "cifar-10-batches-bin"
-    if made:
+    if folder_exists:
         unpacked.mkdir()
     with pytest.raises(InputError, match=f"in {tmp_path}, which makes {unpacked}; or give"):
         data.load("cifar10", tmp_path)
@@ -184,18 +184,18 @@ def test_an_archive_with_test_images_keeps_them(tmp_path):
     path = tmp_path / "set.npz"
     x = np.random.default_rng(0).random((5, 3, 4, 4))
     np.savez(path, x=x, y=np.arange(5), x_test=x[:2], y_test=np.array([7, 1]))
-    found = data.load(str(path))
-    assert (found.name, len(found.train), len(found.test)) == ("set", 5, 2)
-    assert found.labels == tuple("01234567")
-    batch, classes = found.test.batch(slice(0, 1))
+    loaded = data.load(str(path))
+    assert (loaded.name, len(loaded.train), len(loaded.test)) == ("set", 5, 2)
+    assert loaded.labels == tuple("01234567")
+    batch, classes = loaded.test.batch(slice(0, 1))
     assert (batch.dtype, classes.tolist()) == (np.float32, [7])
     np.testing.assert_allclose(batch, x[:1], rtol=1e-6)
 
 
 def test_an_archive_without_test_images_gives_a_fifth(tiny_data):
-    found = read_archive(tiny_data)
-    assert (len(found.train), len(found.test)) == (32, 8)
-    assert found.train.x.shape == (32, 1, 8, 8)
+    result = read_archive(tiny_data)
+    assert (len(result.train), len(result.test)) == (32, 8)
+    assert result.train.x.shape == (32, 1, 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -256,10 +256,10 @@ def test_images_are_resized_as_pillow_does_it(dtype):
     from PIL import Image
 
     x = np.random.default_rng(0).integers(0, 256, (2, 3, 8, 10)).astype(dtype)
-    found = images.fit(x, (3, 16, 12))
+    result = images.fit(x, (3, 16, 12))
     expected = Image.fromarray(x[1, 2]).resize((12, 16), Image.Resampling.BILINEAR)
-    assert found.shape == (2, 3, 16, 12)
-    np.testing.assert_array_equal(found[1, 2], np.asarray(expected))
+    assert result.shape == (2, 3, 16, 12)
+    np.testing.assert_array_equal(result[1, 2], np.asarray(expected))
 
 
 def test_grey_and_colour_become_each_other():

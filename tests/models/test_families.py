@@ -54,9 +54,9 @@ def test_onnxruntime_computes_what_the_framework_computes(
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     for batch in (1, 3):
         x = np.random.default_rng(batch).random((batch, *shape_of(family)), np.float32)
-        (found,) = session.run(None, {session.get_inputs()[0].name: x})
-        assert found.shape == (batch, 10)
-        np.testing.assert_allclose(found, framework_outputs(model, x), atol=1e-4)
+        (result,) = session.run(None, {session.get_inputs()[0].name: x})
+        assert result.shape == (batch, 10)
+        np.testing.assert_allclose(result, framework_outputs(model, x), atol=1e-4)
 
 
 @pytest.mark.parametrize("variant", [{"residual": "always"}, {"depth": 14}])

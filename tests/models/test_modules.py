@@ -110,5 +110,5 @@ def test_a_fused_run_has_the_same_modules_and_the_whole_time(depth, counted):
     assert rows["time_us"].sum() == pytest.approx(trace.nodes["time_us"].sum())
     assert rows.loc["conv", "also_holds"] == f"bn; {ROOT}"
     assert rows.loc["bn", "timed_in"] == "conv"
-    told = rows["also_holds"].dropna().index.str.startswith("stage")
-    assert told.any() == (depth not in (1, 2))
+    texts = rows["also_holds"].dropna().index.str.startswith("stage")
+    assert texts.any() == (depth not in (1, 2))

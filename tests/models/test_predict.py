@@ -32,8 +32,8 @@ def bars(tmp_path):
 
 def run(capsys, *args) -> tuple[int, str, str]:
     code = cli.run(predict.command, "models.predict", [str(arg) for arg in args])
-    said = capsys.readouterr()
-    return code, said.out, said.err.replace("\n", " ")
+    messages = capsys.readouterr()
+    return code, messages.out, messages.err.replace("\n", " ")
 
 
 def test_probabilities_are_the_softmax_of_the_scores(bars):
@@ -90,8 +90,8 @@ def test_a_shipped_model_is_found_by_its_family(family, framework, capsys):
     ],
 )
 def test_bad_arguments_end_with_one_line_and_their_code(args, code, message, capsys):
-    found, out, err = run(capsys, *args)
-    assert (found, out) == (code, "")
+    result, out, err = run(capsys, *args)
+    assert (result, out) == (code, "")
     assert message in err
 
 

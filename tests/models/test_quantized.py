@@ -41,10 +41,10 @@ def test_the_card_gives_the_accuracy_that_is_measured(family):
     path = quantised(family)
     assert path.stat().st_size < 2**20
     card = (families.FOLDER / family / "README.md").read_text("utf-8")
-    said = {row["file"]: float(row["accuracy"]) for row in CARD_ROW.finditer(card)}
+    message = {row["file"]: float(row["accuracy"]) for row in CARD_ROW.finditer(card)}
     batch = digits(path)
     right = 100 * (scores(str(path), batch.inputs).argmax(1) == batch.labels).mean()
-    assert said[path.name] == pytest.approx(right, abs=0.3)  # one image of 360
+    assert message[path.name] == pytest.approx(right, abs=0.3)  # one image of 360
     assert right >= 97
 
 
@@ -65,10 +65,10 @@ def test_it_is_what_the_command_makes(family):
     data = open_dataset("digits", model, limit=512, split="train")
     _, proto = quantized_graphs(model, CalibrationSamples(data, 32), QuantizationOptions())
     batch = digits(path)
-    made, shipped = (scores(m, batch.inputs) for m in (proto.SerializeToString(), str(path)))
-    np.testing.assert_array_equal(made.argmax(1), shipped.argmax(1))
+    built, shipped = (scores(m, batch.inputs) for m in (proto.SerializeToString(), str(path)))
+    np.testing.assert_array_equal(built.argmax(1), shipped.argmax(1))
     # scales are sums of floats, whose last bits differ from one processor to another
-    assert np.abs(made - shipped).max() <= 0.02 * np.ptp(shipped)
+    assert np.abs(built - shipped).max() <= 0.02 * np.ptp(shipped)
     kept = _origins(loading.load(path))
     assert kept == _origins(loading.from_proto(proto))
     assert None not in {module for _, module, _ in kept.values()}

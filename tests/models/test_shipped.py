@@ -38,10 +38,10 @@ def test_lenet_and_resnet_20_are_shipped_in_both_frameworks():
 @pytest.mark.parametrize(("family", "shipped_by"), SHIPPED)
 def test_the_card_gives_the_accuracy_that_is_measured(family, shipped_by):
     card = (families.FOLDER / family / "README.md").read_text("utf-8")
-    said = {row["file"]: float(row["accuracy"]) for row in CARD_ROW.finditer(card)}
+    message = {row["file"]: float(row["accuracy"]) for row in CARD_ROW.finditer(card)}
     name = families.shipped(family, shipped_by).name
     measured = 100 * accuracy(family, shipped_by)
-    assert said[name] == pytest.approx(measured, abs=0.3)  # one image of 360
+    assert message[name] == pytest.approx(measured, abs=0.3)  # one image of 360
     assert measured >= 97
 
 

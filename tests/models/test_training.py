@@ -60,11 +60,11 @@ def test_a_resumed_run_ends_bit_for_bit_as_if_it_had_never_stopped(
     whole = trained(session.start, {**request, "epochs": 3}, RunFolder(tmp_path / "whole"))
     trained(session.start, {**request, "epochs": 1}, RunFolder(tmp_path / "parts"))
     parts = trained(session.resume, {"epochs": 3}, RunFolder(tmp_path / "parts"))
-    for (name, expected), (other, found) in zip(
+    for (name, expected), (other, results) in zip(
         weights_of(whole.learner), weights_of(parts.learner), strict=True
     ):
         assert name == other
-        np.testing.assert_array_equal(found, expected, err_msg=name)
+        np.testing.assert_array_equal(results, expected, err_msg=name)
     assert [row.epoch for row in parts.rows] == [1, 2, 3]
     assert [row.loss for row in parts.rows] == [row.loss for row in whole.rows]
     assert [r.validation_loss for r in parts.rows] == [r.validation_loss for r in whole.rows]
@@ -216,13 +216,13 @@ def test_the_command_prints_a_row_an_epoch_and_leaves_weights_and_model(
         serializers.load_npz(out / "weights.npz", fresh.model)
     kept = new_learner("lenet", framework, {"classes": 3}, 1e-3, 6)
     kept.restore(out / f"snapshot{kept.snapshot_suffix}")
-    for (_, found), (_, expected) in zip(weights_of(fresh), weights_of(kept), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for (_, results), (_, expected) in zip(weights_of(fresh), weights_of(kept), strict=True):
+        np.testing.assert_array_equal(results, expected)
 
 
 def test_the_help_lists_the_families():
-    said = CliRunner().invoke(train.command, ["--help"]).output
-    assert f"Families: {', '.join(families.names())}" in " ".join(said.split())
+    messages = CliRunner().invoke(train.command, ["--help"]).output
+    assert f"Families: {', '.join(families.names())}" in " ".join(messages.split())
 
 
 def test_an_interrupted_command_keeps_its_epochs_and_says_how_to_go_on(tmp_path, tiny_data):
@@ -242,11 +242,11 @@ def test_an_interrupted_command_keeps_its_epochs_and_says_how_to_go_on(tmp_path,
             break
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert "continue with --resume" in said
-    assert "Traceback" not in said
-    assert "stopped in epoch" in said
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode == 130, messages
+    assert "continue with --resume" in messages
+    assert "Traceback" not in messages
+    assert "stopped in epoch" in messages
     done = len(log.read_text("utf-8").splitlines())
     resumed = session.resume({"epochs": done + 2}, RunFolder(out), Path())
     assert resumed.done in (done, done - 1)  # a log may be one ahead of its snapshot

@@ -27,9 +27,8 @@ def command(trace: Path, output: Output) -> None:
       tracer report run.trace --by module
       tracer report run.trace -o layers.svg --threshold 20
     """
-    from tracer.storage import trace_file, whatif_file
+    from tracer.api.load import load_result
 
-    is_what_if = whatif_file.holds_what_if(trace)
-    result = whatif_file.load(trace) if is_what_if else trace_file.load(trace)
+    result = load_result(trace)
     output.check(type(result))
     output.emit(result)

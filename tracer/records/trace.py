@@ -16,6 +16,7 @@ from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter.recording import Statistics
+from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
 from tracer.records.environment import Environment
 from tracer.records.result import Result
 from tracer.support.tolerance import Difference

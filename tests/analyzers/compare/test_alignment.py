@@ -99,9 +99,9 @@ def test_what_nothing_explains_is_alone_and_not_lost():
 def test_a_backward_pass_is_not_taken_for_the_forward_one():
     forward = rows("a:conv", "a:relu")
     both = rows("a:conv", "a:relu", "a:relu (backward)", "a:conv (backward)")
-    found = layers(forward, both)
-    assert found[:2] == [("conv", "conv"), ("relu", "relu")]
-    assert sorted(found[2:]) == [("", "conv (backward)"), ("", "relu (backward)")]
+    result = layers(forward, both)
+    assert result[:2] == [("conv", "conv"), ("relu", "relu")]
+    assert sorted(result[2:]) == [("", "conv (backward)"), ("", "relu (backward)")]
 
 
 def test_the_edges_of_the_graph_are_believed_before_the_order_of_the_table():
@@ -111,8 +111,8 @@ def test_the_edges_of_the_graph_are_believed_before_the_order_of_the_table():
     plain = [row("c1", "conv"), row("c3", "conv"), row("b1", "batchnormalization", (0,)),
              row("b3", "batchnormalization", (1,))]  # fmt: skip
     folded = [row("c1", "conv"), row("c3", "conv")]
-    found = align([plain, folded])
-    assert [layer.rows for layer in found] == [((0, 2), (0,)), ((1, 3), (1,))]
+    aligned = align([plain, folded])
+    assert [layer.rows for layer in aligned] == [((0, 2), (0,)), ((1, 3), (1,))]
 
 
 def test_rows_of_one_kernel_are_never_divided():
@@ -137,9 +137,9 @@ def table(path, **options):
 @pytest.mark.parametrize("name", ["lenet/lenet", "resnet_cifar/resnet20"])
 def test_torch_and_chainer_twins_have_the_same_layers(name):
     twins = [table(MODELS / f"{name}{end}.onnx", optimization="none") for end in ("", "_chainer")]
-    found = align(twins)
-    assert all(all(layer.rows) for layer in found)
-    for layer in found:
+    aligned = align(twins)
+    assert all(all(layer.rows) for layer in aligned)
+    for layer in aligned:
         first, second = ([twins[s][p] for p in layer.rows[s]] for s in (0, 1))
         assert [row.op for row in first] == [row.op for row in second]
         modules = [{row.module for row in side if row.op in ("conv", "matmul")}
@@ -150,9 +150,9 @@ def test_torch_and_chainer_twins_have_the_same_layers(name):
 @pytest.mark.parametrize("path", [LENET / "lenet.onnx", RESNET / "resnet20.onnx"])
 def test_a_graph_and_its_optimised_self_have_the_same_layers(path):
     sides = [table(path, optimization=level) for level in ("none", "all")]
-    found = [layer for layer in align(sides) if layer.rows[0]]
-    assert all(all(layer.rows) for layer in found)
-    for layer in found:
+    results = [layer for layer in align(sides) if layer.rows[0]]
+    assert all(all(layer.rows) for layer in results)
+    for layer in results:
         assert len({tuple(sides[s][p].node for p in layer.rows[s]) for s in (0, 1)}) == 1
 
 
@@ -160,9 +160,9 @@ def test_a_twin_with_its_batch_norms_folded_loses_none():
     plain = table(RESNET / "resnet20.onnx", optimization="none")
     folded = [row for row in table(RESNET / "resnet20_chainer.onnx", optimization="none")
               if row.op != "batchnormalization"]  # fmt: skip
-    found = align([plain, [replace(row, before=()) for row in folded]])
-    assert all(all(layer.rows) for layer in found)
-    for layer in found:
+    aligned = align([plain, [replace(row, before=()) for row in folded]])
+    assert all(all(layer.rows) for layer in aligned)
+    for layer in aligned:
         kinds = ("conv", "batchnormalization")
         linear = [plain[p] for p in layer.rows[0] if plain[p].op in kinds]
         assert [row.op for row in linear] in ([], ["conv", "batchnormalization"])
@@ -185,8 +185,8 @@ ROW = st.builds(
 
 @given(st.lists(st.lists(ROW, max_size=9), min_size=2, max_size=4))
 def test_every_row_of_every_side_is_in_exactly_one_layer(sides):
-    found = align(sides)
-    places = [(s, p) for layer in found for s, side in enumerate(layer.rows) for p in side]
+    aligned = align(sides)
+    places = [(s, p) for layer in aligned for s, side in enumerate(layer.rows) for p in side]
     expected = [(s, p) for s, side in enumerate(sides) for p in range(len(side))]
     assert sorted(places) == expected
 

@@ -28,40 +28,40 @@ TIMES = [100.0, 10.0, 50.0, 5.0]
 
 def test_the_one_layer_that_is_slower_is_found_and_no_other():
     slower = [100.0, 10.0, 60.0, 5.0]
-    found = compare([side("a", ROWS, shaken(TIMES)), side("b", ROWS, shaken(slower, seed=1))])
-    first = found.layers.iloc[0]
+    comparison = compare([side("a", ROWS, shaken(TIMES)), side("b", ROWS, shaken(slower, seed=1))])
+    first = comparison.layers.iloc[0]
     assert first["layer"] == "Gemm_2"
     assert first["ratio_b"] == pytest.approx(1.2, rel=0.02)
     assert first["ratio_low_b"] < 1.2 < first["ratio_high_b"]
     assert first["change_us_b"] == pytest.approx(10, rel=0.1)
-    assert list(found.layers["significant_b"]) == [True, False, False, False]
-    total = found.totals.iloc[1]
+    assert list(comparison.layers["significant_b"]) == [True, False, False, False]
+    total = comparison.totals.iloc[1]
     assert total["ratio"] == pytest.approx(175 / 165, rel=0.01)
     assert total["significant"]
 
 
 def test_layers_come_in_the_order_of_their_change():
     faster = [80.0, 12.0, 55.0, 5.0]
-    found = compare(
+    comparison = compare(
         [side("a", ROWS, shaken(TIMES, spread=0)), side("b", ROWS, shaken(faster, spread=0))]
     )
-    assert list(found.layers["change_us_b"]) == pytest.approx([-20, 5, 2, 0])
+    assert list(comparison.layers["change_us_b"]) == pytest.approx([-20, 5, 2, 0])
 
 
 def test_the_same_side_twice_differs_in_nothing():
     one = side("a", ROWS, shaken(TIMES))
-    found = compare([one, one])
-    assert list(found.totals["ratio"]) == [1, 1]
-    assert not found.layers["significant_b"].any()
-    assert (found.layers["change_us_b"] == 0).all()
+    comparison = compare([one, one])
+    assert list(comparison.totals["ratio"]) == [1, 1]
+    assert not comparison.layers["significant_b"].any()
+    assert (comparison.layers["change_us_b"] == 0).all()
 
 
 def test_a_fused_layer_is_compared_with_the_sum_of_its_parts():
     fused_rows = [{**ROWS[0], "kernels": "k"}, {**ROWS[1], "kernels": "k"}, *ROWS[2:]]
     times = np.array([90.0, np.nan, 50.0, 5.0])
     fused = side("b", fused_rows, np.tile(times, (20, 1)))
-    found = compare([side("a", ROWS, shaken(TIMES, spread=0)), fused])
-    row = found.layers.set_index("layer").loc["Conv_0"]
+    comparison = compare([side("a", ROWS, shaken(TIMES, spread=0)), fused])
+    row = comparison.layers.set_index("layer").loc["Conv_0"]
     assert (row["time_us_a"], row["time_us_b"]) == pytest.approx((110, 90))
     assert row["nodes_a"] == row["nodes_b"] == "Conv_0; Relu_1"
     assert row["op"] == "Conv+Relu"
@@ -84,8 +84,10 @@ def test_times_and_work_are_kept_whatever_is_grouped():
 
 def test_three_sides_have_a_table_of_three():
     third = side("c", ROWS, shaken([200.0, 10.0, 50.0, 5.0], seed=3), executor="reference")
-    found = compare([side("a", ROWS, shaken(TIMES)), side("b", ROWS, shaken(TIMES, seed=4)), third])
-    row = found.layers.set_index("layer").loc["Conv_0"]
+    comparison = compare(
+        [side("a", ROWS, shaken(TIMES)), side("b", ROWS, shaken(TIMES, seed=4)), third]
+    )
+    row = comparison.layers.set_index("layer").loc["Conv_0"]
     assert row["ratio_c"] == pytest.approx(2, rel=0.02)
     assert row["significant_c"] and not row["significant_b"]
 
@@ -94,12 +96,12 @@ def test_the_table_of_models_tells_shares_and_speeds():
     backward = [*ROWS, {"op_type": "Gemm (backward)", "module": "b"}]
     sides = [side("a", ROWS, shaken(TIMES, spread=0)),
              side("b", backward, shaken([*TIMES, 165.0], spread=0))]  # fmt: skip
-    found = totals_of(sides)
-    assert list(found["convolution_share"]) == pytest.approx([100 / 165, 100 / 330])
-    assert np.isnan(found["backward_share"].iloc[0])
-    assert found["backward_share"].iloc[1] == pytest.approx(0.5)
-    assert list(found["macs"]) == [1500, 1500]
-    assert found["flops_per_s"].iloc[0] == pytest.approx(1e6 * 3150 / 165)
+    result = totals_of(sides)
+    assert list(result["convolution_share"]) == pytest.approx([100 / 165, 100 / 330])
+    assert np.isnan(result["backward_share"].iloc[0])
+    assert result["backward_share"].iloc[1] == pytest.approx(0.5)
+    assert list(result["macs"]) == [1500, 1500]
+    assert result["flops_per_s"].iloc[0] == pytest.approx(1e6 * 3150 / 165)
 
 
 def test_networks_with_nothing_in_common_are_refused_and_their_totals_are_not():
@@ -121,38 +123,38 @@ def trace():
 
 
 def test_a_saved_trace_is_one_side_and_with_itself_no_different(trace):
-    found = compare([recorded("old", trace), recorded("new", trace)])
-    assert list(found.totals["ratio"]) == [1, 1]
-    assert found.totals["p"].iloc[1] == 1
-    assert found.layers["time_us_a"].sum() == pytest.approx(trace.nodes["time_us"].sum())
-    assert set(found.layers["on"]) == {"AB"}
+    comparison = compare([recorded("old", trace), recorded("new", trace)])
+    assert list(comparison.totals["ratio"]) == [1, 1]
+    assert comparison.totals["p"].iloc[1] == 1
+    assert comparison.layers["time_us_a"].sum() == pytest.approx(trace.nodes["time_us"].sum())
+    assert set(comparison.layers["on"]) == {"AB"}
 
 
 def test_the_errors_of_a_saved_trace_are_those_of_its_runs(trace):
     stats = pytest.importorskip("scipy.stats")
-    found, run = recorded("old", trace), trace.runs[0]
+    result, run = recorded("old", trace), trace.runs[0]
     settled = run.samples[~statistics.outliers(run.instrumented_us)]
     half = dict(zip([k.name for k in run.kernels], statistics.ci95_half(settled), strict=True))
-    errors = found.error_us * stats.t.isf(0.025, found.dof)
-    told = {cell: error for cell, error in zip(trace.nodes["kernels"], errors, strict=True)
+    errors = result.error_us * stats.t.isf(0.025, result.dof)
+    text = {cell: error for cell, error in zip(trace.nodes["kernels"], errors, strict=True)
             if not np.isnan(error) and cell in half}  # fmt: skip
-    assert told == pytest.approx({name: half[name] for name in told})
-    assert len(told) > 3
+    assert text == pytest.approx({name: half[name] for name in text})
+    assert len(text) > 3
     high = trace.nodes["time_us_ci95_high"] - trace.nodes["time_us"]
-    assert (found.systematic_us[high.notna()] > 0).all()
+    assert (result.systematic_us[high.notna()] > 0).all()
 
 
 def test_rounds_of_one_run_have_its_quiet_means_less_the_profilers_cost(trace):
-    found = measured("now", [trace, trace, trace])
+    result = measured("now", [trace, trace, trace])
     total = trace.runs[0].instrumented_us
     raw = trace.runs[0].samples[total <= np.median(total)].mean(axis=0, dtype=np.float64)
-    assert np.nansum(found.time_us) <= found.wall.mean + 1e-6
-    assert (np.isnan(found.time_us) == trace.nodes["time_us"].isna()).all()
+    assert np.nansum(result.time_us) <= result.wall.mean + 1e-6
+    assert (np.isnan(result.time_us) == trace.nodes["time_us"].isna()).all()
     by_kernel = {
         kernel.name: value for kernel, value in zip(trace.runs[0].kernels, raw, strict=True)
     }
     for key, cell, time in zip(
-        trace.nodes["node"], trace.nodes["kernels"], found.time_us, strict=True
+        trace.nodes["node"], trace.nodes["kernels"], result.time_us, strict=True
     ):
         if not np.isnan(time):
             assert 0 <= time <= sum(by_kernel[name] for name in cell.split("; ")) + 1e-3, key
@@ -178,9 +180,9 @@ def test_a_sweep_divides_by_the_batch_and_by_the_calls():
         ]
         return side("m", rows, np.tile(times, (4, 1)), batch=batch)
 
-    found = sweep("m", [at(16, [160.0, 160.0, 4.0]), at(1, [30.0, 10.0, 2.0])])
-    assert found.batches == (1, 16)
-    rows = found.table.set_index(["op", "batch"])
+    swept = sweep("m", [at(16, [160.0, 160.0, 4.0]), at(1, [30.0, 10.0, 2.0])])
+    assert swept.batches == (1, 16)
+    rows = swept.table.set_index(["op", "batch"])
     assert rows.loc[("Conv", 16), "sample_us"] == 20
     assert rows.loc[("Conv", 16), "call_us"] == 160
     assert rows.loc[("Conv", 16), "calls"] == 2
@@ -188,7 +190,7 @@ def test_a_sweep_divides_by_the_batch_and_by_the_calls():
     assert rows.loc[("Conv", 16), "work_growth"] == 16
     assert rows.loc[("Reshape", 16), "work_growth"] == 16  # of bytes, for it has no flops
     assert rows.loc[(WHOLE, 16), "sample_us"] == 324 / 16
-    assert found.table["op"].iloc[0] == "Conv" and found.table["op"].iloc[-1] == WHOLE
+    assert swept.table["op"].iloc[0] == "Conv" and swept.table["op"].iloc[-1] == WHOLE
 
 
 def test_a_sweep_needs_two_batch_sizes():
@@ -207,15 +209,15 @@ def test_the_first_layer_that_differs_is_named_and_nan_and_infinity_are_counted(
     other = [array.copy() for array in arrays]
     other[1][2] += 0.5
     other[2][0], other[2][1] = np.nan, np.inf
-    found = numbers(values("a", arrays), values("b", other), Tolerance())
-    assert found.first_divergence == "Relu_1"
-    rows = found.layers.set_index("layer")
+    comparison = numbers(values("a", arrays), values("b", other), Tolerance())
+    assert comparison.first_divergence == "Relu_1"
+    rows = comparison.layers.set_index("layer")
     assert rows.loc["Conv_0", ["max_abs", "max_rel", "max_ulp"]].tolist() == [0, 0, 0]
     assert rows.loc["Relu_1", "max_abs"] == 0.5
     assert rows.loc["Relu_1", "max_rel"] == pytest.approx(0.5 / 3)
     assert rows.loc["Relu_1", "max_ulp"] == 0.5 / np.spacing(np.float32(3))
     assert rows.loc["Gemm_2", ["nan_a", "nan_b", "inf_a", "inf_b"]].tolist() == [0, 1, 0, 1]
-    assert found.outputs["fault"].iloc[0]
+    assert comparison.outputs["fault"].iloc[0]
 
 
 def test_a_folded_batch_norm_is_no_divergence():
@@ -230,32 +232,32 @@ def test_a_clock_of_whole_microseconds_makes_no_difference_certain(trace):
     random = np.random.default_rng(0)
 
     def rounds():
-        made = []
+        results = []
         for _ in range(12):
             run = trace.runs[0]
             samples = 2.0 + random.integers(0, 2, (41, len(run.kernels)))
             noisy = samples.sum(axis=1) + random.normal(0, 5, 41)
             run = replace(run, samples=samples, instrumented_us=noisy, wall_us=noisy)
-            made.append(replace(trace, runs=(run,)))
-        return made
+            results.append(replace(trace, runs=(run,)))
+        return results
 
-    found = [compare([measured("a", rounds()), measured("b", rounds())]) for _ in range(20)]
-    assert sum(bool(one.layers["significant_b"].any()) for one in found) <= 1
+    results = [compare([measured("a", rounds()), measured("b", rounds())]) for _ in range(20)]
+    assert sum(bool(one.layers["significant_b"].any()) for one in results) <= 1
 
 
 def test_rows_that_drown_in_what_the_profiler_costs_are_not_called_different(trace):
     run = trace.runs[0]
     dear = replace(run, bias_us=np.full(len(run.kernels), 1e6), samples=run.samples + 1e6)
     rounds = [replace(trace, runs=(dear,))] * 5
-    found = compare([measured("a", rounds), measured("b", [trace] * 5)])
-    assert (found.layers["time_us_a"].dropna() > 0).all()
-    assert not found.layers["significant_b"].any()
+    comparison = compare([measured("a", rounds), measured("b", [trace] * 5)])
+    assert (comparison.layers["time_us_a"].dropna() > 0).all()
+    assert not comparison.layers["significant_b"].any()
 
 
 def test_rows_that_name_no_kernel_have_the_times_of_their_tables(trace):
     table = trace.nodes.assign(kernels=trace.nodes["node"] + " row")
-    found = measured("eager", [replace(trace, nodes=table)] * 3)
-    assert found.time_us == pytest.approx(table["time_us"].to_numpy(float), abs=1e-5, nan_ok=True)
+    result = measured("eager", [replace(trace, nodes=table)] * 3)
+    assert result.time_us == pytest.approx(table["time_us"].to_numpy(float), abs=1e-5, nan_ok=True)
 
 
 def test_a_fifth_more_of_a_real_kernel_is_found_and_a_clock_tick_of_a_short_one_is_not():

@@ -25,29 +25,29 @@ def noise(shape, memory=0.0, seed=0):
 
 def rate(make, first, second):
     """How often the columns of two tables are called different."""
-    found = [
+    results = [
         contrast.contrast(make(a), make(b)).p < contrast.LEVEL
         for a, b in zip(first.T, second.T, strict=True)
     ]
-    return np.mean(found)
+    return np.mean(results)
 
 
 def test_pairs_are_tested_as_scipy_tests_them():
     b = noise((12, 1), seed=2)[:, 0]
     a = b + np.array([0.9, -0.3, 0.8, -0.2, 1.0, 0.0] * 2)  # turn by turn: no memory to allow for
-    found = contrast.contrast(contrast.of_rounds(a), contrast.of_rounds(b))
-    assert found.p == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-9)
+    result = contrast.contrast(contrast.of_rounds(a), contrast.of_rounds(b))
+    assert result.p == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-9)
 
 
 def test_strangers_are_tested_as_welch_does():
     sample = contrast.Sample
-    found = contrast.contrast(sample(100.0, 2.0, 9), sample(107.0, 1.0, 9))
+    result = contrast.contrast(sample(100.0, 2.0, 9), sample(107.0, 1.0, 9))
     welch = stats.ttest_ind_from_stats(
         100, 2 * math.sqrt(10), 10, 107, math.sqrt(10), 10, equal_var=False
     )
     dof = 13  # 13.2, rounded down: a little less sure than scipy
-    assert found.p == pytest.approx(2 * stats.t.sf(abs(welch.statistic), dof))
-    assert found.p == pytest.approx(welch.pvalue, rel=0.05)
+    assert result.p == pytest.approx(2 * stats.t.sf(abs(welch.statistic), dof))
+    assert result.p == pytest.approx(welch.pvalue, rel=0.05)
 
 
 @given(
@@ -55,11 +55,11 @@ def test_strangers_are_tested_as_welch_does():
     st.integers(2, 40),
 )  # fmt: skip
 def test_one_lies_outside_the_interval_where_the_test_finds_a_difference(a, b, ea, eb, dof):
-    found = contrast.contrast(contrast.Sample(a, ea, dof), contrast.Sample(b, eb, dof))
-    if math.isnan(found.low) or abs(found.p - contrast.LEVEL) < 1e-6:
+    result = contrast.contrast(contrast.Sample(a, ea, dof), contrast.Sample(b, eb, dof))
+    if math.isnan(result.low) or abs(result.p - contrast.LEVEL) < 1e-6:
         return
-    assert found.low <= found.ratio <= found.high
-    assert (found.p < contrast.LEVEL) == (not found.low <= 1 <= found.high)
+    assert result.low <= result.ratio <= result.high
+    assert (result.p < contrast.LEVEL) == (not result.low <= 1 <= result.high)
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.3])
@@ -79,8 +79,8 @@ def test_runs_that_remember_are_rarely_called_different_where_a_plain_test_often
 def test_the_interval_holds_the_true_ratio_as_often_as_it_says():
     first, second = noise((20, 1500), seed=7), 1.1 * noise((20, 1500), seed=8)
     held = [
-        (found := contrast.contrast(contrast.of_rounds(a), contrast.of_rounds(b))).low <= 1.1
-        and found.high >= 1.1
+        (result := contrast.contrast(contrast.of_rounds(a), contrast.of_rounds(b))).low <= 1.1
+        and result.high >= 1.1
         for a, b in zip(first.T, second.T, strict=True)
     ]
     assert np.mean(held) > 1 - 2 * contrast.LEVEL
@@ -115,14 +115,14 @@ def test_what_was_not_tested_does_not_count_among_the_tests():
 
 def test_one_measurement_tells_a_ratio_and_nothing_more():
     one = contrast.of_rounds(np.array([50.0]))
-    found = contrast.contrast(one, contrast.of_rounds(np.array([100.0])))
-    assert found.ratio == 2
-    assert math.isnan(found.p) and math.isnan(found.low)
+    result = contrast.contrast(one, contrast.of_rounds(np.array([100.0])))
+    assert result.ratio == 2
+    assert math.isnan(result.p) and math.isnan(result.low)
 
 
 def test_a_time_that_may_be_nothing_has_no_bounded_ratio():
-    found = contrast.contrast(contrast.Sample(1.0, 5.0, 9), contrast.Sample(2.0, 0.1, 9))
-    assert math.isnan(found.low) and math.isnan(found.high)
+    result = contrast.contrast(contrast.Sample(1.0, 5.0, 9), contrast.Sample(2.0, 0.1, 9))
+    assert math.isnan(result.low) and math.isnan(result.high)
 
 
 def test_what_is_systematic_is_not_averaged_away():

@@ -125,8 +125,8 @@ def test_a_pool_does_what_its_loops_do(op_type, batch, channels, size, kernel, s
         for n, c in np.ndindex(batch, channels):
             for place, cut in windows(image, (size, size), kernel, stride):
                 window = list(image[n, c][cut].flat)
-                found = largest(window) if op_type == "MaxPool" else total(window) / kernel**2
-                assert found.value == pytest.approx(expected[n, c][place])
+                results = largest(window) if op_type == "MaxPool" else total(window) / kernel**2
+                assert results.value == pytest.approx(expected[n, c][place])
     assert row["macs"] == 0
     assert (row["adds"], row["muls"]) == (tally["adds"], tally["muls"])
     assert row["flops"] == tally.total()

@@ -66,8 +66,8 @@ QENERGY = [
 @pytest.mark.parametrize(("layer", "macs", "operands", "bits", "published"), QENERGY)
 def test_qtools_own_test_is_reproduced(layer, macs, operands, bits, published):
     work = Work.of(table({layer: (macs, macs)}), {layer: operands})
-    found = energy.find("qtools").per_node(work, bits)
-    assert found[layer] == pytest.approx(published, abs=0.01)
+    result = energy.find("qtools").per_node(work, bits)
+    assert result[layer] == pytest.approx(published, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -94,20 +94,20 @@ def test_qtools_meets_horowitzs_multiplications():
 def test_many_assignments_at_once_are_each_by_itself(name, widths, more):
     model, work = energy.find(name), Work.of(table(LAYERS))
     many = np.array([widths, [bits + more for bits in widths]], float)
-    found = model.energies(work, many)
-    assert found.shape == (2, 5)
-    for row, each in zip(found, many.astype(int).tolist(), strict=True):
+    result = model.energies(work, many)
+    assert result.shape == (2, 5)
+    for row, each in zip(result, many.astype(int).tolist(), strict=True):
         assert model.per_node(work, dict(zip(LAYERS, each, strict=True))) == dict(
             zip(LAYERS, row.tolist(), strict=True)
         )
-    assert (found[1] > found[0]).all()
+    assert (result[1] > result[0]).all()
 
 
 def test_only_nodes_with_sums_of_products_have_energy(lenet):
-    found = energy.energy(energy.find("lab"), Work.of(lenet), 18)
-    assert len(found) == 5
-    assert found["energy"].sum() == 223_315_236
-    assert str(found["energy"].dtype) == "Float64"
+    energies = energy.energy(energy.find("lab"), Work.of(lenet), 18)
+    assert len(energies) == 5
+    assert energies["energy"].sum() == 223_315_236
+    assert str(energies["energy"].dtype) == "Float64"
 
 
 def test_bits_of_operands_are_those_of_quantised_types():

@@ -45,8 +45,8 @@ def test_a_constant_of_the_models_own_is_a_constant(tmp_path):
     model = chain(lambda self, x: x * np.arange(4, dtype="f"))
     export(model, tmp_path / "m.onnx", input_shape=(2, 4))
     x = np.ones((3, 4), "f")
-    found = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(None, {"x": x})[0]
-    assert found.tolist() == [[0, 1, 2, 3]] * 3
+    result = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(None, {"x": x})[0]
+    assert result.tolist() == [[0, 1, 2, 3]] * 3
 
 
 def test_outputs_keep_the_order_in_which_the_model_gives_them(tmp_path):
@@ -56,8 +56,8 @@ def test_outputs_keep_the_order_in_which_the_model_gives_them(tmp_path):
 
     export(chain(forward), tmp_path / "m.onnx", input_shape=(2, 4))
     x = np.ones((3, 4), "f")
-    found = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(None, {"x": x})
-    for output, wanted in zip(found, (np.exp(x), np.tanh(x), x, np.exp(x)), strict=True):
+    result = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(None, {"x": x})
+    for output, wanted in zip(result, (np.exp(x), np.tanh(x), x, np.exp(x)), strict=True):
         np.testing.assert_allclose(output, wanted, rtol=1e-6)
 
 

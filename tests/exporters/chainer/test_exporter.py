@@ -141,8 +141,8 @@ def test_onnxruntime_equals_chainer_at_any_batch(resnet20, exported, batch):
     x = np.random.default_rng(batch).standard_normal((batch, 3, 32, 32)).astype("f")
     with chainer.using_config("train", False), chainer.no_backprop_mode():
         wanted = model(x).array
-    found = onnxruntime.InferenceSession(path).run(None, {"x": x})[0]
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+    result = onnxruntime.InferenceSession(path).run(None, {"x": x})[0]
+    np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("opset", [7, 13, 18, 22])

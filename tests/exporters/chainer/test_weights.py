@@ -34,10 +34,10 @@ def test_an_npz_fills_parameters_averages_and_sizes_not_known_yet(tmp_path):
     source, target = filled(), Net()
     chainer.serializers.save_npz(tmp_path / "w.npz", source)
     exporter.load_weights(target, tmp_path / "w.npz", trust=False)
-    for (name, wanted), (_, found) in zip(
+    for (name, wanted), (_, result) in zip(
         sorted(source.namedparams()), sorted(target.namedparams()), strict=True
     ):
-        np.testing.assert_array_equal(found.array, wanted.array, err_msg=name)
+        np.testing.assert_array_equal(result.array, wanted.array, err_msg=name)
     assert target.bn.avg_mean.tolist() == [3, 3, 3, 3]
 
 

@@ -123,10 +123,10 @@ def test_kept_batchnorms_read_the_parameters_of_their_own_module(tmp_path):
 def test_onnxruntime_equals_torch_at_any_batch(files, keep, batch):
     net, folder = files
     x = torch.randn(batch, 3, 8, 8, generator=torch.Generator().manual_seed(batch))
-    found = onnxruntime.InferenceSession(folder / f"{keep}.onnx").run(None, {"x": x.numpy()})[0]
+    result = onnxruntime.InferenceSession(folder / f"{keep}.onnx").run(None, {"x": x.numpy()})[0]
     with torch.no_grad():
         wanted = net.eval()(x).numpy()
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_every_node_has_the_line_of_the_users_code(files):

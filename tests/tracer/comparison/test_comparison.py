@@ -51,15 +51,15 @@ def test_a_side_is_what_its_name_says(model, saved):
 
 
 @pytest.mark.parametrize(
-    ("suffix", "error", "said"),
+    ("suffix", "error", "message"),
     [
         ("@gpu", UsageError, "no executor 'gpu'"),
         ("@ort:fast", UsageError, "no optimization 'fast'"),
         ("@interpreter:basic", UsageError, "no executor"),
     ],
 )
-def test_an_executor_there_is_none_of_is_refused(model, suffix, error, said):
-    with pytest.raises(error, match=said):
+def test_an_executor_there_is_none_of_is_refused(model, suffix, error, message):
+    with pytest.raises(error, match=message):
         parse(model + suffix)
 
 
@@ -102,16 +102,16 @@ class Fake:
         self._turns.append(self.label)
         wall = next(self._walls)
         run = self._trace.runs[0]
-        made = replace(run, wall_us=np.full(runs, wall), instrumented_us=run.instrumented_us * wall)
-        return replace(self._trace, runs=(made,))
+        run = replace(run, wall_us=np.full(runs, wall), instrumented_us=run.instrumented_us * wall)
+        return replace(self._trace, runs=(run,))
 
 
 def test_sides_take_turns_whose_order_turns_and_the_first_is_not_kept(trace):
     turns = []
     fakes = [Fake(name, trace, itertools.count(100.0), turns) for name in "ab"]
-    found = rounds.take_turns(fakes, QUICK, rounds=3, runs=4)
+    traces = rounds.take_turns(fakes, QUICK, rounds=3, runs=4)
     assert "".join(turns) == "ab" + "ab" + "ba" + "ab"
-    assert [[t.runs[0].wall_us[0] for t in side] for side in found] == [[101, 102, 103]] * 2
+    assert [[t.runs[0].wall_us[0] for t in side] for side in traces] == [[101, 102, 103]] * 2
 
 
 def test_a_turn_lasts_as_long_as_it_should(trace):
@@ -132,21 +132,21 @@ def test_the_quieter_half_is_kept_and_favours_no_side(trace):
     walls = {"a": [10.0, 99.0, 10.0, 10.0, 10.0, 12.0, 10.0, 80.0, 50.0],
              "b": [20.0, 20.0, 20.0, 95.0, 21.0, 20.0, 20.0, 60.0, 90.0]}  # fmt: skip
     fakes = [Fake(name, trace, times, []) for name, times in walls.items()]
-    found = rounds.quieter(rounds.take_turns(fakes, QUICK, rounds=8, runs=2))
-    kept = [[t.runs[0].wall_us[0] for t in side] for side in found]
+    traces = rounds.quieter(rounds.take_turns(fakes, QUICK, rounds=8, runs=2))
+    kept = [[t.runs[0].wall_us[0] for t in side] for side in traces]
     assert kept == [[10, 10, 12, 10], [20, 21, 20, 20]]
 
 
 def test_a_model_compared_with_itself_computes_the_same(model):
-    found = compare.compare([model, model], settings=QUICK, rounds=4, runs=3,
+    comparison = compare.compare([model, model], settings=QUICK, rounds=4, runs=3,
                                tolerance=Tolerance())  # fmt: skip
-    assert [side.label for side in found.sides] == ["m.onnx", "m.onnx #2"]
-    (numbers,) = found.numbers
+    assert [side.label for side in comparison.sides] == ["m.onnx", "m.onnx #2"]
+    (numbers,) = comparison.numbers
     assert numbers.first_divergence is None
     assert numbers.outputs["max_ulp"].tolist() == [0]
     assert len(numbers.layers) == len(residual().graph.node)
-    assert set(found.layers["on"]) == {"AB"}
-    assert found.sides[0].rounds_us.shape[0] == 4
+    assert set(comparison.layers["on"]) == {"AB"}
+    assert comparison.sides[0].rounds_us.shape[0] == 4
 
 
 def test_other_weights_are_a_divergence_and_its_first_layer_is_named(model, tmp_path):
@@ -156,17 +156,17 @@ def test_other_weights_are_a_divergence_and_its_first_layer_is_named(model, tmp_
     values.flat[0] += 1
     weight.CopyFrom(onnx.numpy_helper.from_array(values, "w2"))
     onnx.save(changed, tmp_path / "changed.onnx")
-    found = compare.compare([model, str(tmp_path / "changed.onnx")], settings=QUICK, rounds=2,
+    comparison = compare.compare([model, str(tmp_path / "changed.onnx")], settings=QUICK, rounds=2,
                                runs=1, tolerance=Tolerance())  # fmt: skip
     second = [node.key for node in open_model(model).nodes if node.op_type == "Conv"][1]
-    assert found.numbers[0].first_divergence == second
+    assert comparison.numbers[0].first_divergence == second
 
 
 def test_the_interpreter_agrees_with_onnxruntime_layer_by_layer(model):
-    found = compare.compare([f"{model}@ort:none", f"{model}@interpreter"], settings=QUICK,
+    comparison = compare.compare([f"{model}@ort:none", f"{model}@interpreter"], settings=QUICK,
                                rounds=2, runs=1, tolerance=Tolerance())  # fmt: skip
-    assert [side.run.executor for side in found.sides] == ["onnxruntime", "reference"]
-    assert found.numbers[0].first_divergence is None
+    assert [side.run.executor for side in comparison.sides] == ["onnxruntime", "reference"]
+    assert comparison.numbers[0].first_divergence is None
 
 
 def test_inputs_that_do_not_fit_are_a_note_and_no_failure(model, tmp_path):
@@ -176,15 +176,15 @@ def test_inputs_that_do_not_fit_are_a_note_and_no_failure(model, tmp_path):
     extra = onnx.helper.make_tensor_value_info("unused", onnx.TensorProto.FLOAT, [1])
     wide.graph.input.append(extra)
     onnx.save(wide, tmp_path / "wide.onnx")
-    found = compare.compare([model, str(tmp_path / "wide.onnx")], settings=QUICK, rounds=2,
+    comparison = compare.compare([model, str(tmp_path / "wide.onnx")], settings=QUICK, rounds=2,
                                runs=1, tolerance=Tolerance())  # fmt: skip
-    assert not found.numbers
-    assert any("takes 2 inputs, not 1" in note for note in found.notes)
+    assert not comparison.numbers
+    assert any("takes 2 inputs, not 1" in note for note in comparison.notes)
 
 
 def test_saved_traces_are_said_not_to_have_taken_turns(saved, model):
-    found = compare.compare([saved, model], settings=QUICK, rounds=3, runs=2)
-    assert any("recorded earlier, not alternating: m.trace" in note for note in found.notes)
+    comparison = compare.compare([saved, model], settings=QUICK, rounds=3, runs=2)
+    assert any("recorded earlier, not alternating: m.trace" in note for note in comparison.notes)
 
 
 def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monkeypatch):
@@ -198,8 +198,8 @@ def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monk
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     settings = replace(QUICK, arguments={"depth": 20}, backward=True)
-    found = compare.compare(["net.py:Net@torch", model], settings=settings, rounds=3, runs=2)
-    assert [side.label for side in found.sides] == ["net.py:Net@torch", "m.onnx"]
+    comparison = compare.compare(["net.py:Net@torch", model], settings=settings, rounds=3, runs=2)
+    assert [side.label for side in comparison.sides] == ["net.py:Net@torch", "m.onnx"]
     target, options = asked[-1]
     assert (target, options["framework"], options["args"]) == ("net.py:Net", "torch", {"depth": 20})
     assert options["backward"] and options["runs"] == 2
@@ -232,8 +232,8 @@ def totals(ratio, low, high):
     [((1.12, 1.08, 1.16), True), ((1.12, 1.04, 1.2), False), ((0.8, 0.7, 0.9), False)],
 )
 def test_the_gate_fails_where_the_whole_interval_is_above(interval, failed):
-    verdict, found = compare.check(totals(*interval), 0.05)
-    assert found == failed
+    verdict, result = compare.check(totals(*interval), 0.05)
+    assert result == failed
     assert "\n" not in verdict
     assert ("FAIL" in verdict) == failed
     assert ("faster" in verdict) == (interval[0] < 1)

@@ -78,7 +78,8 @@ def sweep(
 ) -> Sweeps:
     """Compares batch sizes of each of `sides`; a saved trace must have a run of each.
 
-    Runs alternate between batch sizes and models.
+    Runs alternate between batch sizes and models. Raises UsageError for a side without these
+    sizes, and the other errors of `tracer.errors`.
     """
     named = _named(sides, settings, rounds, runs)
     live = [
