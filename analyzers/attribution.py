@@ -49,7 +49,7 @@ def attribute(
     if evidence is not None:
         vague = evidence.uninformative.keys() | evidence.reordered
         graphs[""].equal = {n: e for n, e in evidence.equal.items() if n not in vague}
-    found: list[list[Node]] = [[] for _ in kernels]
+    claims: list[list[Node]] = [[] for _ in kernels]
     flow = _Flow(kernels)
     for position, kernel in enumerate(kernels):
         graph = graphs.get(kernel.scope)
@@ -59,12 +59,12 @@ def attribute(
         owner = flow.computed_by(position) if moved else position
         flow.pass_on(position)
         if finished is not None:
-            found[position] = found[finished]
-        found[owner] += claimed
+            claims[position] = claims[finished]
+        claims[owner] += claimed
         if claimed or finished is not None:
             for part in flow.take_open_behind(owner):
-                found[part] = found[owner]
-    ordered = (sorted(nodes, key=lambda node: node.index) for nodes in found)
+                claims[part] = claims[owner]
+    ordered = (sorted(nodes, key=lambda node: node.index) for nodes in claims)
     return tuple(tuple(node.key for node in nodes) for nodes in ordered)
 
 
@@ -97,26 +97,26 @@ class _Flow:
 
         Movers alone are no expansion: they serve this kernel, and stay the runtime's own.
         """
-        found: dict[int, None] = {}
+        behind: dict[int, None] = {}
         stack = [position]
         while stack:
             for maker in self._behind(stack.pop()):
-                if maker in self._open and maker not in found:
-                    found[maker] = None
+                if maker in self._open and maker not in behind:
+                    behind[maker] = None
                     stack.append(maker)
         self._open.discard(position)
-        if all(self._moves(maker) for maker in found):
+        if all(self._moves(maker) for maker in behind):
             return []
-        self._open.difference_update(found)
-        return list(found)
+        self._open.difference_update(behind)
+        return list(behind)
 
     def _moves(self, position: int) -> bool:
         return self._kernels[position].op_type in _MOVERS
 
     def _behind(self, position: int) -> list[int]:
         kernel = self._kernels[position]
-        found = (self._makers.get((kernel.scope, name)) for name in kernel.inputs)
-        return [maker for maker in found if maker is not None]
+        makers = (self._makers.get((kernel.scope, name)) for name in kernel.inputs)
+        return [maker for maker in makers if maker is not None]
 
 
 @dataclass
@@ -159,7 +159,7 @@ def _finished(graph: _Graph, kernel: Kernel) -> int | None:
 
 def _claim(graph: _Graph, kernel: Kernel, position: int) -> list[Node]:
     """The nodes of one kernel, taken out of what is left for later ones."""
-    found: dict[str, Node] = {}
+    claimed: dict[str, Node] = {}
     begins = [graph.equal[name] for name in kernel.inputs if name in graph.equal]
     ends = {tensor for name in kernel.outputs for tensor in graph.equal.get(name, ())}
     known = bool(begins) and all(begins)
@@ -169,10 +169,10 @@ def _claim(graph: _Graph, kernel: Kernel, position: int) -> list[Node]:
             continue  # unless the kernel bears its name: a node may be computed twice
         alone = not known and _same_operator(kernel, end)
         for node in [end] if alone else _upstream(graph, end, stops):
-            found[node.key] = node
+            claimed[node.key] = node
             graph.claimed.setdefault(node.key, position)
-    computing = [node for node in found.values() if node.op_type not in UNCHANGING]
-    return sorted(computing or found.values(), key=lambda node: node.index)
+    computing = [node for node in claimed.values() if node.op_type not in UNCHANGING]
+    return sorted(computing or claimed.values(), key=lambda node: node.index)
 
 
 def _proved(graph: _Graph, kernel: Kernel, named: list[Node]) -> list[Node]:
@@ -184,12 +184,12 @@ def _proved(graph: _Graph, kernel: Kernel, named: list[Node]) -> list[Node]:
     shown = [graph.equal[name] for name in kernel.outputs if graph.equal.get(name)]
     if not shown:
         return named
-    found: list[Node] = []
+    proved: list[Node] = []
     for tensors in shown:
         agreed = [node for node in named if not set(tensors).isdisjoint(node.outputs)]
         makers = [graph.makers[tensors[0]]] if tensors[0] in graph.makers else []
-        found += agreed or makers
-    return found
+        proved += agreed or makers
+    return proved
 
 
 def _same_operator(kernel: Kernel, node: Node) -> bool:
@@ -203,9 +203,9 @@ def _same_operator(kernel: Kernel, node: Node) -> bool:
 
 def _ends(graph: _Graph, kernel: Kernel) -> Iterator[Node]:
     """The last nodes of a kernel: those that make its outputs."""
-    made = [graph.makers[name] for name in kernel.outputs if name in graph.makers]
-    if made:
-        yield from made
+    ends = [graph.makers[name] for name in kernel.outputs if name in graph.makers]
+    if ends:
+        yield from ends
     elif kernel.node in graph.by_key:
         yield from _quantized(graph, kernel, graph.by_key[kernel.node])
     elif kernel.name.endswith(_NCHWC):
@@ -252,12 +252,12 @@ def _only_reader(graph: _Graph, node: Node, kinds: frozenset[str]) -> Node | Non
 def _upstream(graph: _Graph, end: Node, stops: Container[str]) -> Iterator[Node]:
     """`end` and what lies before it, up to nodes accounted for, to constants and to `stops`."""
     stack = [end]
-    seen: set[str] = set()
+    visited: set[str] = set()
     while stack:
         node = stack.pop()
-        if node.key in seen or (node.key in graph.claimed and node is not end):
+        if node.key in visited or (node.key in graph.claimed and node is not end):
             continue
-        seen.add(node.key)
+        visited.add(node.key)
         yield node
         for name in needs(node):
             maker = graph.makers.get(name)

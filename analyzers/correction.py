@@ -143,8 +143,8 @@ def tick_error(samples: FloatArray, calls: FloatArray, tick: float) -> FloatArra
     )  # at least so much, before the cut
     harmonics = np.arange(1, 20)[:, None]
     power = np.exp(-((2 * math.pi * harmonics * spread) ** 2)) / (2 * (math.pi * harmonics) ** 2)
-    found: FloatArray = tick * calls * np.sqrt(power.sum(axis=0))
-    return found
+    errors: FloatArray = tick * calls * np.sqrt(power.sum(axis=0))
+    return errors
 
 
 def _mean_above_zero(x: FloatArray, sigma: FloatArray) -> FloatArray:
@@ -156,8 +156,8 @@ def _mean_above_zero(x: FloatArray, sigma: FloatArray) -> FloatArray:
     near = z + density / ndtr(np.maximum(z, _FAR))
     inverse = 1 / np.minimum(z, _FAR)
     far = -inverse + 2 * inverse**3  # Mills' ratio, two terms
-    found: FloatArray = np.where(z > -_FAR, x, np.where(z < _FAR, far, near) * sigma)
-    return found
+    expected: FloatArray = np.where(z > -_FAR, x, np.where(z < _FAR, far, near) * sigma)
+    return expected
 
 
 def _quantile_above_zero(x: FloatArray, sigma: FloatArray, p: float) -> FloatArray:

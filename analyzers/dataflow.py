@@ -32,7 +32,7 @@ class Dataflow:
         """Every tensor that `node` reads, each once; what its bodies read is theirs."""
         return (self.address(name, node.scope) for name in dict.fromkeys(node.inputs) if name)
 
-    def made(self, node: Node) -> Iterator[Address]:
+    def outputs_of(self, node: Node) -> Iterator[Address]:
         """Every tensor that `node` makes."""
         return ((node.scope.path, name) for name in node.outputs if name)
 
@@ -43,7 +43,7 @@ def of(model: Model) -> Dataflow:
     names = {scope.path: _defined(scope) for scope in model.scopes}
     for path, name in makers:
         names[path].add(name)
-    frozen = {path: frozenset(found) for path, found in names.items()}
+    frozen = {path: frozenset(tensors) for path, tensors in names.items()}
     readers: dict[Address, list[Node]] = {}
     for node in model.nodes:
         for name in dict.fromkeys(node.inputs):

@@ -1,4 +1,4 @@
-"""The node table folded: by node, operator, module, source line, or what the runtime really ran."""
+"""The node table grouped by node, operator, module, source line or kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tracer.records.trace import Run
 
 ROOT, OF_RUNTIME = "(root)", f"({RUNTIME})"
 UNKNOWN = {"module": "(no module)", "source": "(no source)"}
-"""The row of the nodes that do not say where they came from."""
+"""The row of nodes without an origin."""
 
 KERNEL = "kernel"
 NAMES = {
@@ -32,10 +32,10 @@ _SEPARATOR = "; "
 def grouped(
     nodes: pd.DataFrame, by: str, run: Run | None = None, depth: int | None = None
 ) -> pd.DataFrame:
-    """Fold the rows of one run, or, by kernel, show what `run` really ran.
+    """Folds the rows of one run; by kernel, returns the kernels of `run`.
 
-    `depth` is how many levels of modules are kept apart. Raises UsageError for a grouping there is
-    none of, for a depth of anything but modules, and for kernels without a run.
+    `depth` is the number of module levels that stay separate. Raises UsageError for an unknown
+    grouping, for a depth without modules, and for kernels without a run.
     """
     if by not in NAMES:
         raise UsageError(f"cannot group by '{by}'", f"Group by {', '.join(GROUPINGS)}.")
@@ -49,10 +49,10 @@ def grouped(
 
 
 def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
-    """A row for each kernel or single node, in the order of the graph; fused nodes share one.
+    """Returns a row for each kernel or single node, in the order of the graph.
 
-    `node`, `module`, `source` and the statistics are those of the first node; `op_type` names all,
-    `nodes` counts.
+    Fused nodes share a row: `node`, `module`, `source` and the statistics of the first node, the
+    `op_type` of all, and their number, `nodes`.
     """
     of = _kernels(nodes)
     groups = nodes.groupby(of, sort=False)
@@ -67,17 +67,16 @@ def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_op(nodes: pd.DataFrame) -> pd.DataFrame:
-    """A row for each operator, or combination of fused ones."""
+    """Returns a row for each operator or combination of fused operators."""
     return _fold(by_node(nodes), "op_type")
 
 
 def by_origin(nodes: pd.DataFrame, of: str, depth: int | None = None) -> pd.DataFrame:
-    """A row for each `module` or `source`, in the order of the graph, whatever was fused.
+    """Returns a row for each `module` or `source`, in the order of the graph.
 
-    Modules below `depth` are summed into the one they are in. The time of a kernel that stands for
-    nodes of several rows is told once, in that of the first: `also_holds` names the others there,
-    and in these `timed_in` names it. Nodes that do not say where they came from are one row, the
-    kernels of the runtime's own another.
+    Modules below `depth` are summed into their ancestor. The time of a kernel with nodes of several
+    rows is in the first of these rows: its `also_holds` names the other rows, and their `timed_in`
+    names the first. Nodes without an origin share a row, and so do the runtime's own kernels.
     """
     own = nodes["node"].str.startswith(f"{RUNTIME}:") & nodes["index"].isna()
     names = [named(name, of, depth) for name in nodes[of].mask(own, OF_RUNTIME)]
@@ -86,7 +85,7 @@ def by_origin(nodes: pd.DataFrame, of: str, depth: int | None = None) -> pd.Data
 
 
 def named(name: object, of: str = "module", depth: int | None = None) -> str:
-    """What the row of a module or source is called, a module that lies deeper by its ancestor."""
+    """Returns the row name of a module or source; a deeper module gets its ancestor's name."""
     if not isinstance(name, str):
         return UNKNOWN[of]
     levels = name.split(".") if of == "module" else [name]
@@ -94,24 +93,24 @@ def named(name: object, of: str = "module", depth: int | None = None) -> str:
 
 
 def remark(folded: pd.DataFrame, by: str) -> str | None:
-    """What to know of rows of `by_origin`: that some hold time of others, or none is known."""
+    """Returns a line about rows of `by_origin` that hold time of other rows, or None."""
     if by not in UNKNOWN or folded.empty:
         return None
     if folded[by].isin([UNKNOWN[by], OF_RUNTIME]).all():
-        return f"no node says its {by}; models that tracer export writes do"
+        return f"no node has a {by}; models written by tracer export do"
     if folded["also_holds"].isna().all():
         return None
     hosts = folded[folded["also_holds"].notna()]
     first, holds = hosts[[by, "also_holds"]].iloc[0]
     row = {"module": "module", "source": "line"}[by]
-    told = f"time of others, fused into the same kernels: {first} holds {holds}"
+    shared = f"time of others, fused into the same kernels: {first} holds {holds}"
     if len(hosts) == 1:
-        return f"1 {row} also holds {told}"
-    return f"{len(hosts):,} {row}s also hold {told}, for one"
+        return f"1 {row} also holds {shared}"
+    return f"{len(hosts):,} {row}s also hold {shared}, for one"
 
 
 def _across(rows: pd.DataFrame, of: str) -> pd.DataFrame:
-    """By name of a row, which others its kernels hold nodes of, and which ones hold its own."""
+    """Returns by row name the rows whose nodes its kernels hold, and the rows that hold its own."""
     holds: dict[str, dict[str, None]] = {}
     timed: dict[str, dict[str, None]] = {}
     for _, names in rows[of].groupby(_kernels(rows), sort=False):
@@ -119,10 +118,12 @@ def _across(rows: pd.DataFrame, of: str) -> pd.DataFrame:
         for other in others:
             holds.setdefault(first, {})[other] = None
             timed.setdefault(other, {})[first] = None
-    told = {"also_holds": holds, "timed_in": timed}
+    relations = {"also_holds": holds, "timed_in": timed}
     columns = {
-        column: pd.Series({name: _SEPARATOR.join(found[name]) for name in found}, dtype="string")
-        for column, found in told.items()
+        column: pd.Series(
+            {name: _SEPARATOR.join(others_of[name]) for name in others_of}, dtype="string"
+        )
+        for column, others_of in relations.items()
     }
     return pd.DataFrame(columns, index=pd.unique(rows[of]))
 

@@ -40,7 +40,7 @@ def memory(
     facts = facts_of(model, types)
     flow = dataflow.of(model)
     weights = parameters.constants(model, facts)
-    ran = {key: place for place, key in enumerate(dict.fromkeys(k for g in groups for k in g))}
+    ran = {key: index for index, key in enumerate(dict.fromkeys(k for g in groups for k in g))}
     nodes: dict[str, list[Node]] = {}
     for node in model.nodes:
         nodes.setdefault(node.scope.path, []).append(node)
@@ -68,11 +68,11 @@ def arena(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
 
     Of a node with several kernels it is the most. Empty where the runtime did not tell.
     """
-    found: dict[str, int] = {}
+    in_use: dict[str, int] = {}
     for kernel, group in zip(run.kernels, groups, strict=True):
         if group and kernel.arena_bytes is not None:
-            found[group[0]] = max(found.get(group[0], 0), kernel.arena_bytes)
-    return pd.DataFrame({"arena_bytes": pd.Series(found, dtype="Int64")})
+            in_use[group[0]] = max(in_use.get(group[0], 0), kernel.arena_bytes)
+    return pd.DataFrame({"arena_bytes": pd.Series(in_use, dtype="Int64")})
 
 
 @dataclass(frozen=True)
@@ -101,17 +101,19 @@ class _Graph:
             which, amount = (unknown, 1) if size is None else (change, size)
             which[span.first] += amount
             which[span.last + 1] -= amount
-        found: dict[str, Bytes] = {}
+        alive: dict[str, Bytes] = {}
         total = missing = 0
         for node, delta, gap in zip(nodes, change, unknown, strict=False):
             total, missing = total + delta, missing + gap
-            found[node.key] = None if missing else total
-        return found
+            alive[node.key] = None if missing else total
+        return alive
 
     def beside_body(self, owner: Node, live: Bytes) -> Bytes:
         """What is alive around a node while its body runs: its outputs are not there yet."""
-        made = [self.facts.operand(name, owner.scope).nbytes for _, name in self.flow.made(owner)]
-        for size in made:
+        sizes = [
+            self.facts.operand(name, owner.scope).nbytes for _, name in self.flow.outputs_of(owner)
+        ]
+        for size in sizes:
             live = None if live is None or size is None else live - size
         return live
 
@@ -119,13 +121,13 @@ class _Graph:
         """When each tensor of a graph that has bytes of its own is alive."""
         if not nodes:
             return {}
-        position = {node.key: place for place, node in enumerate(nodes)}
+        position = {node.key: index for index, node in enumerate(nodes)}
         born = {(scope.path, value.name): 0 for value in scope.graph.input}
-        for place, node in enumerate(nodes):
-            born.update((tensor, place) for tensor in self.flow.made(node))
+        for index, node in enumerate(nodes):
+            born.update((tensor, index) for tensor in self.flow.outputs_of(node))
         return {
-            tensor: _Span(place, max(place, self._last(tensor, position)))
-            for tensor, place in born.items()
+            tensor: _Span(index, max(index, self._last(tensor, position)))
+            for tensor, index in born.items()
             if tensor not in self.weights and self.aliases.root(tensor) == tensor
         }
 
@@ -134,8 +136,8 @@ class _Graph:
         names = self.aliases.names(tensor)
         if not self.flow.results.isdisjoint(names):
             return len(position) - 1
-        found = (key for name in names for key in readers(name, self.flow, position))
-        return max((position[key] for key in found), default=-1)
+        readers_of = (key for name in names for key in readers(name, self.flow, position))
+        return max((position[key] for key in readers_of), default=-1)
 
 
 def _plus(first: Bytes, second: Bytes) -> Bytes:

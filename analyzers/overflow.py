@@ -1,4 +1,4 @@
-"""What narrow accumulators did to each node: the overflow columns, from the sums of a run."""
+"""The overflow columns of each node, from the partial sums of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def overflow(sums: Sequence[PartialSums]) -> pd.DataFrame:
     """The overflow columns (Int64), indexed by node key, for every node that has sums.
 
     Counts are over all inferences and all channels; extremes and errors are in integer units,
-    before any scale. A node that made no output has a width, and nothing else was measured.
+    before any scale. A node without outputs has a width and no other value.
     """
     rows = {each.node: _row(each) for each in sums}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS))

@@ -1,4 +1,4 @@
-"""How near every kernel comes to what the machine can do: rates, share of the roof, its bound.
+"""The roofline of each kernel: rates, share of the roof, and whether compute or memory limits it.
 
 S. Williams, A. Waterman, D. Patterson, "Roofline: An Insightful Visual Performance Model for
 Multicore Architectures", CACM 52(4), 2009. A kernel cannot take less time than its operations at
@@ -30,7 +30,7 @@ _FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TimedRow:
     """A row with a time: the nodes that it is the time of, µs, and the type they compute in."""
 
     key: str
@@ -39,7 +39,7 @@ class Row:
     arithmetic: str
 
 
-def rows(times: pd.DataFrame, run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[Row, ...]:
+def rows(times: pd.DataFrame, run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[TimedRow, ...]:
     """What is timed in `times`, the table of `analyzers.timing`; nodes of one kernel are together.
 
     `groups` are the nodes of each kernel of `run`. The runtime's own kernels do none of the
@@ -55,8 +55,8 @@ def rows(times: pd.DataFrame, run: Run, groups: Sequence[tuple[str, ...]]) -> tu
     timed = times[times["time_us"].notna()].groupby("kernels", sort=False)["time_us"]
     total, first = timed.sum(), timed.apply(lambda column: column.index[0])
     return tuple(
-        Row(str(first[label]), tuple(found), float(total[label]), _one_of(kinds[label]))
-        for label, found in nodes.items()
+        TimedRow(str(first[label]), tuple(members), float(total[label]), _one_of(kinds[label]))
+        for label, members in nodes.items()
         if label in total.index and not str(first[label]).startswith(f"{RUNTIME}:")
     )
 
@@ -73,7 +73,7 @@ def _one_of(kinds: Mapping[str, None]) -> str:
 
 
 def roofline(
-    timed: Sequence[Row],
+    timed: Sequence[TimedRow],
     flops: pd.Series[int],
     moved: Mapping[tuple[str, ...], int | None],
     peaks: Peaks | None,
@@ -93,8 +93,8 @@ def roofline(
     table["gbytes_per_s"] = size / time / 1e3
     if peaks is None:
         return table.reindex(columns=list(ROOF_COLUMNS))
-    known = _rates(peaks)
-    peak = _floats([known.get(row.arithmetic) for row in timed])
+    rates = _rates(peaks)
+    peak = _floats([rates.get(row.arithmetic) for row in timed])
     computing = np.where(work == 0, 0.0, 1e6 * work / peak)
     moving = 1e6 * size / peaks.memory.rate
     least = np.maximum(computing, moving)  # NaN where one of them is not known
@@ -107,13 +107,13 @@ def roofline(
 
 def _rates(peaks: Peaks) -> Mapping[str, float]:
     """Peak operations a second by the type computed in."""
-    known = {"float32": peaks.float32.rate}
-    return known if peaks.int8 is None else {**known, INT8: peaks.int8.rate}
+    rates = {"float32": peaks.float32.rate}
+    return rates if peaks.int8 is None else {**rates, INT8: peaks.int8.rate}
 
 
 def _total(flops: pd.Series[int], nodes: Sequence[str]) -> float | None:
-    found = flops.reindex(list(nodes))
-    return None if found.isna().any() else float(found.sum())
+    work = flops.reindex(list(nodes))
+    return None if work.isna().any() else float(work.sum())
 
 
 def _floats(values: Sequence[float | None]) -> FloatArray:
@@ -125,38 +125,38 @@ def averaged(rows: pd.DataFrame, key: str) -> pd.DataFrame:
 
     A mean is over the rows of which the figure is known.
     """
-    found = pd.DataFrame(index=pd.Index(rows[key].unique(), name=key))
+    means = pd.DataFrame(index=pd.Index(rows[key].unique(), name=key))
     for column in RATES:
         weight = rows["time_us"].where(rows[column].notna())
         weighed = (rows[column] * weight).groupby(rows[key]).sum(min_count=1)
-        found[column] = weighed / weight.groupby(rows[key]).sum(min_count=1)
+        means[column] = weighed / weight.groupby(rows[key]).sum(min_count=1)
     by_bound = rows.groupby([key, "bound"])["time_us"].sum().sort_values(ascending=False)
-    found["bound"] = by_bound.reset_index().drop_duplicates(key).set_index(key)["bound"]
-    return found
+    means["bound"] = by_bound.reset_index().drop_duplicates(key).set_index(key)["bound"]
+    return means
 
 
 def notes(table: pd.DataFrame, peaks: Peaks | None) -> tuple[str, ...]:
-    """What to know before trusting the roof of a node table."""
+    """Returns warnings about the roofs of a node table."""
     if peaks is None:
         return ()
     if peaks.is_busy:
         return (
-            f"the machine's peaks were measured while other programs took {1 - peaks.cpu_share:.0%}"
-            " of the CPU, and may be too low: measure again with tracer env --peaks",
+            f"the peaks may be too low, because other programs took {1 - peaks.cpu_share:.0%} of "
+            "the CPU while they were measured: repeat with tracer env --peaks",
         )
-    found = []
+    warnings = []
     above = table[table["roof_fraction"] > 1]
     for bound, why in _ABOVE.items():
         rows = above[above["bound"] == bound]
         if len(rows):
             most = rows["roof_fraction"].max()
             some = f"{len(rows):,} of {len(table):,} rows"
-            found.append(f"{some} are above the {bound} roof, up to {most:.1f}x: {why}")
-    return tuple(found)
+            warnings.append(f"{some} are above the {bound} roof, up to {most:.1f}x: {why}")
+    return tuple(warnings)
 
 
 _ABOVE = {
-    MEMORY: "their data stay in a cache, which is faster than main memory",
-    COMPUTE: "they do less than their definition counts (as Winograd's algorithm or folding), or "
-    "the peak was measured too low (tracer env --peaks measures again)",
+    MEMORY: "their data is in a cache, which is faster than main memory",
+    COMPUTE: "their algorithm does fewer operations (e.g. Winograd), or the measured peak is too "
+    "low (tracer env --peaks measures again)",
 }

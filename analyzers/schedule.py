@@ -21,19 +21,19 @@ def ordered(nodes: Iterable[Node], flow: Dataflow, ran: Mapping[str, int]) -> tu
         return tuple(by_key.values())
     sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(by_key, ()))
     for node in by_key.values():
-        for tensor in flow.made(node):
+        for tensor in flow.outputs_of(node):
             for reader in readers(tensor, flow, by_key):
                 sorter.add(reader, node.key)
     sorter.prepare()
     ready: list[tuple[int, int, str]] = []
-    found = []
+    schedule = []
     while sorter.is_active():
         for key in sorter.get_ready():
             heapq.heappush(ready, (ran.get(key, -1), by_key[key].index, key))
         key = heapq.heappop(ready)[2]
-        found.append(by_key[key])
+        schedule.append(by_key[key])
         sorter.done(key)
-    return tuple(found)
+    return tuple(schedule)
 
 
 def readers(tensor: Address, flow: Dataflow, known: Mapping[str, object]) -> Iterator[str]:

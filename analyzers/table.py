@@ -1,4 +1,4 @@
-"""The node table: what the analyzers found, joined to what the model says of each node."""
+"""The node table: the columns of all analyzers, joined to the nodes of the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of nodes from the kernels that ran: statistics over runs, the profiler's cost removed."""
+"""Times of nodes from the kernels that ran: statistics over runs, without profiler overhead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUNTIME = "runtime"
 """Prefix of the row of a kernel that stands for no node of the model."""
 
 _NOTABLE = 1.5
-"""The factor on the profiler's cost, or its inverse, from which a reader is told of it."""
+"""Overhead that differs from the calibrated overhead by this factor or more gets a note."""
 
 _TELLING = 2.0
 _Z_975 = 1.96
@@ -25,9 +25,9 @@ _Z_975 = 1.96
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of the table: kernels told in each, settled samples (runs × rows), bias per run.
+    """Rows of the table: kernels of each, samples without outliers (runs × rows), bias per run.
 
-    `error` is the standard deviation of what is not known of each row's bias alone, µs a run.
+    `error` is the standard deviation of each row's bias, µs per run.
     """
 
     members: Mapping[str, Sequence[int]]
@@ -37,15 +37,14 @@ class _Rows:
 
 
 def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
-    """The timing columns, indexed by node key, for every node that a kernel stands for.
+    """Returns the timing columns, indexed by node key, for every node that a kernel stands for.
 
-    `groups` gives the nodes of each kernel of the run. The time of a kernel that stands for
-    several is told once, at the first of them; the others name the kernel and have no time.
-    A kernel of the runtime's own has a row called `runtime:<name>`. Runs that something outside
-    disturbed (see `statistics.outliers`) are left out; `notes` says how many. Intervals hold both
-    what varies from run to run and what is uncertain of the correction (see `correction`). Two more
-    columns tell these apart: half the 95 % interval of the former, `random_us`, and the standard
-    deviation of the latter, `systematic_us`.
+    `groups` gives the nodes of each kernel of the run. The first node of a kernel has its time; the
+    other nodes name the kernel and have no time. A kernel that belongs to the runtime has a row
+    called `runtime:<name>`. Outliers (see `statistics.outliers`) are excluded; `notes` counts them.
+    Confidence intervals include the variation between runs and the uncertainty of the correction
+    (see `correction`). Two more columns separate them: `random_us`, half the 95 % interval of the
+    variation, and `systematic_us`, the standard deviation of the correction.
     """
     rows = _rows(run, groups)
     raw = summarize(rows.samples)
@@ -72,14 +71,12 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
         },
         index=list(rows.members),
     )
-    others = {
-        key: table.at[g[0], "kernels"] for g in groups for key in g if key not in rows.members
-    }
-    return pd.concat([table, pd.DataFrame({"kernels": others})])
+    fused = {key: table.at[g[0], "kernels"] for g in groups for key in g if key not in rows.members}
+    return pd.concat([table, pd.DataFrame({"kernels": fused})])
 
 
 def largest(run: Run, groups: Sequence[tuple[str, ...]], top: int) -> tuple[int, ...]:
-    """Positions of the kernels told in the `top` rows with the most time, longest row first."""
+    """Returns the positions of the kernels in the `top` longest rows, longest row first."""
     rows = _rows(run, groups)
     times = _correction(run, rows).of(rows.samples.mean(axis=0))
     members = list(rows.members.values())
@@ -87,52 +84,50 @@ def largest(run: Run, groups: Sequence[tuple[str, ...]], top: int) -> tuple[int,
 
 
 def wall(run: Run) -> Mapping[str, float]:
-    """Statistics of the uninstrumented inferences, µs, without those that were disturbed."""
+    """Returns statistics of the runs without profiler, µs, outliers excluded."""
     settled = run.wall_us[~outliers(run.wall_us)]
-    found = summarize(settled.reshape(-1, 1))
+    summary = summarize(settled.reshape(-1, 1))
     names = ("mean", "p50", "p95", "min", "std")
-    return {name: float(getattr(found, name)[0]) for name in names}
+    return {name: float(getattr(summary, name)[0]) for name in names}
 
 
 def empty(run: Run) -> float | None:
-    """Mean time of a run without nodes, µs; None where it was not measured."""
+    """Returns the mean time of a run without nodes, µs; None if it was not measured."""
     if run.empty_us is None:
         return None
     return float(run.empty_us[~outliers(run.empty_us)].mean())
 
 
 def coverage(run: Run, nodes: pd.DataFrame) -> float:
-    """Sum of `time_us` ÷ mean wall; what is missing to 1 is the executor's own work."""
+    """Returns the sum of `time_us` ÷ mean wall time."""
     return float(nodes["time_us"].sum()) / wall(run)["mean"]
 
 
 def notes(run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """What a reader should know before trusting the figures."""
-    found = []
-    slow, count = int(outliers(run.wall_us).sum()), len(run.wall_us)
-    slow_profiled = int(outliers(run.instrumented_us).sum())
+    """Returns warnings: excluded runs, an unexpected overhead, rows within the overhead."""
+    warnings = []
+    slow, slow_profiled = int(outliers(run.wall_us).sum()), int(outliers(run.instrumented_us).sum())
     if slow or slow_profiled:
-        found.append(
-            f"{slow_profiled:,} of {len(run.instrumented_us):,} profiled and {slow:,} of {count:,} "
-            "plain runs were far slower than the rest, as when another program takes the CPU; "
-            "they are left out"
+        warnings.append(
+            f"{slow_profiled:,} of {len(run.instrumented_us):,} profiled runs and {slow:,} of "
+            f"{len(run.wall_us):,} plain runs are excluded as outliers (was another program busy?)"
         )
     rows = _rows(run, groups)
     correction = _correction(run, rows)
     factor = correction.added.sum() / rows.bias.sum() if rows.bias.any() else 1.0
     if not 1 / _NOTABLE <= factor <= _NOTABLE:
-        found.append(
-            f"beside the undisturbed run the profiler cost {factor:.2f} times what calibration "
-            "shows: nodes of a few µs are uncertain"
+        warnings.append(
+            f"profiler overhead was {factor:.2f} times the calibrated overhead: times of a few µs "
+            "are uncertain"
         )
-    left = rows.samples.mean(axis=0) - correction.added
-    short = int(((rows.bias > 0) & (left < _TELLING * correction.error)).sum())
+    net = rows.samples.mean(axis=0) - correction.added
+    short = int(((rows.bias > 0) & (net < _TELLING * correction.error)).sum())
     if short:
-        found.append(
-            f"{short} of {len(left)} rows are too short to be told from what the profiler adds to "
-            "them: their intervals begin near 0"
+        warnings.append(
+            f"{short} of {len(net)} rows cannot be separated from profiler overhead; their "
+            "confidence intervals start near 0"
         )
-    return tuple(found)
+    return tuple(warnings)
 
 
 def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
@@ -156,31 +151,31 @@ def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
 
 
 def _errors(run: Run, samples: FloatArray, calls: FloatArray) -> FloatArray:
-    """Standard deviation of what is not known of each kernel's bias alone, µs a run."""
+    """Returns the standard deviation of each kernel's bias, µs per run."""
     clock = tick_error(samples, calls, run.tick_us) if run.tick_us else np.zeros(len(calls))
     single = np.zeros(len(calls)) if run.bias_error_us is None else run.bias_error_us
-    found: FloatArray = np.hypot(clock, single * calls)
-    return found
+    errors: FloatArray = np.hypot(clock, single * calls)
+    return errors
 
 
 def _correction(run: Run, rows: _Rows) -> Correction:
-    """Rows adjusted to what an undisturbed run takes, less what an empty one does."""
+    """Adjusts the overhead so that the rows sum to the wall time less that of an empty run."""
     total, variance = wall(run)["mean"], _variance(run.wall_us)
     if run.empty_us is not None:
         total, variance = total - (empty(run) or 0.0), variance + _variance(run.empty_us)
-    known = Sum(max(total, 0.0), variance**0.5, bound=run.empty_us is None)
-    return correct(rows.samples.mean(axis=0), rows.bias, rows.error, known)
+    target = Sum(max(total, 0.0), variance**0.5, bound=run.empty_us is None)
+    return correct(rows.samples.mean(axis=0), rows.bias, rows.error, target)
 
 
 def _variance(times: FloatArray) -> float:
-    """Of the mean of times that follow each other; 0 where one alone does not tell."""
+    """Returns the variance of the mean of consecutive times; 0 for a single time."""
     settled = times[~outliers(times)]
     half = float(ci95_half(settled.reshape(-1, 1))[0])
     return 0.0 if half != half else (half / _Z_975) ** 2
 
 
 def _replayed(run: Run, members: Sequence[int]) -> float:
-    """µs a run of kernels that were run alone; NaN unless all were."""
+    """Returns the time of kernels run in isolation, µs per run; NaN unless all were."""
     if run.replayed_us is None:
         return float("nan")
     return float(sum(run.replayed_us[m] * run.kernels[m].calls for m in members))

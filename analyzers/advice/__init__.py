@@ -29,8 +29,8 @@ def advise(trace: Trace, run: Run | None, nodes: pd.DataFrame) -> tuple[Advice, 
     if run is None or run.executor != _RUNTIME or not nodes["time_us"].sum() > 0:
         return ()
     evidence = Evidence.of(trace, run, nodes)
-    found = [advice for rule in _rules() if (advice := rule(evidence)) is not None]
-    return tuple(sorted(found, key=lambda advice: -advice.time_share)[:MOST])
+    advices = [advice for rule in _rules() if (advice := rule(evidence)) is not None]
+    return tuple(sorted(advices, key=lambda advice: -advice.time_share)[:MOST])
 
 
 def _rules() -> Iterator[Rule]:

@@ -10,7 +10,7 @@ _SHARE = 0.05
 
 
 def rule(evidence: Evidence) -> Advice | None:
-    """Conversions with kernels of their own take time that can be told."""
+    """Conversions with kernels of their own take a measurable time."""
     rows = evidence.rows[evidence.rows["op_type"].isin(_CONVERSIONS)]
     share = float(rows["time_share"].sum())
     if share < _SHARE:

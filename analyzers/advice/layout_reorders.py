@@ -11,7 +11,7 @@ _SHARE = 0.02
 
 
 def rule(evidence: Evidence) -> Advice | None:
-    """Reorders between the plain layout and the blocked one take time that can be told."""
+    """Reorders between the plain layout and the blocked one take a measurable time."""
     rows = evidence.rows[evidence.rows["op_type"].isin(_REORDERS)]
     share = float(rows["time_share"].sum())
     if share < _SHARE:
@@ -34,10 +34,10 @@ def _between(evidence: Evidence, reorder: Kernel) -> str:
     after = [k for k in kernels if set(k.inputs) & set(reorder.outputs)]
     if not before and not after:
         return ""
-    source = _told(before[0]) if before else "the input"
-    target = _told(after[0]) if after else "the output"
+    source = _described(before[0]) if before else "the input"
+    target = _described(after[0]) if after else "the output"
     return f"; the longest is between {source} and {target}"
 
 
-def _told(kernel: Kernel) -> str:
+def _described(kernel: Kernel) -> str:
     return printable(f"{kernel.name} ({kernel.op_type})")

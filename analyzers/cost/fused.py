@@ -72,7 +72,7 @@ class _Graph:
         ]
         if read:  # the readers of a view's output read its bytes
             already_read.update(roots.values())
-        unneeded = [t for t in self.flow.made(node) if not self._leaves(t, group)]
+        unneeded = [t for t in self.flow.outputs_of(node) if not self._leaves(t, group)]
         not_read, not_written = self._size(inside, node), self._size(unneeded, node)
         if read is None or written is None or not_read is None or not_written is None:
             return None

@@ -61,12 +61,12 @@ def doubted(
 ) -> tuple[str, ...]:
     """A note on groups of several nodes that values do not confirm, where there are any."""
     verdicts = confirm(model, kernels, groups, evidence)
-    found = {g: v for g, v in zip(groups, verdicts, strict=True) if v is not None and len(g) > 1}
-    unsure = sum(verdict.word != CONFIRMED for verdict in found.values())
+    judged = {g: v for g, v in zip(groups, verdicts, strict=True) if v is not None and len(g) > 1}
+    unsure = sum(verdict.word != CONFIRMED for verdict in judged.values())
     if not unsure:
         return ()
     return (
-        f"{unsure} of {len(found)} groups of fused nodes are not confirmed by values: "
+        f"{unsure} of {len(judged)} groups of fused nodes are not confirmed by values: "
         "tracer fusions tells why",
     )
 
@@ -131,15 +131,15 @@ class _Unit:
 
     @classmethod
     def of(cls, setting: _Setting, parts: Sequence[Kernel], group: tuple[str, ...]) -> _Unit:
-        made = dict.fromkeys(name for kernel in parts for name in kernel.outputs if name)
+        outputs = dict.fromkeys(name for kernel in parts for name in kernel.outputs if name)
         read = Counter(name for kernel in parts for name in set(kernel.inputs))
         nodes = [setting.nodes[key] for key in group]
-        reads = tuple(n for n in read if n in setting.evidence.equal and n not in made)
+        reads = tuple(n for n in read if n in setting.evidence.equal and n not in outputs)
         return cls(
             scope=parts[0].scope,
             keys=frozenset(group),
             reads=reads,
-            hands_on=tuple(n for n in made if setting.uses[n] > read[n]) or tuple(made),
+            hands_on=tuple(n for n in outputs if setting.uses[n] > read[n]) or tuple(outputs),
             begins=_begins(setting, nodes, reads),
         )
 
@@ -153,17 +153,17 @@ def _begins(setting: _Setting, nodes: Sequence[Node], reads: Sequence[str]) -> t
     covered = {tensor for name in reads for tensor in setting.evidence.equal[name]}
     inside = {name for node in nodes for name in node.outputs}
     stack = [n for node in nodes for n in needs(node) if n not in setting.idle]
-    found: dict[str, None] = {}
+    begins: dict[str, None] = {}
     while stack:
         tensor = stack.pop()
-        if tensor in inside or tensor in found:
+        if tensor in inside or tensor in begins:
             continue
         again = tensor not in covered and setting.readers[tensor] > 1 and tensor in setting.makers
         if again:
             stack += setting.before(tensor)
         else:
-            found[tensor] = None
-    return tuple(found)
+            begins[tensor] = None
+    return tuple(begins)
 
 
 def _judge(setting: _Setting, unit: _Unit) -> Verdict:
@@ -175,9 +175,9 @@ def _judge(setting: _Setting, unit: _Unit) -> Verdict:
     ):  # else there is nothing to see
         faults += _origins(setting, unit)
     for word in (CONTRADICTED, UNKNOWN, TIED):
-        found = next((fault for fault in faults if fault.word == word), None)
-        if found is not None:
-            return found
+        worst = next((fault for fault in faults if fault.word == word), None)
+        if worst is not None:
+            return worst
     return Verdict(CONFIRMED)
 
 
@@ -204,14 +204,14 @@ def _results(setting: _Setting, unit: _Unit) -> Iterator[Verdict]:
 
 def _leading(setting: _Setting, unit: _Unit, ends: Iterable[str]) -> set[str]:
     """The nodes of a unit that the tensors `ends` depend on."""
-    found: set[str] = set()
+    leading: set[str] = set()
     stack = list(ends)
     while stack:
         key = setting.makers.get(stack.pop())
-        if key in unit.keys and key not in found:
-            found.add(key)
+        if key in unit.keys and key not in leading:
+            leading.add(key)
             stack += setting.nodes[key].inputs
-    return found
+    return leading
 
 
 def _origins(setting: _Setting, unit: _Unit) -> Iterator[Verdict]:

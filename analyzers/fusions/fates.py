@@ -41,7 +41,7 @@ def fates(
     entered = {kernel.scope for kernel in kernels} | {""}
     ran = {(key, k.op_type) for k, group in zip(kernels, groups, strict=True) for key in group}
     running = frozenset(key for group in groups for key in group)
-    found: dict[str, Fate] = {}
+    decided: dict[str, Fate] = {}
     for scope in model.scopes:
         nodes = [node for node in model.nodes if node.scope.path == scope.path]
         same = constants(nodes, scope.path) | (frozenset() if scope.path else fixed)
@@ -51,16 +51,16 @@ def fates(
         around = scope.owner
         for node in nodes:
             if around is not None and (around.key, around.op_type) not in ran:
-                found[node.key] = _INLINED
+                decided[node.key] = _INLINED
             elif scope.path not in entered:
-                found[node.key] = _NOT_ENTERED
+                decided[node.key] = _NOT_ENTERED
             elif node.key not in live:
-                found[node.key] = _UNREAD
+                decided[node.key] = _UNREAD
             elif same.issuperset(filter(None, node.outputs)):
-                found[node.key] = _FOLDED
+                decided[node.key] = _FOLDED
             else:
-                found[node.key] = _rewritten(node, [k for k in twins[node.key] if k in running])
-    return {node.key: found[node.key] for node in model.nodes if node.key not in running}
+                decided[node.key] = _rewritten(node, [k for k in twins[node.key] if k in running])
+    return {node.key: decided[node.key] for node in model.nodes if node.key not in running}
 
 
 def _rewritten(node: Node, twins: Sequence[str]) -> Fate:
@@ -84,14 +84,14 @@ def _join(
 
 def _live(model: Model, scope: Scope, nodes: Sequence[Node]) -> set[str]:
     """Nodes of one graph whose results are its outputs, or lead to them, or go into a body."""
-    wanted = {value.name for value in scope.graph.output}
+    needed = {value.name for value in scope.graph.output}
     inside = {node.key for node in nodes}
-    wanted.update(name for node in model.nodes if node.key not in inside for name in node.inputs)
+    needed.update(name for node in model.nodes if node.key not in inside for name in node.inputs)
     live: set[str] = set()
     for node in reversed(nodes):
-        if wanted.intersection(filter(None, node.outputs)):
+        if needed.intersection(filter(None, node.outputs)):
             live.add(node.key)
-            wanted.update(node.inputs)
+            needed.update(node.inputs)
     return live
 
 
@@ -99,17 +99,17 @@ def _twins(nodes: Sequence[Node]) -> dict[str, list[str]]:
     """For each node the keys of all that do the same with the same tensors, itself among them."""
     first: dict[str, str] = {}
     groups: dict[object, list[str]] = {}
-    found: dict[str, list[str]] = {}
+    twins: dict[str, list[str]] = {}
     for node in nodes:
         attributes = sorted(a.SerializeToString(deterministic=True) for a in node.proto.attribute)
         inputs = tuple(first.get(name, name) for name in node.inputs)
         what = (node.domain, node.op_type, inputs, tuple(attributes))
         group = groups.setdefault(what, [])
         group.append(node.key)
-        found[node.key] = group
+        twins[node.key] = group
         for place, name in enumerate(node.outputs):
             if node.op_type in UNCHANGING and not place:
                 first[name] = inputs[0]
             else:
                 first[name] = f"{group[0]}\n{place}"
-    return found
+    return twins

@@ -12,14 +12,13 @@ from rich.text import Text
 from analyzers.views.page import Column
 
 _NAME_LEAST, _NAME_ROOM, _NAME_COMFORT = 6, 15, 30
-"""Cells a name asks for to get a column, from narrow terminals to wide ones; and those it gets
-before columns of luxury do."""
+"""Cells that a name needs, on narrow and wide terminals, and its cells before optional columns."""
 
 _SHARE_OF_A_NAME = 6
-"""On a terminal of few cells a name asks for a sixth of them."""
+"""On a narrow terminal a name needs a sixth of the cells."""
 
-_LUXURY = 10
-"""The rank from which a column is worth less than names that are not cut."""
+_OPTIONAL = 10
+"""Columns of this rank or higher get room only after the names are complete."""
 
 _GAP = 2
 
@@ -49,7 +48,7 @@ def fitted(columns: Sequence[Column], rows: Sequence[tuple[str, ...]], width: in
 
 
 def _ending(text: str, width: int) -> str:
-    """As much of the end of `text` as fits after an ellipsis."""
+    """Returns the end of `text` after an ellipsis, in `width` cells."""
     if cell_len(text) <= width:
         return text
     while cell_len(text) >= width:
@@ -60,14 +59,14 @@ def _ending(text: str, width: int) -> str:
 def _widths(
     columns: Sequence[Column], texts: Mapping[str, Sequence[str]], width: int
 ) -> dict[str, int]:
-    """Cells for each column that fits, by header: ranks first, then the names grow."""
+    """Returns the cells of each column that fits, by header: by rank, then the names grow."""
     full = {c.header: max(map(cell_len, (c.header, *texts[c.header]))) for c in columns}
     names = [c for c in columns if c.is_name]
     name_room = min(max(_NAME_LEAST, width // _SHARE_OF_A_NAME), _NAME_ROOM)
     room = width - 1
     widths: dict[str, int] = {}
     for column in sorted(columns, key=lambda c: c.rank):
-        if column.rank >= _LUXURY:
+        if column.rank >= _OPTIONAL:
             room -= _grow(widths, names, full, room, _NAME_COMFORT)
         least = full[column.header]
         least = min(least, name_room) if column.is_name else least
@@ -82,12 +81,12 @@ def _widths(
 def _grow(
     widths: dict[str, int], names: Sequence[Column], full: Mapping[str, int], room: int, most: int
 ) -> int:
-    """Widen the names that are shown, up to `most` cells each; returns the cells it took."""
+    """Widens the visible names, short names first, up to `most` cells; returns the cells used."""
     taken = 0
-    for name in names:
+    for name in sorted(names, key=lambda column: full[column.header]):
         if name.header in widths:
-            wanted = min(full[name.header], most) - widths[name.header]
-            more = max(0, min(room - taken, wanted))
+            room_for = min(full[name.header], most) - widths[name.header]
+            more = max(0, min(room - taken, room_for))
             widths[name.header] += more
             taken += more
     return taken

@@ -65,7 +65,7 @@ def test_what_was_fused_across_rows_is_told_at_both_ends(nodes, depth):
     assert known.all()
     said = remark(folded.reset_index(), "module")
     if set(folded.index) <= {"(no module)", "(runtime)"}:
-        assert said == "no node says its module; models that tracer export writes do"
+        assert said == "no node has a module; models written by tracer export do"
     else:
         assert ("also hold" in (said or "")) == bool(holds)
 

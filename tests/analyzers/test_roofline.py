@@ -13,7 +13,7 @@ import tracer
 from analyzers import roofline
 from analyzers.cost import cost, fused
 from analyzers.grouping import by_node, grouped
-from analyzers.roofline import Row
+from analyzers.roofline import TimedRow
 from tests.graphs import DATA_DEPENDENT, parse, residual
 from tracer.graph import loading, shape_inference
 from tracer.records.environment import Peak, Peaks
@@ -23,7 +23,7 @@ PEAKS = Peaks(1, Peak(100e9, "matmul"), Peak(20e9, "triad"), Peak(300e9, "int8 m
 
 def of(time_us, flops, size, arithmetic="float32", peaks=PEAKS):
     """The row of one kernel."""
-    rows = [Row("n", ("n",), time_us, arithmetic)]
+    rows = [TimedRow("n", ("n",), time_us, arithmetic)]
     work = pd.Series({"n": flops}, dtype="Int64")
     return roofline.roofline(rows, work, {("n",): size}, peaks).loc["n"]
 

@@ -1,4 +1,4 @@
-"""What the machine and the software were: the record that makes a measurement comparable."""
+"""The machine and the software of a measurement."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ALONE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The most that a machine was seen to do in a second, and what was running then."""
+    """The highest rate that was measured, per second, and the program that reached it."""
 
     rate: float
     by: str
@@ -42,11 +42,11 @@ def _rate(peak: Peak) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """The roofs of a machine with so many threads at work (see `tracer.host`).
+    """The peak rates of a machine with `threads` threads (see `tracer.host`).
 
-    `float32` in flop/s and `int8` in operations a second, a multiply-accumulate being two of
-    them; `memory` in bytes a second of main memory. None was not measured. `cpu_share` is what
-    the threads got of the CPU's time: well below 1, other programs made the peaks too low.
+    `float32` in flop/s, `int8` in operations per second (two per multiply-accumulate), `memory` in
+    bytes per second of main memory; None if not measured. `cpu_share` is the share of CPU time
+    that the threads got: well below 1, other programs made the peaks too low.
     """
 
     threads: int
@@ -61,7 +61,7 @@ class Peaks:
         return self.cpu_share < _ALONE
 
     def at_least(self, other: Peaks) -> Peaks:
-        """The higher of each peak, as sure as the surer of both."""
+        """Returns the higher of each peak, with the higher `cpu_share`."""
         int8 = [peak for peak in (self.int8, other.int8) if peak is not None]
         return Peaks(
             threads=self.threads,
@@ -98,16 +98,16 @@ class Environment(Result):
 
     @property
     def summary(self) -> str:
-        """One line for the foot of a table."""
+        """CPU, versions and system in one line, for the foot of a page."""
         runtime = self.packages.get("onnxruntime") or self.packages.get("onnxruntime-gpu", "?")
         return (
             f"{self.cpu}, {self.cpu_count} CPUs · onnxruntime {runtime} · "
-            f"onnx {self.packages.get('onnx', '?')} · Python {self.python} · {self.os}"
+            f"Python {self.python} · {self.os}"
         )
 
 
 def observe() -> Environment:
-    """Look at this machine. Nothing heavy is imported: versions are read from metadata."""
+    """Returns this machine and its package versions, which are read without importing packages."""
     gpus, cuda = _gpus()
     return Environment(
         cpu=cpu_model(),
@@ -135,12 +135,12 @@ def _cpuinfo(field: str) -> str:
 
 
 def cpu_model() -> str:
-    """The processor as the system calls it."""
+    """Returns the system's name of the processor."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
 def cpu_flags() -> tuple[str, ...]:
-    """Those of the instruction sets above that the processor has; none where it does not say."""
+    """Returns the instruction sets of `_CPU_FLAGS` that the processor has, () if unknown."""
     flags = (_cpuinfo("flags") or _cpuinfo("Features")).split()
     return tuple(sorted(_CPU_FLAGS.intersection(flags)))
 
@@ -174,10 +174,10 @@ def _output(command: list[str]) -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

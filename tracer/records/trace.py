@@ -1,4 +1,4 @@
-"""The records everything exchanges: what ran, on what, how long, and the table with a row a node.
+"""Trace, Run, Kernel and PartialSums: what ran, how long, and a table with a row per node.
 
 An executor makes a `Run`; analyzers turn runs into columns of the node table; a `Trace` holds
 both, and a view renders it.
@@ -37,7 +37,7 @@ class ModelInfo:
 
     @classmethod
     def of(cls, model: Model, params: int | None = None) -> ModelInfo:
-        """What identifies `model` without holding it; `params` counts a shared weight once."""
+        """Returns the identity of `model`; `params` counts a shared weight once."""
         producer = f"{model.proto.producer_name} {model.proto.producer_version}".strip()
         return cls(
             name=model.path.name if model.path else model.name,
@@ -52,7 +52,7 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What a runtime really ran: one node or several fused ones, at one place of the graph.
+    """A kernel that a runtime ran: one node or several fused nodes.
 
     `name` speaks of nodes by their keys. `node` is the key of the node whose name this is or is
     derived from, if any; which nodes a kernel stands for is the attribution's to say. `inputs`

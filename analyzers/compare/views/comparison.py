@@ -102,11 +102,11 @@ def _side(side: Side, letter: str) -> dict[str, Any]:
 
 def _side_notes(result: Comparison) -> Iterator[str]:
     """What to know of the sides; once, where it is so of all. One turn's noise is no news."""
-    told: dict[str, list[str]] = {}
+    labels_of: dict[str, list[str]] = {}
     for side in result.sides:
         for note in side.trace.notes if side.rounds_us is None else side.run.notes:
-            told.setdefault(note, []).append(side.label)
-    for note, labels in told.items():
+            labels_of.setdefault(note, []).append(side.label)
+    for note, labels in labels_of.items():
         yield note if len(labels) == len(result.sides) else f"{', '.join(labels)}: {note}"
 
 
@@ -141,7 +141,7 @@ def _verdicts(result: Comparison) -> Iterator[str]:
     for index, row in enumerate(records[1:], 1):
         who = f"{letter(index).upper()} ({row['side']})"
         if math.isnan(row["ratio_low"]):
-            yield f"{who}: too few runs, or too uneven ones, to tell how it differs from A"
+            yield f"{who}: too few or too uneven runs for a confidence interval"
             continue
         span = f"{signed_percent(row['ratio_low'] - 1)} to {signed_percent(row['ratio_high'] - 1)}"
         if row["significant"]:
@@ -150,7 +150,7 @@ def _verdicts(result: Comparison) -> Iterator[str]:
             way = "slower" if slower else "faster"
             yield f"{who} is {times(factor)} times {way} than A: {span} of time"
         else:
-            yield f"{who}: no difference from A can be told, only that it lies within {span}"
+            yield f"{who}: no significant difference from A ({_level()} interval {span})"
 
 
 def _layers(result: Comparison, rows: pd.DataFrame) -> Table:
@@ -205,8 +205,8 @@ def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
         known = int(rows[f"p_{end}"].notna().sum())
         real = int(rows[f"significant_{end}"].sum())
         yield (
-            f"{end.upper()}: {real} of {plural(known, 'row')} differ from A for certain "
-            f"({MARK}; Holm, {LEVEL:.0%} over all rows together)"
+            f"{end.upper()}: {real} of {plural(known, 'row')} differ significantly from A "
+            f"({MARK}; Holm, {LEVEL:.0%} over all rows)"
         )
     alone = rows[rows["on"] != everyone]
     for on, group in alone.groupby("on", sort=False):
@@ -232,11 +232,11 @@ def _amounts(row: Mapping[Any, Any], field: str, on: str) -> list[str]:
 
 def _alone(row: Mapping[Any, Any], by: str, ends: Sequence[str]) -> str:
     times_us = [row[f"time_us_{end}"] for end in ends]
-    told = ", ".join(f"{micros(time)} µs" for time in times_us if not math.isnan(time))
+    times_text = ", ".join(f"{micros(time)} µs" for time in times_us if not math.isnan(time))
     text = printable(row[by])
     if by == "layer" and row["op"] != row["layer"]:
         text += f" ({printable(row['op'])})"
-    return f"{text} {told}" if told else text
+    return f"{text} {times_text}" if times_text else text
 
 
 def _listed(cells: Sequence[str]) -> str:
@@ -245,11 +245,11 @@ def _listed(cells: Sequence[str]) -> str:
     return f"{shown}; and {more:,} more" if more > 0 else shown
 
 
-def _numbers(result: Comparison, found: Numbers) -> Table:
-    outputs = found.outputs.rename(columns={"output": "layer", "output_b": "layer_b"})
-    faulty = found.layers[found.layers["fault"] != ""].assign(what="layer")
+def _numbers(result: Comparison, numbers: Numbers) -> Table:
+    outputs = numbers.outputs.rename(columns={"output": "layer", "output_b": "layer_b"})
+    faulty = numbers.layers[numbers.layers["fault"] != ""].assign(what="layer")
     if not len(faulty):
-        furthest = found.layers.sort_values("max_abs", ascending=False, kind="stable").head(1)
+        furthest = numbers.layers.sort_values("max_abs", ascending=False, kind="stable").head(1)
         faulty = furthest.assign(what="furthest layer")
     rows = pd.concat([outputs.assign(what="output"), faulty], ignore_index=True)
     for field in ("nan", "inf"):
@@ -269,19 +269,19 @@ def _numbers(result: Comparison, found: Numbers) -> Table:
         name_column("beyond tolerance", "fault", 5),
     )
     rows["fault"] = rows["fault"].where(rows["fault"] != "")
-    title = f"Numbers of {found.second} against {found.first}, same input"
-    return Table(title, columns, rows, (*_divergence(found), *found.notes), is_long=True)
+    title = f"Numbers of {numbers.second} against {numbers.first}, same input"
+    return Table(title, columns, rows, (*_divergence(numbers), *numbers.notes), is_long=True)
 
 
-def _divergence(found: Numbers) -> Iterator[str]:
-    within = f"(rtol {found.relative:g}, atol {found.absolute:g})"
-    if found.first_divergence is None:
-        yield f"every one of {plural(len(found.layers), 'layer')} is within tolerance {within}"
+def _divergence(numbers: Numbers) -> Iterator[str]:
+    within = f"(rtol {numbers.relative:g}, atol {numbers.absolute:g})"
+    if numbers.first_divergence is None:
+        yield f"every one of {plural(len(numbers.layers), 'layer')} is within tolerance {within}"
     else:
-        row = found.layers.set_index("layer").loc[found.first_divergence]
-        yield f"first divergence: '{printable(found.first_divergence)}', {row['fault']} {within}"
+        row = numbers.layers.set_index("layer").loc[numbers.first_divergence]
+        yield f"first divergence: '{printable(numbers.first_divergence)}', {row['fault']} {within}"
     counts = {
-        f"{kind} in {which}": int(found.outputs[f"{field}_{end}"].fillna(0).sum())
+        f"{kind} in {which}": int(numbers.outputs[f"{field}_{end}"].fillna(0).sum())
         for kind, field in (("NaN", "nan"), ("Inf", "inf"))
         for which, end in (("A", "a"), ("B", "b"))
     }
@@ -314,4 +314,8 @@ def _interval(end: str) -> Any:
 
 
 def _interval_header() -> str:
-    return f"{1 - LEVEL:.0%} interval"
+    return f"{_level()} interval"
+
+
+def _level() -> str:
+    return f"{1 - LEVEL:.0%}"

@@ -1,1 +1,1 @@
-"""The file formats: each module lists its `FORMATS`, and a new module is found by itself."""
+"""The file formats: each module lists its `FORMATS`, and new modules are discovered."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["document", "figure", "page", "roofline", "stored", "table"]
 
 _ROUTINE = ("inputs are ", "inputs of ")
-"""Beginnings of the notes that say how every run is made, and never that something is wrong."""
+"""Beginnings of notes that every run has; a terminal shows them with `--notes`."""
 
 
 def page(trace: Trace, options: ViewOptions) -> Page:

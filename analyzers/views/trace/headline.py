@@ -26,7 +26,8 @@ def headline(trace: Trace, section: Section) -> str:
         if "optimization" in trace.settings:
             parts.append(f"optimization {trace.settings['optimization']}")
         threads = trace.settings.get("threads")
-        parts.append(plural(threads, "thread") if threads else "default threads")
+        if threads:
+            parts.append(plural(threads, "thread"))
         parts.append(plural(len(run.instrumented_us), "run"))
     return " · ".join(parts)
 

@@ -44,7 +44,7 @@ _LEGEND = "area: share of the time\nhollow: time uncertain"
 def figure(trace: Trace, options: ViewOptions) -> Figure:
     """A panel for each run, a point for each kernel, its area the share of the time.
 
-    `options.top` is how many are labelled, 8 unless given. Raises UsageError where nothing was
+    `options.top` is how many are labelled, 8 by default. Raises UsageError where nothing was
     timed.
     """
     timed = [section for section in sections(trace) if section.run is not None]

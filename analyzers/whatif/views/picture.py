@@ -99,10 +99,10 @@ def _by_width(axes: Axes, result: WhatIf, one: Variant) -> None:
 
 
 def _answers(one: Variant) -> list[tuple[str, int]]:
-    observed, found = one.answer.observed, one.answer.uniform
-    if found is None:
+    observed, uniform = one.answer.observed, one.answer.uniform
+    if uniform is None:
         return [("A", observed)]
-    bits = one.swept(found)[0]
+    bits = one.swept(uniform)[0]
     return [("A B", bits)] if bits == observed else [("A", observed), ("B", bits)]
 
 
@@ -177,9 +177,9 @@ def _marks(
 ) -> list[tuple[float, str]]:
     """0, and the ends of some accumulators by their bits."""
     gap = max(math.ceil(len(widths) / _TICK_BITS), _TICK_GAP)
-    told = [widths[0]]
-    told += [bits for bits in widths if (bits - widths[0]) % gap == 0 and bits > told[-1]]
-    ends = [(one.answer.accumulator.range_of(bits), bits) for bits in told]
+    labelled = [widths[0]]
+    labelled += [bits for bits in widths if (bits - widths[0]) % gap == 0 and bits > labelled[-1]]
+    ends = [(one.answer.accumulator.range_of(bits), bits) for bits in labelled]
     marks = [(0.0, "0")]
     marks += [(float(high + 1), str(bits)) for (_, high), bits in ends if high + 1 < right]
     marks += [(float(low), str(bits)) for (low, _), bits in ends if left < low]

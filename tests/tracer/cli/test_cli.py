@@ -71,6 +71,25 @@ def test_count_and_env_run_nothing(model, capfd):
     assert run(capfd, "env")[1].count("\n") > 5
 
 
+def test_env_writes_the_environment_in_every_format(capfd, tmp_path):
+    names = ["env.json", "env.md", "env.csv"]
+    code, out, _ = run(capfd, "env", *(part for name in names for part in ("-o", tmp_path / name)))
+    assert code == 0 and onnx.__version__ in out
+    document = json.loads((tmp_path / "env.json").read_text())
+    assert document["packages"]["onnx"] == onnx.__version__
+    assert f"| onnx | {onnx.__version__} |" in (tmp_path / "env.md").read_text()
+    assert f"onnx,{onnx.__version__}" in (tmp_path / "env.csv").read_text().splitlines()
+    assert run(capfd, "env", "-o", tmp_path / "env.png")[0] == 2
+
+
+def test_report_checks_formats_of_the_result_it_reads(model, capfd, tmp_path):
+    assert run(capfd, "count", model, "-o", tmp_path / "r.trace")[0] == 0
+    target = tmp_path / "again.json"
+    assert run(capfd, "report", tmp_path / "r.trace", "-o", target)[0] == 0
+    code, _, err = run(capfd, "report", tmp_path / "r.trace", "-o", target)
+    assert code == 3 and "--force" in err
+
+
 def test_an_existing_file_is_kept_without_force(model, capfd, tmp_path):
     target = tmp_path / "r.csv"
     target.write_text("precious")
@@ -94,6 +113,7 @@ BAD = {
     "no trace": (["report", "r.trace"], 3, "r.trace: no such trace. Make one with: tracer profile"),
     "not a trace": (["report", "{m}"], 3, "not a trace"),
     "bad number": (["profile", "{m}", "--runs", "0"], 2, "0 is not in the range"),
+    "negative seed": (["profile", "{m}", "--seed", "-1"], 2, "-1 is not in the range"),
     "bad batch": (["profile", "{m}", "--batch", "1,x"], 2, "not a list of integers"),
     "bad dim": (["profile", "{m}", "--dim", "M"], 2, "not of the form name=value"),
     "a size that is no digit": (["count", "{m}", "--dim", "N=²"], 2, "name=value, as in sequence"),
@@ -236,4 +256,4 @@ def test_a_depth_without_modules_is_one_line(command, model, capfd):
 def test_a_model_that_knows_no_source_says_what_does(model, capfd):
     code, out, _ = run(capfd, "count", model, "--by", "source")
     assert code == 0
-    assert "(no source)" in out and "no node says its source" in out
+    assert "(no source)" in out and "no node has a source" in out
