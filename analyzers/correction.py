@@ -14,8 +14,6 @@ A time is not negative. Where a row's uncertainty reaches below 0, its mean and 
 those of the normal distribution cut off there, so that a short row is uncertain, and never 0.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Who makes a tensor and who reads it, across the bodies of control flow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What the result of a node depends on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tracer.graph.model import Node, bodies

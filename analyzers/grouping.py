@@ -1,7 +1,5 @@
 """The node table grouped by node, operator, module, source line or kernel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

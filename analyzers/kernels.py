@@ -1,7 +1,5 @@
 """What a runtime really ran, folded by its name: own time, and time with what ran inside it."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

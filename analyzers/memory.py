@@ -9,8 +9,6 @@ the order they ran in, or in that of the file.
 A body runs beside all that is alive around its node, but for what that node makes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Reads the real shapes of all tensors and the calls of all nodes off an unoptimised run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The node table of a model that ran in its framework: a row for each operator that was called."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pandas as pd

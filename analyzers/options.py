@@ -3,8 +3,6 @@
 Imports nothing heavy, because every `--help` imports this module.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tracer.errors import UsageError

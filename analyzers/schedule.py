@@ -1,7 +1,5 @@
 """The order in which the nodes of a graph run."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import TopologicalSorter

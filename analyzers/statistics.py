@@ -1,7 +1,5 @@
 """Summaries of repeated measurements, and how far to trust their mean."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The node table: the columns of all analyzers, joined to the nodes of the model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

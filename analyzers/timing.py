@@ -1,7 +1,5 @@
 """Times of nodes from the kernels that ran: statistics over runs, without profiler overhead."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

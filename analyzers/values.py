@@ -1,7 +1,5 @@
 """Columns of the node table for values: statistics, and differences from a reference."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

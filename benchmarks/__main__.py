@@ -3,8 +3,6 @@
 Each benchmark is a command of its own as well, with options: `python -m benchmarks.NAME --help`.
 """
 
-from __future__ import annotations
-
 import argparse
 import pkgutil
 import subprocess

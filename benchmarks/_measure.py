@@ -1,7 +1,5 @@
 """Time whole commands: alternating runs, medians, and the median of the ratios of pairs."""
 
-from __future__ import annotations
-
 import os
 import statistics
 import subprocess

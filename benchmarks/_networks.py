@@ -1,7 +1,5 @@
 """Networks for benchmarks, built with onnx alone: random weights, published shapes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -6,8 +6,6 @@
 alternate, so that a busy machine slows both alike.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 from collections.abc import Callable

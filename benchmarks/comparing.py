@@ -1,7 +1,5 @@
 """False alarms and detections of `tracer compare`: LeNet with itself, and with one more node."""
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import tempfile

@@ -1,7 +1,5 @@
 """Time of `tracer count` on a graph of 10,000 nodes, compared with onnx's shape inference."""
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 from pathlib import Path

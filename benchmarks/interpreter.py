@@ -7,8 +7,6 @@ all of them alike. onnxruntime runs the graph as it is (ORT_DISABLE_ALL). It doe
 runs, which would take the processor from the other engines.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

@@ -1,7 +1,5 @@
 """Rate of reading events of onnxruntime's profile, compared with `json.loads`."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import tempfile

@@ -4,8 +4,6 @@ Prints the ratio of the two wall times, the peak memory of `tracer profile`, and
 times ÷ the wall of an undisturbed run, as the profiler reports it and corrected.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import tempfile

@@ -1,7 +1,5 @@
 """Time of `tracer --help`, compared with a Python that does nothing."""
 
-from __future__ import annotations
-
 import statistics
 
 from benchmarks._measure import in_turn, median_ratio, python

@@ -6,8 +6,6 @@ session before and after, as in a user's program. Figures are medians over the t
 draws reported, corrected and replayed times of the rows with the most time.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 from collections.abc import Callable, Sequence

@@ -8,8 +8,6 @@ experiment. Then prints time per image and peak memory at one width for `--image
 images, each in its own process: time should be linear and memory flat.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`python -m experiments`: run all experiments with default settings and write their pages."""
 
-from __future__ import annotations
-
 import importlib
 
 from experiments import _page

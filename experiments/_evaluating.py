@@ -1,7 +1,5 @@
 """Evaluate LeNet in the accumulators of the original experiment, for experiment 5."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Show the epochs of a training as a table and as curves."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from analyzers.views.drawing import HIGH, PLAIN, blank, saved

@@ -1,7 +1,5 @@
 """Write a page of docs/experiments: Markdown and its pictures."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 python -m experiments.accumulators [--model lenet.int8.onnx --data cifar10]
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -3,8 +3,6 @@
 python -m experiments.batches [--data mnist] [--epochs 10]
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing

@@ -3,8 +3,6 @@
 python -m experiments.family [--batch 32 --size 224 --threads 0]
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

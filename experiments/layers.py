@@ -3,8 +3,6 @@
 python -m experiments.layers [--runs 10000] [--rounds 12]
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

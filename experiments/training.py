@@ -3,8 +3,6 @@
 python -m experiments.training [--data cifar10 --epochs 10 --lr 0.001]
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path

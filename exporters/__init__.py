@@ -1,7 +1,5 @@
 """Framework models to ONNX, with the same metadata for every framework; see `tracer.api.export`."""
 
-from __future__ import annotations
-
 import importlib
 import warnings
 from typing import Any

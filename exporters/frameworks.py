@@ -1,7 +1,5 @@
 """Names of the frameworks: the packages of this folder that have an `exporter` module."""
 
-from __future__ import annotations
-
 import importlib.util
 import pkgutil
 

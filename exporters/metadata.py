@@ -1,7 +1,5 @@
 """Write module path and source line on exported nodes, with the same keys for every framework."""
 
-from __future__ import annotations
-
 import onnx
 
 from tracer.graph.provenance import MODULE_KEY, SOURCE_KEY

@@ -1,7 +1,5 @@
 """The steps of an export: check target, convert, validate, compare with the framework, write."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The exporter of a framework, and of a model."""
 
-from __future__ import annotations
-
 import importlib
 
 from exporters.frameworks import frameworks

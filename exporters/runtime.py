@@ -1,7 +1,5 @@
 """Query the installed onnxruntime: the versions it accepts, and the values of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any

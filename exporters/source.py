@@ -1,7 +1,5 @@
 """Load the model that a user names: `FILE.py:NAME`, `package.module:NAME` or `FILE.pt2`."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

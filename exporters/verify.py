@@ -1,7 +1,5 @@
 """Compare the exported model under onnxruntime with the framework, and name where they differ."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 

@@ -1,7 +1,5 @@
 """Check that weights fit a model, with the same errors for every framework."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias

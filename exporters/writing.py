@@ -1,7 +1,5 @@
 """Write the exported model atomically."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import onnx

@@ -1,7 +1,5 @@
 """Classify an image with an ONNX model."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

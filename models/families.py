@@ -1,7 +1,5 @@
 """Look up, build and load model families; a family's `<framework>_net.py` defines its network."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Options that several commands of the models share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """`python -m models.predict`: classify one image with a trained model."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

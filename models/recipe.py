@@ -1,7 +1,5 @@
 """The model families: name, input shape and default training of each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

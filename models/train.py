@@ -1,7 +1,5 @@
 """`python -m models.train`: train a model family and export it to ONNX."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import closing, nullcontext
 from pathlib import Path

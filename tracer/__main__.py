@@ -1,7 +1,5 @@
 """`python -m tracer` is `tracer`."""
 
-from __future__ import annotations
-
 import sys
 
 from tracer.cli import main

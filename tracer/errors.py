@@ -1,7 +1,5 @@
 """The errors of this project, each with its exit code on the command line."""
 
-from __future__ import annotations
-
 
 class TracerError(Exception):
     """Base class of all errors shown to users.

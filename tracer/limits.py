@@ -1,7 +1,5 @@
 """Limits of a run, checked before use: bytes, loop trips, nesting depth and seconds."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence

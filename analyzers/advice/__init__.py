@@ -1,7 +1,5 @@
 """What the figures of a profile advise, in words. A rule is one module here with a `rule`."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator

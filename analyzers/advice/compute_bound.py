@@ -1,7 +1,5 @@
 """Kernels that do their arithmetic about as fast as the machine can."""
 
-from __future__ import annotations
-
 from analyzers.advice._evidence import Advice, Evidence, keys, mean, named
 from analyzers.roofline import COMPUTE, INT8, arithmetic
 

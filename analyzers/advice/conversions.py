@@ -1,7 +1,5 @@
 """Kernels that do nothing but change the type of numbers."""
 
-from __future__ import annotations
-
 from analyzers.advice._evidence import Advice, Evidence, keys, named
 from tracer.graph.quantized import CONVERSIONS
 

@@ -1,7 +1,5 @@
 """Kernels the runtime inserted to change the layout of tensors between others."""
 
-from __future__ import annotations
-
 from analyzers.advice._evidence import Advice, Evidence, keys
 from analyzers.views.text import printable
 from tracer.records.trace import Kernel

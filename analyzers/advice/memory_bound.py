@@ -1,7 +1,5 @@
 """Kernels that main memory holds back: they come near its bandwidth, and compute little."""
 
-from __future__ import annotations
-
 from analyzers.advice._evidence import Advice, Evidence, keys, mean, named
 from analyzers.roofline import MEMORY
 

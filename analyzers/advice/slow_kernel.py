@@ -1,7 +1,5 @@
 """A long kernel that neither arithmetic nor memory explains."""
 
-from __future__ import annotations
-
 from analyzers.advice._evidence import Advice, Evidence, keys
 from analyzers.views.text import printable
 

@@ -1,7 +1,5 @@
 """Kernels so small that starting them is most of their time."""
 
-from __future__ import annotations
-
 from analyzers.advice._evidence import Advice, Evidence, keys, mean
 
 _SHORT_US, _FAR, _SHARE, _SEVERAL = 10.0, 0.25, 0.25, 10

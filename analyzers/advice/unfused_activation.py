@@ -1,7 +1,5 @@
 """Activations that run by themselves right after the operator they could have been part of."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Compare traces in time and work, by layer and in total."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar

@@ -5,8 +5,6 @@ A row without a match was split, or folded into a neighbour: it joins the group 
 A row that fits nowhere stays alone. Each row is in exactly one group.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass

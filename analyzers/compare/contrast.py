@@ -8,8 +8,6 @@ Systematic errors of a time (profiler overhead, clock) are equal in every round.
 added to the variance of the mean, whatever the number of rounds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The table of layers: time and work of each side, ratios, and significant differences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

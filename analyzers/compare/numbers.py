@@ -1,7 +1,5 @@
 """Compare the values of two models on the same input, and find the first layer that differs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Canonical names of operators across frameworks, and which operator may be folded into which."""
 
-from __future__ import annotations
-
 import re
 
 _AFFIXES = re.compile(r"^aten::_?|^aten_|^(fused|nhwc|nchwc|qlinear|dynamicquantize|mkldnn_)(?=\w)")

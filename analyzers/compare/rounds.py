@@ -6,8 +6,6 @@ runs: the profiler's clock counts whole µs, and a median could not separate 2.4
 overhead is subtracted from all rounds together, by `analyzers.timing`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The features of a node table's rows by which layers are matched, without batch and types."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One side of a comparison: a node table with the uncertainty of each time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The table of totals: time of each model, ratio to the first, shares, work."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -5,8 +5,6 @@ In short: a convolution counts its full window, padding included. `flops = 2 × 
 arithmetic`. A view costs nothing. Unknown work is missing and listed, never zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@
 A function of several steps counts as its formula in the ONNX specification, with constants folded.
 """
 
-from __future__ import annotations
-
 from analyzers.cost.count import NOTHING, Count, UnknownWorkError
 
 ONE = Count(other=1)

@@ -1,7 +1,5 @@
 """Find views: tensors that share the bytes of another tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

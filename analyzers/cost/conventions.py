@@ -2,8 +2,6 @@
 on the convention.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from analyzers.cost.count import Count

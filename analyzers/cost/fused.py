@@ -1,7 +1,5 @@
 """Bytes that a kernel of several nodes must move, without the tensors between its nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A node as counting rules see it: typed operands, attributes, constants."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ A weight may be stored (an initializer, a Constant node), generated (ConstantOfS
 test models) or derived (transposed, dequantised). A derived tensor counts as its source.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The registry of counting rules; modules of `analyzers.cost.rules` register theirs on import."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Collection, Mapping

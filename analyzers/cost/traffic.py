@@ -3,8 +3,6 @@
 Caches are not modelled: a tensor that one operator reads twice counts once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from analyzers.cost.operation import Operand, Operation

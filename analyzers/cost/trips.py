@@ -1,7 +1,5 @@
 """Count how often each node runs in one run of the model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from analyzers.cost.count import UnknownWorkError

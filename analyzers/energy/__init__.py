@@ -4,8 +4,6 @@
 TOML file with the user's own figures.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Mapping

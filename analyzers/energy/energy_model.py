@@ -1,7 +1,5 @@
 """The energy of multiplications and additions, and its sum over the nodes of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Read an energy model from a TOML file."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 A pure function of what ran and of what values tell; `views` show its result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

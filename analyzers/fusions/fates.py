@@ -1,7 +1,5 @@
 """What became of a node that no kernel stands for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """What a kernel of the runtime's own is for."""
 
-from __future__ import annotations
-
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel
 

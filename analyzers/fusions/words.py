@@ -1,7 +1,5 @@
 """A map of kernels in a sentence or two."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

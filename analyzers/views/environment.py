@@ -1,7 +1,5 @@
 """The view of an Environment: the machine, the versions of packages, and the machine's peaks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any

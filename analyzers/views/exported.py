@@ -1,7 +1,5 @@
 """The view of an export: the file that was written, and how it was checked."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

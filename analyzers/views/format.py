@@ -1,7 +1,5 @@
 """What a view is: a file format, what it needs, and which part of a result it renders."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A page as static HTML: escaped, without script, as a notebook shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from html import escape
 

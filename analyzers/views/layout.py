@@ -1,7 +1,5 @@
 """Which columns of a table fit into a terminal, and how wide: names are cut where they must be."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD

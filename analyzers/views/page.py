@@ -1,7 +1,5 @@
 """A page: titled tables with lines about them. Terminal, Markdown and HTML show the same pages."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The view of a Quantized: accuracy before and after, and the layers with the largest errors."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

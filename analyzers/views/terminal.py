@@ -1,7 +1,5 @@
 """A page on a terminal: as many columns as its width has room for, the most important notes."""
 
-from __future__ import annotations
-
 from rich.console import Console
 from rich.text import Text
 

@@ -1,7 +1,5 @@
 """Numbers and names as people read them, and the functions behind the formats of columns."""
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Tables of a what-if: a row per width, a row per node, and the properties of each variant."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Describes the answers A, B and C of a what-if in sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from analyzers.views.text import percent, plural, si

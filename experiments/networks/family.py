@@ -3,8 +3,6 @@
 `tracer compare experiments/networks/family.py:plain18@torch …:bottleneck18@torch --by model`
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from models.resnet_imagenet.torch_net import ImageNetResNet

@@ -5,8 +5,6 @@ model is therefore traced at two batches. What differs depends on the batch: the
 is repaired, any other node is refused by name.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ An expression is model code: `F` are Chainer's functions, `np` is NumPy, `model`
 float32, or `name=shape:type`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

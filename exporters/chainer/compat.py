@@ -24,8 +24,6 @@ Call this before any import of Chainer:
     import chainer
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import importlib

@@ -4,8 +4,6 @@ Chainer computes some things on arrays, outside of its graph (`F.floor`, or any 
 trace holds their value for one input. Comparing two traces on different inputs reveals them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A correction takes the parameters of the conversion and onnx_chainer's converter
 nodes. It imports onnx_chainer, so it runs only while a model is traced.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias

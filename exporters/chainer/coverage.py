@@ -4,8 +4,6 @@ Each function is exported, checked, run under onnxruntime and compared with Chai
 `python -m exporters.chainer.coverage FILE` writes the page.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """The exporter of Chainer models, by onnx_chainer, which is part of Chainer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Find the running line of user code, and the function of Chainer that it called."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Convert models to opsets newer than onnx_chainer writes."""
 
-from __future__ import annotations
-
 import onnx
 from onnx import version_converter
 

@@ -1,7 +1,5 @@
 """Repair the graphs of onnx_chainer for current runtimes."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import onnx

@@ -7,8 +7,6 @@ other function belongs to the running link, which a LinkHook tracks.
 This module imports Chainer.
 """
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from collections.abc import Callable, Sequence

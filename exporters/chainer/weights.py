@@ -1,7 +1,5 @@
 """Load Chainer weights from the npz of `chainer.serializers.save_npz`."""
 
-from __future__ import annotations
-
 import pickle
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Replace torch's metadata, which has stack traces with absolute paths, by module and source."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Set
 

@@ -5,8 +5,6 @@ restriction and evaluates symbolic sizes as Python. All of this is refused unles
 trusted.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

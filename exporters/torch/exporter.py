@@ -1,7 +1,5 @@
 """The exporter of PyTorch models, by torch's dynamo exporter."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Simplify the graph that torch's exporter wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

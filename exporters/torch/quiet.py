@@ -1,7 +1,5 @@
 """Silence torch's exporter."""
 
-from __future__ import annotations
-
 import io
 import logging
 import warnings

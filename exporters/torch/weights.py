@@ -1,7 +1,5 @@
 """Load torch weights from safetensors or a state dict of torch.save."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Mapping
 from pathlib import Path

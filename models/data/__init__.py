@@ -1,7 +1,5 @@
 """Load training data: the labelled images of tracer's data sets, or of an .npz file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from models.data.archive import read_archive

@@ -1,7 +1,5 @@
 """Read labelled images from an .npz file."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 

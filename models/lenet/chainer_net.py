@@ -1,7 +1,5 @@
 """LeNet, after LeCun et al. 1998, with ReLU and max pooling, in Chainer."""
 
-from __future__ import annotations
-
 import chainer
 import chainer.functions as F  # noqa: N812 - the name every Chainer program gives it
 import chainer.links as L  # noqa: N812

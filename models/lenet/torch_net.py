@@ -1,7 +1,5 @@
 """LeNet, after LeCun et al. 1998, with ReLU and max pooling, in PyTorch."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional

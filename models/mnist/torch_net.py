@@ -1,7 +1,5 @@
 """The basic MNIST convnet, in PyTorch."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """ResNet for 32×32 images, after He et al. 2015, section 4.2, in PyTorch."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional

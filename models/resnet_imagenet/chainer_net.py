@@ -1,7 +1,5 @@
 """ResNet for large images, after He et al. 2015, section 4.1, in Chainer."""
 
-from __future__ import annotations
-
 import chainer
 import chainer.functions as F  # noqa: N812 - the name every Chainer program gives it
 import chainer.links as L  # noqa: N812

@@ -1,7 +1,5 @@
 """ResNet for large images, after He et al. 2015, section 4.1, in PyTorch."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """The learner of Chainer."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 import zlib

@@ -3,8 +3,6 @@
 Files are replaced atomically, so a killed run leaves its last complete epoch.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

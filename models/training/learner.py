@@ -1,7 +1,5 @@
 """The protocol of a learner: a model with its optimizer, in one framework."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The training loop; the order of images depends on the seed and the epoch alone."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Export a trained model to ONNX, with the names of its classes."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """Start or resume a training run, train, and write its results."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path

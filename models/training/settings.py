@@ -1,7 +1,5 @@
 """The settings of a training run, saved with its results for `--resume`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Write curves and the model graph of a run for TensorBoard, without TensorFlow."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from pathlib import Path
 from typing import Any

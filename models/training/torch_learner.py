@@ -1,7 +1,5 @@
 """The learner of PyTorch."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A pre-norm transformer encoder over image patches, after Dosovitskiy et al. 2021, in PyTorch."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """Compute the sums of a model in narrow accumulators, and collect their statistics."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

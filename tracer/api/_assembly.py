@@ -1,7 +1,5 @@
 """Applies the analyzers to a run, and assembles runs into a Trace."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """The stages of a profile: run, compare tensors, replay kernels, observe shapes, analyze."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

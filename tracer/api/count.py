@@ -1,7 +1,5 @@
 """`tracer.count`: counts the work of every node of an ONNX model, without running it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from analyzers.cost import cost

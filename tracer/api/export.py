@@ -1,7 +1,5 @@
 """Export a PyTorch or Chainer model to ONNX."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`tracer.profile_framework`: profiles a live model in PyTorch or Chainer."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`tracer.fusions`: maps the kernels that a runtime runs to the nodes of the model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Run an ONNX model in the reference interpreter, with or without narrow accumulators."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """`tracer.profile`: measures an ONNX model and returns a Trace with a row for each node."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache

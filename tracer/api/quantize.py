@@ -1,7 +1,5 @@
 """Quantises a float model, and measures what that costs."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tries a network in accumulators of other widths."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """The `tracer` command: finds the module of a command, runs it, turns errors into exit codes."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import pkgutil

@@ -1,7 +1,5 @@
 """Progress bars on stderr, on a terminal only, for work of more than a second."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time

@@ -1,7 +1,5 @@
 """Types of option values: numbers, lists, sizes, percentages, paths."""
 
-from __future__ import annotations
-
 import ast
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How many runs an executor makes: settings that executors share, and the runs still missing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tracer.errors import UsageError

@@ -5,8 +5,6 @@ the `Executor` protocol; `registry` finds it by the name of its package. The sub
 (`Model`) or a live model of a framework; each executor has settings of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable

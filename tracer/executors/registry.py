@@ -1,7 +1,5 @@
 """Finds executors by name: each package of `tracer.executors` that has a module `executor`."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import pkgutil

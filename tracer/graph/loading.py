@@ -1,7 +1,5 @@
 """Opens a model from a path, a protobuf or a folder, and checks it."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Explains why a graph cannot run in its stored order: unsorted, cyclic, or not SSA."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import onnx

@@ -1,7 +1,5 @@
 """Reads the framework module and source line of an ONNX node from its metadata."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sysconfig

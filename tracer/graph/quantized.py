@@ -1,7 +1,5 @@
 """Tells quantised operators and graphs from those that compute in floating point."""
 
-from __future__ import annotations
-
 from tracer.graph.model import Model, Node
 
 CONVERSIONS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})

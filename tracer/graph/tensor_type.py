@@ -1,7 +1,5 @@
 """The type of a tensor: element type and shape, declared by ONNX or observed in a run."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cache

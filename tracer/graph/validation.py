@@ -1,7 +1,5 @@
 """Checks that a file or protobuf is a valid ONNX model; each fault is one clear error."""
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Iterator
 from pathlib import Path

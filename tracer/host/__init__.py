@@ -1,7 +1,5 @@
 """The peak rates of this machine, measured once and stored: the roofs of a roofline."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Measures peak arithmetic rates by products of square matrices that fit in the caches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Measures peaks as the best of many tries, since disturbances only slow a try down."""
 
-from __future__ import annotations
-
 from tracer.host import matmul, triad
 from tracer.host.peak_timer import PeakTimer
 from tracer.records import environment

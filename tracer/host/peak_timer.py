@@ -1,7 +1,5 @@
 """Times work as the shortest of many tries, with the share of CPU time it received."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Stores peaks in the user's cache folder, one file per processor, thread count and versions."""
 
-from __future__ import annotations
-
 from importlib import metadata
 from pathlib import Path
 

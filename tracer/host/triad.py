@@ -5,8 +5,6 @@ TCCA Newsletter, 1995. As there, an element counts 24 bytes, two reads and one w
 cache line before writing it is not counted.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Feeds for many inferences from data sets and files, with one batch in memory at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Chooses sizes for the symbolic dimensions of a model's inputs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The arrays that one inference runs on, by input name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Reads feeds from an `.npz` file by input name, or from a `test_data_set_N` folder."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

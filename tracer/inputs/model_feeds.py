@@ -1,7 +1,5 @@
 """Feeds for a model: read from a file or test folder, or random with a seed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reads the members of an .npz file row by row, so that it need not fit into memory."""
 
-from __future__ import annotations
-
 import math
 import zipfile
 import zlib

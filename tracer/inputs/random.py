@@ -1,7 +1,5 @@
 """Generates seeded random feeds that suit a model: indices within tables, valid masks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Feeds for a model as options request them: files, a data set, or random inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 This module itself is the backend; `onnx.backend.base` describes the interface.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

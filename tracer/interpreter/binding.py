@@ -1,7 +1,5 @@
 """Binds an operator's function to a node: inputs by position, attributes by name."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Runs operators that `ops/` lacks by the classes of onnx.reference."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """Expands operators defined by a graph: the model's functions and the ONNX standard's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import onnx

@@ -1,7 +1,5 @@
 """Record every node of one inference, and compare its outputs with the tensors of a reference."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Loads the compiled kernels at their first use; the first import ever compiles them."""
 
-from __future__ import annotations
-
 import importlib
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The protocol of observers, which are called before and after every node."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

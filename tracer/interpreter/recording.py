@@ -1,7 +1,5 @@
 """Record the time, the calls, the types and the value statistics of every node."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Maps an operator and its opset to the function that computes it."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Looks up operators in onnx's schemas: the schema, and attribute defaults."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import onnx

@@ -4,8 +4,6 @@ A tensor is a numpy array (bfloat16, float8 and int4 from ml_dtypes, strings as 
 sequence a list, a map a dict, an empty optional None.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias

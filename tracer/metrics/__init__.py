@@ -1,7 +1,5 @@
 """Metrics of a model's outputs, scored sample by sample: by name, or FILE.py:NAME."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The record of a metric: a function that scores each sample against labels or a reference."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

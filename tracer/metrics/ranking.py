@@ -1,7 +1,5 @@
 """Metrics of classifiers: top-1 and top-5 accuracy, and agreement with a reference."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Loads a metric that a user wrote, named FILE.py:NAME."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The accuracy of a model before and after quantisation."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tracer.graph.model import Model

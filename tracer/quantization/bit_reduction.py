@@ -13,8 +13,6 @@ coarser grid of 2^N steps.
 most half an 8-bit step to the error of N bits; start from 16-bit weights where that matters.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Batches of a data set as onnxruntime's calibration reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

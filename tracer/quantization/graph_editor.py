@@ -1,7 +1,5 @@
 """Edits a copy of a quantised graph: its initializers, and nodes by the tensors they use."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

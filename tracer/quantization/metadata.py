@@ -1,7 +1,5 @@
 """Restores the node names, modules and sources that onnxruntime drops when it quantises."""
 
-from __future__ import annotations
-
 import onnx
 
 _SUFFIX = "_quant"

@@ -1,7 +1,5 @@
 """The options of `onnxruntime.quantization`, under the names of the command line."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tracer.errors import UsageError

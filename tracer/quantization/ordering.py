@@ -1,7 +1,5 @@
 """Sorts nodes topologically, with regard to the tensors that subgraphs read."""
 
-from __future__ import annotations
-
 from graphlib import TopologicalSorter
 
 import onnx

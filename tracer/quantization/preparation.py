@@ -1,7 +1,5 @@
 """Prepares a float model for quantisation, as onnxruntime advises: fold and fuse."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

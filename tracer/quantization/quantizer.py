@@ -1,7 +1,5 @@
 """Quantises a float model with onnxruntime's static quantisation, and measures layer errors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import onnx

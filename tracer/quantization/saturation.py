@@ -1,7 +1,5 @@
 """Warns where onnxruntime's 8-bit kernels saturate on this processor."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from tracer.quantization.options import QuantizationOptions

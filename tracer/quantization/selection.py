@@ -1,7 +1,5 @@
 """Selects the nodes to quantise, by patterns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 

@@ -1,7 +1,5 @@
 """Calls onnxruntime's static quantisation, silences its output and converts its errors."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging

@@ -1,7 +1,5 @@
 """Maps the tensors of a quantised graph to the tensors of the float graph they represent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

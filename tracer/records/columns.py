@@ -5,8 +5,6 @@ docs/architecture.md all follow from it. A new column is one line here and the a
 it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

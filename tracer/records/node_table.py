@@ -1,7 +1,5 @@
 """The node table as pandas holds it: all of `columns.COLUMNS`, each with its type."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from tracer.records.columns import BY_NAME, COLUMNS, INTERMEDIATE

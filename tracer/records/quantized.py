@@ -1,7 +1,5 @@
 """The result of a quantisation: the integer model, its accuracy, and the error of each layer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

@@ -6,8 +6,6 @@ use: as it is, channels last, channels in padded blocks (com.microsoft.nchwc), i
 and, if all of these fail, in any order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Converts partial sums to the JSON and .npz bytes that a .trace file holds, and back."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

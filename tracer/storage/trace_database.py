@@ -1,7 +1,5 @@
 """The SQLite database in a .trace file: schema, version, and errors of damaged files."""
 
-from __future__ import annotations
-
 import sqlite3
 import zipfile
 import zlib

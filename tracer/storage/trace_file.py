@@ -1,7 +1,5 @@
 """Reads and writes a Trace as an SQLite file; raw samples let any view render it later."""
 
-from __future__ import annotations
-
 import sqlite3
 import zlib
 from collections.abc import Mapping

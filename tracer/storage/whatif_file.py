@@ -5,8 +5,6 @@ result could be recomputed from the evaluations and one pass over the data; it i
 views need no model.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager

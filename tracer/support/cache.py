@@ -1,7 +1,5 @@
 """Stores measurements of this machine in the user's cache folder."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Checks that a file can be written before the work begins, and writes it atomically."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

@@ -1,7 +1,5 @@
 """Checks for optional packages before they are needed, and says what to install."""
 
-from __future__ import annotations
-
 import importlib
 
 from tracer.errors import UsageError

@@ -1,7 +1,5 @@
 """The callback for the progress of long work."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeAlias
 

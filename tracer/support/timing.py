@@ -1,7 +1,5 @@
 """Wall time of a call and of a loop of calls, in µs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

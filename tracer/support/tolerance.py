@@ -1,7 +1,5 @@
 """Compare two values: absolute and relative differences, units in the last place, a tolerance."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The array types that annotations name, and the type of a value as text."""
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 import numpy as np

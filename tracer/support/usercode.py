@@ -1,7 +1,5 @@
 """Imports a Python file of the user's."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys

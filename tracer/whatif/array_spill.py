@@ -1,7 +1,5 @@
 """Arrays in a temporary file, so that memory use does not grow with the data."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Keys of stored evaluations: everything that changes their result, but for the widths."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from importlib import metadata

@@ -1,7 +1,5 @@
 """Intermediate tensors of earlier runs, from which later runs continue; bounded in bytes."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from threading import Lock

@@ -1,7 +1,5 @@
 """Runs a function on many items in threads, and yields the results in the order of the items."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The energy of one sample in accumulators of chosen widths, node by node."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 

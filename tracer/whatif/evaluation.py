@@ -5,8 +5,6 @@ range. One baseline run therefore shows, for all widths, which batches do not ch
 continue from a checkpoint before the first node that overflows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice

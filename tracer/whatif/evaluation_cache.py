@@ -1,7 +1,5 @@
 """A cache of evaluations: each is computed at most once, in this run or an earlier one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tracer.records.whatif import Evaluation, Widths

@@ -1,7 +1,5 @@
 """The graphs of a what-if: the quantised model, and copies with fewer bits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

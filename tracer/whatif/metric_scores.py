@@ -1,7 +1,5 @@
 """Chooses the metric of a what-if, and scores batches with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

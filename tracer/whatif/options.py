@@ -1,7 +1,5 @@
 """The options of a what-if: accumulators, quantisation, metric, budget and energy model."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from collections.abc import Callable, Iterator

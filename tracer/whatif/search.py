@@ -3,8 +3,6 @@
 Evaluations are exact and in a fixed order, so a search returns the same widths in every run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

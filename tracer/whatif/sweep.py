@@ -1,7 +1,5 @@
 """Sweeps over widths, then searches for the narrowest ones within the accuracy budget."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 

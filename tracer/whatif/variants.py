@@ -1,7 +1,5 @@
 """Runs every variant of a what-if: each graph under each accumulator, with each set of pins."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count

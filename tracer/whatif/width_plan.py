@@ -1,7 +1,5 @@
 """The widths to try for each node: a policy in which a width may be a range or a list."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The view of a Comparison: whole models, then layers, then numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The view of a batch sweep: a table for each model, its batch sizes side by side."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -3,8 +3,6 @@
 The full rectangle of scores counts: neither a causal mask nor a sliding window is discounted.
 """
 
-from __future__ import annotations
-
 from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts

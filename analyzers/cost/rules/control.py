@@ -3,8 +3,6 @@
 Tensors that a Loop or Scan carries from step to step, slices or stacks count as views.
 """
 
-from __future__ import annotations
-
 from analyzers.cost import traffic
 from analyzers.cost.count import NOTHING, Count
 from analyzers.cost.operation import Operation

@@ -4,8 +4,6 @@ An output of a convolution over K = C/group × window weights is K MACs; an inpu
 transposed one meets M/group × window weights. A bias is one addition per output.
 """
 
-from __future__ import annotations
-
 import math
 
 from analyzers.cost.activations import per_element

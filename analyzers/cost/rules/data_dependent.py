@@ -1,7 +1,5 @@
 """Operators whose work depends on values: unknown, with the reason."""
 
-from __future__ import annotations
-
 from analyzers.cost.count import Count, UnknownWorkError
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts

@@ -1,7 +1,5 @@
 """Einstein sums, evaluated as one loop nest over all labels."""
 
-from __future__ import annotations
-
 import math
 
 from analyzers.cost.count import Count, UnknownWorkError

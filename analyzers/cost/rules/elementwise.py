@@ -1,7 +1,5 @@
 """Operators that compute each output element from one element of each input."""
 
-from __future__ import annotations
-
 from analyzers.cost.activations import ONE, PER_ELEMENT
 from analyzers.cost.count import NOTHING, Count
 from analyzers.cost.operation import Operation

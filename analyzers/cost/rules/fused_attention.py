@@ -1,7 +1,5 @@
 """onnxruntime's attention operators; see `rules.attention` for what counts."""
 
-from __future__ import annotations
-
 from analyzers.cost.count import Count, UnknownWorkError
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts

@@ -1,7 +1,5 @@
 """onnxruntime's fused element-wise operators: a bias, an activation, a residual."""
 
-from __future__ import annotations
-
 from analyzers.cost.activations import PER_ELEMENT
 from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation

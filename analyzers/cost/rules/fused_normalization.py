@@ -1,7 +1,5 @@
 """onnxruntime's normalisations with what it fuses before them: residuals, biases, embeddings."""
 
-from __future__ import annotations
-
 import math
 
 from analyzers.cost import traffic

@@ -1,7 +1,5 @@
 """onnxruntime's quantised operators: dequantise each operand, compute, requantise the output."""
 
-from __future__ import annotations
-
 import math
 
 from analyzers.cost import traffic

@@ -1,7 +1,5 @@
 """Operators that generate a tensor from a shape, a count or a seed."""
 
-from __future__ import annotations
-
 from analyzers.cost import traffic
 from analyzers.cost.count import NOTHING, Count
 from analyzers.cost.operation import Operation

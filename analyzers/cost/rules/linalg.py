@@ -1,7 +1,5 @@
 """Linear algebra beyond products."""
 
-from __future__ import annotations
-
 from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts

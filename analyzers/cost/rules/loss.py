@@ -1,7 +1,5 @@
 """Losses of a classification."""
 
-from __future__ import annotations
-
 from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts

@@ -1,7 +1,5 @@
 """Matrix products: K MACs per output; a bias is one addition per output."""
 
-from __future__ import annotations
-
 from analyzers.cost.activations import PER_ELEMENT, per_element
 from analyzers.cost.count import Count, UnknownWorkError
 from analyzers.cost.operation import Operation

@@ -1,7 +1,5 @@
 """Operators that view, select, copy or rearrange data, without arithmetic."""
 
-from __future__ import annotations
-
 from analyzers.cost import traffic
 from analyzers.cost.count import NOTHING, Count
 from analyzers.cost.operation import Operation

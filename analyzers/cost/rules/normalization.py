@@ -5,8 +5,6 @@ a division the variance; an addition of epsilon, a root and a reciprocal the fac
 multiplication per element applies it. Scale and shift are one operation per element each.
 """
 
-from __future__ import annotations
-
 import math
 
 from analyzers.cost.count import Count

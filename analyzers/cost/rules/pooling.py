@@ -3,8 +3,6 @@
 Like every sum, a maximum is accumulated from its neutral element: K operations for K elements.
 """
 
-from __future__ import annotations
-
 import math
 
 from analyzers.cost.count import Count

@@ -1,7 +1,5 @@
 """Quantisation and dequantisation."""
 
-from __future__ import annotations
-
 from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts

@@ -1,7 +1,5 @@
 """Recurrent layers over the full, padded sequence: W x + R h per step, then the gates."""
 
-from __future__ import annotations
-
 from analyzers.cost.activations import per_element
 from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation

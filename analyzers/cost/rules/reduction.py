@@ -1,7 +1,5 @@
 """Reductions over axes, from their neutral element: n operations for n elements."""
 
-from __future__ import annotations
-
 import math
 
 from analyzers.cost.count import NOTHING, Count

@@ -3,8 +3,6 @@
 Coordinates and interpolation weights are not counted: they are shared between channels.
 """
 
-from __future__ import annotations
-
 import math
 
 from analyzers.cost.count import NOTHING, Count, UnknownWorkError

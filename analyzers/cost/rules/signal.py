@@ -3,8 +3,6 @@
 A butterfly is a complex multiplication and two complex additions: 4 multiplications, 6 additions.
 """
 
-from __future__ import annotations
-
 import math
 
 from analyzers.cost.count import Count, UnknownWorkError

@@ -1,7 +1,5 @@
 """Softmax and related operators, computed safely: the maximum is subtracted first."""
 
-from __future__ import annotations
-
 import math
 
 from analyzers.cost.count import Count

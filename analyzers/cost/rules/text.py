@@ -1,7 +1,5 @@
 """Operators on strings: no arithmetic; their bytes are unknown, as strings have no fixed size."""
 
-from __future__ import annotations
-
 from analyzers.cost.count import NOTHING, Count
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts

@@ -6,8 +6,6 @@ Other widths follow the power law through both figures. Factors of different wid
 geometric mean, since the size of a multiplier is the product of its widths.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The formula of the narrow-accumulator experiment, unit-less."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from analyzers.energy.energy_model import EnergyModel

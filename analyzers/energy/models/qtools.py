@@ -6,8 +6,6 @@ of one bit makes it a multiplexer: 0.3 of an addition of the other width (`qener
 `test_qenergy.py` at revision 78ea90f).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from analyzers.energy.energy_model import EnergyModel

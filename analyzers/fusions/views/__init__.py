@@ -1,7 +1,5 @@
 """The view of a map of fusions: the kernels in the order they ran, and the nodes without one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

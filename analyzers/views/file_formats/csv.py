@@ -1,7 +1,5 @@
 """`.csv`: the table of a result, safe to open in a spreadsheet or to print."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from analyzers.options import ViewOptions

@@ -1,7 +1,5 @@
 """`.json`: everything a result holds, as one object."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`.md`: the page of a result for a README or an issue."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from analyzers.options import ViewOptions

@@ -1,7 +1,5 @@
 """`.onnx`: the model that a result holds."""
 
-from __future__ import annotations
-
 from analyzers.options import ViewOptions
 from analyzers.views.format import Format
 

@@ -1,7 +1,5 @@
 """`.parquet`: the table of a result with its types (needs the `parquet` extra)."""
 
-from __future__ import annotations
-
 import io
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """`.trace`: everything that was measured, as an SQLite file that `tracer report` renders again."""
 
-from __future__ import annotations
-
 from analyzers.options import ViewOptions
 from analyzers.views.format import Format
 

@@ -1,7 +1,5 @@
 """A trace as one object: `model`, `environment`, `settings`, `notes` and `runs`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from analyzers.advice import advise

@@ -1,7 +1,5 @@
 """The overflow table of a trace: what narrow accumulators did, in words and by row."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The rows of each run: which of them a view shows, and in what order."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Blocks of dot products: chooses the kernel, and runs it on blocks of rows and columns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

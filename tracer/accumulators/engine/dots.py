@@ -4,8 +4,6 @@ Only sums that may overflow are emulated step by step. A narrow run equals the r
 up to the first step that leaves the range.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The matrices of a block of dot products: checks them, and bounds the sums they can have."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The output of a node from its sums."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ The pass supports the sequential order, saturating overflow, and operands that f
 cases go through the blocks of `dots`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

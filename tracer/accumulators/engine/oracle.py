@@ -3,8 +3,6 @@
 It is slow and plain. Tests compare the compiled kernels with it.
 """
 
-from __future__ import annotations
-
 from typing import assert_never
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Lays matrices out for the lanes of a kernel, and shares blocks of sums out to threads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ A program lists the stages of an order depth first. The order `sorted`, whose or
 products, has a kernel of its own.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import assert_never

@@ -5,8 +5,6 @@ operators that do not mix its elements, is an integer tensor times a step. Sums 
 are sums of integers times steps.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ plus p q for each term. Libraries add the first part, products of bytes as store
 instructions for bytes; the other parts are exact. The accumulator limits the first part only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -9,8 +9,6 @@
 - `sum_statistics`: widths, histograms and errors; `dequantize`: floats from changed sums.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from tracer.interpreter import kernel_loading

@@ -1,7 +1,5 @@
 """Argument types in the signatures of the kernels, and the decorator that compiles them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

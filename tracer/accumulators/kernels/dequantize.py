@@ -1,7 +1,5 @@
 """Replaces the outputs whose sums an accumulator changed, as float32."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Intermediate data stays in the second-level cache: a block of columns is copied,
 `sequential_sums`, and counted before the next block.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Lanes are int32; panels and factors are those of `sequential_sums`; groups have 
 terms. The sum of a group stays in vector registers; the sum of the groups is in memory.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -13,8 +13,6 @@ A factor is the low half of its int32 for even k, the high half for odd k; the o
 `speculative` and `unchecked` read both factors of a pair in one int32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any

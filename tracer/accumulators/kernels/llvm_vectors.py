@@ -1,7 +1,5 @@
 """Builds LLVM IR for vectors of integer lanes: loads, products, loops; used by `llvm_sums`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

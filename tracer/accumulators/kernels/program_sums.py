@@ -5,8 +5,6 @@ to register 0. A step -s adds register s - 1 to register s and clears register s
 has a lane for each column of a tile; panels are packed by `tile_io.pack`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

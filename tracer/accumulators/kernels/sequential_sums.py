@@ -6,8 +6,6 @@ CHUNK. It first adds without limits, and checks now and then that sums are far e
 limits. Where a check fails it repeats the chunk and limits every step.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sums in the order `sorted`: terms are taken against the sign of the exact sum so far."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

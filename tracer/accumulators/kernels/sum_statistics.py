@@ -1,7 +1,5 @@
 """Counts sums by the width they need and by histogram bin, and measures their errors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

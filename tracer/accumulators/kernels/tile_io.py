@@ -4,8 +4,6 @@ A panel holds one tile of columns after the other: `panel[(tile * depth + k) * C
 Where lanes take terms in pairs, rows k and k + 1 of a tile are interleaved; see `llvm_sums`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ A lowering inspects a node once, when the model is prepared. It returns a functi
 the node's sums in integers, or raises `UnfitError` if the node has no integer arithmetic.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Conv, ConvInteger and QLinearConv: the windows of each input channel times a kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """ConvTranspose: a convolution of the input, with zeros in between, with the flipped kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

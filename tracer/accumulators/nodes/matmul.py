@@ -1,7 +1,5 @@
 """MatMul, Gemm, MatMulInteger, QLinearMatMul and QGemm: rows times columns."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """QLinearAveragePool, QLinearGlobalAveragePool and QLinearAdd: sums of quantised tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

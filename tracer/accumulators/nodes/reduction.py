@@ -1,7 +1,5 @@
 """Sums without products: average poolings, ReduceSum, ReduceMean and Add."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

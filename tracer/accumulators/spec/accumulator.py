@@ -1,7 +1,5 @@
 """The register that a dot product is summed in: its width, and what happens beyond its range."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal, assert_never, get_args
 

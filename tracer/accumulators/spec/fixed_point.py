@@ -1,7 +1,5 @@
 """Fixed-point formats, which turn the operands of a float graph into integers."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

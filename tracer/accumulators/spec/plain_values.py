@@ -1,7 +1,5 @@
 """Convert an accumulator to plain values for files, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any

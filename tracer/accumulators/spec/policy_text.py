@@ -1,7 +1,5 @@
 """Parse a policy from text on the command line, or from a TOML file."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ beyond is divided into equal bins. Negative numbers mirror the others as in two'
 no bin crosses the limit of a width.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

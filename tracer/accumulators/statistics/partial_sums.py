@@ -1,7 +1,5 @@
 """The statistics of one node's sums together with its guaranteed widths."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tracer.accumulators.statistics.tally import Tally

@@ -1,7 +1,5 @@
 """Compare models and recordings: alternate runs of the sides that are run now, then compare."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

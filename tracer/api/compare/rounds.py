@@ -5,8 +5,6 @@ Each turn has its own session because the memory layout makes one session slight
 next on the same model; that is noise and no difference.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Sequence

@@ -4,8 +4,6 @@
 `FILE.py:NAME@torch`, a framework's own model, are run now.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Compare the values that the sides compute: outputs, and the tensor of every node."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout

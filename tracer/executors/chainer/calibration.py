@@ -1,7 +1,5 @@
 """Measures the overhead of the function hook on a call, on this machine."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from functools import cache

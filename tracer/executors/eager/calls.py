@@ -7,8 +7,6 @@ operators, its name, and the count of that name there before. So runs that take 
 agree on the call sites they share.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

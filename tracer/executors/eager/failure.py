@@ -1,7 +1,5 @@
 """Translates what a model raises in its first run into errors of `tracer.errors`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

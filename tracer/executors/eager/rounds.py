@@ -1,7 +1,5 @@
 """Alternates blocks of undisturbed runs and of recorded runs until there are enough."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from tracer.executors.measuring import MeasuringSettings

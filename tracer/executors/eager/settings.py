@@ -1,7 +1,5 @@
 """How a framework runs a live model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tracer.errors import UsageError

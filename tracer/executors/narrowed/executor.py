@@ -1,7 +1,5 @@
 """Run a model in the reference interpreter with narrow accumulators, on many batches."""
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping

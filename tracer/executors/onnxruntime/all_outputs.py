@@ -3,8 +3,6 @@
 Tensors inside the bodies of If, Loop and Scan cannot be outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ A node's time is then its share of an undisturbed run: its kernel, and the 0.1 t
 the runtime dispatches it. The rest of a run is the time of an empty run (see `empty_run`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Plans the next profiled session: how many runs, and how many warm-up runs before them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Its time is the overhead of every inference: the call from Python, the check of 
 return of the outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

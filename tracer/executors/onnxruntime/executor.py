@@ -1,7 +1,5 @@
 """Runs a model under onnxruntime's profiler, alternating with runs that are not profiled."""
 
-from __future__ import annotations
-
 from tracer.executors.onnxruntime import (
     calibration,
     chunk_plan,

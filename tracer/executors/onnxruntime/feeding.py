@@ -1,7 +1,5 @@
 """Makes a function of one inference; feeds are converted for onnxruntime once, in advance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ The reference interpreter computes the model, node by node and without rewriting
 compared as soon as it is computed, so that only the tensors of the optimised graph are all held.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

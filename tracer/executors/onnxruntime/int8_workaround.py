@@ -4,8 +4,6 @@ Without VNNI, x86 kernels add pairs of uint8 × int8 products in 16 bits, and sa
 weights in uint8, with a zero point 128 higher, are multiplied in more bits: the results are exact.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

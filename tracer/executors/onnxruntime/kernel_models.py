@@ -3,8 +3,6 @@
 A kernel is located in the graph by the tensors it computes. Its inputs have the values of one run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ onnxruntime reports times by node name. Names may be empty or repeated, or conta
 older releases do not escape in the profile. Names that onnxruntime derives are translated too.
 """
 
-from __future__ import annotations
-
 import re
 
 import onnx

@@ -4,8 +4,6 @@ The meaning of fields, and which are absent, differs by version. The order of th
 matter here. See `onnxruntime/core/common/profiler.cc` and `sequential_executor.cc`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -4,8 +4,6 @@ The profiler drops events beyond a million without a warning. So runs are record
 in its own session, whose profile is read, checked and deleted before the next session opens.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -9,8 +9,6 @@ Copies have weights of their own until the copies hold as many bytes as the weig
 so many bytes pass between two uses of a weight in the model.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path

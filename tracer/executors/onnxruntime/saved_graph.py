@@ -1,7 +1,5 @@
 """The optimised graph that a session saved: its tensors, and its kernels run alone."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import weakref

@@ -4,8 +4,6 @@ Execute and model_run events carry no identity, and a file may be ordered by sta
 an If or a Loop contains the nodes of its body follows only from `ts` and `dur` on one thread.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

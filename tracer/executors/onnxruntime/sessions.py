@@ -1,7 +1,5 @@
 """Opens inference sessions, and translates onnxruntime's errors into one sentence each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

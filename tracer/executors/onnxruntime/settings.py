@@ -1,7 +1,5 @@
 """How onnxruntime runs a model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tracer.errors import UsageError

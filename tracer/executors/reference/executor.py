@@ -1,7 +1,5 @@
 """Run a model in the reference interpreter: time every node, and describe its values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias

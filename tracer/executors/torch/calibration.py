@@ -5,8 +5,6 @@ interval, in the interval of the enclosing operator. A chain of trivial operator
 the overhead of each.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import torch

@@ -4,8 +4,6 @@ torch's profiler records operators, in sessions whose records fit in memory. Hoo
 of each operator; autograd's sequence numbers join backward operators to forward operators.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The loss and the optimizer of a training step in PyTorch."""
 
-from __future__ import annotations
-
 from functools import reduce
 from operator import add
 from typing import Any

@@ -1,7 +1,5 @@
 """Reads the records of torch's profiler as spans, run by run."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Restores a module and torch's state after a profile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """One run: an inference, or a training step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Data sets as streams of batches; `opening.open_dataset` opens one by its name."""
 
-from __future__ import annotations
-
 import importlib
 import warnings
 from typing import Any

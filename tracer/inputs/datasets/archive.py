@@ -1,7 +1,5 @@
 """Reads samples from an .npz file: inputs, labels (`y` or `labels`), expected outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A data set for one model: batches that fit the model, read in constant memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A hash of a data set's samples, independent of how they are stored."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from typing import Any

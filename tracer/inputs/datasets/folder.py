@@ -1,7 +1,5 @@
 """Reads samples from test_data_set folders of protobufs, ONNX's format for test data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path

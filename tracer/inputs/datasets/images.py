@@ -1,7 +1,5 @@
 """Converts images [N, C, H, W]: pixels to float32, size and channels to the model's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reads the named image sets (`digits`, `cifar10`, `mnist`) for a model with one input."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Opens data sets: streams of batches, with labels or expected outputs where known."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

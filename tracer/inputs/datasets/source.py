@@ -1,7 +1,5 @@
 """The protocol of a kind of data set: samples in order, some at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Sets numba's cache folder by the sources of all kernels."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import shutil

@@ -4,8 +4,6 @@ Loops run from 0 over slices, or over unsigned indices: numba handles an index t
 in a way that LLVM does not vectorise.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ Column p of the right matrix is `source[offsets[k] + p]` for k = 0, 1, ...: a ro
 kernel position. Patches are copied only panel by panel, never all at once.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pads images and splits them into phases by strides; see `numeric.image_layout`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Sums are float64, in a fixed order that LLVM chooses (`reassoc`), which lets it vectorise them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

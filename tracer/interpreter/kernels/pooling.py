@@ -1,7 +1,5 @@
 """Max pooling with 2 x 2 windows, which the compiler vectorises."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

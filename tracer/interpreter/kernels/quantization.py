@@ -1,7 +1,5 @@
 """Quantises float32 to 8 or 16 bits and back in one pass, as `ops.quantization` does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Compilers spill a two-dimensional tile of accumulators, so LLVM code is emitted 
 over k in order, one multiply-add each, so results depend only on the inputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

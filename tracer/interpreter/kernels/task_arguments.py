@@ -1,7 +1,5 @@
 """Reads a compiled task's arguments from words: addresses and sizes of arrays, and numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numba

@@ -6,8 +6,6 @@ closed task, so the leader never waits for a thread to wake. The state is an arr
 words that threads write concurrently are on separate cache lines.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import binding, ir

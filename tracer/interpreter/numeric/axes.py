@@ -1,7 +1,5 @@
 """Converts ONNX's axes, which count from the end if negative."""
 
-from __future__ import annotations
-
 from tracer.errors import ModelError
 
 

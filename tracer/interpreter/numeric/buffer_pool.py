@@ -3,8 +3,6 @@
 A new array of megabytes costs a page fault per 4 KiB; a reused one is still in the cache.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Element-wise float32 arithmetic by compiled kernels: affine, Relu, Add to Div, rationals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Softmax and layer normalisation of float32 rows by compiled kernels."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tracer.interpreter.kernel_loading import loaded

@@ -3,8 +3,6 @@
 OpenBLAS reaches half the speed on some processors, and needs the patches as a matrix first.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tracer import limits

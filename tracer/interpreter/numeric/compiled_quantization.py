@@ -1,7 +1,5 @@
 """Quantises large float32 tensors to 8 bits with one scale, and back, by compiled kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ The product is an argument of `convolve`, so that other arithmetic (narrow accum
 BLAS without knowing about windows, groups or layouts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Depthwise convolution in numpy: one pass per kernel position, without matrix products."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tracer import limits

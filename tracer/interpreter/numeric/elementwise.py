@@ -1,7 +1,5 @@
 """Element-wise numpy functions in cache-sized blocks on threads, with broadcasting."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Arranges images so that neighbouring outputs read neighbouring elements."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

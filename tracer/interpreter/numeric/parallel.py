@@ -4,8 +4,6 @@ One thread computes a block with a single-threaded BLAS, so results do not depen
 threads. numpy releases the interpreter lock inside a block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Matrix products: in blocks on threads, exact for integers, in float32 for half floats."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

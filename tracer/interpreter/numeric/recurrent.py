@@ -1,7 +1,5 @@
 """Runs RNN, GRU and LSTM cells over time: directions, layouts, sequence lengths."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ interpreter lock. Compiled code in `kernels.task_team` therefore distributes the
 module only wakes helpers that sleep.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from itertools import islice

@@ -1,7 +1,5 @@
 """Windows that slide over padded axes: the geometry of convolutions and poolings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

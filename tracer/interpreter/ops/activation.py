@@ -1,7 +1,5 @@
 """Activation functions: Relu, Elu, Sigmoid, Gelu, Clip and their relatives."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Add, Sub, Mul, Div, Mod, Pow; Max, Min, Sum, Mean of any number of inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any

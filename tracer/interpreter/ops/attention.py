@@ -1,7 +1,5 @@
 """Attention and FlexAttention: softmax(Q K^T + bias) V over heads."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 

@@ -1,7 +1,5 @@
 """Cast, CastLike, BitCast: conversion between element types."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

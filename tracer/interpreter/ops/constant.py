@@ -1,7 +1,5 @@
 """Constant, ConstantOfShape, EyeLike, Range, OneHot: generated tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ By onnxruntime's ContribOperators.md each computes on dequantised tensors and qu
 onnxruntime may round intermediate values differently and return a neighbouring integer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

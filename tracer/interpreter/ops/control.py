@@ -1,7 +1,5 @@
 """If, Loop, Scan and SequenceMap: operators that run subgraphs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

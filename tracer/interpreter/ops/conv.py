@@ -1,7 +1,5 @@
 """Conv: convolution of floats."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """ConvTranspose: adds every input element, times the weights, over an output window."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

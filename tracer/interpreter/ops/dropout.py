@@ -1,7 +1,5 @@
 """Dropout: the identity in inference, a random mask in training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Gather, GatherElements, GatherND, NonZero, Unique: selection by index."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

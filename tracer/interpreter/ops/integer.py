@@ -1,7 +1,5 @@
 """ConvInteger, QLinearConv, QLinearMatMul: exact integer sums, requantised where asked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Comparisons, boolean and bitwise operators, Where, IsNaN, IsInf."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

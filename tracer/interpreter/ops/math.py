@@ -1,7 +1,5 @@
 """Element-wise functions of one tensor: Exp, Log, Sqrt, Sin, Erf and so on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """MatMul, Gemm, Einsum, MatMulInteger."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tracer import limits

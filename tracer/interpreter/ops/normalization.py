@@ -1,7 +1,5 @@
 """Batch, instance, group, layer, RMS, Lp and local response normalisation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

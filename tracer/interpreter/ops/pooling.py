@@ -1,7 +1,5 @@
 """Max, average and Lp pooling, their global forms, and MaxUnpool."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any

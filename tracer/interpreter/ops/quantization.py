@@ -1,7 +1,5 @@
 """QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

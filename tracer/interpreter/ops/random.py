@@ -3,8 +3,6 @@
 ONNX does not specify the generator; here every run gives the same bits.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """RNN, GRU and LSTM: their gates; `numeric.recurrent` runs the steps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reductions over axes, ArgMax, ArgMin, CumSum, CumProd, TopK."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

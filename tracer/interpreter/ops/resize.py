@@ -1,7 +1,5 @@
 """Resize and Upsample: axis by axis, each output a weighted sum of inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """MaxRoiPool: the maximum of each bin of image regions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

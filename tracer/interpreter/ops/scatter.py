@@ -1,7 +1,5 @@
 """Scatter, ScatterElements, ScatterND: updates of a copy at indices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sequences (lists) and optionals (the value or None)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tracer.errors import ModelError

@@ -1,7 +1,5 @@
 """Shape, Reshape, Squeeze, Transpose, Expand, Tile and other changes of shape."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

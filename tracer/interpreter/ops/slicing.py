@@ -1,7 +1,5 @@
 """Slice, Split, Concat, Pad, Compress, ReverseSequence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

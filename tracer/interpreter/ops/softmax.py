@@ -1,7 +1,5 @@
 """Softmax, LogSoftmax, Hardmax."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """BlackmanWindow, HammingWindow, HannWindow: sums of cosines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ groups of the previous sums, and the last stage has one group. `sequential` has 
 has many.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import re

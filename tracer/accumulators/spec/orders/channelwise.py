@@ -1,7 +1,5 @@
 """Sum the window of each input channel, then the channels."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tracer.accumulators.spec.orders import Order, Stage, Terms, one_group, rows_of

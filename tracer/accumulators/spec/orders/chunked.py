@@ -1,7 +1,5 @@
 """Sum chunks of consecutive terms, then the chunks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tracer.accumulators.spec.orders import Order, Stage, Terms, check_size, one_group, rows_of

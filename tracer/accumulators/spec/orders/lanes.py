@@ -1,7 +1,5 @@
 """Sum in interleaved lanes, as in a vector register, then sum the lanes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tracer.accumulators.spec.orders import Order, Stage, Terms, check_size, one_group, rows_of

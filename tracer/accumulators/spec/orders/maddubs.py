@@ -5,8 +5,6 @@ saturation to 16 bits (Software Developer's Manual, volume 2B); libraries for in
 results lane by lane.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tracer.accumulators.spec.orders import Order, Stage, Terms, rows_of

@@ -1,7 +1,5 @@
 """Sum term after term: channel, kernel row, kernel column."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tracer.accumulators.spec.orders import Order, Stage, Terms, one_group

@@ -4,8 +4,6 @@ The idea of sorted partial sums (PQS, arXiv 2504.09064) without the rounds of so
 of both signs remain, no sum exceeds the largest term; afterwards sums are monotone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Sum neighbours in pairs, then the pairs in pairs, and so on, as an adder tree does."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tracer.accumulators.spec.orders import Order, Stage, Terms, one_group, rows_of

@@ -1,7 +1,5 @@
 """Reads CIFAR-10 (Krizhevsky 2009) in its binary version, which needs no pickle."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

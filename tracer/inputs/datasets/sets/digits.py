@@ -3,8 +3,6 @@
 They are the test set of Alpaydin and Kaynak's "Optical Recognition of Handwritten Digits" (UCI).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

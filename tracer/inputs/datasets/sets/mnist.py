@@ -1,7 +1,5 @@
 """Reads MNIST (LeCun, Cortes and Burges) in its idx format, compressed or not."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from pathlib import Path
