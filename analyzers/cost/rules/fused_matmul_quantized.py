@@ -48,11 +48,6 @@ def _integer_to_float(op: Operation) -> Count:
     return product(op) + zero_points(op, ((0, 4), (1, 5))) + scaled
 
 
-@counts("MatMulInteger16", domain=_MICROSOFT)
-def _integer16(op: Operation) -> Count:
-    return product(op)
-
-
 @counts("QGemm", domain=_MICROSOFT, settings=(1, 2, 4, 5, 7, 8))
 def _qgemm(op: Operation) -> Count:
     """Integers in; integers out if the output's scale is present, else real numbers."""
