@@ -4,12 +4,7 @@ from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts
 from analyzers.cost.rules.matmul import product
-from analyzers.cost.rules.quantization import (
-    DEQUANTISE,
-    REQUANTISE,
-    dynamic_quantise,
-    zero_points,
-)
+from analyzers.cost.rules.quantization import DEQUANTISE, REQUANTISE, dynamic_quantise, zero_points
 
 _MICROSOFT = "com.microsoft"
 
