@@ -1,4 +1,4 @@
-"""Computes the dot products of one node under its accumulator, and keeps their statistics."""
+"""Computes the dot products of one node in its accumulator, and collects their statistics."""
 
 from __future__ import annotations
 
