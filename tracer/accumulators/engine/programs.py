@@ -1,7 +1,7 @@
-"""Orders as programs, and blocks of sums by the kernels that run programs.
+"""Turns orders of accumulation into programs, and computes blocks of sums by their kernels.
 
-A program lists the stages of an order depth first. The order `sorted`, whose order depends on the
-products, has a kernel of its own.
+A program lists the steps of an order: each group is added up as soon as its terms are. In the
+order `sorted` the steps depend on the products, so it has a kernel of its own.
 """
 
 from dataclasses import dataclass
@@ -97,7 +97,7 @@ def products_may_overflow(matrices: Matrices, accumulator: Accumulator) -> bool:
 
 
 def has_fast_groups(matrices: Matrices, plan: Program, accumulator: Accumulator) -> bool:
-    """Whether `grouped_sums` runs the program: it limits no sum of a group that stays within."""
+    """Whether `grouped_sums` supports the program; it limits only groups that may overflow."""
     return _fits_int32(matrices, plan, accumulator) and _fits_groups(matrices, plan, accumulator)
 
 
