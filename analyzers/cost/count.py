@@ -31,7 +31,7 @@ class Count:
         return 2 * self.macs + self.adds + self.muls + self.other
 
     def checked(self) -> Count:
-        """Returns itself. Raises ValueError if an attribute made a count negative."""
+        """Returns itself. Raises ValueError if a count is below zero, as from a wrong attribute."""
         if min(self.macs, self.adds, self.muls, self.other, self.channel_sums) < 0:
             raise ValueError("a count below zero")
         return self
