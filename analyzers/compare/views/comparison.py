@@ -130,7 +130,7 @@ def _totals(result: Comparison) -> Table:
         number_column("batch", "batch", lambda value: f"{value:g}", 13),
         name_column("executor", "executor", 14),
     )
-    return Table("Whole runs, without instrument", columns, rows, tuple(_verdicts(result)))
+    return Table("Whole runs, without profiler", columns, rows, tuple(_verdicts(result)))
 
 
 def _verdicts(result: Comparison) -> Iterator[str]:
