@@ -134,10 +134,7 @@ def _derive(
 
 
 def _parameters(
-    node: Node,
-    sources: list[tuple[int, Weights | None]],
-    facts: Facts,
-    multiplies: bool,
+    node: Node, sources: list[tuple[int, Weights | None]], facts: Facts, multiplies: bool
 ) -> Weights:
     rule = registry.find(node.domain, node.op_type)
     settings = _settings(node)

@@ -21,7 +21,7 @@ def tallied(numbers):
     """A tally of sums that are these numbers, and nothing else."""
     sums = np.array([numbers], np.int64)
     tally = Tally.empty(1, Accumulator(64))
-    tally.add(slice(0, 1), Excursions(sums, sums, sums))
+    tally.take(slice(0, 1), tally.of(Excursions(sums, sums, sums)))
     return tally
 
 

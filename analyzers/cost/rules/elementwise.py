@@ -1,9 +1,9 @@
 """Operators that compute each output element from one element of each input."""
 
 from analyzers.cost.activations import ONE, PER_ELEMENT
-from analyzers.cost.count import NOTHING, Count
+from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from analyzers.cost.registry import counts, no_work, per_output
 
 _PER_OUTPUT: dict[str, Count] = {
     "Add": Count(adds=1),
@@ -30,14 +30,10 @@ _ONE_OTHER = (
 )
 
 
-@counts(*_PER_OUTPUT)
-def _several(op: Operation) -> Count:
-    return _PER_OUTPUT[op.op_type] * op.output().size
-
-
-@counts(*_ONE_OTHER)
-def _one(op: Operation) -> Count:
-    return ONE * op.output().size
+for _name, _count in _PER_OUTPUT.items():
+    counts(_name)(per_output(_count))
+counts(*_ONE_OTHER)(per_output(ONE))
+counts("Where", "Cast", "CastLike")(no_work)
 
 
 @counts("Sum")
@@ -80,8 +76,3 @@ def _swiglu(op: Operation) -> Count:
 def swish(alpha: float) -> Count:
     """x × sigmoid(alpha × x); a factor of 1 is no multiplication."""
     return PER_ELEMENT["Sigmoid"] + Count(muls=1 + (alpha != 1.0))
-
-
-@counts("Where", "Cast", "CastLike")
-def _no_arithmetic(op: Operation) -> Count:
-    return NOTHING

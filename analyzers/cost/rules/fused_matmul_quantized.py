@@ -4,12 +4,7 @@ from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts
 from analyzers.cost.rules.matmul import product
-from analyzers.cost.rules.quantization import (
-    DEQUANTISE,
-    REQUANTISE,
-    dynamic_quantise,
-    zero_points,
-)
+from analyzers.cost.rules.quantization import DEQUANTISE, REQUANTISE, dynamic_quantise, zero_points
 
 _MICROSOFT = "com.microsoft"
 
@@ -46,11 +41,6 @@ def _integer_to_float(op: Operation) -> Count:
     outputs = op.output().size
     scaled = Count(adds=outputs if op.has(6) else 0, muls=outputs)
     return product(op) + zero_points(op, ((0, 4), (1, 5))) + scaled
-
-
-@counts("MatMulInteger16", domain=_MICROSOFT)
-def _integer16(op: Operation) -> Count:
-    return product(op)
 
 
 @counts("QGemm", domain=_MICROSOFT, settings=(1, 2, 4, 5, 7, 8))

@@ -8,10 +8,7 @@ from analyzers.cost.rules.quantization import REQUANTISE, zero_points
 
 
 @counts("MatMul")
-def _matmul(op: Operation) -> Count:
-    return product(op)
-
-
+@counts("MatMulInteger16", domain="com.microsoft")
 def product(op: Operation) -> Count:
     """MACs of `input 0 @ input 1`, batched and broadcast as in numpy."""
     return Count(macs=op.output().size * op.input(0).shape[-1])
@@ -29,10 +26,6 @@ def _qlinear_matmul(op: Operation) -> Count:
 
 
 @counts("Gemm")
-def _gemm(op: Operation) -> Count:
-    return gemm(op)
-
-
 def gemm(op: Operation) -> Count:
     """alpha A B + beta C, where a factor of 1 costs nothing."""
     inner = op.input(0).shape[0 if op.integer("transA", 0) else 1]

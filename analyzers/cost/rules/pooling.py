@@ -7,19 +7,15 @@ import math
 
 from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from analyzers.cost.registry import counts, per_input
 
 
 @counts("MaxPool")
 @counts("MaxPool", domain="com.microsoft.nchwc")
 @counts("NhwcMaxPool", domain="com.microsoft")
+@counts("MaxpoolWithMask", domain="com.microsoft", settings=(1,))
 def _max_pool(op: Operation) -> Count:
     return Count(other=_window(op)) * op.output().size
-
-
-@counts("MaxpoolWithMask", domain="com.microsoft", settings=(1,))
-def _masked_max_pool(op: Operation) -> Count:
-    return _max_pool(op)
 
 
 @counts("AveragePool")
@@ -33,10 +29,8 @@ def _lp_pool(op: Operation) -> Count:
     return _norm(_window(op), op.integer("p", 2)) * op.output().size
 
 
-@counts("GlobalMaxPool")
-@counts("GlobalMaxPool", domain="com.microsoft.nchwc")
-def _global_max(op: Operation) -> Count:
-    return Count(other=op.input(0).size)
+counts("GlobalMaxPool")(per_input(Count(other=1)))
+counts("GlobalMaxPool", domain="com.microsoft.nchwc")(per_input(Count(other=1)))
 
 
 @counts("GlobalAveragePool")

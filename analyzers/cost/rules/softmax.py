@@ -4,25 +4,18 @@ import math
 
 from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from analyzers.cost.registry import counts, per_output
 
 PER_ELEMENT = Count(adds=2, other=3)
 """Compare for the maximum, subtract it, exp, sum, divide."""
 
-
-@counts("Softmax")
-def _softmax(op: Operation) -> Count:
-    return PER_ELEMENT * op.output().size
+counts("Softmax")(per_output(PER_ELEMENT))
+counts("Hardmax")(per_output(Count(other=1)))
 
 
 @counts("LogSoftmax")
 def _log_softmax(op: Operation) -> Count:
     return log_softmax(op.output().size, rows(op))
-
-
-@counts("Hardmax")
-def _hardmax(op: Operation) -> Count:
-    return Count(other=1) * op.output().size
 
 
 def log_softmax(elements: int, rows: int) -> Count:
