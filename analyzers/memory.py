@@ -49,7 +49,7 @@ def memory(
         if scope.owner is not None:
             around[scope.path] = graph.beside_body(scope.owner, live[scope.owner.key])
         for key, size in graph.live(scope).items():
-            live[key] = _plus(around[scope.path], size)
+            live[key] = traffic.known_sum((around[scope.path], size))
     outputs = [traffic.total(Operation(node, facts).outputs()) for node in model.nodes]
     keys = [node.key for node in model.nodes]
     return pd.DataFrame(
@@ -73,12 +73,8 @@ def arena(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
     return pd.DataFrame({"arena_bytes": pd.Series(in_use, dtype="Int64")})
 
 
-@dataclass(frozen=True)
-class _Span:
-    """From the first to the last node, by position in its graph, that a tensor is alive at."""
-
-    first: int
-    last: int
+_Span = tuple[int, int]
+"""Positions of the first and the last node of a graph that a tensor is alive at."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +90,11 @@ class _Graph:
         """Bytes of the tensors of one graph that are alive at each of its nodes, by key."""
         nodes = ordered(self.nodes.get(scope.path, ()), self.flow, self.ran)
         change, unknown = [0] * (len(nodes) + 1), [0] * (len(nodes) + 1)
-        for (_, name), span in self._spans(scope, nodes).items():
+        for (_, name), (first, last) in self._spans(scope, nodes).items():
             size = self.facts.operand(name, scope).nbytes
             which, amount = (unknown, 1) if size is None else (change, size)
-            which[span.first] += amount
-            which[span.last + 1] -= amount
+            which[first] += amount
+            which[last + 1] -= amount
         alive: dict[str, Bytes] = {}
         total = missing = 0
         for node, delta, gap in zip(nodes, change, unknown, strict=False):
@@ -108,12 +104,9 @@ class _Graph:
 
     def beside_body(self, owner: Node, live: Bytes) -> Bytes:
         """What is alive around a node while its body runs: its outputs are not there yet."""
-        sizes = [
-            self.facts.operand(name, owner.scope).nbytes for _, name in self.flow.outputs_of(owner)
-        ]
-        for size in sizes:
-            live = None if live is None or size is None else live - size
-        return live
+        outputs = (self.facts.operand(name, owner.scope) for _, name in self.flow.outputs_of(owner))
+        written = traffic.total(outputs)
+        return None if live is None or written is None else live - written
 
     def _spans(self, scope: Scope, nodes: Sequence[Node]) -> dict[Address, _Span]:
         """When each tensor of a graph that has bytes of its own is alive."""
@@ -124,7 +117,7 @@ class _Graph:
         for index, node in enumerate(nodes):
             born.update((tensor, index) for tensor in self.flow.outputs_of(node))
         return {
-            tensor: _Span(index, max(index, self._last(tensor, position)))
+            tensor: (index, max(index, self._last(tensor, position)))
             for tensor, index in born.items()
             if tensor not in self.weights and self.aliases.root(tensor) == tensor
         }
@@ -136,7 +129,3 @@ class _Graph:
             return len(position) - 1
         readers_of = (key for name in names for key in readers(name, self.flow, position))
         return max((position[key] for key in readers_of), default=-1)
-
-
-def _plus(first: Bytes, second: Bytes) -> Bytes:
-    return None if first is None or second is None else first + second

@@ -150,13 +150,13 @@ def notes(table: pd.DataFrame, peaks: Peaks | None) -> tuple[str, ...]:
         rows = above[above["bound"] == bound]
         if len(rows):
             most = rows["roof_fraction"].max()
-            some = f"{len(rows):,} of {len(table):,} rows"
-            warnings.append(f"{some} are above the {bound} roof, up to {most:.1f}x: {why}")
+            some = f"{len(rows):,} of {len(table):,} rows {'is' if len(rows) == 1 else 'are'}"
+            warnings.append(f"{some} above the {bound} roof, up to {most:.1f}x: {why}")
     return tuple(warnings)
 
 
 _ABOVE = {
-    MEMORY: "their data is in a cache, which is faster than main memory",
-    COMPUTE: "their algorithm does fewer operations (e.g. Winograd), or the measured peak is too "
-    "low (tracer env --peaks measures again)",
+    MEMORY: "data in a cache, which is faster than main memory",
+    COMPUTE: "an algorithm with fewer operations (e.g. Winograd), or a measured peak that is too "
+    "low (tracer env --peaks repeats it)",
 }

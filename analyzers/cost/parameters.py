@@ -4,7 +4,7 @@ A weight may be stored (an initializer, a Constant node), generated (ConstantOfS
 test models) or derived (transposed, dequantised). A derived tensor counts as its source.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import onnx
@@ -12,15 +12,14 @@ import onnx
 from analyzers.cost import registry
 from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Facts, Operand, Operation
+from analyzers.cost.traffic import known_sum
 from tracer.graph import tensor_type
 from tracer.graph.model import Model, Node, Scope
 
-_RANDOM = frozenset(
-    (
-        *("Bernoulli", "Multinomial"),
-        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
-    )
-)
+_RANDOM = frozenset({
+    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "RandomUniformLike",
+})  # fmt: skip
 _INDEX_TYPES = ("int64", "bool", "string")
 
 
@@ -36,42 +35,52 @@ class Weight:
 
 Weights = dict[Address, Weight]
 
+Sources = list[tuple[int, Weights | None]]
+"""The inputs of a node by position, with the weights behind each constant input, else None."""
+
 
 def owned(model: Model, facts: Facts, multiplying: Collection[str]) -> dict[str, Weights]:
     """Returns the parameters of every node, by its key; one weight may belong to several nodes.
 
     `multiplying` has the keys of nodes with MACs; their weights may have any type.
     """
-    origins = _stored(model, facts)
-    parameters: dict[str, Weights] = {}
-    for node in model.nodes:
-        sources = [(i, _resolve(name, node.scope, origins)) for i, name in _numbered_inputs(node)]
-        if _is_constant(node, [source for _, source in sources]):
-            parameters[node.key] = {}
-            _derive(node, sources, origins, facts)
-        else:
-            parameters[node.key] = _parameters(node, sources, facts, node.key in multiplying)
-    return parameters
+    _, sources = _traced(model, facts)
+    return {
+        node.key: _parameters(node, sources[node.key], facts, node.key in multiplying)
+        if node.key in sources
+        else {}
+        for node in model.nodes
+    }
 
 
 def constants(model: Model, facts: Facts) -> frozenset[Address]:
     """Returns the tensors that depend on no input: weights and tensors computed from them alone."""
-    origins = _stored(model, facts)
-    for node in model.nodes:
-        sources = [(i, _resolve(name, node.scope, origins)) for i, name in _numbered_inputs(node)]
-        if _is_constant(node, [source for _, source in sources]):
-            _derive(node, sources, origins, facts)
+    origins, _ = _traced(model, facts)
     return frozenset(origins)
 
 
 def size(weights: Mapping[Address, Weight]) -> int | None:
     """Returns the number of parameters, None if a size is unknown."""
-    return _sum(weight.size for weight in weights.values())
+    return known_sum(weight.size for weight in weights.values())
 
 
 def nbytes(weights: Mapping[Address, Weight]) -> int | None:
     """Returns bytes of the parameters as they are stored, None if a size is unknown."""
-    return _sum(weight.nbytes for weight in weights.values())
+    return known_sum(weight.nbytes for weight in weights.values())
+
+
+def _traced(model: Model, facts: Facts) -> tuple[dict[Address, Weights], dict[str, Sources]]:
+    """Returns the weights behind each constant tensor, and behind the inputs of other nodes."""
+    origins = _stored(model, facts)
+    sources: dict[str, Sources] = {}
+    for node in model.nodes:
+        names = ((index, name) for index, name in enumerate(node.proto.input) if name)
+        of_node = [(index, _resolve(name, node.scope, origins)) for index, name in names]
+        if _is_constant(node, of_node):
+            _derive(node, of_node, origins, facts)
+        else:
+            sources[node.key] = of_node
+    return origins, sources
 
 
 def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
@@ -89,16 +98,9 @@ def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
 
 def _sparse(proto: onnx.SparseTensorProto) -> Weight:
     """Returns the stored weights; the bytes include their indices."""
-    values, indices = (
-        tensor_type.from_initializer(proto.values),
-        tensor_type.from_initializer(proto.indices),
-    )
+    values, indices = map(tensor_type.from_initializer, (proto.values, proto.indices))
     parts = (values.nbytes, indices.nbytes)
-    return Weight(values.size, _sum(parts), values.dtype, len(proto.dims))
-
-
-def _numbered_inputs(node: Node) -> Iterator[tuple[int, str]]:
-    return ((index, name) for index, name in enumerate(node.proto.input) if name)
+    return Weight(values.size, known_sum(parts), values.dtype, len(proto.dims))
 
 
 def _resolve(name: str, scope: Scope, origins: Mapping[Address, Weights]) -> Weights | None:
@@ -110,18 +112,13 @@ def _resolve(name: str, scope: Scope, origins: Mapping[Address, Weights]) -> Wei
     return None
 
 
-def _is_constant(node: Node, sources: list[Weights | None]) -> bool:
-    if node.op_type in _RANDOM or any(source is None for source in sources):
+def _is_constant(node: Node, sources: Sources) -> bool:
+    if node.op_type in _RANDOM or any(source is None for _, source in sources):
         return False
     return not any(a.HasField("g") or a.graphs for a in node.proto.attribute)
 
 
-def _derive(
-    node: Node,
-    sources: list[tuple[int, Weights | None]],
-    origins: dict[Address, Weights],
-    facts: Facts,
-) -> None:
+def _derive(node: Node, sources: Sources, origins: dict[Address, Weights], facts: Facts) -> None:
     """Adds the outputs of a constant node; their sources are its weights, else themselves."""
     settings = _settings(node)
     data: Weights = {}
@@ -133,12 +130,7 @@ def _derive(
         origins[address] = data or {address: _weight(facts.operand(name, node.scope))}
 
 
-def _parameters(
-    node: Node,
-    sources: list[tuple[int, Weights | None]],
-    facts: Facts,
-    multiplies: bool,
-) -> Weights:
+def _parameters(node: Node, sources: Sources, facts: Facts, multiplies: bool) -> Weights:
     rule = registry.find(node.domain, node.op_type)
     settings = _settings(node)
     parameters: Weights = {}
@@ -175,12 +167,3 @@ def _is_parameter(weight: Weight, multiplies: bool) -> bool:
 def _weight(operand: Operand) -> Weight:
     rank = None if operand.known_shape is None else len(operand.known_shape)
     return Weight(operand.known_size, operand.nbytes, operand.dtype, rank)
-
-
-def _sum(parts: Iterable[int | None]) -> int | None:
-    total = 0
-    for part in parts:
-        if part is None:
-            return None
-        total += part
-    return total
