@@ -17,7 +17,7 @@ _KERNELS = (
     name_column("op", "op_type", 10),
     number_column("calls", "calls", count, 4),
     number_column("nodes", "count", count, 2),
-    name_column("stands for", "members", 0),
+    name_column("contains", "members", 0),
     name_column("values", "verdict", 3),
     name_column("why", "why", 5),
 )

@@ -83,12 +83,11 @@ def _tables(result: WhatIf, variant: Variant) -> Iterator[Table]:
 
 def _columns(result: WhatIf) -> list[Column]:
     judgement, unit = result.judgement, result.energy.unit
-    metric = f"{judgement.metric.rpartition(':')[2]} {judgement.unit}".strip()
     digits = ".2f" if judgement.unit == "%" else ".4g"
     return [
         number_column("bits", "bits", count, 0),
         name_column("", "answer", 1),
-        number_column(metric, "score", lambda value: f"{value:{digits}}", 2),
+        number_column(words.metric(judgement), "score", lambda value: f"{value:{digits}}", 2),
         number_column("overflow", "overflow_outputs", number, 3),
         number_column("share", "share", percent, 6),
         number_column("transient", "transient_outputs", number, 7),
