@@ -3,9 +3,16 @@
 Imports nothing heavy, because every `--help` imports this module.
 """
 
-from dataclasses import dataclass
-
 from tracer.errors import UsageError
+from tracer.records.view_options import ViewOptions
+
+__all__ = [
+    "ADDITION_CONVENTIONS",
+    "DEFAULT_TOP",
+    "GROUPINGS",
+    "ViewOptions",
+    "refuse_depth",
+]
 
 GROUPINGS = ("node", "op", "module", "source", "kernel")
 """What a row of the node table stands for."""
@@ -15,21 +22,6 @@ ADDITION_CONVENTIONS = ("plain", "channelwise")
 
 DEFAULT_TOP = 10
 """Rows that a terminal shows unless `--top` sets another number."""
-
-
-@dataclass(frozen=True, slots=True)
-class ViewOptions:
-    """Which rows a view shows: the grouping, the number of rows, the chart's threshold in µs.
-
-    `top` is None for the view's default, 0 for all rows. `depth` is the number of module levels
-    that stay apart, None for all. `notes` shows every note instead of the most important ones.
-    """
-
-    by: str = "node"
-    top: int | None = None
-    threshold: float | None = None
-    depth: int | None = None
-    notes: bool = False
 
 
 def refuse_depth(by: str, depth: int | None) -> None:

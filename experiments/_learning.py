@@ -1,31 +1,26 @@
 """Show the epochs of a training as a table and as curves."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from analyzers.views.drawing import HIGH, PLAIN, blank, saved
 from experiments import _page
 from models.training.loop import Epoch
 
 _COLOURS = (PLAIN, HIGH)
+_COLUMNS = {
+    "epoch": "{epoch}",
+    "loss": "{loss:.4f}",
+    "accuracy": "{accuracy:.2%}",
+    "val. loss": "{validation_loss:.4f}",
+    "val. accuracy": "{validation_accuracy:.2%}",
+    "seconds": "{seconds:.1f}",
+}
 
 
 def learning(rows: Sequence[Epoch]) -> str:
     """Returns a row for each epoch."""
-    header = ("epoch", "loss", "accuracy", "val. loss", "val. accuracy", "seconds")
-    return _page.table(
-        header,
-        (
-            (
-                row.epoch,
-                f"{row.loss:.4f}",
-                f"{row.accuracy:.2%}",
-                f"{row.validation_loss:.4f}",
-                f"{row.validation_accuracy:.2%}",
-                f"{row.seconds:.1f}",
-            )
-            for row in rows
-        ),
-    )
+    return _page.records(_COLUMNS, map(asdict, rows))
 
 
 def learning_curves(rows: Sequence[Epoch]) -> bytes:

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tracer.errors import TracerError
 from tracer.records.environment import observe
@@ -61,6 +62,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     ends = ["---" if name.endswith(" ") else "---:" for name in header]
     lines = [[name.strip() for name in header], ends, *([str(c) for c in row] for row in rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def records(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Returns a table of records: `columns` has a header and the format string of its cells."""
+    return table(tuple(columns), ([c.format_map(row) for c in columns.values()] for row in rows))
 
 
 def bullets(*points: str) -> str:

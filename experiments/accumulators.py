@@ -31,16 +31,8 @@ OPERATIONS = {
 }
 """Published additions and multiplications of an image."""
 ENERGIES = {18: 223_315_236, 17: 199_829_594}
-ACCURACIES = {
-    32: 53.40,
-    21: 53.40,
-    20: 53.40,
-    19: 53.40,
-    18: 53.48,
-    17: 52.02,
-    16: 45.21,
-    15: 24.48,
-}
+ACCURACIES = {32: 53.40, 21: 53.40, 20: 53.40, 19: 53.40, 18: 53.48, 17: 52.02, 16: 45.21,
+              15: 24.48}  # fmt: skip
 BY_HAND = (18, 16, 17, 16, 17)
 """Widths by layer that were chosen by hand in the original, at 53.47 %."""
 ORDERS = ("channelwise", "sequential", "tree", "sorted")
@@ -98,13 +90,9 @@ def operations(model: Model, work: Work) -> str:
     """Returns additions and multiplications of each layer, with the published numbers."""
     header = ("layer ", "adds", "muls", "published: adds", "muls")
     counts = counted(model, work)
-    return _page.table(
-        header,
-        (
-            (name, *(f"{n:,}" for n in pair), *(f"{n:,}" for n in OPERATIONS.get(name, ())))
-            for name, pair in counts.items()
-        ),
-    )
+    rows = ((name, *(f"{n:,}" for n in (*pair, *OPERATIONS.get(name, ()))))
+            for name, pair in counts.items())  # fmt: skip
+    return _page.table(header, rows)
 
 
 def counted(model: Model, work: Work) -> dict[str, tuple[int, int]]:
@@ -162,8 +150,9 @@ def _enough(tally: Any, share: float) -> int:
 
 def sweep(sums: Sums) -> str:
     """Returns accuracy, overflow and energy of each uniform width, with the original accuracy."""
-    header = ("bits", "accuracy", "sums that overflow", "images with an overflow", "energy",
-              "original: accuracy")  # fmt: skip
+    columns = {"bits": "{bits}", "accuracy": "{score:.2%}", "sums that overflow": "{over:.2%}",
+               "images with an overflow": "{images}", "energy": "{energy:,.0f}",
+               "original: accuracy": "{published}"}  # fmt: skip
     needed = sums.images.max(axis=1)
     rows = []
     for row in sums.answer.rows:
@@ -173,16 +162,11 @@ def sweep(sums: Sums) -> str:
         images = int((needed > row.bits).sum())
         published = ACCURACIES.get(row.bits)
         rows.append(
-            (
-                row.bits,
-                f"{row.score:.2%}",
-                f"{over:.2%}",
-                f"{images:,} of {len(needed):,}",
-                f"{row.energy:,.0f}",
-                f"{published:.2f}%" if published else "",
-            )
-        )
-    return _page.table(header, rows)
+            {"bits": row.bits, "score": row.score, "over": over, "energy": row.energy,
+             "images": f"{images:,} of {len(needed):,}",
+             "published": f"{published:.2f}%" if published else ""}
+        )  # fmt: skip
+    return _page.records(columns, rows)
 
 
 def choices(sums: Sums, work: Work) -> str:

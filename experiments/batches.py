@@ -4,7 +4,7 @@ python -m experiments.batches [--data mnist] [--epochs 10]
 """
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -119,63 +119,42 @@ def _operators(trace: Trace) -> list[str]:
 def operators(run: Run, nodes: pd.DataFrame) -> str:
     """Returns the operators of a run that take most time, with the memory they hold."""
     rows = by_op(nodes).sort_values("time_us", ascending=False).head(TOP)
-    seconds = 1e-6 * IMAGES / (run.batch or 1)
-    header = ("operator ", "s", "share", "µs a call", "calls a run", "memory, KiB")
-    return _page.table(header, (_operator(row, seconds) for row in rows.to_dict("records")))
-
-
-def _operator(row: Mapping[str, Any], seconds: float) -> tuple[str, ...]:
-    held = row["peak_bytes"]
-    return (
-        f"`{row['op_type']}`",
-        f"{row['time_us'] * seconds:.3f}",
-        f"{row['time_share']:.1%}",
-        f"{row['time_us'] / row['calls']:,.1f}",
-        f"{row['calls']:,.0f}",
-        "" if pd.isna(held) else f"{held / 1024:,.1f}",
-    )
+    rows["s"] = rows["time_us"] * _seconds(run)
+    rows["each"] = rows["time_us"] / rows["calls"]
+    rows["kib"] = ["" if pd.isna(held) else f"{held / 1024:,.1f}" for held in rows["peak_bytes"]]
+    columns = {"operator ": "`{op_type}`", "s": "{s:.3f}", "share": "{time_share:.1%}",
+               "µs a call": "{each:,.1f}", "calls a run": "{calls:,.0f}",
+               "memory, KiB": "{kib}"}  # fmt: skip
+    return _page.records(columns, rows.to_dict("records"))
 
 
 def kernels(run: Run) -> str:
     """Returns the kernels inside the operators as in torch's table, less profiler overhead."""
     rows = by_kernel(run).sort_values("time_us", ascending=False).head(TOP)
-    seconds = 1e-6 * IMAGES / (run.batch or 1)
-    header = ("operator ", "self s", "self %", "total s", "µs a call", "calls a run")
-    return _page.table(
-        header,
-        (
-            (
-                f"`{row['op_type']}`",
-                f"{row['time_us'] * seconds:.3f}",
-                f"{row['time_share']:.1%}",
-                f"{row['time_us_total'] * seconds:.3f}",
-                f"{row['time_us_per_call']:,.1f}",
-                f"{row['calls']:,.0f}",
-            )
-            for row in rows.to_dict("records")
-        ),
-    )
+    rows["s"], rows["total"] = (rows[c] * _seconds(run) for c in ("time_us", "time_us_total"))
+    columns = {"operator ": "`{op_type}`", "self s": "{s:.3f}", "self %": "{time_share:.1%}",
+               "total s": "{total:.3f}", "µs a call": "{time_us_per_call:,.1f}",
+               "calls a run": "{calls:,.0f}"}  # fmt: skip
+    return _page.records(columns, rows.to_dict("records"))
+
+
+def _seconds(run: Run) -> float:
+    """Returns the factor from µs of a run to seconds of all images."""
+    return 1e-6 * IMAGES / (run.batch or 1)
 
 
 def growth(sweeps: Sequence[Sweep]) -> str:
     """Returns the time of an inference and an image, and their growth, for each executor."""
-    header = ("executor ", "batch", "µs a run", "µs an image", "time ×", "work ×")
-    rows = []
+    columns = {"executor ": "{executor}", "batch": "{batch}", "µs a run": "{time_us:,.1f}",
+               "µs an image": "{sample_us:,.1f}", "time ×": "{time_growth:.2f}",
+               "work ×": "{work:.0f}"}  # fmt: skip
+    rows: list[dict[str, Any]] = []
     for swept in sweeps:
         totals = swept.table[swept.table["op"] == WHOLE]
-        for row in totals.to_dict("records"):
-            work = row["batch"] / swept.batches[0]  # the work of each operator is linear
-            figures = (row["time_us"], row["sample_us"])
-            rows.append(
-                (
-                    swept.sides[0].run.executor,
-                    row["batch"],
-                    *(f"{value:,.1f}" for value in figures),
-                    f"{row['time_growth']:.2f}",
-                    f"{work:.0f}",
-                )
-            )
-    return _page.table(header, rows)
+        work = totals["batch"] / swept.batches[0]  # the work of each operator is linear
+        totals = totals.assign(executor=swept.sides[0].run.executor, work=work)
+        rows += totals.to_dict("records")
+    return _page.records(columns, rows)
 
 
 def convolution(trace: Trace) -> str:

@@ -6,8 +6,6 @@ python -m experiments.family [--batch 32 --size 224 --threads 0]
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pandas as pd
-
 import tracer
 from analyzers.compare import Comparison
 from analyzers.kernels import by_kernel
@@ -104,19 +102,10 @@ def forward(rows: Mapping[str, Mapping[str, Any]]) -> str:
     cells = []
     for name, row in rows.items():
         seconds, share = ORIGINAL[name]
-        cells.append(
-            (
-                name,
-                row["convolutions"],
-                f"{row['time_us'] / 1e3:,.1f}",
-                f"{row['error_us'] / 1e3:,.1f}",
-                f"{row['convolution_share']:.1%}",
-                f"{row['ratio']:.2f}",
-                f"{seconds:.2f}",
-                f"{share:.1%}" if share else "",
-                f"{seconds / ORIGINAL[first][0]:.2f}",
-            )
-        )
+        times = f"{row['time_us'] / 1e3:,.1f}", f"{row['error_us'] / 1e3:,.1f}"
+        ours = *times, f"{row['convolution_share']:.1%}", f"{row['ratio']:.2f}"
+        theirs = f"{share:.1%}" if share else "", f"{seconds / ORIGINAL[first][0]:.2f}"
+        cells.append((name, row["convolutions"], *ours, f"{seconds:.2f}", *theirs))
     return _page.table(header, cells)
 
 
@@ -133,17 +122,12 @@ def kinds(rows: Mapping[str, Mapping[str, Any]]) -> str:
         "depth", "plain ÷ bottleneck", "plain ÷ large", "original: plain ÷ bottleneck",
         "plain ÷ large",
     )  # fmt: skip
-    return _page.table(
-        header,
-        (
-            (
-                depth,
-                *(speed(kind, depth, of) for of in (ours, theirs) for kind in KINDS),
-            )
-            for depth in DEPTHS
-            if f"plain{depth}" in rows
-        ),
+    cells = (
+        (depth, *(speed(kind, depth, of) for of in (ours, theirs) for kind in KINDS))
+        for depth in DEPTHS
+        if f"plain{depth}" in rows
     )
+    return _page.table(header, cells)
 
 
 def backward_share(step: Trace) -> float:
@@ -166,28 +150,12 @@ def _step(step: Trace) -> str:
 
 def operators(step: Trace) -> str:
     """Returns the operators of the step as in torch's table, less profiler overhead."""
-    rows = top_operators(step)
-    header = ("operator ", "self %", "self ms", "total ms", "µs a call", "calls")
-    return _page.table(
-        header,
-        (
-            (
-                f"`{row['op_type']}`",
-                f"{row['time_share']:.1%}",
-                f"{row['time_us'] / 1e3:,.2f}",
-                f"{row['time_us_total'] / 1e3:,.2f}",
-                f"{row['time_us_per_call']:,.0f}",
-                f"{row['calls']:,.0f}",
-            )
-            for row in rows.to_dict("records")
-        ),
-    )
-
-
-def top_operators(trace: Trace) -> pd.DataFrame:
-    """Returns the kernels of the first run with the largest self time."""
-    rows = by_kernel(trace.runs[0])
-    return rows.sort_values("time_us", ascending=False).head(TOP)
+    rows = by_kernel(step.runs[0]).sort_values("time_us", ascending=False).head(TOP)
+    rows["ms"], rows["total"] = (rows[c] / 1e3 for c in ("time_us", "time_us_total"))
+    columns = {"operator ": "`{op_type}`", "self %": "{time_share:.1%}", "self ms": "{ms:,.2f}",
+               "total ms": "{total:,.2f}", "µs a call": "{time_us_per_call:,.0f}",
+               "calls": "{calls:,.0f}"}  # fmt: skip
+    return _page.records(columns, rows.to_dict("records"))
 
 
 def _commands(

@@ -73,7 +73,7 @@ def make(runs: int, rounds: int, turn: int | None, threads: int) -> Page:
         "## Beyond the original",
         _page.bullets(*_learned(trace, totals)),
     ]
-    pictures = {"1-layers.png": drawn, "1-executors.png": _drawn(totals)}
+    pictures = {"1-layers.png": drawn, "1-executors.png": render(totals, "png")}
     return Page("1-layers", "Experiment 1: ResNet-20, layer by layer", parts, pictures)
 
 
@@ -112,13 +112,11 @@ def by_layer(layers: Comparison) -> str:
     )
     ends = "abcd"
     header = ("layer ", "module ", *NAMES[:4])
-    return _page.table(
-        header,
-        (
-            (f"{index}_{row['op']}", row["module"], *(_us(row[f"time_us_{end}"]) for end in ends))
-            for index, row in enumerate(rows)
-        ),
+    cells = (
+        (f"{index}_{row['op']}", row["module"], *(_us(row[f"time_us_{end}"]) for end in ends))
+        for index, row in enumerate(rows)
     )
+    return _page.table(header, cells)
 
 
 def _us(value: float) -> str:
@@ -170,32 +168,17 @@ def _wholes(totals: Comparison) -> str:
     return _page.table(header, rows)
 
 
-def _drawn(totals: Comparison) -> bytes:
-    from analyzers.views import render
-
-    return render(totals, "png")
-
-
 def _numbers(numbers: Sequence[Numbers]) -> str:
-    return _page.table(
-        (
-            "against Chainer ",
-            "largest difference of an output",
-            "of any layer",
-            "layers compared",
-            "out of tolerance",
-        ),
-        (
-            (
-                name,
-                f"{one.outputs['max_abs'].max():.2g}",
-                f"{one.layers['max_abs'].max():.2g}",
-                len(one.layers),
-                int((one.layers["fault"] != "").sum()),
-            )
-            for name, one in zip(NAMES[1:], numbers, strict=False)
-        ),
-    )
+    header = (
+        "against Chainer ", "largest difference of an output", "of any layer", "layers compared",
+        "out of tolerance",
+    )  # fmt: skip
+    rows = []
+    for name, one in zip(NAMES[1:], numbers, strict=False):
+        differences = (f"{table['max_abs'].max():.2g}" for table in (one.outputs, one.layers))
+        faults = int((one.layers["fault"] != "").sum())
+        rows.append((name, *differences, len(one.layers), faults))
+    return _page.table(header, rows)
 
 
 def _learned(trace: Trace, totals: Comparison) -> list[str]:

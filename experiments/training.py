@@ -78,13 +78,8 @@ def make(epochs: int, batch: int, lr: float, data: str, images: int | None, thre
 def first(data: str, images: int, path: Path) -> str:
     """Writes the first `images` and test images of a data set to `path`, and returns it."""
     whole = load(data)
-    np.savez(
-        path,
-        x=whole.train.x[:images],
-        y=whole.train.y[:images],
-        x_test=whole.test.x[:images],
-        y_test=whole.test.y[:images],
-    )
+    train, test = ((part.x[:images], part.y[:images]) for part in (whole.train, whole.test))
+    np.savez(path, x=train[0], y=train[1], x_test=test[0], y_test=test[1])
     return str(path)
 
 
@@ -111,29 +106,17 @@ def identical(first: Path, second: Path) -> tuple[int, int]:
 def predicted(model: Path, data: str) -> list[tuple[str, list[Guess]]]:
     """Returns the label of a few test images, and the model's guesses."""
     classifier, images = loading.load(model), load(data)
-    return [
-        (
-            images.labels[images.test.y[index]],
-            classify(classifier, images.test.x[index : index + 1]),
-        )
-        for index in range(IMAGES)
-    ]
+    samples = ((images.test.y[index], images.test.x[index : index + 1]) for index in range(IMAGES))
+    return [(images.labels[y], classify(classifier, x)) for y, x in samples]
 
 
 def predictions(guesses: Sequence[tuple[str, Sequence[Guess]]]) -> str:
     """Returns a row for each image: its label, top-1 and top-5."""
-    return _page.table(
-        ("image", "label", "top-1", "top-5 "),
-        (
-            (
-                index,
-                label,
-                f"{best[0].label} ({best[0].probability:.2%})",
-                ", ".join(f"{guess.label} {guess.probability:.2%}" for guess in best),
-            )
-            for index, (label, best) in enumerate(guesses)
-        ),
-    )
+    rows = []
+    for index, (label, best) in enumerate(guesses):
+        five = ", ".join(f"{guess.label} {guess.probability:.2%}" for guess in best)
+        rows.append((index, label, f"{best[0].label} ({best[0].probability:.2%})", five))
+    return _page.table(("image", "label", "top-1", "top-5 "), rows)
 
 
 def _commands(epochs: int, batch: int, lr: float, data: str, images: int | None) -> str:

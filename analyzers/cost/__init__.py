@@ -127,8 +127,7 @@ def _times(value: int | None, repeats: float) -> int | None:
 
 
 def _totals(
-    columns: Mapping[str, list[int | None]],
-    weights: Iterable[tuple[Address, parameters.Weight]],
+    columns: Mapping[str, list[int | None]], weights: Iterable[tuple[Address, parameters.Weight]]
 ) -> dict[str, int | float | None]:
     """Sums the known values; a weight that several nodes share counts once."""
     totals: dict[str, int | float | None] = {}

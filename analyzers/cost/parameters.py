@@ -4,7 +4,7 @@ A weight may be stored (an initializer, a Constant node), generated (ConstantOfS
 test models) or derived (transposed, dequantised). A derived tensor counts as its source.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import onnx
@@ -16,10 +16,8 @@ from analyzers.cost.traffic import known_sum
 from tracer.graph import tensor_type
 from tracer.graph.model import Model, Node, Scope
 
-_RANDOM = frozenset({
-    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-    "RandomUniformLike",
-})  # fmt: skip
+_RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
+                     "RandomUniform", "RandomUniformLike"})  # fmt: skip
 _INDEX_TYPES = ("int64", "bool", "string")
 
 
@@ -34,9 +32,8 @@ class Weight:
 
 
 Weights = dict[Address, Weight]
-
 Sources = list[tuple[int, Weights | None]]
-"""The inputs of a node by position, with the weights behind each constant input, else None."""
+"""Inputs of a node by position, with the weights each is derived from; None depends on an input."""
 
 
 def owned(model: Model, facts: Facts, multiplying: Collection[str]) -> dict[str, Weights]:
@@ -44,18 +41,16 @@ def owned(model: Model, facts: Facts, multiplying: Collection[str]) -> dict[str,
 
     `multiplying` has the keys of nodes with MACs; their weights may have any type.
     """
-    _, sources = _traced(model, facts)
+    _, inputs = _sources(model, facts)
     return {
-        node.key: _parameters(node, sources[node.key], facts, node.key in multiplying)
-        if node.key in sources
-        else {}
+        node.key: _parameters(node, inputs[node.key], facts, node.key in multiplying)
         for node in model.nodes
     }
 
 
 def constants(model: Model, facts: Facts) -> frozenset[Address]:
     """Returns the tensors that depend on no input: weights and tensors computed from them alone."""
-    origins, _ = _traced(model, facts)
+    origins, _ = _sources(model, facts)
     return frozenset(origins)
 
 
@@ -69,18 +64,20 @@ def nbytes(weights: Mapping[Address, Weight]) -> int | None:
     return known_sum(weight.nbytes for weight in weights.values())
 
 
-def _traced(model: Model, facts: Facts) -> tuple[dict[Address, Weights], dict[str, Sources]]:
-    """Returns the weights behind each constant tensor, and behind the inputs of other nodes."""
+def _sources(model: Model, facts: Facts) -> tuple[dict[Address, Weights], dict[str, Sources]]:
+    """Returns the sources of every constant tensor, and of the inputs of every node, by its key.
+
+    A node that computes a constant has none.
+    """
     origins = _stored(model, facts)
-    sources: dict[str, Sources] = {}
+    inputs: dict[str, Sources] = {}
     for node in model.nodes:
-        names = ((index, name) for index, name in enumerate(node.proto.input) if name)
-        of_node = [(index, _resolve(name, node.scope, origins)) for index, name in names]
-        if _is_constant(node, of_node):
-            _derive(node, of_node, origins, facts)
-        else:
-            sources[node.key] = of_node
-    return origins, sources
+        sources = [(i, _resolve(name, node.scope, origins)) for i, name in _numbered_inputs(node)]
+        constant = _is_constant(node, [source for _, source in sources])
+        inputs[node.key] = [] if constant else sources
+        if constant:
+            _derive(node, sources, origins, facts)
+    return origins, inputs
 
 
 def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
@@ -99,8 +96,12 @@ def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
 def _sparse(proto: onnx.SparseTensorProto) -> Weight:
     """Returns the stored weights; the bytes include their indices."""
     values, indices = map(tensor_type.from_initializer, (proto.values, proto.indices))
-    parts = (values.nbytes, indices.nbytes)
-    return Weight(values.size, known_sum(parts), values.dtype, len(proto.dims))
+    nbytes = known_sum((values.nbytes, indices.nbytes))
+    return Weight(values.size, nbytes, values.dtype, len(proto.dims))
+
+
+def _numbered_inputs(node: Node) -> Iterator[tuple[int, str]]:
+    return ((index, name) for index, name in enumerate(node.proto.input) if name)
 
 
 def _resolve(name: str, scope: Scope, origins: Mapping[Address, Weights]) -> Weights | None:
@@ -112,8 +113,8 @@ def _resolve(name: str, scope: Scope, origins: Mapping[Address, Weights]) -> Wei
     return None
 
 
-def _is_constant(node: Node, sources: Sources) -> bool:
-    if node.op_type in _RANDOM or any(source is None for _, source in sources):
+def _is_constant(node: Node, sources: list[Weights | None]) -> bool:
+    if node.op_type in _RANDOM or any(source is None for source in sources):
         return False
     return not any(a.HasField("g") or a.graphs for a in node.proto.attribute)
 
@@ -139,9 +140,7 @@ def _parameters(node: Node, sources: Sources, facts: Facts, multiplies: bool) ->
             continue
         if rule is not None and index in rule.packed:
             count = _unpacked(rule.packed[index], Operation(node, facts))
-            parameters |= {
-                address: replace(weight, size=count) for address, weight in source.items()
-            }
+            parameters |= {a: replace(weight, size=count) for a, weight in source.items()}
             continue
         parameters |= {a: w for a, w in source.items() if _is_parameter(w, multiplies)}
     return parameters

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from analyzers.cost import traffic
-from analyzers.cost.count import Count
+from analyzers.cost.count import NOTHING, Count
 from analyzers.cost.operation import Operation
 from analyzers.cost.traffic import Traffic
 
@@ -54,6 +54,21 @@ def counts(
         return work
 
     return register
+
+
+def per_output(count: Count) -> Work:
+    """Returns the rule of `count` operations for each element of the first output."""
+    return lambda op: count * op.output().size
+
+
+def per_input(count: Count) -> Work:
+    """Returns the rule of `count` operations for each element of the first input."""
+    return lambda op: count * op.input(0).size
+
+
+def no_work(op: Operation) -> Count:
+    """The rule of an operator that only moves, views or describes data."""
+    return NOTHING
 
 
 def find(domain: str, op_type: str) -> Rule | None:

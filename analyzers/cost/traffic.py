@@ -40,7 +40,7 @@ def total(operands: Iterable[Operand]) -> Bytes:
 
 
 def known_sum(parts: Iterable[int | None]) -> int | None:
-    """Returns the sum of all parts, or None if one is unknown."""
+    """Returns the sum, or None if a part is unknown."""
     total = 0
     for part in parts:
         if part is None:

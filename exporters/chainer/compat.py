@@ -41,10 +41,7 @@ from onnx import helper
 from tracer.errors import UsageError
 
 PACKAGES = ("chainer", "chainermn", "chainerx", "onnx_chainer")
-_NUMPY_1_USERS = (
-    "chainer.functions.array.as_strided",
-    "chainer.functions.array.resize_images",
-)
+_NUMPY_1_USERS = ("chainer.functions.array.as_strided", "chainer.functions.array.resize_images")
 _PREFIX = "numpy_1_"
 
 

@@ -58,8 +58,7 @@ def _pickled(path: Path, *, trust: bool) -> Mapping[str, torch.Tensor]:
         state = state["state_dict"]  # a training checkpoint
     if not isinstance(state, Mapping) or not all(map(torch.is_tensor, state.values())):
         raise InputError(
-            f"{path}: holds no state dict",
-            "Save one: torch.save(model.state_dict(), file).",
+            f"{path}: holds no state dict", "Save one: torch.save(model.state_dict(), file)."
         )
     return state
 

@@ -27,9 +27,7 @@ def export(
     `tracer.export`.
     """
     options = ExportOptions(
-        framework=settings.framework,
-        keep_batchnorm=settings.framework == "torch",
-        rtol=AGREEMENT,
+        framework=settings.framework, keep_batchnorm=settings.framework == "torch", rtol=AGREEMENT
     )
     with tempfile.TemporaryDirectory() as folder:  # `path` must never hold a model without labels
         exported = api.export(

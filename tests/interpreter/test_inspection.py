@@ -86,3 +86,18 @@ def test_own_time_is_without_what_runs_inside():
     assert recorder.records["inner"].time_us == 2  # 3 to 4, and 7 to 8
     assert recorder.records["inner"].calls == 2
     assert recorder.records["outer"].time_us == 9 - 6  # 1 to 10, less 2 to 5 and 6 to 9
+
+
+def test_describing_values_is_in_no_time(monkeypatch):
+    now = [0]
+    recorder = Recorder(clock=lambda: now[0], expected={"y": f32(1)}, tolerance=EXACT)
+    monkeypatch.setattr(
+        "tracer.interpreter.recording.statistics", lambda value: now.__setitem__(0, now[0] + 7000)
+    )
+    node = Node("n", 0, "Relu", "", helper.make_node("Relu", ["x"], ["y"]),
+                Scope(onnx.GraphProto()))  # fmt: skip
+    recorder.before(node, [f32(3)])
+    now[0] += 2000
+    recorder.after(node, [f32(3)], [f32(3)])
+    assert (recorder.records["n"].time_us, recorder.own_us) == (2, 7)
+    assert recorder.records["n"].difference.max_abs == 2

@@ -6,9 +6,9 @@ import pytest
 
 from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.graph.loading import open_model
-from tracer.inputs.request import feeds_for
-from tracer.interpreter.inspection import inspect
+from tracer.inputs.request import request_for
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.recording import Recorder
 from tracer.support.tolerance import Tolerance
 
 FILES = sorted((Path(__file__).parents[2] / "models").rglob("*.onnx"))
@@ -19,12 +19,14 @@ MODELS = [path for path in FILES if not path.stem.endswith(".int8")]
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_every_node_agrees(path):
     model = open_model(path)
-    feeds = feeds_for(path, model).feeds
+    feeds = request_for(path, model).feeds().feeds
     tolerance = Tolerance(relative=1e-4, absolute=1e-4)
-    inspection = inspect(Interpreter(model), feeds, tensors(model, feeds), tolerance)
-    differences = inspection.differences
+    recorder = Recorder(expected=tensors(model, feeds), tolerance=tolerance)
+    Interpreter(model, observers=[recorder]).run(None, feeds)
+    records = recorder.records.items()
+    differences = {key: record.difference for key, record in records if record.difference}
     assert not any(difference.fault for difference in differences.values())
-    main = [key for key, record in inspection.records.items() if not record.node.scope.path]
+    main = [key for key, record in recorder.records.items() if not record.node.scope.path]
     assert list(differences) == main
 
 

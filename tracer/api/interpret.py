@@ -1,7 +1,7 @@
-"""Run an ONNX model in the reference interpreter, with or without narrow accumulators."""
+"""Runs an ONNX model in the reference interpreter, with or without narrow accumulators."""
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 from analyzers import observed_shapes
 from tracer.accumulators.spec.accumulator import Accumulator
@@ -10,16 +10,26 @@ from tracer.accumulators.spec.policy_text import policy
 from tracer.api._assembly import analyze, assembled
 from tracer.errors import UsageError
 from tracer.executors import registry
-from tracer.executors.narrowed.executor import NarrowedSettings
-from tracer.executors.onnxruntime.all_outputs import tensors
-from tracer.executors.reference.executor import Receive, ReferenceSettings
+from tracer.executors.protocol import Receive
 from tracer.graph import shape_inference
 from tracer.graph.loading import ModelSource, open_model
+from tracer.graph.model import Model
+from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.limits import Limits
 from tracer.records.trace import Trace
 from tracer.support.progress import Progress, silent
 from tracer.support.tolerance import Tolerance
+
+
+class Receiver(Protocol):
+    """Takes the outputs of every batch of one model."""
+
+    def start(self, model: Model) -> None:
+        """Called before the run; raises an error of `tracer.errors` to prevent it."""
+
+    def receive(self, feedset: FeedSet, outputs: Sequence[Any]) -> None:
+        """Called with the feeds and the outputs of every batch."""
 
 
 def interpret(
@@ -40,6 +50,7 @@ def interpret(
     convention: str = "plain",
     progress: Progress | None = None,
     receive: Receive | None = None,
+    receivers: Sequence[Receiver] = (),
 ) -> Trace:
     """Runs `model` node by node in the reference interpreter, for one batch size.
 
@@ -54,29 +65,37 @@ def interpret(
 
     `feeds` are chosen as in `profile`. With an `accumulator`, they may be many .npz files and
     test_data_set folders, which are split into batches of `batch` rows, or `Samples` of a data set
-    in batches of `batch` (64). `receive` is called with the feeds and the outputs of every batch.
+    in batches of `batch` (64). `receive` is called with the feeds and the outputs of every batch,
+    and so are `receivers`, which are called with the model before.
 
     Raises the errors of `tracer.errors`, among them LimitError for a run beyond `limits`.
     """
     if against is not None and accumulator is not None:
         raise UsageError("a narrow accumulator differs from onnxruntime", "Leave out one of them.")
     loaded = open_model(model)
+    for receiver in receivers:
+        receiver.start(loaded)
     request = request_for(model, loaded, batch, dims, feeds, seed)
+    chosen: dict[str, object] = {
+        "threads": threads or None,
+        "limits": limits,
+        "receive": _to_all(receive, receivers),
+    }
     settings: dict[str, object] = {"threads": threads}
+    inputs: FeedSet | Iterable[FeedSet]
     if accumulator is None:
-        feedset = request.feeds()
-        expected = None if against is None else tensors(loaded, feedset.feeds, threads)
-        chosen = ReferenceSettings(
-            runs, warmup, threads, limits, receive, expected, tolerance or Tolerance()
-        )
-        run = registry.find("reference").profile(loaded, feedset, chosen, progress or silent).run
+        executor, inputs = registry.REFERENCE, request.feeds()
+        feedset = inputs
+        expected = None if against is None else _tensors(against, loaded, feedset, threads)
+        chosen |= {"runs": runs, "warmup": warmup, "expected": expected, "tolerance": tolerance}
         settings |= {"runs": runs, "warmup": warmup, "against": against}
     else:
-        batches = request.batches()
-        feedset = next(iter(batches))
-        narrowed = NarrowedSettings(policy(accumulator, fixed), threads, limits, receive)
-        run = registry.find("narrowed").profile(loaded, batches, narrowed, progress or silent).run
+        executor, inputs = registry.NARROWED, request.batches()
+        feedset = next(iter(inputs))
+        chosen |= {"policy": policy(accumulator, fixed)}
         settings |= {"accumulator": accumulator, "fixed": fixed}
+    measuring = registry.settings_for(executor, chosen)
+    run = registry.find(executor).profile(loaded, inputs, measuring, progress or silent).run
     observation = observed_shapes.of(loaded, run.kernels)
     types = shape_inference.infer(loaded, feedset.shapes).updated(observation.types)
     settings |= {
@@ -84,3 +103,14 @@ def interpret(
     }  # fmt: skip
     analyzed = [analyze(loaded, run, types, observation.calls, convention)]
     return assembled(loaded, analyzed, settings)
+
+
+def _tensors(name: str, model: Model, feedset: FeedSet, threads: int) -> Mapping[str, Any]:
+    """Returns every tensor of the nodes of `model`, computed by the executor `name`."""
+    chosen = registry.settings_for(name, {"threads": threads or None, "optimization": "none"})
+    return registry.find_tensors(name).tensors(model, feedset, chosen).by_name
+
+
+def _to_all(receive: Receive | None, receivers: Sequence[Receiver]) -> Receive:
+    callbacks = [*([receive] if receive else []), *(receiver.receive for receiver in receivers)]
+    return lambda feedset, outputs: [callback(feedset, outputs) for callback in callbacks]

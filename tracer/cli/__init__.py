@@ -125,6 +125,8 @@ def _sigterm_raises() -> Iterator[None]:
     signal.signal(signal.SIGTERM, end)
     try:
         yield
+        if received:  # Python drops an exception in a finalizer
+            raise Terminated
     except Exception as error:
         if received:  # an extension module replaces the exception if it is being imported
             raise Terminated from error

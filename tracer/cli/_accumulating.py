@@ -72,24 +72,25 @@ class AccumulatorOptions:
     path: Path | None = None
     checked: tuple[Path, Certificate] | None = None
 
-    def witness(self, model: Model) -> Witness:
-        """Returns the witness of a run. Raises ThresholdError for another model or policy."""
-        if self.checked is not None:
-            _, certificate = self.checked
-            certificate.check_model(model)
-            certificate.check_policy(model, self.policy)
-        return Witness(model, self)
-
 
 class Witness:
     """Hashes all inputs of a run, then writes or checks its certificate."""
 
-    def __init__(self, model: Model, options: AccumulatorOptions) -> None:
+    _model: Model
+
+    def __init__(self, options: AccumulatorOptions) -> None:
         from tracer.accumulators.statistics.certificate import DataHash
 
-        self._model = model
         self._options = options
         self._data = DataHash()
+
+    def start(self, model: Model) -> None:
+        """Takes the model of the run. Raises ThresholdError for another model or policy."""
+        self._model = model
+        if self._options.checked is not None:
+            _, certificate = self._options.checked
+            certificate.check_model(model)
+            certificate.check_policy(model, self._options.policy)
 
     def receive(self, feedset: FeedSet, outputs: Sequence[Any]) -> None:
         """Adds the inputs of one batch."""

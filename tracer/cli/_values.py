@@ -54,11 +54,16 @@ class Writer:
     One batch fills the folder itself; several fill test_data_set folders in it.
     """
 
-    def __init__(self, path: Path, model: Model) -> None:
+    _model: Model
+
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._model = model
         self._count = 0
         self._held: list[tuple[FeedSet, Mapping[str, Any]]] = []
+
+    def start(self, model: Model) -> None:
+        """Takes the model of the run."""
+        self._model = model
 
     def receive(self, feedset: FeedSet, outputs: Sequence[Any]) -> None:
         """Adds the outputs of the model, in their order, for one batch."""

@@ -87,7 +87,6 @@ def command(
     """
     from tracer.api.interpret import interpret
     from tracer.cli import _progress
-    from tracer.graph.loading import open_model
     from tracer.records.trace import Trace
     from tracer.support.tolerance import Tolerance
 
@@ -95,10 +94,8 @@ def command(
     if against and accumulating is not None:
         raise UsageError("--against and --accumulator together", "Leave out one of them.")
     feeds = _data.feeds(inputs, data, limit, data_dir)
-    loaded = open_model(model)
-    writer = None if tensors is None else _values.Writer(tensors, loaded)
-    witness = None if accumulating is None else accumulating.witness(loaded)
-    receivers = [each.receive for each in (writer, witness) if each is not None]
+    writer = None if tensors is None else _values.Writer(tensors)
+    witness = None if accumulating is None else _accumulating.Witness(accumulating)
     with _progress.progress() as report:
         trace = interpret(
             model,
@@ -107,13 +104,14 @@ def command(
             feeds=feeds,
             seed=seed,
             runs=runs,
+            warmup=0,
             threads=threads,
             against=against,
             tolerance=Tolerance(rtol, atol),
             accumulator=None if accumulating is None else accumulating.policy,
             limits=limits,
             progress=report,
-            receive=lambda feedset, values: [to(feedset, values) for to in receivers],
+            receivers=[each for each in (writer, witness) if each is not None],
         )
     if writer is not None:
         writer.finish()

@@ -5,9 +5,9 @@ the `Executor` protocol; `registry` finds it by the name of its package. The sub
 (`Model`) or a live model of a framework; each executor has settings of its own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from tracer.executors.eager.calls import OperatorRow
 from tracer.inputs.feedset import FeedSet
@@ -20,6 +20,9 @@ from tracer.support.types import FloatArray
 SubjectT = TypeVar("SubjectT", contravariant=True)
 FeedsT = TypeVar("FeedsT", contravariant=True)
 SettingsT = TypeVar("SettingsT")
+
+Receive: TypeAlias = Callable[[FeedSet, Sequence[Any]], object]
+"""Called with the feeds and the outputs of every batch."""
 
 
 class OptimizedGraph(Protocol):
@@ -60,6 +63,14 @@ class Profiled:
     operations: tuple[OperatorRow, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """The outputs of one inference in order, and every tensor of the main graph by name."""
+
+    outputs: Sequence[Any]
+    by_name: Mapping[str, Any]
+
+
 class Executor(Protocol[SubjectT, FeedsT, SettingsT]):
     """Runs a subject on feeds and measures it."""
 
@@ -79,6 +90,14 @@ class OptimizingExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
 
     def optimize(self, subject: SubjectT, feeds: FeedsT, settings: SettingsT) -> OptimizedGraph:
         """Returns the graph that runs, from one inference that is not measured."""
+
+
+@runtime_checkable
+class TensorExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
+    """An executor that can return the tensors between the nodes of a graph."""
+
+    def tensors(self, subject: SubjectT, feeds: FeedsT, settings: SettingsT) -> Tensors:
+        """Returns the outputs as `settings` set, and every tensor as nodes of the model have it."""
 
 
 @runtime_checkable

@@ -9,7 +9,18 @@ from typing import Any
 
 from tracer import executors
 from tracer.errors import UsageError
-from tracer.executors.protocol import Executor, FrameworkExecutor, OptimizingExecutor
+from tracer.executors.protocol import (
+    Executor,
+    FrameworkExecutor,
+    OptimizingExecutor,
+    TensorExecutor,
+)
+
+REFERENCE, NARROWED = "reference", "narrowed"
+"""The executors of `tracer.interpret`, without and with narrow accumulators."""
+
+SHORT_NAMES = {"ort": "onnxruntime", "interpreter": REFERENCE}
+"""Names of executors in a comparison, as in `model.onnx@ort`."""
 
 
 def names() -> list[str]:
@@ -19,7 +30,8 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Executor[Any, Any, Any]:
-    """Returns the executor `name`. Raises UsageError for an unknown name."""
+    """Returns the executor of this name or short name. Raises UsageError for an unknown name."""
+    name = SHORT_NAMES.get(name, name)
     if name not in names():
         raise UsageError(f"there is no executor '{name}'", f"There are {', '.join(names())}.")
     executor: Executor[Any, Any, Any]
@@ -35,12 +47,25 @@ def find_optimizing(name: str) -> OptimizingExecutor[Any, Any, Any]:
     return executor
 
 
+def find_tensors(name: str) -> TensorExecutor[Any, Any, Any]:
+    """Returns the executor `name`. Raises UsageError where it cannot return tensors."""
+    executor = find(name)
+    if not isinstance(executor, TensorExecutor):
+        raise UsageError(f"the executor '{name}' does not return the tensors of nodes")
+    return executor
+
+
 def find_framework(name: str) -> FrameworkExecutor[Any, Any, Any]:
     """Returns the executor of the framework `name`. Raises UsageError for one of graphs."""
     executor = find(name)
     if not isinstance(executor, FrameworkExecutor):
         raise UsageError(f"the executor '{name}' does not run models of a framework")
     return executor
+
+
+def has_setting(name: str, setting: str) -> bool:
+    """Returns whether the settings of the executor `name` have this field."""
+    return any(field.name == setting for field in fields(find(name).settings))
 
 
 def settings_for(name: str, values: Mapping[str, object]) -> Any:

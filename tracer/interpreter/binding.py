@@ -78,10 +78,7 @@ def signature(function: Function) -> Signature:
 
 
 def bind(
-    function: Function,
-    context: NodeContext,
-    attributes: Mapping[str, Any],
-    bodies: Sequence[str],
+    function: Function, context: NodeContext, attributes: Mapping[str, Any], bodies: Sequence[str]
 ) -> Kernel:
     """Returns the kernel of a node. Raises ModelError if the node does not fit the function."""
     parameters = signature(function)

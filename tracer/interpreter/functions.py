@@ -65,9 +65,7 @@ def has_body(node: Node, opset: int) -> bool:
 
 
 def _resolve(
-    target: onnx.NodeProto,
-    source: onnx.NodeProto,
-    attributes: Mapping[str, onnx.AttributeProto],
+    target: onnx.NodeProto, source: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]
 ) -> None:
     """Copies a node and its bodies, with references to the function's attributes resolved.
 

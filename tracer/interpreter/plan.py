@@ -126,8 +126,7 @@ class Planner:
         if functions.has_body(node, opset):
             return None, self._expansion(node, opset, None)
         raise ModelError(
-            "the operator has no implementation",
-            "Pass one to the Interpreter, in `operators`.",
+            "the operator has no implementation", "Pass one to the Interpreter, in `operators`."
         )
 
     def _expansion(

@@ -1,14 +1,15 @@
-"""Record the time, the calls, the types and the value statistics of every node."""
+"""Records every node of an inference: time, calls, types, values, differences from a reference."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tracer.graph.model import Node
 from tracer.graph.tensor_type import TensorType
+from tracer.interpreter.kernel_loading import clock_ns
 from tracer.interpreter.values import Value
+from tracer.support.tolerance import Difference, Tolerance, compare, worst
 from tracer.support.types import dtype_text
 
 
@@ -29,6 +30,7 @@ class NodeRecord:
 
     `time_us` is the node's own time, without the nodes of its bodies. Types and statistics are
     from the last call; statistics are of the first output, if it is a tensor of numbers.
+    `difference` is the worst of the outputs, if the reference has one of them.
     """
 
     node: Node
@@ -37,18 +39,24 @@ class NodeRecord:
     inputs: tuple[TensorType, ...] = ()
     outputs: tuple[TensorType, ...] = ()
     statistics: Statistics | None = None
+    difference: Difference | None = None
 
 
 @dataclass(slots=True)
 class Recorder:
     """An observer with records by node key, in the order of first calls; `clock` counts ns.
 
-    Without `describe` it records times and calls alone.
+    Without `describe` it records times and calls alone. `expected` are tensors of the main graph
+    by name, computed elsewhere from the same feeds; outputs are compared within `tolerance`.
+    `own_us` is the time of describing and comparing, which is in no node's time.
     """
 
     describe: bool = True
-    clock: Callable[[], int] = time.perf_counter_ns
+    expected: Mapping[str, Value] = field(default_factory=dict)
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    clock: Callable[[], int] = clock_ns
     records: dict[str, NodeRecord] = field(default_factory=dict)
+    own_us: float = 0.0
     _open: list[list[int]] = field(default_factory=list)
 
     def before(self, node: Node, inputs: Sequence[Value]) -> None:
@@ -67,8 +75,43 @@ class Recorder:
         if self.describe:
             record.inputs, record.outputs = _types(inputs), _types(outputs)
             record.statistics = statistics(outputs[0]) if outputs else None
+            record.difference = self._difference(node, outputs)
+        left = self.clock()
+        self.own_us += (left - ended) / 1e3
         if self._open:
-            self._open[-1][1] += self.clock() - entered
+            self._open[-1][1] += left - entered
+
+    def _difference(self, node: Node, outputs: Sequence[Value]) -> Difference | None:
+        """Returns the worst difference of the outputs; None where the reference has none."""
+        differences = [
+            compare(value, self.expected[name], self.tolerance)
+            for name, value in named_tensors(node, outputs)
+            if name in self.expected
+        ]
+        return worst(differences) if differences else None
+
+
+class TensorRecorder:
+    """An observer that keeps the tensors of the main graph; of these `names` alone, if set."""
+
+    def __init__(self, names: Container[str] | None = None) -> None:
+        self._names = names
+        self.tensors: dict[str, Value] = {}
+
+    def before(self, node: Node, inputs: Sequence[Value]) -> None:
+        """Does nothing: there are no outputs yet."""
+
+    def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+        """Keeps the outputs of the node."""
+        named = named_tensors(node, outputs)
+        self.tensors.update(
+            named if self._names is None else ((n, v) for n, v in named if n in self._names)
+        )
+
+
+def named_tensors(node: Node, outputs: Sequence[Value]) -> Iterable[tuple[str, Value]]:
+    """Returns outputs by name, of a node of the main graph: names in bodies may repeat."""
+    return zip(() if node.scope.path else node.outputs, outputs, strict=False)
 
 
 def statistics(value: Value) -> Statistics | None:

@@ -11,6 +11,7 @@ import onnx
 from tracer.graph import loading
 from tracer.graph.model import Node
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.recording import TensorRecorder, named_tensors
 from tracer.interpreter.values import Value
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.quantization.twins import Twin, measured, twins
@@ -32,37 +33,22 @@ def layer_errors(
     """
     report = progress or silent
     twins_by_name = twins(prepared, quantized)
-    recorder = _TensorRecorder({twin.original for twin in twins_by_name.values()})
+    recorder = TensorRecorder({twin.original for twin in twins_by_name.values()})
     noise = _NoiseMeter(twins_by_name, recorder)
     plain = Interpreter(loading.from_proto(prepared), observers=[recorder])
     narrow = Interpreter(loading.from_proto(quantized), observers=[noise])
     for done, feeds in enumerate(batches, 1):
-        recorder.values = dict(feeds)
+        recorder.tensors = dict(feeds)
         plain.run(None, feeds)
         narrow.run(None, feeds)
         report(done, len(batches), "comparing layers")
     return _rows(narrow.model.nodes, {node.name for node in prepared.graph.node}, noise)
 
 
-class _TensorRecorder:
-    """An observer that records the tensors of these names."""
-
-    def __init__(self, names: set[str]) -> None:
-        self._names = names
-        self.values: dict[str, Value] = {}
-
-    def before(self, node: Node, inputs: Sequence[Value]) -> None:
-        """Does nothing."""
-
-    def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
-        """Records outputs."""
-        self.values.update((n, v) for n, v in _named(node, outputs) if n in self._names)
-
-
 class _NoiseMeter:
     """An observer that sums the squares of float tensors, and of the errors of their twins."""
 
-    def __init__(self, twins_by_name: Mapping[str, Twin], recorder: _TensorRecorder) -> None:
+    def __init__(self, twins_by_name: Mapping[str, Twin], recorder: TensorRecorder) -> None:
         self._twins = twins_by_name
         self._recorder = recorder
         self._sums: dict[str, Array] = {}
@@ -72,9 +58,9 @@ class _NoiseMeter:
 
     def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         """Compares tensors that have a twin."""
-        for name, value in _named(node, outputs):
+        for name, value in named_tensors(node, outputs):
             twin = self._twins.get(name)
-            real = None if twin is None else self._recorder.values.get(twin.original)
+            real = None if twin is None else self._recorder.tensors.get(twin.original)
             if twin is not None and isinstance(real, np.ndarray) and real.dtype.kind == "f":
                 wide = real.astype(np.float64)
                 lost = wide - twin.real(value)
@@ -90,12 +76,6 @@ class _NoiseMeter:
         if not noise:
             return 0.0
         return noise / signal if signal else math.inf
-
-
-def _named(node: Node, outputs: Sequence[Value]) -> zip[tuple[str, Value]]:
-    """Outputs by name, of a node of the main graph: names in bodies may repeat."""
-    names = () if node.scope.path else node.outputs
-    return zip(names, outputs, strict=False)
 
 
 def _rows(nodes: Sequence[Node], prepared: set[str], noise: _NoiseMeter) -> tuple[LayerError, ...]:

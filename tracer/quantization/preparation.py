@@ -1,8 +1,5 @@
 """Prepares a float model for quantisation, as onnxruntime advises: fold and fuse."""
 
-import tempfile
-from pathlib import Path
-
 import onnx
 
 from tracer.errors import LimitError, ModelError
@@ -11,6 +8,7 @@ from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model, canonical_domain, node_protos
 from tracer.graph.quantized import quantized_node
 from tracer.quantization import metadata
+from tracer.support.files import TemporaryFolder
 
 _PROTOBUF_LIMIT = 2**31 - 1
 
@@ -24,8 +22,8 @@ def prepare(model: Model) -> onnx.ModelProto:
     quantised or does not run, LimitError for a model of more than 2 GB.
     """
     _refuse_quantized(model)
-    with tempfile.TemporaryDirectory(prefix="tracer-quantize-") as folder:
-        path = Path(folder) / "prepared.onnx"
+    with TemporaryFolder() as folder:
+        path = folder / "prepared.onnx"
         options = OrtSettings(optimization="basic")
         sessions.Factory(model, node_names.serialize(model), options).open(optimized=path)
         proto = onnx.load(path)

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import logging
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from onnxruntime import quantization as ort
 from tracer.errors import ModelError, TracerError
 from tracer.quantization.calibration import CalibrationReader
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
+from tracer.support.files import TemporaryFolder
 
 _PER_CHANNEL_OPSET = 13
 
@@ -30,8 +30,8 @@ def quantize_static(
     Raises ModelError where onnxruntime cannot quantise, and the errors of the reader.
     """
     _check_opset(name, proto, options)
-    with tempfile.TemporaryDirectory(prefix="tracer-quantize-") as folder, _quiet():
-        source, target = Path(folder) / "prepared.onnx", Path(folder) / "quantized.onnx"
+    with TemporaryFolder() as folder, _quiet():
+        source, target = folder / "prepared.onnx", folder / "quantized.onnx"
         onnx.save(proto, source)  # onnxruntime would move the weights out of a model in memory
         try:
             ort.quantize_static(

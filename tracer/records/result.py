@@ -1,16 +1,12 @@
 """What every result offers: saving to a file, a table in a notebook, a one-line `repr`."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tracer.errors import UsageError
+from tracer.records.view_options import ViewOptions
 from tracer.support.files import check_writable, write_atomically
-
-if TYPE_CHECKING:
-    from analyzers.options import ViewOptions
 
 _VIEWS = "analyzers.views"
 """Found by name: records stand below the analyzers and do not import them."""
@@ -45,7 +41,7 @@ class Result:
                 f"{path}: the extension names no format", f"The formats are {', '.join(known)}."
             )
         check_writable(target, force)
-        write_atomically(target, views.render(self, extension, options or views.ViewOptions()))
+        write_atomically(target, views.render(self, extension, options or ViewOptions()))
         return target
 
     def _repr_html_(self) -> str:

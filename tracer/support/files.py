@@ -1,9 +1,12 @@
-"""Checks that a file can be written before the work begins, and writes it atomically."""
+"""Checks that a file can be written, writes it atomically, and makes temporary folders."""
 
 import contextlib
 import os
+import secrets
+import shutil
 import stat
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +84,32 @@ def _errors_naming(path: Path) -> Iterator[None]:
     except (OSError, RuntimeError) as error:  # RuntimeError: circular links
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be written ({reason})") from error
+
+
+class TemporaryFolder:
+    """A private folder, removed after a `with`, with this object, or when the program ends."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.gettempdir(), f"tracer-{secrets.token_hex(8)}")
+        # Registered before the folder exists: SIGTERM may raise between any two lines.
+        self._remove = weakref.finalize(self, _remove, self.path)
+        self.path.mkdir(mode=0o700)
+
+    def __enter__(self) -> Path:
+        """Returns the path."""
+        return self.path
+
+    def __exit__(self, *error: object) -> None:
+        """Removes the folder and its files."""
+        self._remove()
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:  # a signal: the rest goes before the program ends
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _umask() -> int:

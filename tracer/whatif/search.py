@@ -1,6 +1,7 @@
-"""Searches widths: the narrowest without overflow (A), within a budget (B), and per node (C).
+"""Searches the narrowest widths: without overflow (A), within the budget (B), for each node (C).
 
-Evaluations are exact and in a fixed order, so a search returns the same widths in every run.
+A and B use one width for all nodes. Evaluations are exact and in a fixed order, so a search returns
+the same widths in every run.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,8 +14,6 @@ from tracer.whatif.evaluation_cache import EvaluationCache
 
 Energy = Callable[[Widths], float]
 """The energy of one sample at these widths."""
-Allowed = Callable[[float], bool]
-"""Whether a score is within the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,67 +50,103 @@ def safe_widths(cache: EvaluationCache, baseline: Baseline, floor: int) -> SafeW
     return SafeWidths(guaranteed, uniform, limiting, cache.uniform_widths(uniform))
 
 
-def narrowest_uniform(
-    cache: EvaluationCache, energy: Energy, allowed: Allowed, start: int, floor: int = NARROWEST
-) -> WidthChoice | None:
-    """Returns the least width such that it and all widths up to `start` are allowed.
+@dataclass(frozen=True, slots=True)
+class WidthSearch:
+    """Searches widths of little energy whose score is `allowed`; tries no width below `floor`."""
 
-    Returns None if `start` is not allowed. Tries no width below `floor`. The score need not fall
-    with the width; a width below one that fails is never chosen.
-    """
-    bits = start
-    cache.begin("B, one width")
-    if not allowed(cache.uniform(bits).score):
-        return None
-    while bits > floor and allowed(cache.uniform(bits - 1).score):
-        bits -= 1
-    widths = cache.uniform_widths(bits)
-    limiting = None if bits == floor else _worst_alone(cache, widths, floor)
-    return WidthChoice(widths, energy(widths), cache(widths).score, limiting)
+    cache: EvaluationCache
+    energy: Energy
+    allowed: Callable[[float], bool]
+    floor: int = NARROWEST
 
+    def narrowest_uniform(self, start: int) -> WidthChoice | None:
+        """Returns the least width such that it and all widths up to `start` are allowed.
 
-def narrowest_each(
-    cache: EvaluationCache,
-    energy: Energy,
-    allowed: Allowed,
-    starts: Sequence[Widths],
-    floor: int = NARROWEST,
-) -> WidthChoice:
-    """Returns the widths of least energy at the ends of the descents from allowed `starts`.
+        Returns None if `start` is not allowed. The score need not fall with the width; a width
+        below one that fails is never chosen.
+        """
+        bits = start
+        self.cache.begin("B, one width")
+        if not self._is_allowed(self.cache.uniform_widths(bits)):
+            return None
+        while bits > self.floor and self._is_allowed(self.cache.uniform_widths(bits - 1)):
+            bits -= 1
+        return self._choice(self.cache.uniform_widths(bits))
 
-    Of equal energies the best score is chosen. The energy is at most the energy of each start.
-    """
-    ends = [descent(cache, energy, allowed, start, floor)[-1] for start in starts]
-    best = min(ends, key=lambda widths: (energy(widths), -cache(widths).score, widths))
-    return WidthChoice(best, energy(best), cache(best).score, _worst_alone(cache, best, floor))
+    def narrowest_each(self, starts: Sequence[Widths]) -> WidthChoice:
+        """Returns the widths of least energy at the ends of the descents from allowed `starts`.
 
+        Of equal energies the best score is chosen. The energy is at most the energy of each start.
+        """
+        ends = [self.descent(start)[-1] for start in starts]
+        return self._choice(
+            min(ends, key=lambda widths: (self.energy(widths), -self.cache(widths).score, widths))
+        )
 
-def descent(
-    cache: EvaluationCache, energy: Energy, allowed: Allowed, start: Widths, floor: int = NARROWEST
-) -> list[Widths]:
-    """Returns the path of a greedy descent: each step removes one bit of one node.
+    def descent(self, start: Widths) -> list[Widths]:
+        """Returns the path of a greedy descent: each step removes one bit of one node.
 
-    Goes through the nodes, the most expensive first, and removes bits while the score is allowed;
-    repeats until no node can lose another bit. The last round costs one evaluation per node.
-    """
-    path, before = [start], 0
-    while len(path) > before:
-        before = len(path)
-        for node in _dearest_first(cache.free, path[-1], energy, floor):
-            path += _narrowed(cache, energy, allowed, path[-1], node, floor)
-    return path
+        Goes through the nodes, the most expensive first, and removes bits while the score is
+        allowed; repeats until no node can lose another bit. The last round costs one evaluation
+        per node.
+        """
+        path, before = [start], 0
+        while len(path) > before:
+            before = len(path)
+            for node in self._dearest_first(path[-1]):
+                path += self._narrowed(path[-1], node)
+        return path
 
+    def furthest(self, path: Sequence[Widths]) -> Widths:
+        """Returns the last allowed step of a path, by bisection; at least its first step."""
+        reached, refused = 0, len(path)
+        while refused - reached > 1:
+            step = refused - 1 if refused == len(path) else (reached + refused) // 2
+            if self._is_allowed(path[step]):
+                reached = step
+            else:
+                refused = step
+        return path[reached]
 
-def furthest(cache: EvaluationCache, allowed: Allowed, path: Sequence[Widths]) -> Widths:
-    """Returns the last allowed step of a path, by bisection; at least its first step."""
-    reached, refused = 0, len(path)
-    while refused - reached > 1:
-        step = refused - 1 if refused == len(path) else (reached + refused) // 2
-        if allowed(cache(path[step]).score):
-            reached = step
-        else:
-            refused = step
-    return path[reached]
+    def _is_allowed(self, widths: Widths) -> bool:
+        return self.allowed(self.cache(widths).score)
+
+    def _choice(self, widths: Widths) -> WidthChoice:
+        energy, score = self.energy(widths), self.cache(widths).score
+        return WidthChoice(widths, energy, score, self._worst_alone(widths))
+
+    def _dearest_first(self, widths: Widths) -> list[int]:
+        """Free nodes by the energy that one bit less saves, largest first."""
+        before = self.energy(widths)
+        saved = {
+            node: before - self.energy(_with(widths, node, max(widths[node] - 1, self.floor)))
+            for node in self.cache.free
+        }
+        return sorted(saved, key=lambda node: (-saved[node], node))
+
+    def _narrowed(self, widths: Widths, node: int) -> list[Widths]:
+        """The steps that remove bits of one node while allowed; the last reduces the energy."""
+        path, cheapest = [widths], self.energy(_with(widths, node, self.floor))
+        while path[-1][node] > self.floor and cheapest < self.energy(path[-1]):
+            less = _with(path[-1], node, path[-1][node] - 1)
+            if not self._is_allowed(less):
+                break
+            path.append(less)
+        while len(path) > 1 and self.energy(path[-1]) >= self.energy(path[-2]):
+            path.pop()
+        return path[1:]
+
+    def _worst_alone(self, widths: Widths) -> str | None:
+        """The node whose score changes most where it alone has one bit less."""
+        score = self.cache(widths).score
+        candidates = [node for node in self.cache.free if widths[node] > self.floor]
+        self.cache.begin("which node limits", len(candidates))
+        losses = {
+            node: abs(score - self.cache(_with(widths, node, widths[node] - 1)).score)
+            for node in candidates
+        }
+        worst = max(losses, key=lambda node: (losses[node], -node), default=None)
+        return None if worst is None or losses[worst] == 0 else self.cache.nodes[worst]
 
 
 def pareto_front(
@@ -128,40 +163,6 @@ def pareto_front(
         if not front or better(point.score) > better(front[-1].score):
             front.append(point)
     return front
-
-
-def _dearest_first(nodes: Sequence[int], widths: Widths, energy: Energy, floor: int) -> list[int]:
-    """Nodes by the energy that one bit less saves, largest first."""
-    less = {node: max(widths[node] - 1, floor) for node in nodes}
-    saved = {n: energy(widths) - energy(_with(widths, n, bits)) for n, bits in less.items()}
-    return sorted(nodes, key=lambda node: (-saved[node], node))
-
-
-def _narrowed(
-    cache: EvaluationCache, energy: Energy, allowed: Allowed, widths: Widths, node: int, floor: int
-) -> list[Widths]:
-    """The steps that remove bits of one node while allowed; the last step reduces the energy."""
-    path, cheapest = [widths], energy(_with(widths, node, floor))
-    while path[-1][node] > floor and cheapest < energy(path[-1]):
-        less = _with(path[-1], node, path[-1][node] - 1)
-        if not allowed(cache(less).score):
-            break
-        path.append(less)
-    while len(path) > 1 and energy(path[-1]) >= energy(path[-2]):
-        path.pop()
-    return path[1:]
-
-
-def _worst_alone(cache: EvaluationCache, widths: Widths, floor: int) -> str | None:
-    """The node whose score changes most where it alone has one bit less."""
-    candidates = [node for node in cache.free if widths[node] > floor]
-    score = cache(widths).score
-    cache.begin("which node limits", len(candidates))
-    losses = {
-        node: abs(score - cache(_with(widths, node, widths[node] - 1)).score) for node in candidates
-    }
-    worst = max(losses, key=lambda node: (losses[node], -node), default=None)
-    return None if worst is None or losses[worst] == 0 else cache.nodes[worst]
 
 
 def _with(widths: Widths, node: int, bits: int) -> Widths:

@@ -1,21 +1,13 @@
 """Sweeps over widths, then searches for the narrowest ones within the accuracy budget."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
 from tracer.records.whatif import Answer, Screening, SweepRow, WidthChoice, Widths
 from tracer.whatif.evaluation import Baseline
 from tracer.whatif.evaluation_cache import EvaluationCache
-from tracer.whatif.search import (
-    Energy,
-    descent,
-    furthest,
-    narrowest_each,
-    narrowest_uniform,
-    pareto_front,
-    safe_widths,
-)
+from tracer.whatif.search import Energy, WidthSearch, pareto_front, safe_widths
 
 SWEEPING = "evaluating"
 """The purpose, in progress, of the evaluations of a sweep."""
@@ -36,6 +28,10 @@ class Question:
     better: Callable[[float], float]
     each: bool = True
     floor: int = NARROWEST
+
+    def searched(self, cache: EvaluationCache, wide: float) -> WidthSearch:
+        """Returns the search within the budget of `wide`, the score in wide accumulators."""
+        return WidthSearch(cache, self.energy, lambda score: self.allowed(score, wide), self.floor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +56,12 @@ def sweep_and_search(
     """
     rows = _rows(cache, question)
     safe = safe_widths(cache, baseline, question.floor)
-
-    def allowed(score: float) -> bool:
-        return question.allowed(score, baseline.score)
-
-    uniform = narrowest_uniform(cache, question.energy, allowed, safe.uniform, question.floor)
+    search = question.searched(cache, baseline.score)
+    uniform = search.narrowest_uniform(safe.uniform)
     each, screened = None, None
     if question.each and uniform is not None:
         screened = None if subset is None else subset()
-        each = _each(cache, question, allowed, (uniform.widths, safe.widths), screened)
+        each = _each(search, question, (uniform.widths, safe.widths), screened)
     return Answer(
         accumulator=accumulator,
         score=baseline.score,
@@ -96,29 +89,14 @@ def _rows(cache: EvaluationCache, question: Question) -> tuple[SweepRow, ...]:
 
 
 def _each(
-    cache: EvaluationCache,
-    question: Question,
-    allowed: Callable[[float], bool],
-    starts: Sequence[Widths],
-    subset: Subset | None,
+    search: WidthSearch, question: Question, starts: Sequence[Widths], subset: Subset | None
 ) -> WidthChoice:
     """A width for each node, searched on the subset first if there is one."""
-    energy = question.energy
     if subset is not None:
-        ends = [furthest(cache, allowed, path) for path in _descents(subset, question, starts)]
-        starts = [min(ends, key=lambda widths: (energy(widths), widths))]
-    cache.begin("C, on all samples")
-    return narrowest_each(cache, energy, allowed, starts, question.floor)
-
-
-def _descents(
-    subset: Subset, question: Question, starts: Sequence[Widths]
-) -> Iterator[Sequence[Widths]]:
-    """The descent from each start, with scores on the subset."""
-
-    def allowed(score: float) -> bool:
-        return question.allowed(score, subset.score)
-
-    for start in starts:
-        subset.cache.begin(f"C, on {subset.samples} samples")
-        yield descent(subset.cache, question.energy, allowed, start, question.floor)
+        on_subset, ends = question.searched(subset.cache, subset.score), []
+        for start in starts:
+            subset.cache.begin(f"C, on {subset.samples} samples")
+            ends.append(search.furthest(on_subset.descent(start)))
+        starts = [min(ends, key=lambda widths: (search.energy(widths), widths))]
+    search.cache.begin("C, on all samples")
+    return search.narrowest_each(starts)

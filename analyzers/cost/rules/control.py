@@ -4,19 +4,15 @@ Tensors that a Loop or Scan carries from step to step, slices or stacks count as
 """
 
 from analyzers.cost import traffic
-from analyzers.cost.count import NOTHING, Count
 from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from analyzers.cost.registry import counts, no_work
 from analyzers.cost.traffic import Bytes
 
-
-@counts("If", "Loop", "Scan", "SequenceMap", moves=traffic.nothing)
-@counts("Optional", "OptionalGetElement", "OptionalHasElement", moves=traffic.nothing)
-@counts("SequenceConstruct", "SequenceEmpty", "SequenceLength", moves=traffic.nothing)
-@counts("SequenceAt", "SequenceErase", moves=traffic.nothing, settings=(1,))
-@counts("SequenceInsert", moves=traffic.nothing, settings=(2,))
-def _forwards(op: Operation) -> Count:
-    return NOTHING
+counts("If", "Loop", "Scan", "SequenceMap", moves=traffic.nothing)(no_work)
+counts("Optional", "OptionalGetElement", "OptionalHasElement", moves=traffic.nothing)(no_work)
+counts("SequenceConstruct", "SequenceEmpty", "SequenceLength", moves=traffic.nothing)(no_work)
+counts("SequenceAt", "SequenceErase", moves=traffic.nothing, settings=(1,))(no_work)
+counts("SequenceInsert", moves=traffic.nothing, settings=(2,))(no_work)
 
 
 def _joins(op: Operation) -> tuple[Bytes, Bytes]:
@@ -25,16 +21,10 @@ def _joins(op: Operation) -> tuple[Bytes, Bytes]:
     return written, written
 
 
-@counts("ConcatFromSequence", moves=_joins)
-def _concat(op: Operation) -> Count:
-    return NOTHING
-
-
 def _splits(op: Operation) -> tuple[Bytes, Bytes]:
     read = op.input(0).nbytes
     return read, read
 
 
-@counts("SplitToSequence", moves=_splits, settings=(1,))
-def _split(op: Operation) -> Count:
-    return NOTHING
+counts("ConcatFromSequence", moves=_joins)(no_work)
+counts("SplitToSequence", moves=_splits, settings=(1,))(no_work)

@@ -3,7 +3,7 @@
 from analyzers.cost.activations import ONE, PER_ELEMENT
 from analyzers.cost.count import NOTHING, Count
 from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from analyzers.cost.registry import counts, no_work, per_output
 
 _PER_OUTPUT: dict[str, Count] = {
     "Add": Count(adds=1),
@@ -30,29 +30,25 @@ _ONE_OTHER = (
 )
 
 
-@counts(*_PER_OUTPUT)
-def _several(op: Operation) -> Count:
-    return _PER_OUTPUT[op.op_type] * op.output().size
+_FOLDS = {
+    # per further input, at the end
+    "Sum": (Count(adds=1), NOTHING),
+    "Mean": (Count(adds=1), ONE),
+    "Max": (ONE, NOTHING),
+    "Min": (ONE, NOTHING),
+}
+
+for _name, _count in _PER_OUTPUT.items():
+    counts(_name)(per_output(_count))
+counts(*_ONE_OTHER)(per_output(ONE))
+counts("Where", "Cast", "CastLike")(no_work)
 
 
-@counts(*_ONE_OTHER)
-def _one(op: Operation) -> Count:
-    return ONE * op.output().size
-
-
-@counts("Sum")
-def _sum(op: Operation) -> Count:
-    return Count(adds=len(op.node.inputs) - 1) * op.output().size
-
-
-@counts("Mean")
-def _mean(op: Operation) -> Count:
-    return Count(adds=len(op.node.inputs) - 1, other=1) * op.output().size
-
-
-@counts("Max", "Min")
-def _extreme(op: Operation) -> Count:
-    return Count(other=len(op.node.inputs) - 1) * op.output().size
+@counts(*_FOLDS)
+def _fold(op: Operation) -> Count:
+    """Combines any number of inputs, two at a time."""
+    pair, last = _FOLDS[op.op_type]
+    return (pair * (len(op.node.inputs) - 1) + last) * op.output().size
 
 
 @counts("Clip", settings=(1, 2))
@@ -80,8 +76,3 @@ def _swiglu(op: Operation) -> Count:
 def swish(alpha: float) -> Count:
     """x × sigmoid(alpha × x); a factor of 1 is no multiplication."""
     return PER_ELEMENT["Sigmoid"] + Count(muls=1 + (alpha != 1.0))
-
-
-@counts("Where", "Cast", "CastLike")
-def _no_arithmetic(op: Operation) -> Count:
-    return NOTHING

@@ -3,21 +3,16 @@
 from analyzers.cost.activations import PER_ELEMENT
 from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from analyzers.cost.registry import counts, per_output
 from analyzers.cost.rules import softmax
 from analyzers.cost.rules.elementwise import swish
 
 _MICROSOFT = "com.microsoft"
 
-
-@counts("Gelu", domain=_MICROSOFT)
-def _gelu(op: Operation) -> Count:
-    return PER_ELEMENT["Gelu"] * op.output().size
-
-
-@counts("BiasGelu", domain=_MICROSOFT)
-def _bias_gelu(op: Operation) -> Count:
-    return (Count(adds=1) + PER_ELEMENT["Gelu"]) * op.output().size
+counts("Gelu", domain=_MICROSOFT)(per_output(PER_ELEMENT["Gelu"]))
+counts("BiasGelu", domain=_MICROSOFT)(per_output(Count(adds=1) + PER_ELEMENT["Gelu"]))
+counts("BiasAdd", domain=_MICROSOFT)(per_output(Count(adds=2)))
+counts("BiasSoftmax", domain=_MICROSOFT)(per_output(Count(adds=1) + softmax.PER_ELEMENT))
 
 
 @counts("FastGelu", domain=_MICROSOFT)
@@ -32,16 +27,6 @@ def _quick_gelu(op: Operation) -> Count:
 
 @counts("BiasSplitGelu", domain=_MICROSOFT)
 def _bias_split_gelu(op: Operation) -> Count:
-    """The bias of both halves; one half times the Gelu of the other."""
+    """Adds a bias to both halves, and multiplies one half by the Gelu of the other."""
     gated = PER_ELEMENT["Gelu"] + Count(muls=1)
     return Count(adds=op.input(0).size) + gated * op.output().size
-
-
-@counts("BiasAdd", domain=_MICROSOFT)
-def _bias_add(op: Operation) -> Count:
-    return Count(adds=2) * op.output().size
-
-
-@counts("BiasSoftmax", domain=_MICROSOFT)
-def _bias_softmax(op: Operation) -> Count:
-    return (Count(adds=1) + softmax.PER_ELEMENT) * op.output().size

@@ -4,39 +4,34 @@ import math
 
 from analyzers.cost import traffic
 from analyzers.cost.activations import PER_ELEMENT
-from analyzers.cost.count import NOTHING, Count
+from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from analyzers.cost.registry import counts, per_output
 from analyzers.cost.rules import softmax
 from analyzers.cost.rules.pooling import average
 from analyzers.cost.rules.quantization import DEQUANTISE, REQUANTISE
 
 _MICROSOFT = "com.microsoft"
 
-
-@counts("QLinearAdd", domain=_MICROSOFT, settings=(1, 2, 4, 5, 6, 7))
-def _add(op: Operation) -> Count:
-    return _binary(op, Count(adds=1))
-
-
-@counts("QLinearMul", domain=_MICROSOFT, settings=(1, 2, 4, 5, 6, 7))
-def _mul(op: Operation) -> Count:
-    return _binary(op, Count(muls=1))
-
-
-_BETWEEN = {
+_UNARY = {
     "QLinearLeakyRelu": PER_ELEMENT["LeakyRelu"],
     "QLinearSigmoid": PER_ELEMENT["Sigmoid"],
     "QLinearSoftmax": softmax.PER_ELEMENT,
 }
+_BINARY = {"QLinearAdd": Count(adds=1), "QLinearMul": Count(muls=1)}
 """Work per element between dequantising and requantising."""
 
+_CONVERT = DEQUANTISE + REQUANTISE
+for _name, _count in _UNARY.items():
+    counts(_name, domain=_MICROSOFT, settings=(1, 2, 3, 4))(per_output(_CONVERT + _count))
+counts("QLinearConcat", domain=_MICROSOFT, settings=(0, 1))(per_output(_CONVERT))
+counts("QLinearWhere", domain=_MICROSOFT, settings=(0, 2, 3, 5, 6, 7, 8))(per_output(_CONVERT))
 
-@counts(*_BETWEEN, domain=_MICROSOFT, settings=(1, 2, 3, 4))
-@counts("QLinearConcat", domain=_MICROSOFT, settings=(0, 1))
-@counts("QLinearWhere", domain=_MICROSOFT, settings=(0, 2, 3, 5, 6, 7, 8))
-def _elementwise(op: Operation) -> Count:
-    return (DEQUANTISE + _BETWEEN.get(op.op_type, NOTHING) + REQUANTISE) * op.output().size
+
+@counts(*_BINARY, domain=_MICROSOFT, settings=(1, 2, 4, 5, 6, 7))
+def _binary(op: Operation) -> Count:
+    operands = op.input(0).size + op.input(3).size
+    return DEQUANTISE * operands + (_BINARY[op.op_type] + REQUANTISE) * op.output().size
 
 
 @counts("QLinearAveragePool", domain=_MICROSOFT, settings=(1, 2, 3, 4))
@@ -51,22 +46,10 @@ def _mean(op: Operation) -> Count:
 
 
 def _unpacked(op: Operation) -> int:
-    """Elements of the table: bytes hold two 4-bit ones, the 4-bit types count by themselves."""
+    """Returns the elements of the table: two in a byte, one in an element of a 4-bit type."""
     table = op.input(0)
     return table.size * (8 // op.integer("bits", 4)) if table.dtype == "uint8" else table.size
 
 
-@counts(
-    "GatherBlockQuantized",
-    domain=_MICROSOFT,
-    moves=traffic.selects,
-    settings=(1, 2, 3),
-    packed={0: _unpacked},
-)
-def _gather(op: Operation) -> Count:
-    return DEQUANTISE * op.output().size
-
-
-def _binary(op: Operation, one: Count) -> Count:
-    operands = op.input(0).size + op.input(3).size
-    return DEQUANTISE * operands + (one + REQUANTISE) * op.output().size
+counts("GatherBlockQuantized", domain=_MICROSOFT, moves=traffic.selects, settings=(1, 2, 3),
+       packed={0: _unpacked})(per_output(DEQUANTISE))  # fmt: skip

@@ -1,44 +1,25 @@
 """Operators that generate a tensor from a shape, a count or a seed."""
 
-from analyzers.cost import traffic
-from analyzers.cost.count import NOTHING, Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from functools import partial
 
+from analyzers.cost.count import Count
+from analyzers.cost.registry import counts, no_work, per_output
+from analyzers.cost.traffic import only_writes
 
-@counts("ConstantOfShape", moves=traffic.only_writes, settings=(0,))
-@counts("EyeLike", moves=traffic.only_writes)
-def _fill(op: Operation) -> Count:
-    return NOTHING
+_generates = partial(counts, moves=only_writes)
 
+_generates("ConstantOfShape", settings=(0,))(no_work)
+_generates("EyeLike")(no_work)
 
-@counts("Range", moves=traffic.only_writes, settings=(0, 1, 2))
-@counts("Range", domain="com.microsoft", moves=traffic.only_writes, settings=(0, 1, 2))
-def _range(op: Operation) -> Count:
-    """start + index × delta."""
-    return Count(adds=1, muls=1) * op.output().size
+_RANGE = per_output(Count(adds=1, muls=1))  # start + index × delta
+_generates("Range", settings=(0, 1, 2))(_RANGE)
+_generates("Range", domain="com.microsoft", settings=(0, 1, 2))(_RANGE)
 
+_DRAW = per_output(Count(adds=1, muls=1, other=1))  # a draw, scaled and shifted
+_generates("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")(_DRAW)
+counts("Bernoulli")(per_output(Count(other=2)))  # a draw and a comparison
 
-@counts("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-        moves=traffic.only_writes)  # fmt: skip
-def _random(op: Operation) -> Count:
-    """A draw, scaled and shifted."""
-    return Count(adds=1, muls=1, other=1) * op.output().size
-
-
-@counts("Bernoulli")
-def _bernoulli(op: Operation) -> Count:
-    """A draw and a comparison."""
-    return Count(other=2) * op.output().size
-
-
-@counts("HannWindow", "HammingWindow", moves=traffic.only_writes, settings=(0,))
-def _cosine_window(op: Operation) -> Count:
-    """a0 - a1 cos(2 pi n / N)."""
-    return Count(adds=1, muls=2, other=1) * op.output().size
-
-
-@counts("BlackmanWindow", moves=traffic.only_writes, settings=(0,))
-def _blackman(op: Operation) -> Count:
-    """a0 - a1 cos(2 pi n / N) + a2 cos(4 pi n / N)."""
-    return Count(adds=2, muls=4, other=2) * op.output().size
+_COSINE = per_output(Count(adds=1, muls=2, other=1))  # a0 - a1 cos(2 pi n / N)
+_generates("HannWindow", "HammingWindow", settings=(0,))(_COSINE)
+_BLACKMAN = per_output(Count(adds=2, muls=4, other=2))  # the same + a2 cos(4 pi n / N)
+_generates("BlackmanWindow", settings=(0,))(_BLACKMAN)

@@ -6,19 +6,15 @@ from analyzers.cost.registry import counts
 from analyzers.cost.rules.softmax import log_softmax
 
 
-@counts("NegativeLogLikelihoodLoss", settings=(1, 2))
-def _likelihood(op: Operation) -> Count:
-    return _loss(op)
-
-
 @counts("SoftmaxCrossEntropyLoss", settings=(1, 2))
 def _cross_entropy(op: Operation) -> Count:
     scores = op.input(0)
     return log_softmax(scores.size, scores.size // max(scores.shape[1], 1)) + _loss(op)
 
 
+@counts("NegativeLogLikelihoodLoss", settings=(1, 2))
 def _loss(op: Operation) -> Count:
-    """Negate, weigh, sum; a mean divides by the number or the summed weights of the samples."""
+    """Negates, weighs and sums; a mean divides by the number or summed weights of the samples."""
     samples = op.input(1).size
     weighted = op.has(2)
     reduction = op.text("reduction", "mean")

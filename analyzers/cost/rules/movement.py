@@ -3,52 +3,31 @@
 from analyzers.cost import traffic
 from analyzers.cost.count import NOTHING, Count
 from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from analyzers.cost.registry import counts, no_work
 
+# views
+counts("Reshape", "Squeeze", "Unsqueeze", moves=traffic.nothing, settings=(1,))(no_work)
+counts("Flatten", "Identity", "BitCast", moves=traffic.nothing)(no_work)
+counts("ExpandDims", domain="com.microsoft", moves=traffic.nothing, settings=(1,))(no_work)
+counts("Constant", moves=traffic.nothing)(no_work)  # a stored tensor: nothing runs
 
-@counts("Reshape", "Squeeze", "Unsqueeze", moves=traffic.nothing, settings=(1,))
-@counts("Flatten", "Identity", "BitCast", moves=traffic.nothing)
-@counts("ExpandDims", domain="com.microsoft", moves=traffic.nothing, settings=(1,))
-def _view(op: Operation) -> Count:
-    return NOTHING
+# descriptions
+counts("Shape", "Size", moves=traffic.only_writes)(no_work)
 
+# selections
+counts("Gather", "GatherElements", "GatherND", "Compress", "CenterCropPad", "ReverseSequence",
+       "Trilu", moves=traffic.selects, settings=(1,))(no_work)  # fmt: skip
+counts("Slice", "Split", moves=traffic.selects, settings=(1, 2, 3, 4))(no_work)
+counts("GatherND", "Trilu", domain="com.microsoft", moves=traffic.selects, settings=(1,))(no_work)
 
-@counts("Shape", "Size", moves=traffic.only_writes)
-def _describe(op: Operation) -> Count:
-    return NOTHING
-
-
-@counts("Constant", moves=traffic.nothing)
-def _stored(op: Operation) -> Count:
-    """A stored tensor: nothing runs."""
-    return NOTHING
-
-
-@counts("Gather", "GatherElements", "GatherND", "Compress", moves=traffic.selects, settings=(1,))
-@counts("Slice", "Split", moves=traffic.selects, settings=(1, 2, 3, 4))
-@counts("CenterCropPad", moves=traffic.selects, settings=(1,))
-@counts("ReverseSequence", "Trilu", moves=traffic.selects, settings=(1,))
-@counts("GatherND", domain="com.microsoft", moves=traffic.selects, settings=(1,))
-@counts("Trilu", domain="com.microsoft", moves=traffic.selects, settings=(1,))
-def _select(op: Operation) -> Count:
-    return NOTHING
-
-
-@counts("Transpose", "Concat", "DepthToSpace", "SpaceToDepth")
-@counts("Expand", "Tile", settings=(1, 2))
-@counts("Pad", settings=(1, 2, 3))
-@counts("OneHot", settings=(1, 2))
-@counts("MaxUnpool", settings=(2,))
-@counts("Pad", domain="com.microsoft", settings=(1, 2, 3))
-@counts("ReorderInput", "ReorderOutput", domain="com.microsoft.nchwc")
-def _copy(op: Operation) -> Count:
-    return NOTHING
-
-
-@counts("Scatter", settings=(1,))
-@counts("TensorScatter", settings=(2,))
-def _scatter(op: Operation) -> Count:
-    return NOTHING
+# copies
+counts("Transpose", "Concat", "DepthToSpace", "SpaceToDepth")(no_work)
+counts("Expand", "Tile", "OneHot", settings=(1, 2))(no_work)
+counts("Pad", settings=(1, 2, 3))(no_work)
+counts("Pad", domain="com.microsoft", settings=(1, 2, 3))(no_work)
+counts("MaxUnpool", "TensorScatter", settings=(2,))(no_work)
+counts("Scatter", settings=(1,))(no_work)
+counts("ReorderInput", "ReorderOutput", domain="com.microsoft.nchwc")(no_work)
 
 
 @counts("ScatterElements", "ScatterND", settings=(1,))
@@ -67,7 +46,7 @@ def _dropout_traffic(op: Operation) -> tuple[traffic.Bytes, traffic.Bytes]:
 def _trains(op: Operation) -> bool:
     if op.opset < 7:
         return op.integer("is_test", 0) == 0
-    mode = op.constant(2)  # a flag that is fed is taken for inference, which is what we count
+    mode = op.constant(2)  # a flag that is fed counts as false: inference
     return mode is not None and bool(mode.reshape(-1)[0])
 
 

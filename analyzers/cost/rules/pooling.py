@@ -7,19 +7,15 @@ import math
 
 from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from analyzers.cost.registry import counts, per_input
 
 
 @counts("MaxPool")
 @counts("MaxPool", domain="com.microsoft.nchwc")
 @counts("NhwcMaxPool", domain="com.microsoft")
+@counts("MaxpoolWithMask", domain="com.microsoft", settings=(1,))
 def _max_pool(op: Operation) -> Count:
     return Count(other=_window(op)) * op.output().size
-
-
-@counts("MaxpoolWithMask", domain="com.microsoft", settings=(1,))
-def _masked_max_pool(op: Operation) -> Count:
-    return _max_pool(op)
 
 
 @counts("AveragePool")
@@ -33,10 +29,8 @@ def _lp_pool(op: Operation) -> Count:
     return _norm(_window(op), op.integer("p", 2)) * op.output().size
 
 
-@counts("GlobalMaxPool")
-@counts("GlobalMaxPool", domain="com.microsoft.nchwc")
-def _global_max(op: Operation) -> Count:
-    return Count(other=op.input(0).size)
+counts("GlobalMaxPool")(per_input(Count(other=1)))
+counts("GlobalMaxPool", domain="com.microsoft.nchwc")(per_input(Count(other=1)))
 
 
 @counts("GlobalAveragePool")
@@ -52,12 +46,12 @@ def _global_lp(op: Operation) -> Count:
 
 
 def average(window: int) -> Count:
-    """A sum of `window` elements and a division."""
+    """Counts a sum of `window` elements and a division."""
     return Count(adds=window, other=1)
 
 
 def _norm(window: int, p: int) -> Count:
-    """The p-norm of `window` elements: powers, their sum, a root."""
+    """Counts the p-norm of `window` elements: powers, their sum, a root."""
     if p == 1:
         return Count(adds=window, other=window)
     if p == 2:

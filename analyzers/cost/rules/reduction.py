@@ -4,7 +4,7 @@ import math
 
 from analyzers.cost.count import NOTHING, Count
 from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from analyzers.cost.registry import counts, per_input
 
 _OVER = {
     # per input element, per output element
@@ -33,29 +33,14 @@ def _names_axes(op: Operation) -> bool:
     return bool(op.integers("axes")) or (op.has(1) and op.input(1).size > 0)
 
 
-@counts("ArgMax", "ArgMin", "NonZero")
-def _compare(op: Operation) -> Count:
-    return Count(other=1) * op.input(0).size
-
-
-@counts("CumSum", settings=(1,))
-def _cumulative_sum(op: Operation) -> Count:
-    return Count(adds=1) * op.input(0).size
-
-
-@counts("CumProd", settings=(1,))
-def _cumulative_product(op: Operation) -> Count:
-    return Count(muls=1) * op.input(0).size
+counts("ArgMax", "ArgMin", "NonZero")(per_input(Count(other=1)))
+counts("CumSum", settings=(1,))(per_input(Count(adds=1)))
+counts("CumProd", settings=(1,))(per_input(Count(muls=1)))
+counts("Col2Im", settings=(1, 2))(per_input(Count(adds=1)))  # each element is added to its pixel
 
 
 @counts("TopK", settings=(1,))
 def _top_k(op: Operation) -> Count:
-    """Each element is compared down a heap of the k best."""
+    """Compares each element along one path of a heap of the k best."""
     count = op.output().shape[op.integer("axis", -1)]
     return Count(other=math.ceil(math.log2(count + 1))) * op.input(0).size
-
-
-@counts("Col2Im", settings=(1, 2))
-def _col2im(op: Operation) -> Count:
-    """Every element of the columns is added to its place in the image."""
-    return Count(adds=1) * op.input(0).size

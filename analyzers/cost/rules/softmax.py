@@ -4,15 +4,13 @@ import math
 
 from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from analyzers.cost.registry import counts, per_output
 
 PER_ELEMENT = Count(adds=2, other=3)
 """Compare for the maximum, subtract it, exp, sum, divide."""
 
-
-@counts("Softmax")
-def _softmax(op: Operation) -> Count:
-    return PER_ELEMENT * op.output().size
+counts("Softmax")(per_output(PER_ELEMENT))
+counts("Hardmax")(per_output(Count(other=1)))
 
 
 @counts("LogSoftmax")
@@ -20,18 +18,13 @@ def _log_softmax(op: Operation) -> Count:
     return log_softmax(op.output().size, rows(op))
 
 
-@counts("Hardmax")
-def _hardmax(op: Operation) -> Count:
-    return Count(other=1) * op.output().size
-
-
 def log_softmax(elements: int, rows: int) -> Count:
-    """Compare, subtract the maximum, exp, sum; one logarithm a row is subtracted from each."""
+    """Counts comparing, subtracting the maximum, exp, sum, and subtracting a logarithm per row."""
     return Count(adds=3, other=2) * elements + Count(other=rows)
 
 
 def rows(op: Operation) -> int:
-    """Distributions that are normalised: before opset 13 all axes from `axis` on are one."""
+    """Returns the number of distributions; before opset 13 all axes from `axis` on form one."""
     shape = op.input(0).shape
     if op.opset < 13:
         return math.prod(shape[: op.integer("axis", 1) % (len(shape) + 1)])

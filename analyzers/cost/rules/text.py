@@ -1,10 +1,5 @@
-"""Operators on strings: no arithmetic; their bytes are unknown, as strings have no fixed size."""
+"""Operators on strings: no arithmetic. Their bytes are unknown, as strings have no fixed size."""
 
-from analyzers.cost.count import NOTHING, Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from analyzers.cost.registry import counts, no_work
 
-
-@counts("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch")
-def _strings(op: Operation) -> Count:
-    return NOTHING
+counts("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch")(no_work)

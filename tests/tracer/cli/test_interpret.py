@@ -137,3 +137,26 @@ def test_bodies_and_sizes_that_depend_on_data_are_followed(tmp_path, capfd):
     assert code == 0
     assert sorted(calls) == [1, 1, 1, 1, 3, 3, 3]
     assert run(capfd, tmp_path / "data.onnx", "--batch", 2)[0] == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--against", "ort")])
+def test_a_model_runs_once_undisturbed_and_once_recorded(options, model, capfd, monkeypatch):
+    from tracer.interpreter.interpreter import Interpreter
+
+    observed = []
+    original = Interpreter.run
+    monkeypatch.setattr(
+        Interpreter,
+        "run",
+        lambda self, *args: observed.append(len(self._observers)) or original(self, *args),
+    )
+    code, out, _ = run(capfd, model, "--json", *options)
+    assert (code, observed) == (0, [0, 1])
+    assert all(row["time_us"] > 0 and row["value_mean"] is not None for row in rows(out))
+
+
+def test_own_times_leave_the_work_of_the_recorder_out():
+    trace = tracer.interpret(residual(), runs=2, warmup=0)
+    run = trace.runs[0]
+    assert (run.samples.sum(axis=1) <= run.instrumented_us).all()
+    assert trace.nodes["value_min"].notna().all()

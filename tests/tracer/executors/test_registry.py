@@ -1,11 +1,14 @@
 """The registry of executors: a package in the folder is all it takes to add one."""
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import tracer
 from tests.graphs import residual
-from tracer import executors
+from tracer import api, executors
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.executors.onnxruntime.settings import OrtSettings
@@ -77,3 +80,22 @@ def test_every_executor_is_known_by_name():
 def test_a_setting_that_is_not_set_has_the_default_of_its_executor():
     values = {"runs": 7, "warmup": None, "provider": None}
     assert registry.settings_for("onnxruntime", values) == OrtSettings(runs=7)
+
+
+def test_the_api_imports_no_executor():
+    (folder,) = api.__path__
+    paths = sorted(Path(folder).rglob("*.py"))
+    nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
+    plain = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    origins = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    members = [f"{node.module}.{alias.name}" for node in origins for alias in node.names]
+    imported = {f"{name}." for name in (*plain, *members)}
+    packages = tuple(f"tracer.executors.{name}." for name in registry.names())
+    assert len(paths) > 10 and "tracer.executors.registry." in imported
+    assert not [name for name in imported if name.startswith(packages)]
+
+
+def test_an_executor_without_tensors_is_named(echo):
+    with pytest.raises(UsageError, match="'echo' does not return the tensors"):
+        registry.find_tensors("echo")
+    assert registry.find("ort") is registry.find("onnxruntime")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tracer.records.whatif import Evaluation
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.whatif.evaluation_cache import EvaluationCache
-from tracer.whatif.search import narrowest_each, narrowest_uniform, pareto_front
+from tracer.whatif.search import WidthSearch, pareto_front
 
 NODES = ("a", "b", "c")
 
@@ -41,7 +41,7 @@ works = st.tuples(*[st.integers(1, 9)] * 3)
 def test_one_width_for_all_is_the_least_that_is_allowed(needs, losses, works, budget):
     cache = EvaluationCache(NODES, network(needs, losses))
     allowed = lambda score: score >= 100 - budget  # noqa: E731
-    choice = narrowest_uniform(cache, energy_of(works), allowed, max(needs))
+    choice = WidthSearch(cache, energy_of(works), allowed).narrowest_uniform(max(needs))
     evaluate = network(needs, losses)
     least = min(b for b in range(2, 10) if allowed(evaluate(dict.fromkeys(NODES, b)).score))
     assert choice.widths == (least,) * 3
@@ -53,8 +53,9 @@ def test_one_width_for_all_is_the_least_that_is_allowed(needs, losses, works, bu
 def test_a_width_for_each_costs_no_more_and_cannot_lose_another_bit(needs, losses, works, budget):
     cache, energy = EvaluationCache(NODES, network(needs, losses)), energy_of(works)
     allowed = lambda score: score >= 100 - budget  # noqa: E731
-    uniform = narrowest_uniform(cache, energy, allowed, max(needs))
-    choice = narrowest_each(cache, energy, allowed, (uniform.widths, needs))
+    search = WidthSearch(cache, energy, allowed)
+    uniform = search.narrowest_uniform(max(needs))
+    choice = search.narrowest_each((uniform.widths, needs))
     assert allowed(choice.score)
     assert choice.energy <= min(uniform.energy, energy(needs))
     for node in range(3):
@@ -66,20 +67,22 @@ def test_a_width_for_each_costs_no_more_and_cannot_lose_another_bit(needs, losse
 
 def test_without_a_budget_each_node_gets_what_it_needs():
     cache, energy = EvaluationCache(NODES, network((5, 9, 7), (1, 1, 1))), energy_of((1, 2, 3))
-    choice = narrowest_each(cache, energy, lambda score: score >= 100, ((9, 9, 9),))
+    choice = WidthSearch(cache, energy, lambda score: score >= 100).narrowest_each(((9, 9, 9),))
     assert choice.widths == (5, 9, 7)
     assert choice.limiting == "a"
 
 
 def test_the_node_that_forbids_another_bit_is_named():
     cache = EvaluationCache(NODES, network((5, 6, 6), (1, 5, 2)))
-    choice = narrowest_uniform(cache, energy_of((1, 1, 1)), lambda score: score > 96, 9)
+    search = WidthSearch(cache, energy_of((1, 1, 1)), lambda score: score > 96)
+    choice = search.narrowest_uniform(9)
     assert (choice.widths, choice.limiting) == ((6, 6, 6), "b")
 
 
 def test_no_width_may_be_allowed():
     cache = EvaluationCache(NODES, network((5, 6, 6), (1, 5, 2)))
-    assert narrowest_uniform(cache, energy_of((1, 1, 1)), lambda score: score > 100, 9) is None
+    search = WidthSearch(cache, energy_of((1, 1, 1)), lambda score: score > 100)
+    assert search.narrowest_uniform(9) is None
 
 
 @settings(max_examples=40, deadline=None)
@@ -110,7 +113,8 @@ def test_nothing_is_evaluated_twice(tmp_path):
     with closing(WhatIfFile(tmp_path / "w.trace", {})) as file:
         for _ in range(2):
             cache = EvaluationCache(NODES, evaluate, file=file, variant="v")
-            narrowest_each(cache, energy_of((1, 1, 1)), lambda s: s > 98, ((8, 8, 8), (5, 6, 7)))
+            search = WidthSearch(cache, energy_of((1, 1, 1)), lambda score: score > 98)
+            search.narrowest_each(((8, 8, 8), (5, 6, 7)))
         assert len(evaluated) == len(set(evaluated)) == len(cache)
         other = EvaluationCache(NODES, evaluate, file=file, variant="w")
         other((8, 8, 8))

@@ -1,4 +1,4 @@
-"""Sums without products: average poolings, ReduceSum, ReduceMean and Add."""
+"""Sums without products: average poolings, reductions and Add, of scaled or quantised tensors."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -8,18 +8,23 @@ from typing import Any
 import numpy as np
 
 from tracer.accumulators.engine.node_operands import Integers, NodeOperands, UnfitError
+from tracer.accumulators.engine.node_output import Restore
 from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.numeric.windows import padded, patches, window
+from tracer.interpreter.ops.contrib import DOMAIN
+from tracer.interpreter.ops.integer import requantized
 from tracer.interpreter.ops.pooling import counts
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
 _BLOCK = 1 << 18
 """Numbers that are summed at a time."""
+
+_DIFFERENT_SCALES = "its operands have different scales, so their sum has no unit"
 
 SumsAndDivisor = tuple[Array, Array | int]
 """int64 sums, and the numbers that they are divided by for a mean."""
@@ -28,13 +33,13 @@ SumsAndDivisor = tuple[Array, Array | int]
 @lowering("AveragePool")
 def average_pool(operands: NodeOperands) -> ComputeSums:
     """The sum of each window, kernel positions in row-major order; the output is its mean."""
-    return _mean(operands, lambda inputs, runner, x: pool_sums(runner, x, operands.attributes))
+    return _mean(operands, lambda inputs, runner, x: _pool_sums(runner, x, operands.attributes))
 
 
 @lowering("GlobalAveragePool")
 def global_average_pool(operands: NodeOperands) -> ComputeSums:
     """The sum of each channel; the output is its mean."""
-    return _mean(operands, lambda inputs, runner, x: global_pool_sums(runner, x))
+    return _mean(operands, lambda inputs, runner, x: _global_pool_sums(runner, x))
 
 
 @lowering("ReduceSum", "ReduceMean")
@@ -58,16 +63,43 @@ def add(operands: NodeOperands) -> ComputeSums:
     a, b = operands.activations(0), operands.activations(1)
     step = a.steps(None)
     if not np.isclose(step, b.steps(None), 1e-6, 0):
-        raise UnfitError("its operands have different scales, so their sum has no unit")
+        raise UnfitError(_DIFFERENT_SCALES)
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        sums = addition_sums(runner, a.integers(inputs[0]), b.integers(inputs[1]))
+        sums = _addition_sums(runner, a.integers(inputs[0]), b.integers(inputs[1]))
         return NodeSums(sums, lambda sums: (sums * step).astype(inputs[0].dtype))
 
     return compute
 
 
-def pool_sums(runner: SumRunner, x: Integers, options: Mapping[str, Any]) -> tuple[Array, Array]:
+@lowering("QLinearAveragePool", domain=DOMAIN)
+def qlinear_average_pool(operands: NodeOperands) -> ComputeSums:
+    """The sum of each window; the output is its mean, quantised again."""
+    return _quantized_mean(operands, lambda runner, x: _pool_sums(runner, x, operands.attributes))
+
+
+@lowering("QLinearGlobalAveragePool", domain=DOMAIN)
+def qlinear_global_average_pool(operands: NodeOperands) -> ComputeSums:
+    """The sum of each channel; the output is its mean, quantised again."""
+    return _quantized_mean(operands, _global_pool_sums)
+
+
+@lowering("QLinearAdd", domain=DOMAIN)
+def qlinear_add(operands: NodeOperands) -> ComputeSums:
+    """Two tensors of the same scale; the output is their sum, quantised again."""
+    names, scope = operands.node.inputs, operands.node.scope
+    first, second = (operands.scales.value(names[i], scope) for i in (1, 4))
+    if first is None or second is None or not np.allclose(first, second, 1e-6, 0):
+        raise UnfitError(_DIFFERENT_SCALES)
+
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        sums = _addition_sums(runner, *(operands.centred(index, inputs) for index in (0, 3)))
+        return NodeSums(sums, _requantize(inputs, 6, 1))
+
+    return compute
+
+
+def _pool_sums(runner: SumRunner, x: Integers, options: Mapping[str, Any]) -> tuple[Array, Array]:
     """The sum, int64, of each window that the attributes describe, and its divisor."""
     size = x.values.shape[2:]
     windows = window(
@@ -81,14 +113,14 @@ def pool_sums(runner: SumRunner, x: Integers, options: Mapping[str, Any]) -> tup
     return sums, counts(size, windows, bool(options.get("count_include_pad", 0)))
 
 
-def global_pool_sums(runner: SumRunner, x: Integers) -> tuple[Array, int]:
+def _global_pool_sums(runner: SumRunner, x: Integers) -> tuple[Array, int]:
     """The sum, int64, of each channel, and its divisor."""
     axes = tuple(range(2, x.values.ndim))
     sums = _sums_over(runner, x, axes, False)
     return sums.reshape(*sums.shape, *[1] * len(axes)), _count(x.values, axes)
 
 
-def addition_sums(runner: SumRunner, left: Integers, right: Integers) -> Array:
+def _addition_sums(runner: SumRunner, left: Integers, right: Integers) -> Array:
     """The sums, int64, of two tensors, which numpy broadcasts."""
     both = np.stack(np.broadcast_arrays(left.values, right.values), axis=-1)
     low, high = min(left.low, right.low), max(left.high, right.high)
@@ -108,6 +140,31 @@ def _mean(
         return NodeSums(sums, lambda sums: (sums * step / divisor).astype(inputs[0].dtype))
 
     return compute
+
+
+def _quantized_mean(
+    operands: NodeOperands, sum_up: Callable[[SumRunner, Integers], SumsAndDivisor]
+) -> ComputeSums:
+    """A quantised input 0 summed by `sum_up`; the output is divided and quantised again."""
+    if operands.attributes.get("channels_last", 0):
+        raise UnfitError("its channels are the last axis, as only optimised graphs have it")
+
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        sums, divisor = sum_up(runner, operands.centred(0, inputs))
+        return NodeSums(sums, _requantize(inputs, 3, divisor))
+
+    return compute
+
+
+def _requantize(inputs: Sequence[Value], scale: int, divisor: Array | int) -> Restore:
+    """Sums in the scale of input 1, divided, as integers in the `scale` of the output, an index.
+
+    The zero point follows the scale; it is 0 of the input's type if it is left out.
+    """
+    factor = inputs[1] / inputs[scale] / divisor
+    zero = inputs[scale + 1] if len(inputs) > scale + 1 else None
+    zero = np.zeros((), inputs[0].dtype) if zero is None else np.asarray(zero)
+    return lambda sums: requantized(sums, factor, zero)
 
 
 def _sums_over(runner: SumRunner, x: Integers, axes: tuple[int, ...], has_zeros: bool) -> Array:

@@ -1,5 +1,6 @@
 """The register that a dot product is summed in: its width, and what happens beyond its range."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, assert_never, get_args
 
@@ -14,6 +15,12 @@ Overflow = Literal["saturate", "symmetric", "wrap", "zero", "error"]
 Convention = Literal["twos-complement", "magnitude"]
 Bias = Literal["first", "last"]
 ZeroPoints = Literal["before", "after"]
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "overflow": get_args(Overflow), "bias": get_args(Bias), "convention": get_args(Convention),
+    "zero_points": get_args(ZeroPoints),
+}  # fmt: skip
+"""The words that a property may have."""
 
 NARROWEST, WIDEST = 2, 64
 
@@ -48,10 +55,10 @@ class Accumulator:
     zero_points: ZeroPoints = "before"
 
     def __post_init__(self) -> None:
-        _check_choice("overflow", self.overflow, get_args(Overflow))
-        _check_choice("bias", self.bias, get_args(Bias))
-        _check_choice("convention", self.convention, get_args(Convention))
-        _check_choice("zero_points", self.zero_points, get_args(ZeroPoints))
+        for name, choices in _CHOICES.items():
+            choice = getattr(self, name)
+            if choice not in choices:
+                raise UsageError(f"{name} '{choice}'", f"It is one of {', '.join(choices)}.")
         for what, bits in (("an accumulator", self.bits), ("a product", self.product_bits)):
             if bits is not None and not NARROWEST <= bits <= self.widest:
                 raise UsageError(
@@ -85,24 +92,12 @@ class Accumulator:
     @property
     def is_bias_first(self) -> bool:
         """Whether the bias is the first term of the last sum, and not added at its end."""
-        match self.bias:
-            case "first":
-                return True
-            case "last":
-                return False
-            case _:
-                assert_never(self.bias)
+        return self.bias == "first"
 
     @property
     def is_zero_point_in_sum(self) -> bool:
         """Whether operands enter as stored, and zero points are subtracted from the sum."""
-        match self.zero_points:
-            case "before":
-                return False
-            case "after":
-                return True
-            case _:
-                assert_never(self.zero_points)
+        return self.zero_points == "after"
 
     @property
     def widest(self) -> int:
@@ -157,8 +152,3 @@ def _bits(magnitude: Array) -> Array:
     float64 cannot change the exponent.
     """
     return (((magnitude & ~(magnitude >> np.uint64(1))) + 0.5).view(np.int64) >> 52) - 1021
-
-
-def _check_choice(what: str, choice: str, allowed: tuple[str, ...]) -> None:
-    if choice not in allowed:
-        raise UsageError(f"{what} '{choice}'", f"It is one of {', '.join(allowed)}.")

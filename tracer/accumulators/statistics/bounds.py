@@ -9,9 +9,10 @@ terms are dropped together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
+from operator import itemgetter, methodcaller
 from typing import assert_never
 
 import numpy as np
@@ -35,6 +36,10 @@ class Interval:
     low: Array
     high: Array
 
+    def each(self, function: Callable[[Array], Array]) -> Interval:
+        """Returns the interval whose ends are `function` of these ends."""
+        return Interval(function(self.low), function(self.high))
+
     def joined(self, other: Interval) -> Interval:
         """Returns the least interval that contains both."""
         return Interval(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
@@ -42,6 +47,10 @@ class Interval:
     def plus(self, other: Interval) -> Interval:
         """Returns the interval of the sums."""
         return Interval(self.low + other.low, self.high + other.high)
+
+    def with_zero(self) -> Interval:
+        """Returns the least interval that contains this one and 0."""
+        return self.joined(self.each(np.zeros_like))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +102,9 @@ def guaranteed_of_ranges(
 
     A range is the lowest and the highest number, integers or arrays (K,).
     """
-    rows = _range(*left)
-    low, high = (np.broadcast_to(end, (1, terms.count)) for end in (rows.low, rows.high))
-    start = _range(*(bias or (0, 0)))
-    start = Interval(start.low.reshape(1), start.high.reshape(1))
-    return _bounds(Interval(low, high), _range(*right), start, terms, accumulator, padded)
+    row = _range(*left).each(lambda end: np.broadcast_to(end, (1, terms.count)))
+    start = _range(*(bias or (0, 0))).each(lambda end: end.reshape(1))
+    return _bounds(row, _range(*right), start, terms, accumulator, padded)
 
 
 def datatype(
@@ -134,29 +141,23 @@ def _bounds(
     padded: bool,
 ) -> Bounds:
     """Returns bounds of the channels of `left` (M, K) times `right` (K,), with `bias` (M)."""
+    rows, depth = left.low.shape
+    height = max(_BLOCK // max(depth, 1), 1)
     parts = []
-    for rows in _blocks(*left.low.shape):
-        operands = Interval(left.low[rows], left.high[rows]), right
-        start = Interval(bias.low[rows], bias.high[rows])
-        dtype = _integer_type(*operands, start)
-        *factors, start = (
-            Interval(interval.low.astype(dtype), interval.high.astype(dtype))
-            for interval in (*operands, start)
-        )
+    for first in range(0, max(rows, 1), height):
+        cut = itemgetter(slice(first, first + height))
+        operands = left.each(cut), right, bias.each(cut)
+        cast = methodcaller("astype", _integer_type(*operands))
+        *factors, start = (interval.each(cast) for interval in operands)
         products = _in_product_width(_products(*factors), accumulator)
         if padded:
-            products = _with_zero(products)
+            products = products.with_zero()
         parts.append((_in_order(products, start, terms, accumulator), _any_order(products, start)))
     ordered, any_order = (_stacked(list(intervals)) for intervals in zip(*parts, strict=True))
     return Bounds(
         ordered.low, ordered.high, _bits(ordered, accumulator),
         any_order.low, any_order.high, _bits(any_order, accumulator),
     )  # fmt: skip
-
-
-def _blocks(rows: int, depth: int) -> Iterator[slice]:
-    height = max(_BLOCK // max(depth, 1), 1)
-    return (slice(start, start + height) for start in range(0, max(rows, 1), height))
 
 
 def _integer_type(left: Interval, right: Interval, bias: Interval) -> type:
@@ -179,14 +180,14 @@ def _in_product_width(products: Interval, accumulator: Accumulator) -> Interval:
         return products
     low, high = accumulator.range_of(accumulator.product_bits)
     beyond = (products.low < low) | (products.high > high)
-    clipped = Interval(np.clip(products.low, low, high), np.clip(products.high, low, high))
+    clipped = products.each(lambda end: np.clip(end, low, high))
     match accumulator.overflow:
         case "saturate" | "symmetric" | "error":
             return clipped
         case "wrap":
             outside = Interval(np.asarray(low), np.asarray(high))
         case "zero":
-            outside = _with_zero(clipped)
+            outside = clipped.with_zero()
         case _:
             assert_never(accumulator.overflow)
     return Interval(
@@ -194,15 +195,9 @@ def _in_product_width(products: Interval, accumulator: Accumulator) -> Interval:
     )
 
 
-def _with_zero(interval: Interval) -> Interval:
-    zero = np.zeros_like(interval.low)
-    return interval.joined(Interval(zero, zero))
-
-
 def _any_order(products: Interval, bias: Interval) -> Interval:
     """Returns the interval of sums of any subset of the products, with and without the bias."""
-    chosen, start = _with_zero(products), _with_zero(bias)
-    return Interval(chosen.low.sum(-1) + start.low, chosen.high.sum(-1) + start.high)
+    return products.with_zero().each(_total).plus(bias.with_zero())
 
 
 def _in_order(
@@ -210,14 +205,12 @@ def _in_order(
 ) -> Interval:
     """Returns the interval of all partial sums in the accumulator's order."""
     if not terms.count:
-        return _with_zero(bias)
-    zero = Interval(np.zeros_like(bias.low), np.zeros_like(bias.high))
-    start = bias if accumulator.is_bias_first else zero
+        return bias.with_zero()
+    start = bias if accumulator.is_bias_first else bias.each(np.zeros_like)
     if accumulator.order.reorders:
         low, _ = accumulator.order.envelope(products.low, products.high, start.low)
         _, high = accumulator.order.envelope(products.low, products.high, start.high)
-        reached = _with_zero(Interval(low, high))
-        total = start.plus(Interval(products.low.sum(-1), products.high.sum(-1)))
+        reached, total = Interval(low, high).with_zero(), start.plus(products.each(_total))
     else:
         reached, total = _staged(products, start, accumulator.order.stages(terms))
     return reached if accumulator.is_bias_first else reached.joined(total.plus(bias))
@@ -227,17 +220,17 @@ def _staged(
     terms: Interval, start: Interval, stages: tuple[Stage, ...]
 ) -> tuple[Interval, Interval]:
     """Returns the intervals of all partial sums and of the final sum; the last adds to `start`."""
-    reached = _with_zero(start)
+    reached = start.with_zero()
     for stage in stages:
         if stage.bits is not None:
-            terms = _saturated(terms, stage)
+            terms = terms.each(partial(_saturated, stage=stage, bits=stage.bits))
             continue
-        sums = Interval(*(_grouped(end, stage).cumsum(-1) for end in (terms.low, terms.high)))
+        sums = terms.each(partial(_grouped, stage=stage)).each(partial(np.cumsum, axis=-1))
         if stage is stages[-1]:
-            sums = sums.plus(Interval(start.low[:, None, None], start.high[:, None, None]))
+            sums = sums.plus(start.each(lambda end: end[:, None, None]))
         reached = reached.joined(Interval(sums.low.min((1, 2)), sums.high.max((1, 2))))
-        terms = Interval(sums.low[..., -1], sums.high[..., -1])
-    return reached, Interval(terms.low[:, 0], terms.high[:, 0])
+        terms = sums.each(lambda end: end[..., -1])
+    return reached, terms.each(lambda end: end[:, 0])
 
 
 def _grouped(values: Array, stage: Stage) -> Array:
@@ -245,29 +238,26 @@ def _grouped(values: Array, stage: Stage) -> Array:
     return np.where(stage.groups >= 0, values[:, stage.groups], 0)
 
 
-def _saturated(terms: Interval, stage: Stage) -> Interval:
-    """Returns the sums of a stage with its own register; clipping is monotone."""
-    assert stage.bits is not None
-    ends = []
-    for end in (terms.low, terms.high):
-        grouped = _grouped(end, stage)
-        total = np.zeros_like(grouped[..., 0])
-        for step in range(grouped.shape[-1]):
-            total = np.clip(total + grouped[..., step], *signed_range(stage.bits))
-        ends.append(total)
-    return Interval(*ends)
+def _saturated(values: Array, stage: Stage, bits: int) -> Array:
+    """Returns the sums of a stage with a register of its own; they are monotone in `values`."""
+    grouped = _grouped(values, stage)
+    total = np.zeros_like(grouped[..., 0])
+    for step in range(grouped.shape[-1]):
+        total = np.clip(total + grouped[..., step], *signed_range(bits))
+    return total
+
+
+def _total(terms: Array) -> Array:
+    return np.asarray(terms.sum(-1))
 
 
 def _stacked(intervals: list[Interval]) -> Interval:
-    return Interval(
-        np.concatenate([interval.low for interval in intervals]),
-        np.concatenate([interval.high for interval in intervals]),
-    )
+    lows, highs = zip(*((interval.low, interval.high) for interval in intervals), strict=True)
+    return Interval(np.concatenate(lows), np.concatenate(highs))
 
 
 def _bits(interval: Interval, accumulator: Accumulator) -> Array:
     lowest, highest = signed_range(WIDEST)
-    fitting = (np.clip(end, lowest, highest).astype(np.int64)
-               for end in (interval.low, interval.high))  # fmt: skip
+    fitting = interval.each(lambda end: np.clip(end, lowest, highest).astype(np.int64))
     beyond = (interval.low < lowest) | (interval.high > highest)
-    return np.where(beyond, WIDEST + 1, accumulator.bits_for(*fitting))
+    return np.where(beyond, WIDEST + 1, accumulator.bits_for(fitting.low, fitting.high))

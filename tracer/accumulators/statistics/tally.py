@@ -15,7 +15,7 @@ import numpy as np
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import NARROWEST, WIDEST, Accumulator
 from tracer.accumulators.statistics import bins
-from tracer.accumulators.statistics.sums import Clipped, Excursions
+from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.errors import InputError, UsageError
 from tracer.support.types import Array
 
@@ -50,7 +50,7 @@ class Overflow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tally:
-    """Statistics of one node's sums; int64 arrays, changed in place by `add` and `merge`.
+    """Statistics of one node's sums; int64 arrays, changed in place by `take` and `merge`.
 
     Each array has an element for every output channel. `prefix_widths` and `final_widths`
     (channels, 66) count outputs by the bits, including the sign, that hold all partial sums and the
@@ -109,20 +109,6 @@ class Tally:
         """Returns all quantities by name, for a file, without copying them."""
         return {name: getattr(self, name) for name in _quantities()}
 
-    def add(
-        self,
-        channels: slice,
-        sums: Excursions,
-        clipped: Clipped | None = None,
-        exact: Array | None = None,
-    ) -> None:
-        """Adds outputs (rows of `channels`, any number) and their sums in the narrow accumulator.
-
-        `clipped` may be None where no output overflows, or where only other widths matter. Errors
-        are differences from `exact`: the final sum, unless products have a width of their own.
-        """
-        self.take(channels, self.of(sums, clipped, exact))
-
     def take(self, channels: slice, part: Tally) -> None:
         """Adds a tally of `channels`."""
         for name in _quantities():
@@ -132,9 +118,13 @@ class Tally:
         _carry(self.error_sum[channels])
 
     def of(
-        self, sums: Excursions, clipped: Clipped | None = None, exact: Array | None = None
+        self, sums: UnlimitedSums, clipped: Clipped | None = None, exact: Array | None = None
     ) -> Tally:
-        """Returns the tally of these outputs alone, with a channel for each row; see `add`."""
+        """Returns the tally of these outputs alone, with a channel for each row.
+
+        `clipped` may be None where no output overflows, or where only other widths matter. Errors
+        are differences from `exact`: the final sum, unless products have a width of their own.
+        """
         part = Tally.empty(len(sums.final), self.accumulator)
         if not sums.final.size:
             return part
@@ -156,12 +146,9 @@ class Tally:
         part.saturation_events[:] = clipped.events.sum(1)
         expected = final if exact is None else _wide(exact)
         kernels.errors(
-            _wide(clipped.values),
-            expected,
-            part.outputs_changed,
-            part.max_abs_error,
-            part.error_sum,
-        )
+            _wide(clipped.values), expected,
+            part.outputs_changed, part.max_abs_error, part.error_sum,
+        )  # fmt: skip
         return part
 
     def merge(self, other: Tally) -> None:

@@ -12,10 +12,9 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from exporters.frameworks import frameworks
 from tracer.api.framework import profile_framework
-from tracer.api.interpret import interpret
 from tracer.api.profile import profile
 from tracer.errors import InputError, UsageError
-from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
+from tracer.executors import registry
 from tracer.graph.loading import open_model
 from tracer.graph.model import Model
 from tracer.records.trace import Trace
@@ -23,8 +22,7 @@ from tracer.storage import trace_file
 from tracer.support.optional import not_installed
 from tracer.support.progress import Progress
 
-ORT, INTERPRETER = "ort", "interpreter"
-_INTERPRETED_RUNS = 5
+_DEFAULT, _LEVEL = "ort", "optimization"
 _FORMS = (
     "A side is FILE.trace, FILE.onnx, FILE.onnx@ort, @ort:none … @ort:all or @interpreter, "
     "or FILE.py:NAME@torch or @chainer."
@@ -86,7 +84,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class OnnxSide:
-    """An ONNX model in onnxruntime or in the interpreter.
+    """An ONNX model in the executor of this short name.
 
     `optimization` and `batch` replace those of the settings.
     """
@@ -94,7 +92,7 @@ class OnnxSide:
     label: str
     model: Model = field(repr=False)
     source: Path
-    executor: str = ORT
+    executor: str = _DEFAULT
     optimization: str | None = None
     batch: int | None = None
     kind: ClassVar[str] = "ONNX models"
@@ -102,30 +100,34 @@ class OnnxSide:
     @property
     def uses(self) -> frozenset[str]:
         """Names of the settings that change its result, besides the batch size."""
-        optimized = self.executor == ORT and self.optimization is None
-        return _ONNX_SETTINGS | {"optimization"} if optimized else _ONNX_SETTINGS
+        optimized = self.optimization is None and registry.has_setting(self.executor, _LEVEL)
+        return _ONNX_SETTINGS | {_LEVEL} if optimized else _ONNX_SETTINGS
+
+    def level(self, settings: SideSettings) -> str | None:
+        """Returns the optimisation level; None in an executor without levels."""
+        if not registry.has_setting(self.executor, _LEVEL):
+            return None
+        return self.optimization or settings.optimization
 
     def run(
         self, runs: int | None, settings: SideSettings, progress: Progress | None = None
     ) -> Trace:
-        """Profiles or interprets the model."""
+        """Profiles the model."""
         batch = self.batch or settings.batch
-        feeds = _feeds(self.source, settings, batch)
-        if self.executor == INTERPRETER:
-            return interpret(
-                self.model, batch=batch, dims=settings.dims, feeds=feeds, seed=settings.seed,
-                runs=runs or _INTERPRETED_RUNS,
-                warmup=min(settings.warmup, 1),
-                threads=settings.threads,
-                progress=progress,
-            )  # fmt: skip
         return profile(
-            self.model, batch=batch, dims=settings.dims, feeds=feeds, seed=settings.seed, runs=runs,
-            warmup=settings.warmup, threads=settings.threads,
-            optimization=self.optimization or settings.optimization,
+            self.model,
+            batch=batch,
+            dims=settings.dims,
+            feeds=_feeds(self.source, settings, batch),
+            seed=settings.seed,
+            runs=runs,
+            warmup=settings.warmup,
+            threads=settings.threads,
+            optimization=self.level(settings),
             confirm=False,  # once for each of many rounds would take too long
             progress=progress,
-        )  # fmt: skip
+            executor=self.executor,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,16 +178,17 @@ def parse(text: str) -> NamedSide:
     if executor == "" and ".py:" in name:
         raise UsageError(f"{text}: no framework is named", f"Add @{' or @'.join(frameworks())}.")
     engine, _, level = executor.partition(":")
-    if engine not in ("", ORT, INTERPRETER) or (level and engine != ORT):
+    if engine not in ("", *registry.SHORT_NAMES) or (
+        level and not (engine and registry.has_setting(engine, _LEVEL))
+    ):
         raise UsageError(f"{text}: there is no executor '{executor}'", _FORMS)
-    if level not in ("", *OPTIMIZATIONS):
-        raise UsageError(
-            f"{text}: there is no optimization '{level}'",
-            f"The levels are {', '.join(OPTIMIZATIONS)}.",
-        )
+    try:
+        registry.settings_for(engine or _DEFAULT, {_LEVEL: level or None})
+    except UsageError as error:
+        raise UsageError(f"{text}: {error.what}", error.hint) from error
     if not name or not Path(name).exists():
         raise InputError(f"{name or repr(text)}: no such file", _FORMS)
-    return OnnxSide(text, open_model(name), Path(name), engine or ORT, level or None)
+    return OnnxSide(text, open_model(name), Path(name), engine or _DEFAULT, level or None)
 
 
 def refuse_unused(

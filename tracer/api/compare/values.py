@@ -10,25 +10,14 @@ from analyzers.table import node_table
 from exporters.records import ExportOptions, InputSpec
 from exporters.registry import exporter_of
 from exporters.source import load_source
-from tracer.api.compare.sides import (
-    INTERPRETER,
-    FrameworkSide,
-    NamedSide,
-    OnnxSide,
-    Recorded,
-    SideSettings,
-)
+from tracer.api.compare.sides import FrameworkSide, NamedSide, OnnxSide, Recorded, SideSettings
 from tracer.errors import TracerError, UsageError
-from tracer.executors.onnxruntime import feeding, node_names, sessions
-from tracer.executors.onnxruntime.all_outputs import tensors
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors import registry
 from tracer.graph import loading, shape_inference
-from tracer.graph.model import Model, Node
+from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.model_feeds import check_feeds
-from tracer.inputs.request import feeds_for
-from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.values import Value
+from tracer.inputs.request import request_for
 from tracer.support.optional import not_installed
 from tracer.support.tolerance import Tolerance
 
@@ -63,14 +52,10 @@ def compare_values(
 
 
 def _feeds(side: OnnxSide, settings: SideSettings) -> Mapping[str, Any]:
-    return feeds_for(
-        side.source,
-        side.model,
-        batch=settings.batch,
-        dims=settings.dims,
-        feeds=settings.feeds,
-        seed=settings.seed,
-    ).feeds
+    request = request_for(
+        side.source, side.model, settings.batch, settings.dims, settings.feeds, settings.seed
+    )
+    return request.feeds().feeds
 
 
 def _values(
@@ -79,8 +64,13 @@ def _values(
     if isinstance(side, FrameworkSide):
         return _of_framework(side, arrays, settings)
     feeds = _feeds_by_name(side.model, arrays)
-    run = _of_interpreter if side.executor == INTERPRETER else _of_onnxruntime
-    return run(side, feeds, settings)
+    chosen = registry.settings_for(
+        side.executor,
+        {"threads": settings.threads or None, "optimization": side.level(settings)},
+    )
+    executor = registry.find_tensors(side.executor)
+    tensors = executor.tensors(side.model, FeedSet(feeds, None), chosen)
+    return _by_node(side.label, side.model, feeds, tensors.outputs, tensors.by_name)
 
 
 def _feeds_by_name(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
@@ -91,25 +81,6 @@ def _feeds_by_name(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
     feeds = dict(zip(names, arrays, strict=True))
     check_feeds(model, feeds)
     return feeds
-
-
-def _of_onnxruntime(side: OnnxSide, feeds: dict[str, Any], settings: SideSettings) -> Values:
-    """Runs nodes without optimisation, so that each has its tensor; outputs with the side's."""
-    model = side.model
-    options = OrtSettings(
-        threads=settings.threads, optimization=side.optimization or settings.optimization
-    )
-    session = sessions.Factory(model, node_names.serialize(model), options).open()
-    outputs: Any = feeding.runner(model, session, feeds)()
-    by_name = tensors(model, feeds, settings.threads)
-    return _by_node(side.label, model, feeds, outputs, by_name)
-
-
-def _of_interpreter(side: OnnxSide, feeds: dict[str, Any], settings: SideSettings) -> Values:
-    recorder = _TensorRecorder()
-    interpreter = Interpreter(side.model, threads=settings.threads or None)
-    outputs = interpreter.with_observers(recorder).run(None, feeds)
-    return _by_node(side.label, side.model, feeds, outputs, recorder.tensors)
 
 
 def _of_framework(side: FrameworkSide, arrays: Sequence[Any], settings: SideSettings) -> Values:
@@ -155,18 +126,3 @@ def _by_node(
     names = [value.name for value in model.graph.output]
     named_outputs = list(zip(names, outputs, strict=True))
     return Values(label, node_table(model, types, []), named_outputs, by_node)
-
-
-class _TensorRecorder:
-    """Records the tensors of the main graph; an observer of the interpreter."""
-
-    def __init__(self) -> None:
-        self.tensors: dict[str, Value] = {}
-
-    def before(self, node: Node, inputs: Sequence[Value]) -> None:
-        """Does nothing: there are no outputs yet."""
-
-    def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
-        """Records the outputs of the node."""
-        if not node.scope.path:
-            self.tensors.update(zip(node.outputs, outputs, strict=False))

@@ -1,10 +1,9 @@
-"""Run a model in the reference interpreter with narrow accumulators, on many batches."""
+"""Runs a model in the reference interpreter with narrow accumulators, on many batches."""
 
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from operator import length_hint
 from typing import Any
 
@@ -12,17 +11,15 @@ import numpy as np
 
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy import Policy
-from tracer.executors.protocol import Executor, Profiled
-from tracer.executors.reference.executor import EXECUTOR, Receive, input_types, kernel
+from tracer.executors.protocol import Executor, Profiled, Receive
+from tracer.executors.reference.executor import EXECUTOR, input_types, kernel, recorded
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import FeedSet
-from tracer.interpreter.inspection import inspect
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import NodeRecord, Recorder
 from tracer.limits import Limits
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress
-from tracer.support.timing import elapsed_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +44,30 @@ class _Narrowed:
     ) -> Profiled:
         """Runs `model` once on each of `batches` with the accumulators of the policy.
 
-        `batches` are iterated more than once. Times are times of the emulation. Raises UsageError
-        for a policy that does not fit the model, ModelError for a node that cannot be computed or,
-        where overflow is an error, that overflows; LimitError beyond the limits.
+        Times are times of the emulation. Raises UsageError for a policy that does not fit the
+        model, ModelError for a node that cannot be computed or, where overflow is an error, that
+        overflows; LimitError beyond the limits.
         """
         narrowing = Narrowing(model, settings.policy)
-        threads = settings.threads or None
-        prepare = partial(
-            Interpreter, model, limits=settings.limits, threads=threads, progress=progress
+        narrow = Interpreter(
+            model,
+            around=narrowing.kernel,
+            limits=settings.limits,
+            threads=settings.threads or None,
+            progress=progress,
         )
-        narrow = prepare(around=narrowing.kernel)
         narrowing.load(progress)
-        first = next(iter(batches))
-        described = inspect(prepare(), first.feeds).records
         wall: list[float] = []
         notes: dict[str, None] = {}
         times = _Times()
         for index, feedset in enumerate(batches):
-            records, time_us = _inference(narrow, feedset, settings.receive)
-            times.add(records)
+            recorder = Recorder(describe=index == 0)
+            outputs, time_us = recorded(narrow, recorder, feedset.feeds)
+            if index == 0:
+                first, described = feedset, recorder.records
+            if settings.receive is not None:
+                settings.receive(feedset, outputs)
+            times.add(recorder.records)
             wall.append(time_us)
             notes |= dict.fromkeys(feedset.notes)
             progress(index + 1, length_hint(batches), "accumulating")
@@ -83,19 +85,6 @@ class _Narrowed:
             sums=tuple(narrowing.accumulations().values()),
         )
         return Profiled(run)
-
-
-def _inference(
-    narrow: Interpreter, feedset: FeedSet, receive: Receive | None
-) -> tuple[Mapping[str, NodeRecord], float]:
-    """Runs one inference; returns the records of its nodes and its time, µs."""
-    recorder = Recorder(describe=False)
-    outputs: list[Any] = []
-    run = narrow.with_observers(recorder).run
-    time_us = elapsed_us(lambda: outputs.extend(run(None, feedset.feeds)))
-    if receive is not None:
-        receive(feedset, outputs)
-    return recorder.records, time_us
 
 
 class _Times:

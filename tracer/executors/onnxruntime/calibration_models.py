@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from onnx import TensorProto, helper
 from tracer.executors.onnxruntime import empty_run, profile_events, self_times, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
+from tracer.support.files import TemporaryFolder
 from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
 
@@ -57,8 +57,8 @@ def excess(threads: int, provider: str) -> tuple[list[tuple[int, int]], FloatArr
     median over rounds.
     """
     settings = OrtSettings(threads=threads, optimization="none", provider=provider)
-    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        chains = [_Chain.of(kind, settings, Path(folder)) for kind in KINDS]
+    with TemporaryFolder() as folder:
+        chains = [_Chain.of(kind, settings, folder) for kind in KINDS]
         walls = np.array([[c.wall() for c in chains] for _ in range(_WARMUP + _ROUNDS)])
         sums = np.array([c.profiled_sums() for c in chains]).T
     overheads = (sums - walls)[_WARMUP:] / _LENGTH

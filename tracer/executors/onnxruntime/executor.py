@@ -1,6 +1,7 @@
 """Runs a model under onnxruntime's profiler, alternating with runs that are not profiled."""
 
 from tracer.executors.onnxruntime import (
+    all_outputs,
     calibration,
     chunk_plan,
     empty_run,
@@ -11,7 +12,7 @@ from tracer.executors.onnxruntime import (
 )
 from tracer.executors.onnxruntime.saved_graph import Folder, SavedGraph
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.executors.protocol import OptimizingExecutor, Profiled
+from tracer.executors.protocol import OptimizingExecutor, Profiled, Tensors
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.support.progress import Progress, silent
@@ -49,6 +50,17 @@ class _Onnxruntime:
         folder = Folder()
         kernels = recording.record_once(model, feedset, settings, folder.graph)
         return SavedGraph(model, settings, kernels, folder)
+
+    def tensors(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> Tensors:
+        """Returns the optimised graph's outputs, and the tensors of nodes without optimisation.
+
+        Raises ModelError or InputError for what onnxruntime refuses.
+        """
+        by_name = all_outputs.tensors(model, feedset.feeds, settings.threads)
+        if settings.optimization == "none":
+            return Tensors([by_name[value.name] for value in model.graph.output], by_name)
+        session = sessions.Factory(model, node_names.serialize(model), settings).open()
+        return Tensors(feeding.runner(model, session, feedset.feeds)(), by_name)
 
 
 executor: OptimizingExecutor[Model, FeedSet, OrtSettings] = _Onnxruntime()

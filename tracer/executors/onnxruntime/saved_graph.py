@@ -1,8 +1,5 @@
 """The optimised graph that a session saved: its tensors, and its kernels run alone."""
 
-import shutil
-import tempfile
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +12,7 @@ from tracer.inputs.feedset import FeedSet
 from tracer.limits import Limits, size_text
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel
+from tracer.support.files import TemporaryFolder
 from tracer.support.progress import Progress
 from tracer.support.types import FloatArray
 
@@ -22,12 +20,8 @@ _ELEMENT_BYTES = 8
 """All tensors are held at once and compared as float64."""
 
 
-class Folder:
-    """A temporary folder that is removed with the object, or when the program ends."""
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="tracer-"))
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+class Folder(TemporaryFolder):
+    """The folder of a saved graph and of profiles."""
 
     @property
     def graph(self) -> Path:

@@ -1,17 +1,17 @@
-"""Run a model in the reference interpreter: time every node, and describe its values."""
+"""Runs a model in the reference interpreter: times every node, and describes its values."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from tracer.executors.protocol import Executor, Profiled
+from tracer.executors.protocol import Profiled, Receive, TensorExecutor, Tensors
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds, FeedSet
-from tracer.interpreter.inspection import Inspection, inspect
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.recording import NodeRecord, Recorder
+from tracer.interpreter.kernel_loading import clock_ns
+from tracer.interpreter.recording import NodeRecord, Recorder, TensorRecorder
 from tracer.limits import Limits
 from tracer.records.trace import Kernel, NodeValues, Run
 from tracer.support.progress import Progress
@@ -20,9 +20,6 @@ from tracer.support.tolerance import Tolerance
 from tracer.support.types import type_text
 
 EXECUTOR = "reference"
-
-Receive: TypeAlias = Callable[[FeedSet, Sequence[Any]], object]
-"""Called with the feeds and the outputs of every batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,34 +47,33 @@ class _Reference:
     ) -> Profiled:
         """Times each node in `runs` inferences of `model`, and as many undisturbed inferences.
 
-        One inference before them describes the values, and counts as a warm-up. Raises ModelError
-        for a node that cannot be computed, LimitError beyond the limits.
+        The first timed inference also describes the values; its times exclude the description.
+        Raises ModelError for a node that cannot be computed, LimitError beyond the limits.
         """
         feeds = dict(feedset.feeds)
-        threads = settings.threads or None
-        plain = Interpreter(model, limits=settings.limits, threads=threads, progress=progress)
-        inspection = inspect(plain, feeds, settings.expected, settings.tolerance)
-        if settings.receive is not None:
-            settings.receive(feedset, inspection.outputs)
-        for _ in range(settings.warmup - 1):
+        plain = Interpreter(
+            model, limits=settings.limits, threads=settings.threads or None, progress=progress
+        )
+        for _ in range(settings.warmup):
             plain.run(None, feeds)
         wall: list[float] = []
         instrumented: list[float] = []
         runs: list[Mapping[str, NodeRecord]] = []
         for index in range(settings.runs):
-            recorder = Recorder(describe=False)
-            timed = plain.with_observers(recorder)
-            wall.append(elapsed_us(lambda: plain.run(None, feeds)))
-            instrumented.append(elapsed_us(lambda run=timed.run: run(None, feeds)))  # type: ignore[misc]
+            recorder = Recorder(index == 0, settings.expected or {}, settings.tolerance)
+            wall.append(elapsed_us(lambda: plain.run(None, feeds), clock_ns))
+            outputs, time_us = recorded(plain, recorder, feeds)
+            if index == 0 and settings.receive is not None:
+                settings.receive(feedset, outputs)
+            instrumented.append(time_us)
             runs.append(recorder.records)
             progress(index + 1, settings.runs, "interpreting")
+        described = runs[0]
         kernels = tuple(
             kernel(record, sum(run[key].calls for run in runs if key in run) / len(runs))
-            for key, record in inspection.records.items()
+            for key, record in described.items()
         )
-        samples = [
-            [run[key].time_us if key in run else 0.0 for key in inspection.records] for run in runs
-        ]
+        samples = [[run[key].time_us if key in run else 0.0 for key in described] for run in runs]
         times: Any = np.array(samples, np.float32)  # half the file size of float64
         run = Run(
             executor=EXECUTOR,
@@ -89,16 +85,29 @@ class _Reference:
             bias_us=np.zeros(len(kernels)),  # the recorder's own work is outside its times
             kernels=kernels,
             notes=feedset.notes,
-            values=_values(inspection),
+            values=tuple(
+                NodeValues(key, record.statistics, record.difference)
+                for key, record in described.items()
+            ),
         )
         return Profiled(run)
 
+    def tensors(self, model: Model, feedset: FeedSet, settings: ReferenceSettings) -> Tensors:
+        """Returns the outputs and the tensors of one inference."""
+        recorder = TensorRecorder()
+        threads = settings.threads or None
+        interpreter = Interpreter(
+            model, limits=settings.limits, threads=threads, observers=[recorder]
+        )
+        return Tensors(interpreter.run(None, feedset.feeds), recorder.tensors)
 
-def _values(inspection: Inspection) -> tuple[NodeValues, ...]:
-    return tuple(
-        NodeValues(key, record.statistics, inspection.differences.get(key))
-        for key, record in inspection.records.items()
-    )
+
+def recorded(interpreter: Interpreter, recorder: Recorder, feeds: Feeds) -> tuple[list[Any], float]:
+    """Returns the outputs of one inference, and its time in µs without the recorder's work."""
+    outputs: list[Any] = []
+    run = interpreter.with_observers(recorder).run
+    time_us = elapsed_us(lambda: outputs.extend(run(None, feeds)), clock_ns)
+    return outputs, time_us - recorder.own_us
 
 
 def kernel(record: NodeRecord, calls: float) -> Kernel:
@@ -125,4 +134,4 @@ def input_types(feeds: Feeds) -> dict[str, str]:
     return {name: type_text(value) for name, value in feeds.items()}
 
 
-executor: Executor[Model, FeedSet, ReferenceSettings] = _Reference()
+executor: TensorExecutor[Model, FeedSet, ReferenceSettings] = _Reference()

@@ -61,12 +61,7 @@ def folded(compute: Compute) -> Callable[..., Array]:
     return function
 
 
-_BINARY: dict[str, Compute] = {
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "Div": divide,
-}
+_BINARY: dict[str, Compute] = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": divide}
 for _name, _compute in _BINARY.items():
     operator(_name, since=7)(binary(_name, _compute))
     operator(_name, since=1)(legacy_binary(_compute))

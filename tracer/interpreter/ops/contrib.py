@@ -4,7 +4,10 @@ By onnxruntime's ContribOperators.md each computes on dequantised tensors and qu
 onnxruntime may round intermediate values differently and return a neighbouring integer.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -71,7 +74,27 @@ def gemm_output(
     return requantized(sums, step / y_scale, y_zero_point)
 
 
-def _of_elements(compute: Compute) -> Callable[..., Array]:
+def _of_one(compute: Callable[..., Array]) -> Callable[..., Array]:
+    """Returns the operator that applies `compute`, with its attributes, to a quantised tensor."""
+
+    def function(
+        X: Array,
+        X_scale: Array,
+        X_zero_point: Array | None,
+        Y_scale: Array,
+        Y_zero_point: Array | None = None,
+        **attributes: Any,
+    ) -> Array:
+        result = compute(_real(X, X_scale, X_zero_point), **attributes)
+        return _quantized(result, Y_scale, Y_zero_point, X)
+
+    _, *named = inspect.signature(compute).parameters.values()
+    *inputs, _ = inspect.signature(function).parameters.values()
+    function.__signature__ = inspect.Signature([*inputs, *named])  # type: ignore[attr-defined]
+    return function
+
+
+def _of_two(compute: Compute) -> Callable[..., Array]:
     """Returns an element-wise operator of two quantised tensors."""
 
     def function(
@@ -90,8 +113,8 @@ def _of_elements(compute: Compute) -> Callable[..., Array]:
     return function
 
 
-operator("QLinearAdd", domain=DOMAIN)(_of_elements(np.add))
-operator("QLinearMul", domain=DOMAIN)(_of_elements(np.multiply))
+operator("QLinearAdd", domain=DOMAIN)(_of_two(np.add))
+operator("QLinearMul", domain=DOMAIN)(_of_two(np.multiply))
 
 
 @operator("QLinearWhere", domain=DOMAIN)
@@ -122,12 +145,9 @@ def qlinear_concat(Y_scale: Array, Y_zero_point: Array, *inputs: Array, axis: in
 
 
 @operator("QLinearAveragePool", domain=DOMAIN)
+@_of_one
 def qlinear_average_pool(
-    X: Array,
-    x_scale: Array,
-    x_zero_point: Array | None,
-    y_scale: Array,
-    y_zero_point: Array | None = None,
+    real: Array,
     *,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
@@ -138,92 +158,46 @@ def qlinear_average_pool(
     strides: _Ints = None,
 ) -> Array:
     """The mean of each window."""
-
-    def pool(real: Array) -> Array:
-        return average_pool(
-            real, auto_pad=auto_pad, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
-            kernel_shape=kernel_shape, pads=pads, strides=strides,
-        )  # fmt: skip
-
-    result = _channels_first(pool, _real(X, x_scale, x_zero_point), bool(channels_last))
-    return _quantized(result, y_scale, y_zero_point, X)
+    pool = partial(
+        average_pool, auto_pad=auto_pad, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
+        kernel_shape=kernel_shape, pads=pads, strides=strides,
+    )  # fmt: skip
+    return _channels_first(pool, real, bool(channels_last))
 
 
 @operator("QLinearGlobalAveragePool", domain=DOMAIN)
-def qlinear_global_average_pool(
-    X: Array,
-    x_scale: Array,
-    x_zero_point: Array | None,
-    y_scale: Array,
-    y_zero_point: Array | None = None,
-    *,
-    channels_last: int = 0,
-) -> Array:
+@_of_one
+def qlinear_global_average_pool(real: Array, *, channels_last: int = 0) -> Array:
     """The mean of each channel."""
-    real = _real(X, x_scale, x_zero_point)
-    result = _channels_first(global_average_pool, real, bool(channels_last))
-    return _quantized(result, y_scale, y_zero_point, X)
+    return _channels_first(global_average_pool, real, bool(channels_last))
 
 
 @operator("QLinearReduceMean", domain=DOMAIN)
-def qlinear_reduce_mean(
-    data: Array,
-    data_scale: Array,
-    data_zero_point: Array | None,
-    reduced_scale: Array,
-    reduced_zero_point: Array | None = None,
-    *,
-    axes: _Ints = None,
-    keepdims: int = 1,
-) -> Array:
+@_of_one
+def qlinear_reduce_mean(real: Array, *, axes: _Ints = None, keepdims: int = 1) -> Array:
     """The mean over `axes` (default: all)."""
-    real = _real(data, data_scale, data_zero_point)
-    result = real.mean(axis=tuple(axes) if axes else None, keepdims=bool(keepdims))
-    return _quantized(np.asarray(result), reduced_scale, reduced_zero_point, data)
+    return np.asarray(real.mean(axis=tuple(axes) if axes else None, keepdims=bool(keepdims)))
 
 
 @operator("QLinearLeakyRelu", domain=DOMAIN)
-def qlinear_leaky_relu(
-    X: Array,
-    X_scale: Array,
-    X_zero_point: Array | None,
-    Y_scale: Array,
-    Y_zero_point: Array | None = None,
-    *,
-    alpha: float = 0.01,
-) -> Array:
+@_of_one
+def qlinear_leaky_relu(real: Array, *, alpha: float = 0.01) -> Array:
     """x, or alpha x where x is negative."""
-    result = leaky_relu(_real(X, X_scale, X_zero_point), alpha=alpha)
-    return _quantized(result, Y_scale, Y_zero_point, X)
+    return leaky_relu(real, alpha=alpha)
 
 
 @operator("QLinearSigmoid", domain=DOMAIN)
-def qlinear_sigmoid(
-    X: Array,
-    X_scale: Array,
-    X_zero_point: Array | None,
-    Y_scale: Array,
-    Y_zero_point: Array | None = None,
-) -> Array:
+@_of_one
+def qlinear_sigmoid(real: Array) -> Array:
     """1 / (1 + exp(-x))."""
-    return _quantized(sigmoid(_real(X, X_scale, X_zero_point)), Y_scale, Y_zero_point, X)
+    return sigmoid(real)
 
 
 @operator("QLinearSoftmax", domain=DOMAIN)
-def qlinear_softmax(
-    X: Array,
-    X_scale: Array,
-    x_zero_point: Array | None,
-    y_scale: Array,
-    y_zero_point: Array,
-    *,
-    axis: int = -1,
-    opset: int,
-) -> Array:
+@_of_one
+def qlinear_softmax(real: Array, *, axis: int = -1, opset: int) -> Array:
     """Softmax of standard version `opset`: before 13 over all axes from `axis`."""
-    function = softmax if opset >= 13 else flattened(softmax)
-    result = function(_real(X, X_scale, x_zero_point), axis=axis)
-    return _quantized(result, y_scale, y_zero_point, X)
+    return (softmax if opset >= 13 else flattened(softmax))(real, axis=axis)
 
 
 def _real(x: Array, scale: Array, zero_point: Array | None) -> Array:

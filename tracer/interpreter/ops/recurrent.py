@@ -1,22 +1,21 @@
 """RNN, GRU and LSTM: their gates; `numeric.recurrent` runs the steps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from tracer.interpreter.numeric.recurrent import (
-    Activation,
-    Cell,
-    RecurrentSettings,
-    State,
-    activations,
-    run,
-)
+from tracer.interpreter.numeric import recurrent
+from tracer.interpreter.numeric.recurrent import Activation, Cell, RecurrentSettings, State
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
 _Floats = Sequence[float] | None
 _Names = Sequence[str] | None
+
+Biases = tuple[Array, Array]
+"""The biases of the input and of the state."""
 
 
 @operator("RNN")
@@ -38,13 +37,10 @@ def rnn(
     output_sequence: int = 0,
 ) -> tuple[Array, ...]:
     """h' = f(x W^T + h R^T + b)."""
-    settings = _settings(W, activations or ["Tanh"], activation_alpha, activation_beta, clip,
-                         direction, layout, 1)  # fmt: skip
-    cells = [
-        (W[d], _rnn_cell(R[d], bias, functions))
-        for d, (bias, functions) in enumerate(_directions(R, B, 1, settings, 1))
-    ]
-    return run(X, sequence_lens, [initial_h], R.shape[-1], settings, cells)
+    settings = RecurrentSettings(activations or ["Tanh"], activation_alpha or (),
+                                 activation_beta or (), clip, direction, layout)  # fmt: skip
+    return _run(X, W, R, B, sequence_lens, [initial_h], settings, [_rnn_cell] * len(R),
+                gates=1, each=1)  # fmt: skip
 
 
 @operator("GRU")
@@ -67,13 +63,11 @@ def gru(
     output_sequence: int = 0,
 ) -> tuple[Array, ...]:
     """h' = (1 - z) g + z h, with gates z, r, and g from the reset state."""
-    settings = _settings(W, activations or ["Sigmoid", "Tanh"], activation_alpha,
-                         activation_beta, clip, direction, layout, 2)  # fmt: skip
-    cells = [
-        (W[d], _gru_cell(R[d], bias, functions, bool(linear_before_reset)))
-        for d, (bias, functions) in enumerate(_directions(R, B, 3, settings, 2))
-    ]
-    return run(X, sequence_lens, [initial_h], R.shape[-1], settings, cells)
+    settings = RecurrentSettings(activations or ["Sigmoid", "Tanh"], activation_alpha or (),
+                                 activation_beta or (), clip, direction, layout)  # fmt: skip
+    cells = [partial(_gru_cell, linear=bool(linear_before_reset))] * len(R)
+    return _run(X, W, R, B, sequence_lens, [initial_h], settings, cells,
+                gates=3, each=2)  # fmt: skip
 
 
 @operator("LSTM")
@@ -98,18 +92,16 @@ def lstm(
     output_sequence: int = 0,
 ) -> tuple[Array, ...]:
     """c' = f c + i g, h' = o tanh(c'), with optional peepholes P."""
-    settings = _settings(W, activations or ["Sigmoid", "Tanh", "Tanh"], activation_alpha,
-                         activation_beta, clip, direction, layout, 3)  # fmt: skip
-    hidden = R.shape[-1]
-    peeps = np.zeros((len(W), 3 * hidden), X.dtype) if P is None else P
-    cells = [
-        (W[d], _lstm_cell(R[d], bias, peeps[d], functions, bool(input_forget)))
-        for d, (bias, functions) in enumerate(_directions(R, B, 4, settings, 3))
-    ]
-    return run(X, sequence_lens, [initial_h, initial_c], hidden, settings, cells)
+    settings = RecurrentSettings(activations or ["Sigmoid", "Tanh", "Tanh"],
+                                 activation_alpha or (), activation_beta or (), clip, direction,
+                                 layout)  # fmt: skip
+    peeps = np.zeros((len(W), 3 * R.shape[-1]), X.dtype) if P is None else P
+    cells = [partial(_lstm_cell, peeps=peeps[d], coupled=bool(input_forget)) for d in range(len(R))]
+    return _run(X, W, R, B, sequence_lens, [initial_h, initial_c], settings, cells,
+                gates=4, each=3)  # fmt: skip
 
 
-def _rnn_cell(r: Array, bias: tuple[Array, Array], functions: Sequence[Activation]) -> Cell:
+def _rnn_cell(r: Array, bias: Biases, functions: Sequence[Activation]) -> Cell:
     total = bias[0] + bias[1]
 
     def cell(share: Array, state: State) -> State:
@@ -118,9 +110,7 @@ def _rnn_cell(r: Array, bias: tuple[Array, Array], functions: Sequence[Activatio
     return cell
 
 
-def _gru_cell(
-    r: Array, bias: tuple[Array, Array], functions: Sequence[Activation], linear: bool
-) -> Cell:
+def _gru_cell(r: Array, bias: Biases, functions: Sequence[Activation], linear: bool) -> Cell:
     hidden = r.shape[-1]
     gates, last = slice(0, 2 * hidden), slice(2 * hidden, None)
     total = (bias[0] + bias[1])[gates]
@@ -139,11 +129,7 @@ def _gru_cell(
 
 
 def _lstm_cell(
-    r: Array,
-    bias: tuple[Array, Array],
-    peeps: Array,
-    functions: Sequence[Activation],
-    coupled: bool,
+    r: Array, bias: Biases, functions: Sequence[Activation], peeps: Array, coupled: bool
 ) -> Cell:
     total = bias[0] + bias[1]
     peep_i, peep_o, peep_f = np.split(peeps, 3)
@@ -160,30 +146,28 @@ def _lstm_cell(
     return cell
 
 
-def _settings(
+def _run(
+    x: Array,
     w: Array,
-    names: Sequence[str],
-    alphas: _Floats,
-    betas: _Floats,
-    clip: float | None,
-    direction: str,
-    layout: int,
+    r: Array,
+    b: Array | None,
+    lengths: Array | None,
+    initial: Sequence[Array | None],
+    settings: RecurrentSettings,
+    cells: Sequence[Callable[[Array, Biases, list[Activation]], Cell]],
+    gates: int,
     each: int,
-) -> RecurrentSettings:
-    """Repeats one set of activations for both directions if there is no second set."""
-    count = each * len(w)
-    repeated = (list(names) * len(w))[:count] if len(names) < count else list(names)[:count]
-    return RecurrentSettings(repeated, alphas or (), betas or (), clip, direction, layout)
+) -> tuple[Array, ...]:
+    """Runs one of `cells` per direction; each has a number of gates and of activations.
 
-
-def _directions(
-    r: Array, b: Array | None, gates: int, settings: RecurrentSettings, each: int
-) -> list[tuple[tuple[Array, Array], list[Activation]]]:
-    """Returns per direction the biases of input and state, and the activations."""
+    One set of activations serves both directions if there is no second set.
+    """
+    names = (list(settings.activations) * len(w))[: each * len(w)]
     size = gates * r.shape[-1]
     biases = np.zeros((len(r), 2 * size), r.dtype) if b is None else b
-    functions = activations(settings)
-    return [
-        ((biases[d][:size], biases[d][size:]), functions[each * d : each * (d + 1)])
-        for d in range(len(r))
-    ]
+    functions = recurrent.activations(replace(settings, activations=names))
+    ready = []
+    for d, cell in enumerate(cells):
+        bias = biases[d][:size], biases[d][size:]
+        ready.append((w[d], cell(r[d], bias, functions[each * d : each * (d + 1)])))
+    return recurrent.run(x, lengths, initial, r.shape[-1], settings, ready)

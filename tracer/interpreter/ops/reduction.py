@@ -16,7 +16,7 @@ Fold = Callable[[Array, Axes], Array]
 
 _AXES_INPUT = {
     # version at which `axes` became an input
-    "ReduceSum": 13,
+    "ReduceSum": 13
 }
 
 

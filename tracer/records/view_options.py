@@ -1,0 +1,18 @@
+"""Which rows a view shows. Imports nothing, because every `--help` imports this module."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOptions:
+    """Which rows a view shows: the grouping, the number of rows, the chart's threshold in µs.
+
+    `top` is None for the view's default, 0 for all rows. `depth` is the number of module levels
+    that stay apart, None for all. `notes` shows every note instead of the most important ones.
+    """
+
+    by: str = "node"
+    top: int | None = None
+    threshold: float | None = None
+    depth: int | None = None
+    notes: bool = False
