@@ -16,9 +16,9 @@ def rule(evidence: Evidence) -> Advice | None:
     rate, peak = mean(rows, "gbytes_per_s"), evidence.peaks.memory.rate / 1e9
     intensity = mean(rows, "gflops_per_s") / rate
     text = (
-        f"memory-bound: {named(rows)} take {share:.0%} of the time and move {rate:.3g} GB/s of at "
-        f"most {peak:.3g}, at {intensity:.2g} flop/B: only fewer bytes make them faster. Fuse them "
-        "with a neighbour, or use smaller types"
+        f"memory-bound: {named(rows)} take {share:.0%} of the time and reach {rate:.3g} of the "
+        f"{peak:.3g} GB/s of main memory, at {intensity:.2g} flop/B: only fewer bytes make them "
+        "faster. Fuse them with a neighbour, or use smaller types"
     )
     figures = {"gbytes_per_s": rate, "peak_gbytes_per_s": peak, "intensity": intensity}
     return Advice("memory_bound", text, share, keys(rows), figures)
