@@ -40,7 +40,7 @@ def interpret(
     feeds: InputPaths | Samples = None,
     seed: int = 0,
     runs: int = 5,
-    warmup: int = 1,
+    warmup: int | None = 1,
     threads: int = 0,
     against: Literal["ort"] | None = None,
     tolerance: Tolerance | None = None,
@@ -56,7 +56,8 @@ def interpret(
 
     The node table has the columns of `profile`, and statistics of each node's values. With
     `against="ort"`, it has the differences from onnxruntime without optimisation; `run.values`
-    says which nodes exceed `tolerance`. `runs` inferences are timed after `warmup` others.
+    says which nodes exceed `tolerance`. `runs` inferences are timed after `warmup` others;
+    None warms up once where an inference takes less than a second.
 
     With an `accumulator`, sums are computed in narrow accumulators, in one inference for each
     batch, and the overflow columns are filled instead. An accumulator is a width, a policy as text

@@ -104,7 +104,7 @@ def command(
             feeds=feeds,
             seed=seed,
             runs=runs,
-            warmup=0,
+            warmup=None,
             threads=threads,
             against=against,
             tolerance=Tolerance(rtol, atol),
