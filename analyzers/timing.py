@@ -149,7 +149,6 @@ def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
 
 
 def _errors(run: Run, samples: FloatArray, calls: FloatArray) -> FloatArray:
-    """Returns the standard deviation of each kernel's bias, µs per run."""
     clock = tick_error(samples, calls, run.tick_us) if run.tick_us else np.zeros(len(calls))
     single = np.zeros(len(calls)) if run.bias_error_us is None else run.bias_error_us
     errors: FloatArray = np.hypot(clock, single * calls)
