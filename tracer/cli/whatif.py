@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tracer.cli._output import Output
     from tracer.limits import Limits
 
+_SWEPT_OVERFLOWS = tuple(mode for mode in _accumulating.OVERFLOWS if mode != "error")
+
 
 @cloup.command()
 @_options.MODEL
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     cloup.option("--order", "orders", type=Words(), default=("sequential",),
                  help="Orders of addition: sequential, channelwise, tree, chunked(32), lanes(8), "
                       "sorted, maddubs.  [default: sequential]"),
-    cloup.option("--overflow", "overflows", type=Words(_accumulating.OVERFLOWS[:-1]),
+    cloup.option("--overflow", "overflows", type=Words(_SWEPT_OVERFLOWS),
                  default=("saturate",),
                  help="What happens to a sum outside the range: saturate, symmetric, wrap, zero.  "
                       "[default: saturate]"),
