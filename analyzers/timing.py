@@ -108,7 +108,8 @@ def notes(run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     if slow or slow_profiled:
         warnings.append(
             f"{slow_profiled:,} of {len(run.instrumented_us):,} profiled runs and {slow:,} of "
-            f"{len(run.wall_us):,} plain runs are excluded as outliers (was another program busy?)"
+            f"{len(run.wall_us):,} unprofiled runs are excluded as outliers (was another program "
+            "busy?)"
         )
     rows = _rows(run, groups)
     correction = _correction(run, rows)
