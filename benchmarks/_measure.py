@@ -1,5 +1,6 @@
 """Time whole commands: alternating runs, medians, and the median of the ratios of pairs."""
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -14,6 +15,14 @@ class Usage:
 
     seconds: float
     peak_mib: float
+
+
+def counts(doc: str | None, **defaults: int) -> argparse.Namespace:
+    """Returns the options of the command line: whole numbers, named with their defaults."""
+    parser = argparse.ArgumentParser(description=doc)
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    return parser.parse_args()
 
 
 def measure(command: list[str]) -> Usage:

@@ -1,6 +1,5 @@
 """False alarms and detections of `tracer compare`: LeNet with itself, and with one more node."""
 
-import argparse
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from pathlib import Path
 import onnx
 
 from analyzers.compare import Comparison
+from benchmarks._measure import counts
 from tracer.api.compare import compare
 from tracer.api.compare.sides import SideSettings
 
@@ -19,12 +19,7 @@ AFTER = 1
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--comparisons", type=int, default=100)
-    parser.add_argument("--slowdowns", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--runs", type=int, default=60)
-    args = parser.parse_args()
+    args = counts(__doc__, comparisons=100, slowdowns=40, rounds=20, runs=60)
     same = comparisons(MODEL, args.comparisons, args.rounds, args.runs)
     report("the same model twice", same)
     with tempfile.TemporaryDirectory() as folder:
@@ -35,12 +30,8 @@ def main() -> None:
 
 def comparisons(other: Path, count: int, rounds: int, runs: int) -> list[Comparison]:
     """Compares LeNet with `other` so many times."""
-    return [
-        compare(
-            [str(MODEL), str(other)], settings=SideSettings(threads=1), rounds=rounds, runs=runs
-        )
-        for _ in range(count)
-    ]
+    sides, settings = [str(MODEL), str(other)], SideSettings(threads=1)
+    return [compare(sides, settings=settings, rounds=rounds, runs=runs) for _ in range(count)]
 
 
 def with_extra_node(model: onnx.ModelProto) -> onnx.ModelProto:

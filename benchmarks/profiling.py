@@ -4,14 +4,13 @@ Prints the ratio of the two wall times, the peak memory of `tracer profile`, and
 times ÷ the wall of an undisturbed run, as the profiler reports it and corrected.
 """
 
-import argparse
 import statistics
 import tempfile
 from pathlib import Path
 
 import tracer
 from analyzers.timing import coverage, wall
-from benchmarks._measure import in_turn, median_ratio, python
+from benchmarks._measure import counts, in_turn, median_ratio, python
 
 MODEL = "models/resnet_cifar/resnet20.onnx"
 
@@ -35,11 +34,7 @@ session.end_profiling()
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=3)
-    args = parser.parse_args()
+    args = counts(__doc__, runs=10_000, threads=2, repeats=3)
     with tempfile.TemporaryDirectory() as folder:
         trace = str(Path(folder) / "run.trace")
         common = [MODEL, str(args.runs), str(args.threads), folder]

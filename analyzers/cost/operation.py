@@ -160,11 +160,8 @@ class Operation:
     def texts(self, name: str) -> tuple[str, ...]:
         """Returns a list of strings; empty where the attribute is left out."""
         attribute = self._attribute(name)
-        return (
-            ()
-            if attribute is None
-            else tuple(s.decode(errors="replace") for s in attribute.strings)
-        )
+        strings = () if attribute is None else attribute.strings
+        return tuple(text.decode(errors="replace") for text in strings)
 
     def _attribute(self, name: str) -> onnx.AttributeProto | None:
         return next((a for a in self.node.proto.attribute if a.name == name), None)

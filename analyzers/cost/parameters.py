@@ -4,7 +4,7 @@ A weight may be stored (an initializer, a Constant node), generated (ConstantOfS
 test models) or derived (transposed, dequantised). A derived tensor counts as its source.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import onnx
@@ -12,15 +12,12 @@ import onnx
 from analyzers.cost import registry
 from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Facts, Operand, Operation
+from analyzers.cost.traffic import known_sum
 from tracer.graph import tensor_type
 from tracer.graph.model import Model, Node, Scope
 
-_RANDOM = frozenset(
-    (
-        *("Bernoulli", "Multinomial"),
-        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
-    )
-)
+_RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
+                     "RandomUniform", "RandomUniformLike"})  # fmt: skip
 _INDEX_TYPES = ("int64", "bool", "string")
 
 
@@ -35,6 +32,8 @@ class Weight:
 
 
 Weights = dict[Address, Weight]
+Sources = list[tuple[int, Weights | None]]
+"""Inputs of a node by position, with the weights each is derived from; None depends on an input."""
 
 
 def owned(model: Model, facts: Facts, multiplying: Collection[str]) -> dict[str, Weights]:
@@ -42,36 +41,43 @@ def owned(model: Model, facts: Facts, multiplying: Collection[str]) -> dict[str,
 
     `multiplying` has the keys of nodes with MACs; their weights may have any type.
     """
-    origins = _stored(model, facts)
-    parameters: dict[str, Weights] = {}
-    for node in model.nodes:
-        sources = [(i, _resolve(name, node.scope, origins)) for i, name in _numbered_inputs(node)]
-        if _is_constant(node, [source for _, source in sources]):
-            parameters[node.key] = {}
-            _derive(node, sources, origins, facts)
-        else:
-            parameters[node.key] = _parameters(node, sources, facts, node.key in multiplying)
-    return parameters
+    _, inputs = _sources(model, facts)
+    return {
+        node.key: _parameters(node, inputs[node.key], facts, node.key in multiplying)
+        for node in model.nodes
+    }
 
 
 def constants(model: Model, facts: Facts) -> frozenset[Address]:
     """Returns the tensors that depend on no input: weights and tensors computed from them alone."""
-    origins = _stored(model, facts)
-    for node in model.nodes:
-        sources = [(i, _resolve(name, node.scope, origins)) for i, name in _numbered_inputs(node)]
-        if _is_constant(node, [source for _, source in sources]):
-            _derive(node, sources, origins, facts)
+    origins, _ = _sources(model, facts)
     return frozenset(origins)
 
 
 def size(weights: Mapping[Address, Weight]) -> int | None:
     """Returns the number of parameters, None if a size is unknown."""
-    return _sum(weight.size for weight in weights.values())
+    return known_sum(weight.size for weight in weights.values())
 
 
 def nbytes(weights: Mapping[Address, Weight]) -> int | None:
     """Returns bytes of the parameters as they are stored, None if a size is unknown."""
-    return _sum(weight.nbytes for weight in weights.values())
+    return known_sum(weight.nbytes for weight in weights.values())
+
+
+def _sources(model: Model, facts: Facts) -> tuple[dict[Address, Weights], dict[str, Sources]]:
+    """Returns the sources of every constant tensor, and of the inputs of every node, by its key.
+
+    A node that computes a constant has none.
+    """
+    origins = _stored(model, facts)
+    inputs: dict[str, Sources] = {}
+    for node in model.nodes:
+        sources = [(i, _resolve(name, node.scope, origins)) for i, name in _numbered_inputs(node)]
+        constant = _is_constant(node, [source for _, source in sources])
+        inputs[node.key] = [] if constant else sources
+        if constant:
+            _derive(node, sources, origins, facts)
+    return origins, inputs
 
 
 def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
@@ -89,12 +95,9 @@ def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
 
 def _sparse(proto: onnx.SparseTensorProto) -> Weight:
     """Returns the stored weights; the bytes include their indices."""
-    values, indices = (
-        tensor_type.from_initializer(proto.values),
-        tensor_type.from_initializer(proto.indices),
-    )
-    parts = (values.nbytes, indices.nbytes)
-    return Weight(values.size, _sum(parts), values.dtype, len(proto.dims))
+    values, indices = map(tensor_type.from_initializer, (proto.values, proto.indices))
+    nbytes = known_sum((values.nbytes, indices.nbytes))
+    return Weight(values.size, nbytes, values.dtype, len(proto.dims))
 
 
 def _numbered_inputs(node: Node) -> Iterator[tuple[int, str]]:
@@ -116,12 +119,7 @@ def _is_constant(node: Node, sources: list[Weights | None]) -> bool:
     return not any(a.HasField("g") or a.graphs for a in node.proto.attribute)
 
 
-def _derive(
-    node: Node,
-    sources: list[tuple[int, Weights | None]],
-    origins: dict[Address, Weights],
-    facts: Facts,
-) -> None:
+def _derive(node: Node, sources: Sources, origins: dict[Address, Weights], facts: Facts) -> None:
     """Adds the outputs of a constant node; their sources are its weights, else themselves."""
     settings = _settings(node)
     data: Weights = {}
@@ -133,9 +131,7 @@ def _derive(
         origins[address] = data or {address: _weight(facts.operand(name, node.scope))}
 
 
-def _parameters(
-    node: Node, sources: list[tuple[int, Weights | None]], facts: Facts, multiplies: bool
-) -> Weights:
+def _parameters(node: Node, sources: Sources, facts: Facts, multiplies: bool) -> Weights:
     rule = registry.find(node.domain, node.op_type)
     settings = _settings(node)
     parameters: Weights = {}
@@ -144,9 +140,7 @@ def _parameters(
             continue
         if rule is not None and index in rule.packed:
             count = _unpacked(rule.packed[index], Operation(node, facts))
-            parameters |= {
-                address: replace(weight, size=count) for address, weight in source.items()
-            }
+            parameters |= {a: replace(weight, size=count) for a, weight in source.items()}
             continue
         parameters |= {a: w for a, w in source.items() if _is_parameter(w, multiplies)}
     return parameters
@@ -172,12 +166,3 @@ def _is_parameter(weight: Weight, multiplies: bool) -> bool:
 def _weight(operand: Operand) -> Weight:
     rank = None if operand.known_shape is None else len(operand.known_shape)
     return Weight(operand.known_size, operand.nbytes, operand.dtype, rank)
-
-
-def _sum(parts: Iterable[int | None]) -> int | None:
-    total = 0
-    for part in parts:
-        if part is None:
-            return None
-        total += part
-    return total

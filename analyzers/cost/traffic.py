@@ -31,15 +31,16 @@ def selects(op: Operation) -> tuple[Bytes, Bytes]:
     """Reads the selected part of its first input, and the other inputs."""
     written = total(op.outputs())
     selectors = total(operand for operand in op.inputs() if operand.name != op.node.proto.input[0])
-    return _sum((written, selectors)), written
+    return known_sum((written, selectors)), written
 
 
 def total(operands: Iterable[Operand]) -> Bytes:
     """Returns the bytes of all operands, or None if one is unknown."""
-    return _sum(operand.nbytes for operand in operands)
+    return known_sum(operand.nbytes for operand in operands)
 
 
-def _sum(parts: Iterable[Bytes]) -> Bytes:
+def known_sum(parts: Iterable[int | None]) -> int | None:
+    """Returns the sum, or None if a part is unknown."""
     total = 0
     for part in parts:
         if part is None:

@@ -35,7 +35,7 @@ def convert(
 
 
 def _restore_metadata(proto: onnx.ModelProto, converted: onnx.ModelProto) -> None:
-    """Restores metadata that the converter drops; added nodes get that of their neighbour."""
+    """Restores metadata that the converter drops; added nodes get the metadata of a neighbour."""
     origin = {name: node for node in proto.graph.node for name in node.output}
     readers = {name: node for node in reversed(proto.graph.node) for name in node.input}
     for node in reversed(converted.graph.node):

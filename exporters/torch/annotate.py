@@ -12,7 +12,7 @@ from tracer.graph.model import bodies, graphs
 
 
 def annotate(proto: onnx.ModelProto) -> None:
-    """Gives every node its module path and source line and drop all that torch wrote."""
+    """Gives every node its module path and source line, and drops all that torch wrote."""
     for graph in graphs(proto.graph):
         for node in graph.node:
             describe(node, provenance.module_of(node), provenance.source_of(node))

@@ -12,11 +12,11 @@ _FOLDING = ("Conv", "ConvTranspose", "Gemm")
 
 
 def optimize(model: onnx_ir.Model, *, keep_batchnorm: bool) -> None:
-    """Folds constants and rewrite by onnxscript's own rules, in place.
+    """Folds constants and applies onnxscript's rewrite rules, in place.
 
-    These rules fold BatchNormalization into the layer before it. To keep it as a node of its
-    own, and still be rid of the Shape, Expand and CastLike chains of the raw export, it bears a
-    domain that no rule matches while they run.
+    The rules remove the Shape, Expand and CastLike chains of the raw export. They also fold
+    BatchNormalization into the layer before it. With `keep_batchnorm` these nodes have, while the
+    rules run, a domain that no rule matches.
     """
     with _hidden(model) if keep_batchnorm else _credited(model):
         _simplify(model)

@@ -1,6 +1,7 @@
 """Start or resume a training run, train, and write its results."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -51,13 +52,7 @@ def start(request: Mapping[str, object], folder: RunFolder, data_dir: Path) -> S
     family = str(request["family"])
     recipe = families.recipe(family)
     default = TrainSettings(
-        family=family,
-        framework="torch",
-        data="digits",
-        input_shape=recipe.input_shape,
-        epochs=recipe.epochs,
-        batch=recipe.batch,
-        lr=recipe.lr,
+        family, "torch", "digits", recipe.input_shape, recipe.epochs, recipe.batch, recipe.lr
     )
     session = _prepare(replace(default, **request), folder, data_dir)  # type: ignore[arg-type]
     folder.begin(session.settings)
@@ -95,20 +90,24 @@ def _prepare(settings: TrainSettings, folder: RunFolder, data_dir: Path) -> Sess
 
 def _probe(learner: Learner, dataset: LabelledImages, settings: TrainSettings) -> None:
     """Raises UsageError if the model cannot take such images or learn from such batches."""
-    try:
+    with _usage_error(
+        f"{settings.family} cannot take images of {settings.input_shape}",
+        "Leave --size out, or give one the family's card allows.",
+    ):
         learner.score(*dataset.test.batch(slice(0, 2)))
-    except Exception as error:  # frameworks raise different errors for wrong shapes
-        reason = str(error).strip().partition("\n")[0]
-        raise UsageError(
-            f"{settings.family} cannot take images of {settings.input_shape}: {reason}",
-            "Leave --size out, or give one the family's card allows.",
-        ) from error
     fewest = min(s.stop - s.start for s in loop.batches(len(dataset.train), settings.batch))
-    try:
+    with _usage_error(  # such as from batch normalisation, which needs several values
+        f"{settings.family} cannot learn from a batch of {fewest}",
+        "Give a larger --batch, or more images.",
+    ):
         learner.step(*dataset.train.batch(slice(0, min(fewest, 2))))
-    except Exception as error:  # such as batch normalisation, which needs several values
+
+
+@contextmanager
+def _usage_error(what: str, hint: str) -> Iterator[None]:
+    """Raises UsageError for any error: frameworks raise different ones for wrong shapes."""
+    try:
+        yield
+    except Exception as error:
         reason = str(error).strip().partition("\n")[0]
-        raise UsageError(
-            f"{settings.family} cannot learn from a batch of {fewest}: {reason}",
-            "Give a larger --batch, or more images.",
-        ) from error
+        raise UsageError(f"{what}: {reason}", hint) from error

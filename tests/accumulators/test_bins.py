@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.interpreter.models import quick
 from tracer.accumulators.spec.accumulator import Accumulator, needed
 from tracer.accumulators.statistics import bins
-from tracer.accumulators.statistics.sums import Excursions
+from tracer.accumulators.statistics.sums import UnlimitedSums
 from tracer.accumulators.statistics.tally import Tally
 
 LIMITS = [int(limit) for limit in bins.edges()]
@@ -21,7 +21,7 @@ def tallied(numbers):
     """A tally of sums that are these numbers, and nothing else."""
     sums = np.array([numbers], np.int64)
     tally = Tally.empty(1, Accumulator(64))
-    tally.take(slice(0, 1), tally.of(Excursions(sums, sums, sums)))
+    tally.take(slice(0, 1), tally.of(UnlimitedSums(sums, sums, sums)))
     return tally
 
 

@@ -13,7 +13,7 @@ from tracer.accumulators.engine import oracle
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics import bins
-from tracer.accumulators.statistics.sums import Clipped, Excursions
+from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.accumulators.statistics.tally import Tally
 from tracer.errors import InputError, UsageError
 
@@ -112,7 +112,7 @@ def test_parts_make_the_whole_whatever_the_cut(case, data):
     whole, other = (Tally.empty(len(case.left), case.accumulator) for _ in range(2))
     for tally, columns in ((whole, slice(0, cut)), (other, slice(cut, None))):
         for rows in (slice(0, row), slice(row, None)):
-            part = Excursions(*(x[rows, columns] for x in (seen.final, seen.low, seen.high)))
+            part = UnlimitedSums(*(x[rows, columns] for x in (seen.final, seen.low, seen.high)))
             clipped = Clipped(narrow.values[rows, columns], narrow.events[rows, columns])
             tally.take(rows, tally.of(part, clipped))
     whole.merge(other)
@@ -124,7 +124,7 @@ def test_blocks_do_not_show():
     final = rng.integers(-1000, 1000, (3, 40_000))
     low, high = np.minimum(final, -10), np.maximum(final, 10)
     tally = Tally.empty(5, Accumulator(10))
-    tally.take(slice(1, 4), Tally.empty(3, Accumulator(10)).of(Excursions(final, low, high)))
+    tally.take(slice(1, 4), Tally.empty(3, Accumulator(10)).of(UnlimitedSums(final, low, high)))
     assert tally.outputs.tolist() == [0, 40_000, 40_000, 40_000, 0]
     assert tally.final_min.tolist()[1:4] == final.min(1).tolist()
     assert tally.final_histogram.tolist() == np.histogram(final, bins.edges())[0].tolist()
@@ -137,7 +137,7 @@ def test_sums_of_errors_are_exact_beyond_64_bits():
     large = (1 << 61) + 1
     final = np.full((1, 100), large)
     tally = Tally.empty(1, Accumulator(8))
-    seen = Excursions(final, np.zeros_like(final), final)
+    seen = UnlimitedSums(final, np.zeros_like(final), final)
     clipped = Clipped(np.full_like(final, 127), np.ones_like(final))
     for _ in range(3):
         tally.take(slice(None), tally.of(seen, clipped))
@@ -156,7 +156,7 @@ def test_stored_and_read_again_it_is_the_same(case):
 def test_only_what_overflows_is_missing_without_emulation():
     tally = Tally.empty(1, Accumulator(8))
     values = np.array([[5, 300, -7]])
-    sums = Excursions(values, np.minimum(values, 0), np.maximum(values, 0))
+    sums = UnlimitedSums(values, np.minimum(values, 0), np.maximum(values, 0))
     tally.take(slice(None), tally.of(sums))
     assert tally.missing.tolist() == [1]
 

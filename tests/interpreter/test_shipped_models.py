@@ -6,7 +6,7 @@ import pytest
 
 from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.graph.loading import open_model
-from tracer.inputs.request import feeds_for
+from tracer.inputs.request import request_for
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import Recorder
 from tracer.support.tolerance import Tolerance
@@ -19,7 +19,7 @@ MODELS = [path for path in FILES if not path.stem.endswith(".int8")]
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_every_node_agrees(path):
     model = open_model(path)
-    feeds = feeds_for(path, model).feeds
+    feeds = request_for(path, model).feeds().feeds
     tolerance = Tolerance(relative=1e-4, absolute=1e-4)
     recorder = Recorder(expected=tensors(model, feeds), tolerance=tolerance)
     Interpreter(model, observers=[recorder]).run(None, feeds)

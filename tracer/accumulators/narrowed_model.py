@@ -1,4 +1,4 @@
-"""Compute the sums of a model in narrow accumulators, and collect their statistics."""
+"""Computes the sums of a model in narrow accumulators, and collects their statistics."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -137,10 +137,10 @@ def _naming_sizes(error: InputError, feedset: FeedSet) -> InputError:
 def request_for(
     source: ModelSource,
     model: Model,
-    batch: int | None,
-    dims: Mapping[str, int] | None,
-    feeds: InputPaths | Samples,
-    seed: int,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    feeds: InputPaths | Samples = None,
+    seed: int = 0,
 ) -> Request:
     """Returns the request for feeds of `model`, opened from `source`, by a command's options."""
     folder = Path(source) if isinstance(source, str | Path) and Path(source).is_dir() else None
@@ -148,20 +148,3 @@ def request_for(
         return Request(model, folder, batch, dims, (), seed, feeds)
     paths = [feeds] if isinstance(feeds, str | Path) else feeds or []
     return Request(model, folder, batch, dims, tuple(Path(path) for path in paths), seed)
-
-
-def feeds_for(
-    source: ModelSource,
-    loaded: Model,
-    *,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    feeds: InputPaths | Samples = None,
-    seed: int = 0,
-    shrink: int = 1,
-) -> FeedSet:
-    """Returns the feeds for `loaded`, opened from `source`, by a command's options.
-
-    Assumed sizes are divided by `shrink`.
-    """
-    return request_for(source, loaded, batch, dims, feeds, seed).feeds(shrink)

@@ -1,4 +1,4 @@
-"""The record of a metric: a function that scores each sample against labels or a reference."""
+"""A metric: a function that scores each sample against labels or a reference."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Compare two values: absolute and relative differences, units in the last place, a tolerance."""
+"""Compares two values: absolute and relative differences, units in the last place, a tolerance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The array types that annotations name, and the type of a value as text."""
+"""Types of arrays for annotations, and the type of a value as text."""
 
 from typing import Any, TypeAlias
 

@@ -13,12 +13,11 @@ from tracer.support.types import Array
 
 @dataclass(frozen=True, slots=True)
 class _Location:
-    """Where an array lies in the file; `offset` and `nbytes` in bytes."""
+    """Where an array lies in the file; `offset` in bytes."""
 
     offset: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    nbytes: int
 
 
 class ArraySpill:
@@ -45,13 +44,13 @@ class ArraySpill:
     def _write(self, array: Array) -> _Location:
         if array.dtype.hasobject:
             raise ValueError("arrays of Python objects cannot be stored")
-        location = _Location(self._file.tell(), array.dtype, array.shape, array.nbytes)
+        location = _Location(self._file.tell(), array.dtype, array.shape)
         self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return location
 
     def _read(self, location: _Location) -> Array:
-        raw = np.empty(location.nbytes, np.uint8)
+        array = np.empty(location.shape, location.dtype)
         with self._lock:
             self._file.seek(location.offset)
-            self._file.readinto(raw.data)
-        return raw.view(location.dtype).reshape(location.shape)
+            self._file.readinto(array.reshape(-1).view(np.uint8).data)
+        return array

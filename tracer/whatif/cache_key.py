@@ -1,4 +1,4 @@
-"""Keys of stored evaluations: everything that changes their result, but for the widths."""
+"""Keys of stored evaluations: everything except the widths that changes their result."""
 
 import hashlib
 from collections.abc import Sequence

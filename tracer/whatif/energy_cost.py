@@ -1,4 +1,4 @@
-"""The energy of one sample in accumulators of chosen widths, node by node."""
+"""Computes the energy of one sample in accumulators of chosen widths, node by node."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

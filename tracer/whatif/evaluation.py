@@ -60,7 +60,7 @@ class Baseline:
 
 
 class Evaluator(Generic[B]):
-    """A model, a policy for its accumulators, and data to score it on.
+    """Evaluates a model, with the accumulators of a policy, on data.
 
     Each call of `data` returns the same batches. `memory` limits the bytes of checkpoints. Raises
     the errors of `Narrowing` and `Interpreter`.

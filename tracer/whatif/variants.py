@@ -1,4 +1,4 @@
-"""Runs every variant of a what-if: each graph under each accumulator, with each set of pins."""
+"""Runs every variant of a what-if: a graph in an accumulator, with some widths pinned."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -104,7 +104,7 @@ def run_variants(
 
 
 class VariantRunner:
-    """Evaluations of `graph` in accumulators like `accumulator`. Raises the errors of Evaluator."""
+    """Runs `graph` in accumulators like `accumulator`. Raises the errors of Evaluator."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Attention: Q K^T and the weighted sum of V are MACs; scale, mask and softmax come on top.
+"""Attention: Q K^T and the weighted sum of V are MACs; scale, mask and softmax are added.
 
-The full rectangle of scores counts: neither a causal mask nor a sliding window is discounted.
+Every score counts, including scores that a causal mask or a sliding window hides.
 """
 
 from analyzers.cost.count import Count
@@ -31,7 +31,7 @@ SOFTCAP = Count(muls=1, other=2)
 
 
 def scaled_dot_product(scores: int, width: int, value_width: int, masks: int) -> Count:
-    """softmax(scale × Q K^T + masks) V for heads of these widths."""
+    """Counts softmax(scale × Q K^T + masks) V, for heads of these widths."""
     per_score = Count(macs=width + value_width, adds=masks, muls=1) + softmax.PER_ELEMENT
     return per_score * scores
 
@@ -45,14 +45,14 @@ def _rotary(op: Operation) -> Count:
 
 
 def rotary(op: Operation, width: int) -> Count:
-    """Each rotated element is x cos ± y sin; `rotary_embedding_dim` of the head's width rotate."""
+    """Counts x cos ± y sin for the rotated elements: `rotary_embedding_dim` of each head."""
     rotated = op.integer("rotary_embedding_dim", 0) or width
     return Count(adds=1, muls=2) * (op.input(0).size // max(width, 1) * rotated)
 
 
 @counts("LinearAttention", settings=(3,))
 def _linear(op: Operation) -> Count:
-    """The recurrence as the specification writes it, token by token, whatever the chunks."""
+    """Counts the recurrence of the specification, token by token, for any size of chunks."""
     batch, tokens = op.input(0).shape[:2]
     query_heads, heads = op.integer("q_num_heads", 1), op.integer("kv_num_heads", 1)
     width = op.input(0).shape[2] // query_heads

@@ -1,7 +1,7 @@
-"""Convolutions. The full window counts, as everywhere in the literature, padding included.
+"""Convolutions: the full window counts, padding included, as in the literature.
 
-An output of a convolution over K = C/group × window weights is K MACs; an input element of a
-transposed one meets M/group × window weights. A bias is one addition per output.
+An output of a convolution with K = C/group × window weights takes K MACs. An input element of a
+transposed convolution takes M/group × window MACs. A bias is one addition per output.
 """
 
 import math
@@ -20,14 +20,14 @@ def _conv(op: Operation) -> Count:
 
 
 def convolution(op: Operation, weight: int) -> Count:
-    """MACs of a convolution whose weights [M, C/group, window] are the input at `weight`."""
+    """Counts the MACs of a convolution; its weights [M, C/group, window] are input `weight`."""
     _, channels, *window = op.input(weight).shape
     per_output = Count(macs=channels * math.prod(window), channel_sums=channels)
     return per_output * op.output().size
 
 
 def bias(op: Operation, index: int) -> Count:
-    """One addition per output if the optional input at `index` is present."""
+    """Counts one addition per output if the optional input at `index` is present."""
     return Count(adds=op.output().size) if op.has(index) else Count()
 
 
@@ -42,9 +42,9 @@ def _dynamic_pads(op: Operation) -> Count:
 
 
 def transposed(op: Operation) -> Count:
-    """MACs of a transposed convolution, weights [C, M/group, window]; what is cropped counts."""
+    """Counts the MACs of a transposed convolution, with its cropped outputs."""
     inputs = op.input(0).size
-    channels, *rest = op.input(1).shape
+    channels, *rest = op.input(1).shape  # C, M/group, window
     sums = op.output().size * (channels // op.integer("group", 1))
     return Count(macs=inputs * math.prod(rest), channel_sums=sums)
 
@@ -52,7 +52,7 @@ def transposed(op: Operation) -> Count:
 @counts("FusedConv", "NhwcFusedConv", domain="com.microsoft")
 @counts("Conv", domain="com.microsoft.nchwc")
 def _fused_conv(op: Operation) -> Count:
-    """A convolution, a bias, a tensor to add, an activation."""
+    """Counts a convolution, a bias, a tensor to add, and an activation."""
     activation = per_element(op.text("activation", "")) * op.output().size
     return convolution(op, weight=1) + bias(op, 2) + bias(op, 3) + activation
 

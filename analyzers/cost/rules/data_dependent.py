@@ -1,4 +1,4 @@
-"""Operators whose work depends on values: unknown, with the reason."""
+"""Operators whose work depends on values: it is unknown, and the reason is listed."""
 
 from analyzers.cost.count import Count, UnknownWorkError
 from analyzers.cost.operation import Operation

@@ -9,10 +9,10 @@ from analyzers.cost.registry import counts
 
 @counts("Einsum")
 def _einsum(op: Operation) -> Count:
-    """Each term of the loop nest is a product of all operands.
+    """Counts the terms of the loop nest; each term is a product of all operands.
 
-    Where labels are summed, two operands make a MAC of a term and every further one a
-    multiplication more; one operand makes an addition. Where none is summed, only products are.
+    If a label is summed, a term of two operands is a MAC, each further operand adds a
+    multiplication, and a term of one operand is an addition. Else only multiplications count.
     """
     sizes, output_labels = _labels(op)
     terms = math.prod(sizes.values())
@@ -25,7 +25,7 @@ def _einsum(op: Operation) -> Count:
 
 
 def _labels(op: Operation) -> tuple[dict[str, int], set[str]]:
-    """The size of every label, and the labels of the output."""
+    """Returns the size of every label, and the labels of the output."""
     left, arrow, right = op.text("equation", "").replace(" ", "").partition("->")
     sizes: dict[str, int] = {}
     for index, term in enumerate(left.split(",")):
@@ -41,7 +41,7 @@ def _labels(op: Operation) -> tuple[dict[str, int], set[str]]:
 
 
 def _expand(term: str, rank: int) -> list[str]:
-    """One label an axis; those of an ellipsis are numbered from the last, as they broadcast."""
+    """Returns a label per axis; axes of an ellipsis are numbered from the last, to broadcast."""
     before, dots, after = term.partition("...")
     hidden = rank - len(before) - len(after) if dots else 0
     return [*before, *(f".{axis}" for axis in range(hidden, 0, -1)), *after]

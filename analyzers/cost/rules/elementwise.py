@@ -1,7 +1,7 @@
 """Operators that compute each output element from one element of each input."""
 
 from analyzers.cost.activations import ONE, PER_ELEMENT
-from analyzers.cost.count import Count
+from analyzers.cost.count import NOTHING, Count
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts, no_work, per_output
 
@@ -30,25 +30,25 @@ _ONE_OTHER = (
 )
 
 
+_FOLDS = {
+    # per further input, at the end
+    "Sum": (Count(adds=1), NOTHING),
+    "Mean": (Count(adds=1), ONE),
+    "Max": (ONE, NOTHING),
+    "Min": (ONE, NOTHING),
+}
+
 for _name, _count in _PER_OUTPUT.items():
     counts(_name)(per_output(_count))
 counts(*_ONE_OTHER)(per_output(ONE))
 counts("Where", "Cast", "CastLike")(no_work)
 
 
-@counts("Sum")
-def _sum(op: Operation) -> Count:
-    return Count(adds=len(op.node.inputs) - 1) * op.output().size
-
-
-@counts("Mean")
-def _mean(op: Operation) -> Count:
-    return Count(adds=len(op.node.inputs) - 1, other=1) * op.output().size
-
-
-@counts("Max", "Min")
-def _extreme(op: Operation) -> Count:
-    return Count(other=len(op.node.inputs) - 1) * op.output().size
+@counts(*_FOLDS)
+def _fold(op: Operation) -> Count:
+    """Combines any number of inputs, two at a time."""
+    pair, last = _FOLDS[op.op_type]
+    return (pair * (len(op.node.inputs) - 1) + last) * op.output().size
 
 
 @counts("Clip", settings=(1, 2))

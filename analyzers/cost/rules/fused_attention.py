@@ -22,7 +22,7 @@ def _quantised_attention(op: Operation) -> Count:
 
 
 def _projected(op: Operation, mask: int, past: int, bias: int | None) -> Count:
-    """Attention whose projections of one input to Q, K and V are part of the operator."""
+    """Counts attention that also projects one input to Q, K and V."""
     batch, tokens, features = op.input(0).shape
     columns = op.input(1).shape[-1]
     heads = op.integer("num_heads", 1)
@@ -49,7 +49,7 @@ def _multi_head(op: Operation) -> Count:
 
 
 def _key_tokens(op: Operation) -> int:
-    """K is [B, S, H E], [B, H, S, E], packed with V, or with V in the query."""
+    """Returns the tokens of K: [B, S, H E], [B, H, S, E], packed with V, or part of the query."""
     if not op.has(1):
         return op.input(0).shape[1]
     key = op.input(1).shape
@@ -65,14 +65,14 @@ def _group_query(op: Operation) -> Count:
     count = scaled_dot_product(scores, width, width, masks=int(op.has(10)))
     if op.number("softcap", 0.0):
         count += SOFTCAP * scores
-    if op.integer("do_rotary", 0):  # of the queries and the keys; a pair of tables' half is a head
+    if op.integer("do_rotary", 0):  # of queries and keys; a table is half a head wide
         rotated = 2 * op.input(7).shape[-1]
         count += Count(adds=1, muls=2) * (batch * tokens * (heads + key_heads) * rotated)
     return count
 
 
 def _total_tokens(op: Operation, tokens: int) -> int:
-    """Keys that each query meets: stored, or what the cache held plus what is new."""
+    """Returns the keys per query: a stored number, or the length of the cache + new tokens."""
     stored = op.constant(6)
     if stored is not None:
         return int(stored.reshape(-1)[0])
@@ -83,7 +83,7 @@ def _total_tokens(op: Operation, tokens: int) -> int:
 
 
 def _past(op: Operation, index: int, axis: int) -> int:
-    """Tokens in the cache; a buffer shared with the output is filled to an unknown length."""
+    """Returns the tokens in the cache; unknown if the output shares the buffer of the cache."""
     if not op.has(index):
         return 0
     if op.integer("past_present_share_buffer", 0):
@@ -93,7 +93,7 @@ def _past(op: Operation, index: int, axis: int) -> int:
 
 @counts("RotaryEmbedding", domain=_MICROSOFT, settings=(1, 2, 3))
 def _rotary(op: Operation) -> Count:
-    """[B, S, H E] or [B, H, S, E]; the tables are half as wide as what rotates."""
+    """Counts X [B, S, H E] or [B, H, S, E]; tables are half as wide as the rotated part."""
     shape = op.input(0).shape
     heads = op.integer("num_heads", 0)
     if len(shape) == 4:

@@ -27,6 +27,6 @@ def _quick_gelu(op: Operation) -> Count:
 
 @counts("BiasSplitGelu", domain=_MICROSOFT)
 def _bias_split_gelu(op: Operation) -> Count:
-    """The bias of both halves; one half times the Gelu of the other."""
+    """Adds a bias to both halves, and multiplies one half by the Gelu of the other."""
     gated = PER_ELEMENT["Gelu"] + Count(muls=1)
     return Count(adds=op.input(0).size) + gated * op.output().size

@@ -10,13 +10,13 @@ _MICROSOFT = "com.microsoft"
 
 
 def _weights(op: Operation) -> int:
-    """Weights of a product [K, N] whose matrix is stored as blocks of packed bits."""
+    """Returns the weights of a matrix [K, N] that is stored as blocks of packed bits."""
     return op.integer("K", 0) * op.integer("N", 0)
 
 
 @counts("MatMulNBits", domain=_MICROSOFT, settings=(2, 3, 4), packed={1: _weights})
 def _n_bits(op: Operation) -> Count:
-    """Every weight is dequantised once; without zero points the middle of the range is one."""
+    """Dequantises each weight once; the default zero point is the middle of the range."""
     outputs = op.output().size
     macs = Count(macs=outputs * op.integer("K", 0), adds=outputs if op.has(5) else 0)
     return macs + DEQUANTISE * _weights(op)
@@ -24,13 +24,13 @@ def _n_bits(op: Operation) -> Count:
 
 @counts("MatMulBnb4", domain=_MICROSOFT, settings=(2,), packed={1: _weights})
 def _bnb4(op: Operation) -> Count:
-    """Every weight is looked up and scaled once."""
+    """Looks up and scales each weight once."""
     return Count(macs=op.output().size * op.integer("K", 0), muls=_weights(op))
 
 
 @counts("DynamicQuantizeMatMul", domain=_MICROSOFT, settings=(2, 3))
 def _dynamic(op: Operation) -> Count:
-    """Quantise A by its range, multiply integers, scale, add the bias."""
+    """Quantises A by its range, multiplies integers, scales, and adds the bias."""
     outputs = op.output().size
     scaled = Count(adds=outputs if op.has(4) else 0, muls=outputs)
     return dynamic_quantise(op.input(0).size) + product(op) + zero_points(op, ((1, 3),)) + scaled
@@ -45,7 +45,7 @@ def _integer_to_float(op: Operation) -> Count:
 
 @counts("QGemm", domain=_MICROSOFT, settings=(1, 2, 4, 5, 7, 8))
 def _qgemm(op: Operation) -> Count:
-    """Integers in; integers out if the output's scale is present, else real numbers."""
+    """Multiplies integers; the result is quantised if the output's scale is present."""
     outputs = op.output().size
     inner = op.input(0).shape[0 if op.integer("transA", 0) else 1]
     offsets = zero_points(op, ((0, 2), (3, 5)))

@@ -33,7 +33,7 @@ def _skip_rms(op: Operation) -> Count:
 
 @counts("GroupNorm", "SkipGroupNorm", domain=_MICROSOFT)
 def _group(op: Operation) -> Count:
-    """Skip and bias first, if present; the activation is SiLU or none."""
+    """Adds skip and bias, if present, and normalises; the activation is SiLU or none."""
     elements = op.input(0).size
     groups = op.input(0).shape[0] * op.integer("groups", 1)
     residual = Count(adds=op.has(3) + op.has(4))
@@ -42,7 +42,7 @@ def _group(op: Operation) -> Count:
 
 
 def _embedding_traffic(op: Operation) -> tuple[Bytes, Bytes]:
-    """Of each table as much as the output is large; the rest whole."""
+    """Reads as many bytes of each table as the output has, and the other inputs whole."""
     written = op.output().nbytes
     tables = [op.node.inputs[index] for index in (2, 3, 4) if op.has(index)]
     rest = traffic.total(operand for operand in op.inputs() if operand.name not in tables)
@@ -52,7 +52,7 @@ def _embedding_traffic(op: Operation) -> tuple[Bytes, Bytes]:
 
 @counts("EmbedLayerNormalization", domain=_MICROSOFT, moves=_embedding_traffic, settings=(7, 8))
 def _embed(op: Operation) -> Count:
-    """The sum of the word's, the position's and perhaps the segment's embedding, normalised."""
+    """Sums the embeddings of word, position and, if present, segment; normalises the sum."""
     output = op.output()
     tokens = math.prod(output.shape[:-1])
     summed = Count(adds=1 + op.has(4))

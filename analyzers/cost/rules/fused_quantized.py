@@ -46,7 +46,7 @@ def _mean(op: Operation) -> Count:
 
 
 def _unpacked(op: Operation) -> int:
-    """Elements of the table: bytes hold two 4-bit ones, the 4-bit types count by themselves."""
+    """Returns the elements of the table: two in a byte, one in an element of a 4-bit type."""
     table = op.input(0)
     return table.size * (8 // op.integer("bits", 4)) if table.dtype == "uint8" else table.size
 

@@ -14,7 +14,7 @@ def _cross_entropy(op: Operation) -> Count:
 
 @counts("NegativeLogLikelihoodLoss", settings=(1, 2))
 def _loss(op: Operation) -> Count:
-    """Negate, weigh, sum; a mean divides by the number or the summed weights of the samples."""
+    """Negates, weighs and sums; a mean divides by the number or summed weights of the samples."""
     samples = op.input(1).size
     weighted = op.has(2)
     reduction = op.text("reduction", "mean")

@@ -10,7 +10,7 @@ from analyzers.cost.rules.quantization import REQUANTISE, zero_points
 @counts("MatMul")
 @counts("MatMulInteger16", domain="com.microsoft")
 def product(op: Operation) -> Count:
-    """MACs of `input 0 @ input 1`, batched and broadcast as in numpy."""
+    """Counts the MACs of `input 0 @ input 1`, batched and broadcast as in numpy."""
     return Count(macs=op.output().size * op.input(0).shape[-1])
 
 
@@ -27,7 +27,7 @@ def _qlinear_matmul(op: Operation) -> Count:
 
 @counts("Gemm")
 def gemm(op: Operation) -> Count:
-    """alpha A B + beta C, where a factor of 1 costs nothing."""
+    """Counts alpha A B + beta C; a factor of 1 costs nothing."""
     inner = op.input(0).shape[0 if op.integer("transA", 0) else 1]
     outputs = op.output().size
     count = Count(macs=outputs * inner)
@@ -52,7 +52,7 @@ def _gemm_fast_gelu(op: Operation) -> Count:
 
 @counts("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft")
 def _fused_matmul(op: Operation) -> Count:
-    """alpha A B, either transposed, then an activation."""
+    """Counts alpha A B, with A or B transposed or not, and an activation."""
     if op.integer("transBatchA", 0):
         raise UnknownWorkError("which axis transBatchA makes the inner one is not documented")
     shape, outputs = op.input(0).shape, op.output().size

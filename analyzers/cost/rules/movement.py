@@ -46,7 +46,7 @@ def _dropout_traffic(op: Operation) -> tuple[traffic.Bytes, traffic.Bytes]:
 def _trains(op: Operation) -> bool:
     if op.opset < 7:
         return op.integer("is_test", 0) == 0
-    mode = op.constant(2)  # a flag that is fed is taken for inference, which is what we count
+    mode = op.constant(2)  # a flag that is fed counts as false: inference
     return mode is not None and bool(mode.reshape(-1)[0])
 
 

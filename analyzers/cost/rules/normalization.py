@@ -1,8 +1,12 @@
-"""Normalisations. With trained statistics: one multiplication and one addition per element.
+"""Normalisations. With stored statistics: one multiplication and one addition per element.
 
-With statistics of the data: a sum and a division give the mean; a subtraction, a square, a sum and
-a division the variance; an addition of epsilon, a root and a reciprocal the factor, one
-multiplication per element applies it. Scale and shift are one operation per element each.
+With statistics of the data:
+
+- mean: a sum and a division
+- variance: a subtraction, a square, a sum and a division
+- factor: an addition of epsilon, a root, a reciprocal, and one multiplication per element
+
+Scale and shift are one operation per element each.
 """
 
 import math
@@ -72,16 +76,17 @@ def _local_response(op: Operation) -> Count:
 
 
 def normalise(elements: int, groups: int) -> Count:
-    """To mean 0 and variance 1 within each group."""
+    """Counts normalising to mean 0 and variance 1 within each group."""
     return (_STATISTICS + SCALE) * elements + Count(adds=1, other=4) * groups
 
 
 def root_mean_square(elements: int, groups: int) -> Count:
-    """To a mean square of 1 within each group: square, sum; divide, epsilon, root, reciprocal."""
-    return (Count(adds=1, muls=1) + SCALE) * elements + Count(adds=1, other=3) * groups
+    """Counts normalising to a mean square of 1 within each group."""
+    root = Count(adds=1, other=3)  # divide, add epsilon, root, reciprocal
+    return (Count(adds=1, muls=1) + SCALE) * elements + root * groups
 
 
 def rows(op: Operation) -> int:
-    """Groups normalised by themselves: the axes before `axis`."""
+    """Returns the number of groups: the product of the axes before `axis`."""
     shape = op.input(0).shape
     return math.prod(shape[: op.integer("axis", -1) % len(shape)])

@@ -46,12 +46,12 @@ def _global_lp(op: Operation) -> Count:
 
 
 def average(window: int) -> Count:
-    """A sum of `window` elements and a division."""
+    """Counts a sum of `window` elements and a division."""
     return Count(adds=window, other=1)
 
 
 def _norm(window: int, p: int) -> Count:
-    """The p-norm of `window` elements: powers, their sum, a root."""
+    """Counts the p-norm of `window` elements: powers, their sum, a root."""
     if p == 1:
         return Count(adds=window, other=window)
     if p == 2:

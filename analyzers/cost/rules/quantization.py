@@ -32,10 +32,10 @@ def _dynamic_quantize(op: Operation) -> Count:
 
 
 def dynamic_quantise(elements: int) -> Count:
-    """Compare for both ends of the range, then quantise; the scale itself is not counted."""
+    """Counts comparing with both ends of the range, and quantising; not the scale itself."""
     return (Count(other=2) + _QUANTISE) * elements
 
 
 def zero_points(op: Operation, pairs: tuple[tuple[int, int], ...]) -> Count:
-    """One subtraction per element of each operand whose zero point is present."""
+    """Counts one subtraction per element of each operand whose zero point is present."""
     return Count(adds=sum(op.input(data).size for data, zero in pairs if op.has(zero)))

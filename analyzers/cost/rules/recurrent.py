@@ -5,7 +5,7 @@ from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts
 
-# Of one hidden unit and step: gates, the uses of each activation, and the arithmetic of the state.
+# Per hidden unit and step: gates, uses of each activation, arithmetic of the state.
 _CELLS = {
     "RNN": (1, (("Tanh", 1),), Count()),
     # r h; (1 - z) n + z h
@@ -26,13 +26,13 @@ def _quantised_lstm(op: Operation) -> Count:
 
 
 def recurrent(op: Operation, cell: str) -> Count:
-    """The work of a layer; X is [sequence, batch, input], either way round."""
+    """Counts a layer; X is [sequence, batch, input] or [batch, sequence, input]."""
     gates, activations, state = _CELLS[cell]
     steps = op.input(0).shape[0] * op.input(0).shape[1]
     weights, recurrence = op.input(1), op.input(2)
     directions = weights.shape[0]
     units = op.integer("hidden_size", 0) or recurrence.shape[-1]
-    preactivations = Count(adds=gates * (3 if op.has(3) else 1))  # two biases and the one sum
+    preactivations = Count(adds=gates * (3 if op.has(3) else 1))  # two biases, and input + state
     if op.number("clip", 0.0):
         preactivations += Count(other=2 * gates)
     per_unit = state + preactivations

@@ -41,6 +41,6 @@ counts("Col2Im", settings=(1, 2))(per_input(Count(adds=1)))  # each element is a
 
 @counts("TopK", settings=(1,))
 def _top_k(op: Operation) -> Count:
-    """Each element is compared down a heap of the k best."""
+    """Compares each element along one path of a heap of the k best."""
     count = op.output().shape[op.integer("axis", -1)]
     return Count(other=math.ceil(math.log2(count + 1))) * op.input(0).size

@@ -45,13 +45,13 @@ def _roi_align(op: Operation) -> Count:
 
 @counts("AffineGrid", settings=(1,))
 def _affine_grid(op: Operation) -> Count:
-    """theta times the homogeneous coordinates of every output point."""
+    """Multiplies theta by the homogeneous coordinates of every output point."""
     axes = op.output().shape[-1]
     return Count(macs=axes + 1) * op.output().size
 
 
 def interpolate(neighbours: int) -> Count:
-    """A weighted sum of the neighbours; the nearest one alone is copied."""
+    """Counts a weighted sum of the neighbours; a single neighbour is copied."""
     if neighbours == 1:
         return NOTHING
     return Count(adds=neighbours - 1, muls=neighbours)

@@ -1,4 +1,4 @@
-"""Fourier transforms, as radix-2 FFTs whatever the length: N/2 log2 N butterflies.
+"""Fourier transforms, counted as radix-2 FFTs for any length: N/2 log2 N butterflies.
 
 A butterfly is a complex multiplication and two complex additions: 4 multiplications, 6 additions.
 """
@@ -29,7 +29,7 @@ def _stft(op: Operation) -> Count:
 
 
 def fft(length: int) -> Count:
-    """One transform of `length` complex points."""
+    """Counts one transform of `length` complex points."""
     stages = math.ceil(math.log2(length)) if length > 1 else 0
     return Count(adds=3, muls=2) * (length * stages)
 

@@ -19,12 +19,12 @@ def _log_softmax(op: Operation) -> Count:
 
 
 def log_softmax(elements: int, rows: int) -> Count:
-    """Compare, subtract the maximum, exp, sum; one logarithm a row is subtracted from each."""
+    """Counts comparing, subtracting the maximum, exp, sum, and subtracting a logarithm per row."""
     return Count(adds=3, other=2) * elements + Count(other=rows)
 
 
 def rows(op: Operation) -> int:
-    """Distributions that are normalised: before opset 13 all axes from `axis` on are one."""
+    """Returns the number of distributions; before opset 13 all axes from `axis` on form one."""
     shape = op.input(0).shape
     if op.opset < 13:
         return math.prod(shape[: op.integer("axis", 1) % (len(shape) + 1)])

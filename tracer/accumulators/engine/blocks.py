@@ -21,7 +21,7 @@ from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator, signed_range
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.spec.orders.sorted import Sorted
-from tracer.accumulators.statistics.sums import Clipped, Excursions
+from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.support.types import Array
 
@@ -32,21 +32,21 @@ _INTERVALS = (4, 16, 128)
 """Numbers of terms that may lie between two checks of unlimited sums."""
 
 
-def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Excursions:
+def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> UnlimitedSums:
     """Sums without a range and their extremes; the bias is first or last, as the accumulator's."""
     plan = _plan(terms, accumulator)
     if plan is None:
-        return _by_oracle(matrices, terms, accumulator, oracle.observe, Excursions)
+        return _by_oracle(matrices, terms, accumulator, oracle.observe, UnlimitedSums)
     final, low, high = (buffer_pool.empty(matrices.shape, np.int64) for _ in range(3))
     if not final.size:
-        return Excursions(final, low, high)
+        return UnlimitedSums(final, low, high)
     start, end = _start_and_end(matrices, accumulator)
     _sum(matrices, plan, terms, accumulator, start, (final, low, high), observed=True)
     if end is not None:
         final += end
         np.minimum(low, final, out=low)
         np.maximum(high, final, out=high)
-    return Excursions(final, low, high)
+    return UnlimitedSums(final, low, high)
 
 
 def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clipped:

@@ -1,4 +1,4 @@
-"""Where the columns of a node's dot products are read, so that a kernel can gather them."""
+"""Describes where a kernel reads the columns of a node's dot products."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tracer.accumulators.engine import blocks
 from tracer.accumulators.engine.matrices import INT16, INT32, Matrices, checked
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.statistics.sums import Clipped, Excursions
+from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.interpreter.numeric import parallel, products
 from tracer.support.types import Array
 
@@ -24,7 +24,7 @@ _PRODUCTS = 1 << 20
 
 def measure(
     left: Array, right: Array, bias: Array | None, terms: Terms, accumulator: Accumulator
-) -> tuple[Excursions, Clipped]:
+) -> tuple[UnlimitedSums, Clipped]:
     """Sums of `left` (M, K) times `right` (K, P) plus `bias` (M), without a range and in it.
 
     Operands are integers of any width; `terms` says what K consists of. Overflow `error` is

@@ -1,4 +1,4 @@
-"""The output of a node from its sums."""
+"""Computes the output of a node from its sums."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

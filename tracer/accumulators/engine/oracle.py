@@ -1,4 +1,4 @@
-"""The accumulator's definition in numpy: every product, one at a time, in 64-bit integers.
+"""Defines in numpy what an accumulator computes: one product at a time, in 64-bit integers.
 
 It is slow and plain. Tests compare the compiled kernels with it.
 """
@@ -9,20 +9,20 @@ import numpy as np
 
 from tracer.accumulators.spec.accumulator import Accumulator, Overflow, signed_range
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.statistics.sums import Clipped, Excursions
+from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.support.types import Array
 
 
 def observe(
     left: Array, right: Array, bias: Array | None, terms: Terms, accumulator: Accumulator
-) -> Excursions:
+) -> UnlimitedSums:
     """Returns the sums of `left` (M, K) times `right` (K, P) plus `bias` (M) without a range.
 
     Operands are integers whose sums of magnitudes are below 2^62. `terms` says what K consists of.
     """
     run = _Run(accumulator, limited=False)
     final = run.sums(_products(left, right, accumulator), _start(left, right, bias), terms)
-    return Excursions(final, run.low, run.high)
+    return UnlimitedSums(final, run.low, run.high)
 
 
 def emulate(

@@ -1,4 +1,4 @@
-"""Computes the dot products of a node, and counts overflows alone: no histograms, no extremes."""
+"""Computes the dot products of a node, and counts only overflows: no histograms, no extremes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lays matrices out for the lanes of a kernel, and shares blocks of sums out to threads."""
+"""Arranges matrices for the lanes of a kernel, and distributes blocks of sums over threads."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Orders as programs, and blocks of sums by the kernels that run programs.
+"""Turns orders of accumulation into programs, and computes blocks of sums by their kernels.
 
-A program lists the stages of an order depth first. The order `sorted`, whose order depends on the
-products, has a kernel of its own.
+A program lists the steps of an order: each group is added up as soon as its terms are. In the
+order `sorted` the steps depend on the products, so it has a kernel of its own.
 """
 
 from dataclasses import dataclass

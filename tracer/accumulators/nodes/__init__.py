@@ -1,4 +1,4 @@
-"""Lowerings: nodes whose outputs are sums, as integer dot products; a file a family of operators.
+"""Lowerings turn nodes whose outputs are sums into integer dot products; one file a family.
 
 A lowering inspects a node once, when the model is prepared. It returns a function that computes
 the node's sums in integers, or raises `UnfitError` if the node has no integer arithmetic.

@@ -1,4 +1,4 @@
-"""Convert an accumulator to plain values for files, and back."""
+"""Converts an accumulator to plain values for files, and back."""
 
 from collections.abc import Mapping
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""Assign to each node of a model its accumulator and, in float graphs, its fixed-point format."""
+"""Assigns to each node of a model its accumulator and, in float graphs, its fixed-point format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parse a policy from text on the command line, or from a TOML file."""
+"""Parses a policy from text on the command line, or from a TOML file."""
 
 import tomllib
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Results of a block of dot products in an unlimited and in a narrow accumulator."""
+"""The sums of a block of dot products in an unlimited and in a narrow accumulator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tracer.support.types import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Excursions:
+class UnlimitedSums:
     """Sums in an unlimited accumulator: int64 arrays of the block's shape.
 
     `final` is the sum; `low` and `high` are the least and the greatest partial sum, including 0
@@ -19,9 +19,9 @@ class Excursions:
     low: Array
     high: Array
 
-    def reshaped(self, rows: int) -> Excursions:
+    def reshaped(self, rows: int) -> UnlimitedSums:
         """Returns the same sums in `rows` rows."""
-        return Excursions(*(in_rows(a, rows) for a in (self.final, self.low, self.high)))
+        return UnlimitedSums(*(in_rows(a, rows) for a in (self.final, self.low, self.high)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import NARROWEST, WIDEST, Accumulator
 from tracer.accumulators.statistics import bins
-from tracer.accumulators.statistics.sums import Clipped, Excursions
+from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.errors import InputError, UsageError
 from tracer.support.types import Array
 
@@ -118,7 +118,7 @@ class Tally:
         _carry(self.error_sum[channels])
 
     def of(
-        self, sums: Excursions, clipped: Clipped | None = None, exact: Array | None = None
+        self, sums: UnlimitedSums, clipped: Clipped | None = None, exact: Array | None = None
     ) -> Tally:
         """Returns the tally of these outputs alone, with a channel for each row.
 

@@ -17,7 +17,7 @@ from tracer.graph import loading, shape_inference
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.model_feeds import check_feeds
-from tracer.inputs.request import feeds_for
+from tracer.inputs.request import request_for
 from tracer.support.optional import not_installed
 from tracer.support.tolerance import Tolerance
 
@@ -52,14 +52,10 @@ def compare_values(
 
 
 def _feeds(side: OnnxSide, settings: SideSettings) -> Mapping[str, Any]:
-    return feeds_for(
-        side.source,
-        side.model,
-        batch=settings.batch,
-        dims=settings.dims,
-        feeds=settings.feeds,
-        seed=settings.seed,
-    ).feeds
+    request = request_for(
+        side.source, side.model, settings.batch, settings.dims, settings.feeds, settings.seed
+    )
+    return request.feeds().feeds
 
 
 def _values(

@@ -1,4 +1,4 @@
-"""Sum the window of each input channel, then the channels."""
+"""Sums the window of each input channel, then the channels."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Sum chunks of consecutive terms, then the chunks."""
+"""Sums chunks of consecutive terms, then the chunks."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Sum in interleaved lanes, as in a vector register, then sum the lanes."""
+"""Sums in interleaved lanes, as in a vector register, then sums the lanes."""
 
 from dataclasses import dataclass
 

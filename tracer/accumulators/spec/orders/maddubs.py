@@ -1,4 +1,4 @@
-"""Sum like x86's byte multiply-add: pairs saturate in 16 bits, then are summed in lanes.
+"""Sums like x86's byte multiply-add: pairs saturate in 16 bits, then are summed in lanes.
 
 Intel's instruction PMADDUBSW multiplies unsigned by signed bytes and adds neighbours with
 saturation to 16 bits (Software Developer's Manual, volume 2B); libraries for int8 products add the

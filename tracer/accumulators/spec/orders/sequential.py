@@ -1,4 +1,4 @@
-"""Sum term after term: channel, kernel row, kernel column."""
+"""Sums term after term: channel, kernel row, kernel column."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Alternate signs: add a negative term to a positive sum and the reverse, while both remain.
+"""Alternates signs: adds a negative term to a positive sum and the reverse, while both remain.
 
 The idea of sorted partial sums (PQS, arXiv 2504.09064) without the rounds of sorting. While terms
 of both signs remain, no sum exceeds the largest term; afterwards sums are monotone.

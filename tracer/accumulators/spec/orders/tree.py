@@ -1,4 +1,4 @@
-"""Sum neighbours in pairs, then the pairs in pairs, and so on, as an adder tree does."""
+"""Sums neighbours in pairs, then the pairs in pairs, and so on, as an adder tree does."""
 
 from dataclasses import dataclass
 
