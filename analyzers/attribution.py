@@ -1,16 +1,16 @@
-"""Which nodes of the user's graph a kernel stands for.
+"""Attribute kernels to the nodes of the user's graph.
 
-Most tensors of the graph survive optimisation by name. A kernel that makes one stands for the
-nodes between that tensor and what earlier kernels already stand for. Layout rewrites put names of
-their own on tensors; there the kernel's name tells the tensor it made at the moment it was
-rewritten, and what was merged into it later is read off its inputs and attributes.
+Most tensors keep their name in the optimised graph. The kernel that computes such a tensor runs the
+nodes between it and the nodes of earlier kernels. A layout rewrite renames tensors; there the name
+of the kernel contains the tensor at the time of the rewrite, and its inputs and attributes show
+what was fused later.
 
-Where the values of tensors are known (`tracer.records.tensor_match`), they say which tensor a
-kernel made and which it began from, and overrule names.
+If the values of tensors are known (`tracer.records.tensor_match`), they decide which tensors a
+kernel reads and computes, and overrule names.
 
-A kernel that makes no tensor of the graph stays open. It stands for the nodes of the kernel that
-uses its result: one operator may be expanded into many. A kernel that only moves data leaves the
-nodes to the one that computed them, and is the runtime's own.
+A kernel that computes no tensor of the graph stays open. It belongs to the nodes of the kernel that
+reads its result, since a runtime may expand one operator into many. A kernel that only moves data
+leaves its nodes to the kernel that computed the data, and has no node.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SUM_INPUT = 3
 _MOVERS = frozenset(
     {"Cast", "MemcpyFromHost", "MemcpyToHost", "ReorderInput", "ReorderOutput", "Transpose"}
 )
-"""Operators that a runtime inserts to change layout, type or place of what others compute."""
+"""Operators that a runtime inserts to change the layout, type or device of a tensor."""
 
 _ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Sigmoid", "Tanh", "Clip", "HardSigmoid"})
 
@@ -39,16 +39,16 @@ _ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Sigmoid", "Tanh", "Clip", "HardS
 def attribute(
     model: Model, kernels: Sequence[Kernel], evidence: Evidence | None = None
 ) -> tuple[tuple[str, ...], ...]:
-    """Keys of the nodes each kernel stands for, in the order of the graph.
+    """Returns the keys of the nodes of each kernel, in the order of the graph.
 
-    `kernels` come in the order they ran; `evidence` is what the values of the main graph's
-    tensors tell. An empty tuple is a kernel of the runtime's own, such as a change of layout. A
-    node in no kernel was folded or removed.
+    `kernels` are in the order they ran; `evidence` is about the tensors of the main graph. A kernel
+    that the runtime added, such as a change of layout, has no nodes. A node without a kernel was
+    folded or removed.
     """
     graphs = {scope.path: _Graph.of(model, scope.path) for scope in model.scopes}
     if evidence is not None:
-        vague = evidence.uninformative.keys() | evidence.reordered
-        graphs[""].equal = {n: e for n, e in evidence.equal.items() if n not in vague}
+        unclear = evidence.uninformative.keys() | evidence.reordered
+        graphs[""].equal = {n: e for n, e in evidence.equal.items() if n not in unclear}
     claims: list[list[Node]] = [[] for _ in kernels]
     flow = _Flow(kernels)
     for position, kernel in enumerate(kernels):
@@ -69,7 +69,7 @@ def attribute(
 
 
 class _Flow:
-    """Which kernel made each tensor, and which kernels stand for nothing yet."""
+    """The kernel that computed each tensor, and the open kernels: those without nodes so far."""
 
     def __init__(self, kernels: Sequence[Kernel]) -> None:
         self._kernels = kernels
@@ -77,13 +77,13 @@ class _Flow:
         self._open: set[int] = set()
 
     def pass_on(self, position: int) -> None:
-        """Note the outputs of a kernel, and that nothing is known of it yet."""
+        """Records the outputs of a kernel, and opens it."""
         kernel = self._kernels[position]
         self._makers.update(((kernel.scope, name), position) for name in kernel.outputs)
         self._open.add(position)
 
     def computed_by(self, position: int) -> int:
-        """The kernel whose result this one moves; itself where that is not known."""
+        """Returns the kernel whose result this one moves; itself if unknown."""
         source = position
         while self._moves(source):
             makers = self._behind(source)
@@ -93,9 +93,9 @@ class _Flow:
         return source
 
     def take_open_behind(self, position: int) -> list[int]:
-        """Close a kernel, and the open ones whose results it uses, directly or through others.
+        """Closes a kernel and the open kernels whose results it uses, and returns the latter.
 
-        Movers alone are no expansion: they serve this kernel, and stay the runtime's own.
+        Kernels that only move data are no expansion of a node and stay without nodes.
         """
         behind: dict[int, None] = {}
         stack = [position]
@@ -121,9 +121,9 @@ class _Flow:
 
 @dataclass
 class _Graph:
-    """One graph of the model: who makes and who reads each tensor, and what is accounted for.
+    """One graph of the model: makers and readers of each tensor, and the kernel of each node.
 
-    `equal` has the tensors of this graph with the values of one that the runtime made.
+    `equal` has the tensors of this graph with the values of a tensor of the runtime.
     """
 
     makers: dict[str, Node]
@@ -135,12 +135,12 @@ class _Graph:
 
     @property
     def survivors(self) -> set[str]:
-        """Tensors that the runtime makes under their own name, with their own values."""
+        """Tensors that the runtime computes under their own name, with their own values."""
         return {name for name, tensors in self.equal.items() if name in tensors}
 
     @classmethod
     def of(cls, model: Model, path: str) -> _Graph:
-        """Index the graph at `path`; tensors that depend on no input are constant."""
+        """Indexes the graph at `path`; tensors that depend on no input are constant."""
         nodes = [node for node in model.nodes if node.scope.path == path]
         makers = {name: node for node in nodes for name in node.outputs if name}
         readers: dict[str, list[Node]] = {}
@@ -151,23 +151,23 @@ class _Graph:
 
 
 def _finished(graph: _Graph, kernel: Kernel) -> int | None:
-    """The kernel whose work this one ends: it makes the tensor of a node that has one already."""
+    """Returns the earlier kernel of the node whose tensor this kernel completes."""
     makers = (graph.makers[name].key for name in kernel.outputs if name in graph.makers)
     owners = [graph.claimed[key] for key in makers if key in graph.claimed]
     return owners[0] if owners and kernel.op_type not in _MOVERS else None
 
 
 def _claim(graph: _Graph, kernel: Kernel, position: int) -> list[Node]:
-    """The nodes of one kernel, taken out of what is left for later ones."""
+    """Returns the nodes of one kernel, and reserves them."""
     claimed: dict[str, Node] = {}
     begins = [graph.equal[name] for name in kernel.inputs if name in graph.equal]
     ends = {tensor for name in kernel.outputs for tensor in graph.equal.get(name, ())}
-    known = bool(begins) and all(begins)
-    stops = graph.survivors.union(*begins) - ends  # the same at both ends shows no boundary
+    bounded = bool(begins) and all(begins)
+    stops = graph.survivors.union(*begins) - ends  # a tensor at both ends is no boundary
     for end in _proved(graph, kernel, list(_ends(graph, kernel))):
         if end.key in graph.claimed and end.key != kernel.node:
-            continue  # unless the kernel bears its name: a node may be computed twice
-        alone = not known and _same_operator(kernel, end)
+            continue  # unless the kernel has its name: a runtime may compute a node twice
+        alone = not bounded and _same_operator(kernel, end)
         for node in [end] if alone else _upstream(graph, end, stops):
             claimed[node.key] = node
             graph.claimed.setdefault(node.key, position)
@@ -176,10 +176,10 @@ def _claim(graph: _Graph, kernel: Kernel, position: int) -> list[Node]:
 
 
 def _proved(graph: _Graph, kernel: Kernel, named: list[Node]) -> list[Node]:
-    """The last nodes of a kernel by the values of its outputs; by names where these show nothing.
+    """Returns the last nodes of a kernel by the values of its outputs, or else by names.
 
-    Of several nodes that make the same values, those that are named are meant; else the first,
-    for what comes after it only hands them on.
+    If several nodes compute the same values, the named nodes count; else the first, since later
+    nodes only forward its values.
     """
     shown = [graph.equal[name] for name in kernel.outputs if graph.equal.get(name)]
     if not shown:
@@ -193,16 +193,16 @@ def _proved(graph: _Graph, kernel: Kernel, named: list[Node]) -> list[Node]:
 
 
 def _same_operator(kernel: Kernel, node: Node) -> bool:
-    """Whether the kernel is just this node: what lies unclaimed before it was removed, not fused.
+    """Returns whether the kernel is just this node: unclaimed nodes before it were removed.
 
-    A duplicate whose twin is used instead, or an Identity, is computed by nobody.
+    No kernel computes an Identity, or a duplicate of another node.
     """
     same_type = (kernel.domain, kernel.op_type) == (node.domain, node.op_type)
     return same_type and len(kernel.inputs) == len(node.inputs)
 
 
 def _ends(graph: _Graph, kernel: Kernel) -> Iterator[Node]:
-    """The last nodes of a kernel: those that make its outputs."""
+    """Yields the last nodes of a kernel by its name and the names of its outputs."""
     ends = [graph.makers[name] for name in kernel.outputs if name in graph.makers]
     if ends:
         yield from ends
@@ -215,10 +215,10 @@ def _ends(graph: _Graph, kernel: Kernel) -> Iterator[Node]:
 
 
 def _extended(graph: _Graph, kernel: Kernel, node: Node) -> Iterator[Node]:
-    """`node`, then the residual Add and the activation merged into the kernel behind it.
+    """Yields `node`, then the residual Add and the activation fused after it.
 
-    The name is given when a Conv is rewritten to the blocked layout; the merges come after and
-    leave it as it is (onnxruntime's nchwc_transformer.cc).
+    The kernel keeps the name that it has when a Conv is rewritten to the blocked layout; fusions
+    come later (onnxruntime's nchwc_transformer.cc).
     """
     yield node
     if len(kernel.inputs) > _SUM_INPUT:
@@ -233,7 +233,7 @@ def _extended(graph: _Graph, kernel: Kernel, node: Node) -> Iterator[Node]:
 
 
 def _quantized(graph: _Graph, kernel: Kernel, node: Node) -> Iterator[Node]:
-    """`node`, then the quantiser behind it where an integer kernel makes what that makes."""
+    """Yields `node`, then the QuantizeLinear after it if the kernel returns integers."""
     yield node
     if returns_integers(kernel.op_type) and not returns_integers(node.op_type):
         activation = _only_reader(graph, node, _ACTIVATIONS)
@@ -250,7 +250,7 @@ def _only_reader(graph: _Graph, node: Node, kinds: frozenset[str]) -> Node | Non
 
 
 def _upstream(graph: _Graph, end: Node, stops: Container[str]) -> Iterator[Node]:
-    """`end` and what lies before it, up to nodes accounted for, to constants and to `stops`."""
+    """Yields `end` and the nodes before it, up to claimed nodes, constants and `stops`."""
     stack = [end]
     visited: set[str] = set()
     while stack:

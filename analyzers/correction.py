@@ -1,17 +1,17 @@
-"""Take off what the profiler adds, so that the times of all rows agree with the undisturbed run.
+"""Subtract profiler overhead, so that the times of all rows add up to the undisturbed run.
 
-Calibration tells what is added to each row, but neither how fast the machine was at the moment nor
-what each single kernel is off the line. The sum of all rows is known better: it is the undisturbed
-wall, less that of a run without nodes. So the rows are adjusted to it by least squares with one
-condition, each in proportion to its covariance with the sum (Mikhail, Observations and Least
-Squares, 1976). What is uncertain is
+Calibration yields the overhead of each row, but neither the speed of the machine at the time of the
+run nor the deviation of a single kernel. The sum of all rows is better known: it is the undisturbed
+wall time less that of a run without nodes. So the rows are adjusted to this sum by constrained
+least squares, each in proportion to its covariance with the sum (Mikhail, Observations and Least
+Squares, 1976). Three errors are modelled:
 
-- by how much all that is added is scaled: the machine was slower or faster when it calibrated;
-- by how much profiled runs as a whole were slower than undisturbed ones;
-- what each row is off by itself: the misfit of the calibration, and a clock of whole µs.
+- a scale of all overheads: the machine was slower or faster during calibration;
+- a scale of all profiled runs relative to undisturbed runs;
+- an error of each row: the misfit of the calibration, and the clock of whole µs.
 
-A time is not negative. Where a row's uncertainty reaches below 0, its mean and its interval are
-those of the normal distribution cut off there, so that a short row is uncertain, and never 0.
+A time is not negative. If the interval of a row reaches below 0, its mean and interval are those of
+the normal distribution truncated at 0. A short row is thus uncertain, but never 0.
 """
 
 import math
@@ -22,31 +22,30 @@ import numpy as np
 from tracer.support.types import FloatArray
 
 _SCALE = 0.3
-"""Standard deviation of the factor on all that is added: machines whose clock speed follows the
-load, or that others use too, were seen to be half as fast a moment later."""
+"""Standard deviation of the scale of all overheads. Machines with a variable clock or other users
+have been observed at half the speed a moment later."""
 
 _SINGLE = 0.1
-"""Share of what is added to a row by which it may be off alone, however well calibration fits."""
+"""Least standard deviation of the error of a row, as a share of its overhead."""
 
 _SLOWER = 0.03
-"""Standard deviation of the ratio of profiled to undisturbed runs, taken in turn."""
+"""Standard deviation of the ratio of profiled to undisturbed runs, which alternate."""
 
 _BELIEVED = 2.0
-"""Standard deviations by which the sum may be raised. What is missing beyond that is no error of
-the calibration, but work of the runtime's that is in no kernel: it stays unattributed. There is
-no limit downwards, because rows cannot take longer than the run they are part of."""
+"""Standard deviations by which the sum may be raised. A larger gap is work of the runtime outside
+kernels and stays unattributed. There is no limit downwards: rows cannot exceed their run."""
 
 _HALVINGS = 60
 _MOST_DOUBLINGS = 60
 _FAR = -8.0
-"""Standard deviations below 0 from where the tail is computed by its series."""
+"""Standard deviations below 0 from which the tail is computed by its series."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What all rows take together (µs), its standard error, and whether it is only a bound.
+    """Total time of all rows (µs), its standard error, and whether it is only an upper bound.
 
-    It is a bound where nobody measured what a run takes besides its rows.
+    It is a bound if the time of a run without nodes was not measured.
     """
 
     value: float
@@ -56,10 +55,9 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """`added` is to be taken off each row (µs a run).
+    """The overhead `added` to each row (µs per run).
 
-    `own` is the standard deviation of what each row is off by itself, `error` of all that is
-    uncertain of its correction.
+    `own` is the standard deviation of each row's own error, `error` of all errors together.
     """
 
     added: FloatArray
@@ -67,13 +65,13 @@ class Correction:
     error: FloatArray
 
     def of(self, raw: FloatArray) -> FloatArray:
-        """Times from what the profiler reported, along the last axis; none is negative."""
+        """Returns corrected times of reported times (rows on the last axis); none is negative."""
         return _mean_above_zero(raw - self.added, self.own)
 
     def interval(self, raw: FloatArray, error: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """95 % interval of each time, where `raw` has a standard error of its own (NaN unknown).
+        """Returns the 95 % interval of each time; `error` is the standard error of `raw` (or NaN).
 
-        It holds the time itself, also far below 0, where all that is left of both is chance.
+        The interval contains the time, even if `raw` is far below the overhead.
         """
         x, sigma = raw - self.added, np.hypot(self.error, error)
         low, high = (_quantile_above_zero(x, sigma, p) for p in (0.025, 0.975))
@@ -82,10 +80,10 @@ class Correction:
 
 
 def correct(raw: FloatArray, bias: FloatArray, error: FloatArray, total: Sum) -> Correction:
-    """Adjust `raw - bias` of each row (µs a run) to what they take together.
+    """Adjusts `raw - bias` of each row (µs per run) to the total of all rows.
 
-    `error` is the standard deviation of what each row is off by itself. Where nothing is added,
-    nothing is taken off, whatever the sum.
+    `error` is the standard deviation of each row's own error. Without overhead, nothing is
+    subtracted, whatever the total.
     """
     if not bias.any():
         return Correction(bias, error, error)
@@ -94,7 +92,7 @@ def correct(raw: FloatArray, bias: FloatArray, error: FloatArray, total: Sum) ->
     own = single**2 + (_SCALE * bias) ** 2 + (_SLOWER * times) ** 2
     first = Correction(bias, single, np.sqrt(own))
     missing = total.value - float(first.of(raw).sum())
-    if missing >= 0:  # to run under a profiler makes nothing faster
+    if missing >= 0:  # a profiler makes nothing faster
         if total.bound:
             return first
         own, times = own - (_SLOWER * times) ** 2, 0.0 * times
@@ -109,7 +107,7 @@ def correct(raw: FloatArray, bias: FloatArray, error: FloatArray, total: Sum) ->
 
 
 def _amount(first: Correction, raw: FloatArray, share: FloatArray, goal: float) -> float:
-    """How much more than at first to take off all rows, by their `share`, to come to `goal`."""
+    """Returns how much more to subtract from all rows, by their `share`, to reach `goal`."""
 
     def excess(amount: float) -> float:
         return float(_mean_above_zero(raw - first.added - amount * share, first.own).sum()) - goal
@@ -127,18 +125,17 @@ def _amount(first: Correction, raw: FloatArray, share: FloatArray, goal: float) 
 
 
 def tick_error(samples: FloatArray, calls: FloatArray, tick: float) -> FloatArray:
-    """Standard deviation of what a clock of whole ticks leaves in the mean of each column.
+    """Returns the standard deviation of the mean of each column due to a clock of whole ticks.
 
-    `samples` (runs × columns) are sums of `calls` durations, each cut to whole ticks. Where they
-    spread, the cut falls anywhere and averages out; a harmonic k of it by exp(-2 π² k² s²) for
-    durations normal around their mean by s ticks (Widrow and Kollár, Quantization Noise, 2008).
-    Where they do not, the same part of a tick is lost in every run.
+    `samples` (runs × columns) are sums of `calls` durations, each truncated to whole ticks. The
+    error averages out if durations vary: for a standard deviation of s ticks, its harmonic k
+    shrinks by exp(-2 π² k² s²) (Widrow and Kollár, Quantization Noise, 2008). If they do not vary,
+    every run loses the same part of a tick.
     """
     low, high = np.quantile(samples, [0.16, 0.84], axis=0)
     root = np.sqrt(np.maximum(calls, 1.0))
-    spread = (
-        np.maximum((high - low) / tick / root - 1.0, 0.0) / 2
-    )  # at least so much, before the cut
+    # A lower bound of the spread before truncation.
+    spread = np.maximum((high - low) / tick / root - 1.0, 0.0) / 2
     harmonics = np.arange(1, 20)[:, None]
     power = np.exp(-((2 * math.pi * harmonics * spread) ** 2)) / (2 * (math.pi * harmonics) ** 2)
     errors: FloatArray = tick * calls * np.sqrt(power.sum(axis=0))
@@ -146,7 +143,7 @@ def tick_error(samples: FloatArray, calls: FloatArray, tick: float) -> FloatArra
 
 
 def _mean_above_zero(x: FloatArray, sigma: FloatArray) -> FloatArray:
-    """Mean of normal distributions around `x`, cut off below 0."""
+    """Returns the mean of normal distributions around `x`, truncated at 0."""
     from scipy.special import ndtr  # 0.35 s
 
     z = _standardized(x, sigma)
@@ -159,7 +156,7 @@ def _mean_above_zero(x: FloatArray, sigma: FloatArray) -> FloatArray:
 
 
 def _quantile_above_zero(x: FloatArray, sigma: FloatArray, p: float) -> FloatArray:
-    """Quantile of the same distributions; NaN where sigma is."""
+    """Returns a quantile of the same distributions; NaN if sigma is NaN."""
     from scipy.special import ndtr, ndtri
 
     above_zero = ndtr(np.maximum(_standardized(x, sigma), -30.0))
@@ -169,5 +166,5 @@ def _quantile_above_zero(x: FloatArray, sigma: FloatArray, p: float) -> FloatArr
 
 def _standardized(x: FloatArray, sigma: FloatArray) -> FloatArray:
     safe = np.where(sigma > 0, sigma, 1.0)
-    farthest = 1e6  # no two normal distributions differ beyond; a square of it is still a number
+    farthest = 1e6  # beyond, normal distributions do not differ; its square is still finite
     return np.where(sigma > 0, np.clip(x / safe, -farthest, farthest), np.copysign(1e3, x))

@@ -1,4 +1,4 @@
-"""Who makes a tensor and who reads it, across the bodies of control flow."""
+"""Makers and readers of each tensor, across the bodies of control flow."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ Address = tuple[str, str]
 class Dataflow:
     """The tensors of a model.
 
-    `names` are those that each graph defines, by its path; `readers` the nodes that read a
-    tensor; `results` what is handed out of a graph, the main one or a body.
+    `names` has the names that each graph defines, by path; `makers` and `readers` the nodes that
+    compute and read each tensor; `results` the outputs of the main graph and of bodies.
     """
 
     names: Mapping[str, frozenset[str]]
@@ -23,20 +23,20 @@ class Dataflow:
     results: frozenset[Address]
 
     def address(self, name: str, scope: Scope) -> Address:
-        """The tensor that `name` means in `scope`: names resolve from the inside out."""
+        """Returns the tensor called `name` in `scope`: names resolve from the inside out."""
         return _address(self.names, name, scope)
 
     def read(self, node: Node) -> Iterator[Address]:
-        """Every tensor that `node` reads, each once; what its bodies read is theirs."""
+        """Returns the tensors that `node` reads, each once, without the reads of its bodies."""
         return (self.address(name, node.scope) for name in dict.fromkeys(node.inputs) if name)
 
     def outputs_of(self, node: Node) -> Iterator[Address]:
-        """Every tensor that `node` makes."""
+        """Returns the tensors that `node` computes."""
         return ((node.scope.path, name) for name in node.outputs if name)
 
 
 def of(model: Model) -> Dataflow:
-    """Index the tensors of `model`."""
+    """Indexes the tensors of `model`."""
     makers = {(n.scope.path, name): n for n in model.nodes for name in n.outputs if name}
     names = {scope.path: _defined(scope) for scope in model.scopes}
     for path, name in makers:
@@ -58,7 +58,6 @@ def of(model: Model) -> Dataflow:
 
 
 def _defined(scope: Scope) -> set[str]:
-    """Inputs and weights of a graph."""
     graph = scope.graph
     names = {value.name for value in graph.input}
     names |= {weight.name for weight in graph.initializer}

@@ -1,37 +1,37 @@
-"""What the result of a node depends on."""
+"""The inputs on which the result of a node depends."""
 
 from collections.abc import Sequence
 
 from tracer.graph.model import Node, bodies
 
 UNCHANGING = frozenset({"Identity", "Dropout"})
-"""Operators whose result is their input: beside others in a kernel they are not run at all."""
+"""Operators that return their input: a runtime drops them from a kernel with other nodes."""
 
 _OF_SHAPES = frozenset({"Shape", "Size"})
 """Operators whose result does not depend on the values of their input."""
 
 
 def needs(node: Node) -> tuple[str, ...]:
-    """The inputs of a node whose values matter, without optional ones that are left out."""
-    inputs = node.inputs[:1] if node.op_type == "CastLike" else node.inputs  # else only its type
+    """Returns the inputs of a node whose values matter, without absent optional inputs."""
+    inputs = node.inputs[:1] if node.op_type == "CastLike" else node.inputs  # else only the type
     return tuple(name for name in inputs if name)
 
 
 def constants(nodes: Sequence[Node], path: str) -> set[str]:
-    """Tensors of the main graph that the runtime may compute when it loads the model.
+    """Returns the tensors of the main graph that a runtime may compute when it loads the model.
 
-    What follows from shapes is among them: it can where these are fixed.
+    They include tensors that depend only on shapes, since shapes may be fixed.
     """
     if path:
         return set()  # a body may read the tensors around it
     graph = nodes[0].scope.graph if nodes else None
-    known = {weight.name for weight in graph.initializer} if graph else set()
+    constant = {weight.name for weight in graph.initializer} if graph else set()
     for node in nodes:
         has_body = next(bodies(node.proto), None) is not None
-        follows = known.issuperset(needs(node)) and not has_body and not _random(node)
+        follows = constant.issuperset(needs(node)) and not has_body and not _random(node)
         if follows or node.op_type in _OF_SHAPES:
-            known.update(node.outputs)
-    return known
+            constant.update(node.outputs)
+    return constant
 
 
 def _random(node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""What a runtime really ran, folded by its name: own time, and time with what ran inside it."""
+"""Fold the kernels of a run by operator: own time, and total time with the kernels inside."""
 
 from collections import Counter
 
@@ -12,12 +12,11 @@ from tracer.records.trace import Run
 
 
 def by_kernel(run: Run | None) -> pd.DataFrame:
-    """A row for each kind of kernel of a run.
+    """Returns a row for each kind of kernel of a run.
 
-    `time_us` is its own time, `time_us_total` includes that of the kernels inside it, where the
-    runtime tells which those are; `time_us_per_call` is the mean of the total. A kernel that only
-    hands its work to one of its own name is one call with it, as in torch's own tables. Raises
-    UsageError for a table that nothing ran for.
+    `time_us` is its own time. `time_us_total` includes the kernels inside it, if the runtime says
+    which; `time_us_per_call` is the mean of the total. A kernel that only calls a kernel of the
+    same name counts as one call with it, as in torch's tables. Raises UsageError without a run.
     """
     if run is None:
         raise UsageError("nothing ran, so there are no kernels", "Group by node, op or module.")
@@ -41,7 +40,7 @@ def by_kernel(run: Run | None) -> pd.DataFrame:
 
 
 def _handed_on(run: Run) -> npt.NDArray[np.bool_]:
-    """Which kernels are all that is in another one of the same name."""
+    """Returns which kernels are alone inside a kernel of the same name."""
     names = {kernel.name: kernel.op_type for kernel in run.kernels}
     inside = Counter(kernel.scope for kernel in run.kernels)
     return np.array(
@@ -50,13 +49,13 @@ def _handed_on(run: Run) -> npt.NDArray[np.bool_]:
 
 
 def _totals(run: Run, own: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Time of each kernel with that of all in its scope; NaN where scopes name no kernels."""
-    places = {kernel.name: place for place, kernel in enumerate(run.kernels)}
-    if any(kernel.scope and kernel.scope not in places for kernel in run.kernels):
+    """Returns the time of each kernel with all kernels in its scope; NaN for unknown scopes."""
+    indices = {kernel.name: index for index, kernel in enumerate(run.kernels)}
+    if any(kernel.scope and kernel.scope not in indices for kernel in run.kernels):
         return np.full(len(own), np.nan)
     totals = own.copy()
-    for place in reversed(range(len(own))):  # a kernel comes after the one it is in
-        scope = run.kernels[place].scope
+    for index in reversed(range(len(own))):  # a kernel comes after the kernel around it
+        scope = run.kernels[index].scope
         if scope:
-            totals[places[scope]] += totals[place]
+            totals[indices[scope]] += totals[index]
     return totals

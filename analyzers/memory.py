@@ -1,12 +1,12 @@
-"""Bytes that are alive while a node runs, by liveness analysis of the graph as it was given.
+"""Count the bytes that are alive while a node runs, by liveness analysis of the user's graph.
 
-A tensor lives from the node that makes it, an input of the model from the start, to the last node
-that reads it; results live to the end. Nothing is computed in place: inputs and outputs of a node
-are alive together. A view has no bytes of its own. Weights and constants are not counted: they are
-there all the time, and `param_bytes` tells them; so is what is made of them alone. Nodes run in
-the order they ran in, or in that of the file.
+A tensor lives from the node that computes it to the last node that reads it. Inputs of the model
+live from the start, its outputs to the end. Nothing is computed in place, so inputs and outputs of
+a node are alive together. A view has no bytes. Weights, constants and tensors computed from them
+alone live all the time and are not counted (see `param_bytes`). Nodes have the order of the run, or
+of the file.
 
-A body runs beside all that is alive around its node, but for what that node makes.
+While a body runs, everything around its node is alive, except the outputs of this node.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,11 +29,10 @@ from tracer.records.trace import Run
 def memory(
     model: Model, types: TensorTypes, groups: Sequence[tuple[str, ...]] = ()
 ) -> pd.DataFrame:
-    """`output_bytes` and `peak_bytes` of every node by its key, Int64.
+    """Returns `output_bytes` and `peak_bytes` (alive while the node runs) by node key, Int64.
 
-    The former are those of its outputs, the latter all that are alive while it runs, in one of its
-    executions. Missing where the size of a tensor that counts is not known. `groups` are the nodes
-    of the kernels of a run in the order these ran.
+    Both are of one execution, and missing if the size of a tensor is unknown. `groups` are the
+    nodes of the kernels of a run, in the order they ran.
     """
     facts = facts_of(model, types)
     flow = dataflow.of(model)
@@ -49,7 +48,7 @@ def memory(
         if scope.owner is not None:
             around[scope.path] = graph.beside_body(scope.owner, live[scope.owner.key])
         for key, size in graph.live(scope).items():
-            live[key] = _plus(around[scope.path], size)
+            live[key] = traffic.known_sum((around[scope.path], size))
     outputs = [traffic.total(Operation(node, facts).outputs()) for node in model.nodes]
     keys = [node.key for node in model.nodes]
     return pd.DataFrame(
@@ -62,9 +61,9 @@ def memory(
 
 
 def arena(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
-    """`arena_bytes` by the first node of each kernel: what the runtime's arena had in use then.
+    """Returns `arena_bytes`, in use in the runtime's arena, by the first node of each kernel.
 
-    Of a node with several kernels it is the most. Empty where the runtime did not tell.
+    A node with several kernels has their maximum. The table is empty if the runtime has no figures.
     """
     in_use: dict[str, int] = {}
     for kernel, group in zip(run.kernels, groups, strict=True):
@@ -73,12 +72,8 @@ def arena(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
     return pd.DataFrame({"arena_bytes": pd.Series(in_use, dtype="Int64")})
 
 
-@dataclass(frozen=True)
-class _Span:
-    """From the first to the last node, by position in its graph, that a tensor is alive at."""
-
-    first: int
-    last: int
+_Span = tuple[int, int]
+"""Positions of the first and the last node of a graph that a tensor is alive at."""
 
 
 @dataclass(frozen=True)
@@ -91,14 +86,14 @@ class _Graph:
     ran: Mapping[str, int]
 
     def live(self, scope: Scope) -> dict[str, Bytes]:
-        """Bytes of the tensors of one graph that are alive at each of its nodes, by key."""
+        """Returns the bytes of one graph's tensors that are alive at each node, by key."""
         nodes = ordered(self.nodes.get(scope.path, ()), self.flow, self.ran)
         change, unknown = [0] * (len(nodes) + 1), [0] * (len(nodes) + 1)
-        for (_, name), span in self._spans(scope, nodes).items():
+        for (_, name), (first, last) in self._spans(scope, nodes).items():
             size = self.facts.operand(name, scope).nbytes
             which, amount = (unknown, 1) if size is None else (change, size)
-            which[span.first] += amount
-            which[span.last + 1] -= amount
+            which[first] += amount
+            which[last + 1] -= amount
         alive: dict[str, Bytes] = {}
         total = missing = 0
         for node, delta, gap in zip(nodes, change, unknown, strict=False):
@@ -107,16 +102,13 @@ class _Graph:
         return alive
 
     def beside_body(self, owner: Node, live: Bytes) -> Bytes:
-        """What is alive around a node while its body runs: its outputs are not there yet."""
-        sizes = [
-            self.facts.operand(name, owner.scope).nbytes for _, name in self.flow.outputs_of(owner)
-        ]
-        for size in sizes:
-            live = None if live is None or size is None else live - size
-        return live
+        """Returns the bytes alive around a node while its body runs, without its outputs."""
+        outputs = (self.facts.operand(name, owner.scope) for _, name in self.flow.outputs_of(owner))
+        written = traffic.total(outputs)
+        return None if live is None or written is None else live - written
 
     def _spans(self, scope: Scope, nodes: Sequence[Node]) -> dict[Address, _Span]:
-        """When each tensor of a graph that has bytes of its own is alive."""
+        """Returns the life of each tensor of a graph, without views and weights."""
         if not nodes:
             return {}
         position = {node.key: index for index, node in enumerate(nodes)}
@@ -124,19 +116,15 @@ class _Graph:
         for index, node in enumerate(nodes):
             born.update((tensor, index) for tensor in self.flow.outputs_of(node))
         return {
-            tensor: _Span(index, max(index, self._last(tensor, position)))
+            tensor: (index, max(index, self._last(tensor, position)))
             for tensor, index in born.items()
             if tensor not in self.weights and self.aliases.root(tensor) == tensor
         }
 
     def _last(self, tensor: Address, position: Mapping[str, int]) -> int:
-        """The last place of the graph with these positions where these bytes are needed, or -1."""
+        """Returns the position of the last node that needs the bytes of a tensor, or -1."""
         names = self.aliases.names(tensor)
         if not self.flow.results.isdisjoint(names):
             return len(position) - 1
         readers_of = (key for name in names for key in readers(name, self.flow, position))
         return max((position[key] for key in readers_of), default=-1)
-
-
-def _plus(first: Bytes, second: Bytes) -> Bytes:
-    return None if first is None or second is None else first + second

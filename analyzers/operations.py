@@ -11,10 +11,10 @@ from tracer.records.trace import Run
 
 
 def operation_table(profile: Profiled) -> pd.DataFrame:
-    """The node table, its rows in the order in which they first ran.
+    """Returns the node table, with operators in the order of their first call.
 
-    A row's time is that of all its kernels, its `calls` those of the operator itself. `kernels`
-    names the row and then what ran in it. Work is not counted: the columns of cost are missing.
+    The time of a row is the time of all its kernels; its `calls` are calls of the operator itself.
+    `kernels` names the row and the kernels inside. The columns of work are missing.
     """
     run = profile.run
     times = timing(run, [(str(kernel.node),) for kernel in run.kernels])
@@ -40,12 +40,12 @@ def operation_table(profile: Profiled) -> pd.DataFrame:
 
 
 def _calls(run: Run) -> Mapping[str, float]:
-    """Calls of each row: those of its first kernel that lies in no other."""
+    """Returns the calls of each row: the calls of its first outermost kernel."""
     return {str(k.node): k.calls for k in reversed(run.kernels) if not k.scope}
 
 
 def _kernels(run: Run) -> Mapping[str, str]:
-    """What ran in each row; the name of the row makes it the row's own."""
+    """Returns the kernels of each row, after the row's name, which makes the text unique."""
     inside: dict[str, dict[str, None]] = {}
     for kernel in run.kernels:
         inside.setdefault(str(kernel.node), {})[kernel.op_type] = None

@@ -15,25 +15,25 @@ _COUNTED = ("outputs", "overflow_outputs", "transient_outputs", "persistent_outp
 _EMULATED = ("saturation_events", "outputs_changed", "max_abs_error")
 
 COLUMNS = tuple(spec.name for spec in SPECS if spec.table == "overflow" and spec.kind == "stored")
-"""The columns that this analyzer fills, whole numbers all."""
+"""The columns that this analyzer fills; all are whole numbers."""
 
 
 def overflow(sums: Sequence[PartialSums]) -> pd.DataFrame:
-    """The overflow columns (Int64), indexed by node key, for every node that has sums.
+    """Returns the overflow columns (Int64), indexed by node key, for every node with sums.
 
-    Counts are over all inferences and all channels; extremes and errors are in integer units,
-    before any scale. A node without outputs has a width and no other value.
+    Counts cover all inferences and channels. Extremes and errors are in integer units, before any
+    scale. A node without outputs has only a width.
     """
-    rows = {each.node: _row(each) for each in sums}
+    rows = {of_node.node: _row(of_node) for of_node in sums}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS))
     return table.astype("Int64")
 
 
 def channels(sums: PartialSums) -> pd.DataFrame:
-    """The same columns (Int64) with a row for each output channel of one node.
+    """Returns the same columns (Int64) for each output channel of one node.
 
-    `bits_datatype` is of the node as a whole, and is missing. Counts of what was emulated are
-    missing where an output that overflows was not.
+    `bits_datatype` belongs to the whole node and is missing. Counts of the emulation are missing
+    for a channel with an overflow that was not emulated.
     """
     tally = sums.tally
     counts = tally.overflow(tally.accumulator.bits)
@@ -52,14 +52,12 @@ def channels(sums: PartialSums) -> pd.DataFrame:
 
 
 def widths(sums: PartialSums) -> pd.DataFrame:
-    """How many outputs of a node would overflow (Int64), a row for each width.
+    """Returns how many outputs of a node would overflow (Int64), a row for each width.
 
-    `bits`, `overflow_outputs`, `transient_outputs`, `persistent_outputs`; from the narrowest width
-    to the first at which nothing seen overflows.
+    Columns: `bits`, `overflow_outputs`, `transient_outputs`, `persistent_outputs`. Rows end at the
+    first width without an overflow on this data.
     """
-    enough = min(
-        int(sums.tally.bits_observed.max(initial=NARROWEST)), sums.tally.accumulator.widest
-    )
+    enough = min(max(bits_observed(sums), NARROWEST), sums.tally.accumulator.widest)
     counts = {bits: sums.tally.overflow(bits) for bits in range(NARROWEST, enough + 1)}
     rows = [
         {"bits": bits, **{name: int(getattr(count, name).sum()) for name in _COUNTED[1:]}}
@@ -68,8 +66,21 @@ def widths(sums: PartialSums) -> pd.DataFrame:
     return pd.DataFrame(rows).astype("Int64")
 
 
+def widest(all_sums: Sequence[PartialSums], most: int) -> Sequence[PartialSums]:
+    """Returns the `most` nodes that need the most bits (0: all), in the order of the model."""
+    if not most or len(all_sums) <= most:
+        return all_sums
+    ranked = sorted(all_sums, key=lambda sums: -bits_observed(sums))
+    kept = {id(sums) for sums in ranked[:most]}
+    return [sums for sums in all_sums if id(sums) in kept]
+
+
+def bits_observed(sums: PartialSums) -> int:
+    """Returns the width that holds every observed partial sum of a node."""
+    return int(sums.tally.bits_observed.max(initial=0))
+
+
 def _row(sums: PartialSums) -> dict[str, int | None]:
-    """The columns of one node: its channels' together."""
     by_channel = channels(sums)
     row: dict[str, int | None] = {
         "bits": sums.tally.accumulator.bits,
@@ -84,5 +95,5 @@ def _row(sums: PartialSums) -> dict[str, int | None]:
 
 
 def _joined(column: pd.Series[int], how: str) -> int | None:
-    known = column.dropna()
-    return int(known.agg(how)) if len(known) else None
+    present = column.dropna()
+    return int(present.agg(how)) if len(present) else None

@@ -1,9 +1,9 @@
 """The roofline of each kernel: rates, share of the roof, and whether compute or memory limits it.
 
-S. Williams, A. Waterman, D. Patterson, "Roofline: An Insightful Visual Performance Model for
-Multicore Architectures", CACM 52(4), 2009. A kernel cannot take less time than its operations at
-the peak rate of arithmetic, nor than its bytes at the bandwidth of main memory; the longer of the
-two is its roof.
+A kernel takes at least the time of its operations at the peak rate of arithmetic, and the time of
+its bytes at the bandwidth of main memory; the longer time is its roof (Williams, Waterman,
+Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Architectures", CACM
+52(4), 2009).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 @dataclass(frozen=True, slots=True)
 class TimedRow:
-    """A row with a time: the nodes that it is the time of, µs, and the type they compute in."""
+    """The nodes of a row, their time in µs, and the type that they compute in."""
 
     key: str
     nodes: tuple[str, ...]
@@ -40,10 +40,10 @@ class TimedRow:
 
 
 def rows(times: pd.DataFrame, run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[TimedRow, ...]:
-    """What is timed in `times`, the table of `analyzers.timing`; nodes of one kernel are together.
+    """Returns the timed rows of `times`, the table of `analyzers.timing`, with all their nodes.
 
-    `groups` are the nodes of each kernel of `run`. The runtime's own kernels do none of the
-    model's work and are left out.
+    `groups` are the nodes of each kernel of `run`. Kernels that the runtime added do no work of
+    the model and are left out.
     """
     nodes: dict[str, dict[str, None]] = {}
     kinds: dict[str, dict[str, None]] = {}
@@ -55,21 +55,22 @@ def rows(times: pd.DataFrame, run: Run, groups: Sequence[tuple[str, ...]]) -> tu
     timed = times[times["time_us"].notna()].groupby("kernels", sort=False)["time_us"]
     total, first = timed.sum(), timed.apply(lambda column: column.index[0])
     return tuple(
-        TimedRow(str(first[label]), tuple(members), float(total[label]), _one_of(kinds[label]))
+        TimedRow(
+            str(first[label]),
+            tuple(members),
+            float(total[label]),
+            INT8 if INT8 in kinds[label] else next(iter(kinds[label])),
+        )
         for label, members in nodes.items()
         if label in total.index and not str(first[label]).startswith(f"{RUNTIME}:")
     )
 
 
 def arithmetic(kernel: Kernel) -> str:
-    """The type a kernel computes in: `int8`, or its first floating-point type."""
+    """Returns the type a kernel computes in: `int8`, or its first floating-point type."""
     if computes_in_integers(kernel.op_type):
         return INT8
     return next((t.dtype for t in kernel.input_types if t.dtype in _FLOATS), _FLOATS[0])
-
-
-def _one_of(kinds: Mapping[str, None]) -> str:
-    return INT8 if INT8 in kinds else next(iter(kinds))
 
 
 def roofline(
@@ -78,12 +79,12 @@ def roofline(
     moved: Mapping[tuple[str, ...], int | None],
     peaks: Peaks | None,
 ) -> pd.DataFrame:
-    """`ROOF_COLUMNS` by the key of the rows: flop/s and bytes/s in units of 10⁹, and the roof.
+    """Returns `ROOF_COLUMNS` by row key: 10⁹ flop/s, 10⁹ bytes/s, and the roof.
 
-    `flops` are per run by node, `moved` the bytes per run of each row's nodes. What is not known
-    is missing: a rate where the time is 0, the roof without `peaks`, for a type that was not
-    measured, and for a row that does nothing. `roof_fraction` is the least time ÷ the time; above
-    1 the data came from a cache, which is faster than the memory that was measured.
+    `flops` are per run by node, `moved` the bytes per run of each row's nodes. Unknown values are
+    missing: rates of a time of 0; the roof without `peaks`, of a type that was not measured, and
+    of a row without work. `roof_fraction` is the least possible time ÷ the time; it exceeds 1 if
+    data comes from a cache, which is faster than main memory.
     """
     time = _floats([row.time_us if row.time_us > 0 else None for row in timed])
     work = _floats([_total(flops, row.nodes) for row in timed])
@@ -106,7 +107,7 @@ def roofline(
 
 
 def _rates(peaks: Peaks) -> Mapping[str, float]:
-    """Peak operations a second by the type computed in."""
+    """Returns peak operations per second by type."""
     rates = {"float32": peaks.float32.rate}
     return rates if peaks.int8 is None else {**rates, INT8: peaks.int8.rate}
 
@@ -121,9 +122,9 @@ def _floats(values: Sequence[float | None]) -> FloatArray:
 
 
 def averaged(rows: pd.DataFrame, key: str) -> pd.DataFrame:
-    """`ROOF_COLUMNS` of rows folded by `key`: means over the time, and the bound of most of it.
+    """Returns `ROOF_COLUMNS` of groups of rows: means over the time, and its main bound.
 
-    A mean is over the rows of which the figure is known.
+    Rows with a missing value do not count in its mean.
     """
     means = pd.DataFrame(index=pd.Index(rows[key].unique(), name=key))
     for column in RATES:
@@ -150,13 +151,13 @@ def notes(table: pd.DataFrame, peaks: Peaks | None) -> tuple[str, ...]:
         rows = above[above["bound"] == bound]
         if len(rows):
             most = rows["roof_fraction"].max()
-            some = f"{len(rows):,} of {len(table):,} rows"
-            warnings.append(f"{some} are above the {bound} roof, up to {most:.1f}x: {why}")
+            some = f"{len(rows):,} of {len(table):,} rows {'is' if len(rows) == 1 else 'are'}"
+            warnings.append(f"{some} above the {bound} roof, up to {most:.1f}x: {why}")
     return tuple(warnings)
 
 
 _ABOVE = {
-    MEMORY: "their data is in a cache, which is faster than main memory",
-    COMPUTE: "their algorithm does fewer operations (e.g. Winograd), or the measured peak is too "
-    "low (tracer env --peaks measures again)",
+    MEMORY: "data in a cache, which is faster than main memory",
+    COMPUTE: "an algorithm with fewer operations (e.g. Winograd), or a measured peak that is too "
+    "low (tracer env --peaks repeats it)",
 }

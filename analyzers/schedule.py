@@ -9,10 +9,10 @@ from tracer.graph.model import Node
 
 
 def ordered(nodes: Iterable[Node], flow: Dataflow, ran: Mapping[str, int]) -> tuple[Node, ...]:
-    """The nodes of one graph as they ran, by the place of each key in `ran`.
+    """Returns the nodes of one graph as they ran; `ran` has the position of each key.
 
-    A node that has no place, for the runtime folded or removed it, comes as soon as it can. If none
-    has one, the order is that of the file.
+    A folded or removed node has no position and comes as early as possible. If no node has a
+    position, the nodes keep the order of the file.
     """
     by_key = {node.key: node for node in nodes}
     if ran.keys().isdisjoint(by_key):
@@ -34,11 +34,11 @@ def ordered(nodes: Iterable[Node], flow: Dataflow, ran: Mapping[str, int]) -> tu
     return tuple(schedule)
 
 
-def readers(tensor: Address, flow: Dataflow, known: Mapping[str, object]) -> Iterator[str]:
-    """Keys, of those that are known, of who reads a tensor; for one in a body, the body's node."""
+def readers(tensor: Address, flow: Dataflow, nodes: Mapping[str, object]) -> Iterator[str]:
+    """Yields the keys of the readers of a tensor; for a reader in a body, the key in `nodes`."""
     for reader in flow.readers.get(tensor, ()):
         node = reader
-        while node.key not in known:
+        while node.key not in nodes:
             assert node.scope.owner is not None
             node = node.scope.owner
         yield node.key

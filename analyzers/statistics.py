@@ -7,7 +7,9 @@ import numpy.typing as npt
 
 from tracer.support.types import FloatArray
 
-_BATCHES = 30
+BATCHES = 30
+"""Most batches of consecutive runs whose means count as independent measurements."""
+
 _OUTLIER_DEVIATIONS = 10.0
 _MAD_TO_SIGMA = 1.4826
 _OUTLIER_SHARE = 1.5
@@ -48,14 +50,18 @@ def ci95_half(samples: FloatArray) -> FloatArray:
     long enough to be nearly independent, as the sample (Law, Simulation Modeling and Analysis,
     5th ed., 9.5.3).
     """
-    batches = min(_BATCHES, len(samples))
-    if batches < 2:
+    if len(samples) < 2:
         return np.full(samples.shape[1:], np.nan)
+    means = in_batches(samples).mean(axis=1)
+    error: FloatArray = means.std(axis=0, ddof=1) / np.sqrt(len(means))
+    return t_quantile(0.05, len(means) - 1) * error
+
+
+def in_batches(samples: FloatArray) -> FloatArray:
+    """Returns consecutive batches (batches × size × …); the oldest runs, least settled, are cut."""
+    batches = min(BATCHES, len(samples))
     size = len(samples) // batches
-    even = samples[len(samples) - size * batches :]  # the oldest runs are the least settled
-    means = even.reshape(batches, size, *samples.shape[1:]).mean(axis=1)
-    error: FloatArray = means.std(axis=0, ddof=1) / np.sqrt(batches)
-    return t_quantile(0.05, batches - 1) * error
+    return samples[len(samples) - size * batches :].reshape(batches, size, *samples.shape[1:])
 
 
 def t_quantile(level: float, dof: int) -> float:

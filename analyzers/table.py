@@ -7,7 +7,7 @@ import pandas as pd
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import TensorTypes
 from tracer.records.node_table import typed
-from tracer.records.trace import Run
+from tracer.records.trace import Run, Trace
 
 
 def node_table(
@@ -21,14 +21,21 @@ def node_table(
     table = _identity(model, types)
     for part in parts:
         table = table.join(part, how="outer", sort=False)
-    known = {node.key: None for node in model.nodes}
-    extra = [key for key in table.index if key not in known]
-    table = table.reindex([*known, *extra])
+    keys = [node.key for node in model.nodes]
+    extra = list(table.index[~table.index.isin(keys)])
+    table = table.reindex([*keys, *extra])
     table["node"] = table.index
     if run is not None:
         table["executor"], table["batch"] = run.executor, run.batch
         _describe_kernels(table, run, extra)
     return typed(table)
+
+
+def rows_of(trace: Trace, run: Run) -> pd.DataFrame:
+    """Returns the rows of one run of a trace."""
+    nodes = trace.nodes
+    same_batch = nodes["batch"].isna() if run.batch is None else nodes["batch"] == run.batch
+    return nodes[(nodes["executor"] == run.executor).fillna(False) & same_batch.fillna(False)]
 
 
 def _identity(model: Model, types: TensorTypes) -> pd.DataFrame:

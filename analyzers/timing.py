@@ -115,8 +115,8 @@ def notes(run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     factor = correction.added.sum() / rows.bias.sum() if rows.bias.any() else 1.0
     if not 1 / _NOTABLE <= factor <= _NOTABLE:
         warnings.append(
-            f"profiler overhead was {factor:.2f} times the calibrated overhead: times of a few µs "
-            "are uncertain"
+            f"profiler overhead was {factor:.2f} times the calibrated overhead, so times of a few "
+            "µs are uncertain"
         )
     net = rows.samples.mean(axis=0) - correction.added
     short = int(((rows.bias > 0) & (net < _TELLING * correction.error)).sum())

@@ -1,4 +1,4 @@
-"""What the figures of a profile advise, in words. A rule is one module here with a `rule`."""
+"""Give advice on a profile, in words. Each module here with a function `rule` is found."""
 
 import importlib
 import pkgutil
@@ -11,18 +11,18 @@ from analyzers.advice._evidence import is_sure as is_sure
 from tracer.records.trace import Run, Trace
 
 Rule = Callable[[Evidence], Advice | None]
-"""A rule: None where the figures do not support it."""
+"""Returns None if the figures do not support the advice."""
 
 MOST = 5
-"""Lines of advice that are given: more is not read."""
+"""Lines of advice: nobody reads more."""
 
 _RUNTIME = "onnxruntime"
 
 
 def advise(trace: Trace, run: Run | None, nodes: pd.DataFrame) -> tuple[Advice, ...]:
-    """What the rules say of one run, the largest share of the time first.
+    """Returns the advice on one run, the largest share of its time first.
 
-    `nodes` are the rows of the run. Rules know onnxruntime: of other executors nothing is said.
+    `nodes` are the rows of the run. The rules only know onnxruntime.
     """
     if run is None or run.executor != _RUNTIME or not nodes["time_us"].sum() > 0:
         return ()

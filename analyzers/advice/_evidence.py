@@ -1,4 +1,4 @@
-"""What a rule sees, and what it says."""
+"""The evidence that a rule examines, and the advice that it gives."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tracer.records.environment import Peaks
 from tracer.records.trace import Kernel, Run, Trace
 
 _SURE = 0.5
-"""Of a time, the least that the lower end of its interval is, and of the reported time the least
-that is left without the profiler's cost, for the time to prove anything."""
+"""A time is reliable if the lower end of its interval is at least this share of it, and it is at
+least this share of the time before the overhead is subtracted."""
 _NAMED = 2
 
 Figures = Mapping[str, float | str | None]
@@ -22,10 +22,7 @@ Figures = Mapping[str, float | str | None]
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One line of advice: the rule, what it says, of which nodes, and the figures it rests on.
-
-    `time_share` is the part of the nodes' time that it is about.
-    """
+    """One line of advice: its rule, text, nodes and figures, and their share of the node time."""
 
     rule: str
     text: str
@@ -36,9 +33,9 @@ class Advice:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One run: `rows` as `analyzers.grouping.by_node` folds them, those that took time alone.
+    """One run, and its `rows` with a time, folded by `analyzers.grouping.by_node`.
 
-    `peaks` are None where they were measured while other programs ran: too low, they would make
+    `peaks` are None if other programs ran while they were measured: peaks that are too low make
     kernels seem near the roof.
     """
 
@@ -49,25 +46,25 @@ class Evidence:
 
     @classmethod
     def of(cls, trace: Trace, run: Run, nodes: pd.DataFrame) -> Evidence:
-        """The evidence of one run of a trace, whose rows `nodes` are."""
+        """Returns the evidence of one run of a trace; `nodes` are its rows."""
         rows = by_node(nodes)
         rows = rows[rows["time_us"] > 0].sort_values("time_us", ascending=False, kind="stable")
         peaks = trace.environment.peaks
-        sound = peaks if peaks is not None and not peaks.is_busy else None
-        return cls(rows, run, sound, str(trace.settings.get("optimization", "all")))
+        reliable = peaks if peaks is not None and not peaks.is_busy else None
+        return cls(rows, run, reliable, str(trace.settings.get("optimization", "all")))
 
     @property
     def sure(self) -> pd.DataFrame:
-        """The rows whose time is known well enough to say something of one of them."""
+        """The rows with a reliable time."""
         return self.rows[is_sure(self.rows)]
 
     def row_of(self, kernel: Kernel) -> pd.DataFrame:
-        """The row of a kernel that shares it with no other kernel; empty where there is none."""
+        """Returns the row of a kernel; empty if other kernels share the row."""
         return self.rows[self.rows["kernels"] == kernel.name]
 
 
 def is_sure(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Whether the time of each row is known well enough to prove anything."""
+    """Returns whether the time of each row is reliable: well above its uncertainty."""
     narrow = rows["time_us_ci95_low"] >= _SURE * rows["time_us"]
     return narrow & (rows["time_us"] >= _SURE * rows["time_us_raw"])
 
@@ -80,10 +77,10 @@ def named(rows: pd.DataFrame) -> str:
 
 
 def mean(rows: pd.DataFrame, column: str) -> float:
-    """The mean of a rate over the time of rows."""
+    """Returns the mean of a rate, weighted by time."""
     return float((rows[column] * rows["time_us"]).sum() / rows["time_us"].sum())
 
 
 def keys(rows: pd.DataFrame) -> tuple[str, ...]:
-    """The nodes of rows."""
+    """Returns the nodes of some rows."""
     return tuple(map(str, rows["node"]))

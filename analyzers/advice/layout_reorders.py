@@ -1,4 +1,4 @@
-"""Kernels the runtime inserted to change the layout of tensors between others."""
+"""Advise on kernels that the runtime inserts to change the layout of tensors."""
 
 from analyzers.advice._evidence import Advice, Evidence, keys
 from analyzers.views.text import printable
@@ -9,7 +9,7 @@ _SHARE = 0.02
 
 
 def rule(evidence: Evidence) -> Advice | None:
-    """Reorders between the plain layout and the blocked one take a measurable time."""
+    """Returns advice if reorders to and from the blocked layout take a measurable time."""
     rows = evidence.rows[evidence.rows["op_type"].isin(_REORDERS)]
     share = float(rows["time_share"].sum())
     if share < _SHARE:
@@ -19,14 +19,13 @@ def rule(evidence: Evidence) -> Advice | None:
     largest = kernels.get(str(rows.iloc[0]["kernels"]))
     where = _between(evidence, largest) if largest else ""
     text = (
-        f"layout: {len(rows):,} reorders take {share:.1%} of the time ({time:.3g} µs), for some "
-        f"operators have no kernel for the blocked layout of the convolutions around them{where}"
+        f"layout: {len(rows):,} reorders take {share:.1%} of the time ({time:.3g} µs), because "
+        f"some operators between convolutions have no kernel for the blocked layout{where}"
     )
     return Advice("layout_reorders", text, share, keys(rows), {"time_us": time})
 
 
 def _between(evidence: Evidence, reorder: Kernel) -> str:
-    """Which kernel hands the tensor of a reorder to which."""
     kernels = [k for k in evidence.run.kernels if k.scope == reorder.scope]
     before = [k for k in kernels if set(k.outputs) & set(reorder.inputs)]
     after = [k for k in kernels if set(k.inputs) & set(reorder.outputs)]

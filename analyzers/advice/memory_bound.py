@@ -1,4 +1,4 @@
-"""Kernels that main memory holds back: they come near its bandwidth, and compute little."""
+"""Advise on kernels that are limited by the bandwidth of main memory."""
 
 from analyzers.advice._evidence import Advice, Evidence, keys, mean, named
 from analyzers.roofline import MEMORY
@@ -7,7 +7,7 @@ _NEAR, _SHARE = 0.5, 0.05
 
 
 def rule(evidence: Evidence) -> Advice | None:
-    """At half of the memory roof or more; beyond it the data were in a cache."""
+    """Returns advice if kernels reach half of the memory roof (above 1, data is in a cache)."""
     rows = evidence.sure
     rows = rows[(rows["bound"] == MEMORY) & rows["roof_fraction"].between(_NEAR, 1)]
     share = float(rows["time_share"].sum())
@@ -16,9 +16,9 @@ def rule(evidence: Evidence) -> Advice | None:
     rate, peak = mean(rows, "gbytes_per_s"), evidence.peaks.memory.rate / 1e9
     intensity = mean(rows, "gflops_per_s") / rate
     text = (
-        f"memory-bound: {named(rows)} take {share:.0%} of the time and move {rate:.3g} of the "
-        f"{peak:.3g} GB/s that there are, at {intensity:.2g} flop/B: only fewer bytes make them "
-        "faster, by fusing them with a neighbour or by smaller types"
+        f"memory-bound: {named(rows)} take {share:.0%} of the time and reach {rate:.3g} of the "
+        f"{peak:.3g} GB/s of main memory, at {intensity:.2g} flop/B: only fewer bytes make them "
+        "faster. Fuse them with a neighbour, or use smaller types"
     )
     figures = {"gbytes_per_s": rate, "peak_gbytes_per_s": peak, "intensity": intensity}
     return Advice("memory_bound", text, share, keys(rows), figures)

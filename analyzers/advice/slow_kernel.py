@@ -1,4 +1,4 @@
-"""A long kernel that neither arithmetic nor memory explains."""
+"""Advise on a long kernel that is far below the peaks of the machine."""
 
 from analyzers.advice._evidence import Advice, Evidence, keys
 from analyzers.views.text import printable
@@ -7,7 +7,7 @@ _LONG_US, _FAR, _SHARE = 20.0, 0.25, 0.1
 
 
 def rule(evidence: Evidence) -> Advice | None:
-    """The longest kernel that is far below its roof."""
+    """Returns advice on the longest kernel that is far below its roof."""
     rows = evidence.sure
     each = rows["time_us"] / rows["calls"]
     rows = rows[(each >= _LONG_US) & (rows["roof_fraction"] < _FAR)]
@@ -18,10 +18,9 @@ def rule(evidence: Evidence) -> Advice | None:
     share, fraction, bound = float(row["time_share"]), float(row["roof_fraction"]), row["bound"]
     name = printable(f"{row['node']} ({row['op_type']})")
     text = (
-        f"far from the roof: {name} takes "
-        f"{share:.0%} of the time at {fraction:.1%} of the {bound} roof ({row['gflops_per_s']:.3g} "
-        f"GFLOP/s, {row['gbytes_per_s']:.3g} GB/s): its kernel is the limit, not the machine; "
-        "the same in another form may be faster, which tracer compare tells"
+        f"far from the roof: {name} takes {share:.0%} of the time at {fraction:.1%} of the {bound} "
+        f"roof ({row['gflops_per_s']:.3g} GFLOP/s, {row['gbytes_per_s']:.3g} GB/s): the kernel is "
+        "the limit, not the machine. Try another form of the model with tracer compare"
     )
     figures = {name: float(row[name]) for name in ("roof_fraction", "gflops_per_s", "gbytes_per_s")}
     return Advice("slow_kernel", text, share, keys(rows), figures)

@@ -1,4 +1,4 @@
-"""Kernels so small that starting them is most of their time."""
+"""Advise on kernels so small that most of their time is the overhead of a start."""
 
 from analyzers.advice._evidence import Advice, Evidence, keys, mean
 
@@ -6,7 +6,7 @@ _SHORT_US, _FAR, _SHARE, _SEVERAL = 10.0, 0.25, 0.25, 10
 
 
 def rule(evidence: Evidence) -> Advice | None:
-    """Many short kernels far from the roof take much of the time together."""
+    """Returns advice if many short kernels far below the roof take much of the time."""
     rows = evidence.rows
     of_all = int(rows["calls"].sum())
     each = rows["time_us"] / rows["calls"]
@@ -16,9 +16,9 @@ def rule(evidence: Evidence) -> Advice | None:
         return None
     needed = mean(rows, "roof_fraction")
     text = (
-        f"small kernels: {count:,} of {of_all:,} calls take less than {_SHORT_US:.0f} µs each, "
-        f"{share:.0%} of the time together, of which their work needs {needed:.1%}: starting a "
-        "kernel costs the rest. Fewer, larger operators or a larger batch share that cost"
+        f"small kernels: {count:,} of {of_all:,} calls take less than {_SHORT_US:.0f} µs each and "
+        f"{share:.0%} of the time in total. The work needs {needed:.1%} of it; the rest is the "
+        "overhead of starting kernels. Use fewer, larger operators, or a larger batch"
     )
     figures = {"calls": count, "of_calls": of_all, "roof_fraction": needed}
     return Advice("small_kernels", text, share, keys(rows), figures)

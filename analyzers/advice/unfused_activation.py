@@ -1,4 +1,4 @@
-"""Activations that run by themselves right after the operator they could have been part of."""
+"""Advise on activations that run separately after an operator that could include them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,19 +11,19 @@ from tracer.records.trace import Kernel
 _FUSED_INTO_CONV = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid"})
 _FUSED_INTO_GEMM = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu"})
 _FUSIBLE = {"Conv": _FUSED_INTO_CONV, "Gemm": _FUSED_INTO_GEMM}
-"""What onnxruntime merges from `extended` on (conv_activation_fusion.cc, gemm_activation_fusion.cc
-under onnxruntime/core/optimizer)."""
+"""Activations that onnxruntime fuses from `extended` on, by operator (conv_activation_fusion.cc and
+gemm_activation_fusion.cc under onnxruntime/core/optimizer)."""
 _ACTIVATIONS = _FUSED_INTO_CONV | _FUSED_INTO_GEMM
 _FOLDED = "BatchNormalization"
-"""A Conv takes it in, whatever follows."""
+"""A Conv always absorbs it."""
 _CARRIED = "activation"
-"""The attribute of a kernel that has one already."""
+"""The attribute of a kernel that already includes an activation."""
 _FUSING = ("extended", "all")
 _SHARE = 0.02
 
 
 def rule(evidence: Evidence) -> Advice | None:
-    """The only reader of a Conv's or Gemm's result is an activation with a kernel of its own."""
+    """Returns advice if a separate activation is the only reader of a Conv or Gemm."""
     alone = [kernel for kernel, _ in _pairs(evidence)]
     rows = pd.concat([evidence.rows.head(0), *(evidence.row_of(kernel) for kernel in alone)])
     rows = rows.drop_duplicates("node").sort_values("time_us", ascending=False)
@@ -35,17 +35,17 @@ def rule(evidence: Evidence) -> Advice | None:
     remedy = (
         f"onnxruntime did not fuse {pair} here"
         if evidence.optimization in _FUSING
-        else f"--optimization all fuses {pair}, unless what is between is a result, too"
+        else f"--optimization all fuses {pair}, unless a tensor in between is an output"
     )
     text = (
-        f"unfused activations: {named(rows)} take {share:.1%} of the time as kernels of their own "
-        f"and move {moved / 1e6:.3g} MB that a fused kernel need not move: {remedy}"
+        f"unfused activations: {named(rows)} take {share:.1%} of the time as separate kernels and "
+        f"move {moved / 1e6:.3g} MB that a fused kernel does not move: {remedy}"
     )
     return Advice("unfused_activation", text, share, keys(rows), {"bytes": moved, "pair": pair})
 
 
 def _pairs(evidence: Evidence) -> Iterator[tuple[Kernel, str]]:
-    """Each such activation, with the operators that it would be one kernel with."""
+    """Yields each separate activation, and the operators that it could be fused with."""
     kernels = evidence.run.kernels
     makers = {(k.scope, name): k for k in kernels for name in k.outputs}
     readers = Counter((k.scope, name) for k in kernels for name in set(k.inputs))
@@ -60,4 +60,4 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[Kernel, str]]:
             chain.append(makers[source])
         maker = chain[-1]
         if kernel.op_type in _FUSIBLE.get(maker.op_type, ()) and _CARRIED not in maker.attributes:
-            yield kernel, " + ".join(each.op_type for each in reversed(chain))
+            yield kernel, " + ".join(part.op_type for part in reversed(chain))

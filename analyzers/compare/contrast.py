@@ -14,14 +14,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzers.statistics import t_p_value, t_quantile
+from analyzers.statistics import in_batches, t_p_value, t_quantile
 from tracer.support.types import FloatArray
 
 LEVEL = 0.01
 """Significance level of tests and intervals. Stricter than the documented 5 % of false alarms:
 rounds on a shared machine are less independent than the formula assumes."""
 
-_BATCHES = 30
 _MOST_DOF = 500
 """Student's t equals the normal distribution to a thousandth from here on."""
 
@@ -56,7 +55,9 @@ class Contrast:
 
 def of_rounds(rounds: FloatArray) -> Sample:
     """Returns the sample of one side of alternating rounds."""
-    error = math.sqrt(_variance_of_mean(rounds, rounds)) if len(rounds) > 1 else math.nan
+    error = math.nan
+    if len(rounds) > 1:
+        error = math.sqrt(_covariance(rounds, rounds) / len(rounds) * _inflation(rounds))
     return Sample(float(rounds.mean()), error, len(rounds) - 1, rounds)
 
 
@@ -66,10 +67,7 @@ def of_runs(runs: FloatArray) -> Sample:
     Neighbouring runs are correlated; long batches are nearly independent (see
     `analyzers.statistics.ci95_half`). A median ignores a single disturbed run.
     """
-    batches = min(_BATCHES, len(runs))
-    size = len(runs) // batches
-    even = runs[len(runs) - size * batches :].reshape(batches, size)
-    return replace(of_rounds(np.median(even, axis=1)), rounds=None)
+    return replace(of_rounds(np.median(in_batches(runs), axis=1)), rounds=None)
 
 
 def contrast(first: Sample, second: Sample) -> Contrast:
@@ -138,10 +136,6 @@ def _fieller(
         return math.nan, math.nan
     root = math.sqrt(max(middle * middle - square * rest, 0.0))
     return max((middle - root) / square, 0.0), (middle + root) / square
-
-
-def _variance_of_mean(a: FloatArray, b: FloatArray) -> float:
-    return _covariance(a, b) / len(a) * _inflation(a)
 
 
 def _covariance(a: FloatArray, b: FloatArray) -> float:

@@ -29,7 +29,7 @@ def joined(rounds: Sequence[Trace]) -> Run:
         runs[0],
         wall_us=np.array([np.median(run.wall_us) for run in runs]),
         instrumented_us=np.array([np.median(run.instrumented_us) for run in runs]),
-        samples=np.array([_quiet_means(run, names) for run in runs], np.float64),
+        samples=np.array([_quiet_samples(run, names).mean(axis=0) for run in runs]),
         bias_us=np.mean([_by_name(run, run.bias_us, names) for run in runs], axis=0),
         bias_error_us=_errors(runs, names),
         tick_us=0.0,  # bias_error_us includes the clock
@@ -45,7 +45,7 @@ def _errors(runs: Sequence[Run], names: Sequence[str]) -> FloatArray:
     single = np.zeros(len(names)) if first.bias_error_us is None else first.bias_error_us
     if not first.tick_us:
         return single
-    samples = np.concatenate([_columns(run, names) for run in runs])
+    samples = np.concatenate([_quiet_samples(run, names) for run in runs])
     clock = tick_error(samples, calls, first.tick_us) / np.maximum(calls, 1.0)
     errors: FloatArray = np.hypot(single, clock)
     return errors
@@ -84,12 +84,7 @@ def in_rounds(run: Run, nodes: pd.DataFrame, corrected: pd.DataFrame) -> FloatAr
     return times
 
 
-def _quiet_means(run: Run, names: Sequence[str]) -> Sequence[float]:
-    quiet = run.instrumented_us <= np.median(run.instrumented_us)
-    return _by_name(run, run.samples[quiet].mean(axis=0, dtype=np.float64), names)
-
-
-def _columns(run: Run, names: Sequence[str]) -> FloatArray:
+def _quiet_samples(run: Run, names: Sequence[str]) -> FloatArray:
     """Returns the samples of kernels in the order of `names`, for the quieter half of the runs."""
     quiet = run.samples[run.instrumented_us <= np.median(run.instrumented_us)]
     by_name = {kernel.name: index for index, kernel in enumerate(run.kernels)}

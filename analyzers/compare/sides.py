@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +9,8 @@ import pandas as pd
 from analyzers.compare import contrast
 from analyzers.compare.contrast import Sample
 from analyzers.compare.rounds import corrected, in_rounds, joined, tabulated
-from analyzers.statistics import outliers, t_quantile
+from analyzers.statistics import BATCHES, outliers, t_quantile
+from analyzers.table import rows_of
 from tracer.errors import InputError
 from tracer.records.trace import Run, Trace
 from tracer.support.types import FloatArray
@@ -18,7 +18,6 @@ from tracer.support.types import FloatArray
 _TABLE_LEVEL = 0.05
 """Significance level of the intervals in the node table."""
 
-_TABLE_BATCHES = 30
 _DIGITS = 6
 """Decimals of a mean in µs: rounding errors of a mean of 0 must not become a ratio."""
 
@@ -43,6 +42,11 @@ class Side:
     dof: int
     rounds_us: FloatArray | None = field(repr=False)
     systematic_us: FloatArray = field(repr=False)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes of the trace, or of the joined run: noise in a single round is not worth a note."""
+        return self.trace.notes if self.rounds_us is None else self.run.notes
 
     def time_of(self, rows: Sequence[int]) -> Sample | None:
         """Returns the total time of several rows, None if no row has a time.
@@ -73,8 +77,8 @@ def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:
     Raises InputError for a trace without a matching run, or with several.
     """
     run = _run_of(label, trace, batch)
-    nodes = _rows_of(trace, run)
-    batches = min(_TABLE_BATCHES, int((~outliers(run.instrumented_us)).sum()))
+    nodes = rows_of(trace, run).reset_index(drop=True)
+    batches = min(BATCHES, int((~outliers(run.instrumented_us)).sum()))
     times = corrected(run, nodes)
     tabulated_half = (nodes["time_us_ci95_high"] - nodes["time_us"]).to_numpy(
         np.float64, na_value=np.nan
@@ -138,10 +142,3 @@ def _run_of(label: str, trace: Trace, batch: int | None) -> Run:
     if len(matching) > 1:
         raise InputError(f"{label}: holds runs of batch {sizes}", "Choose one, as in --batch 1.")
     return matching[0]
-
-
-def _rows_of(trace: Trace, run: Run) -> Any:
-    nodes = trace.nodes
-    same = nodes["batch"].isna() if run.batch is None else nodes["batch"] == run.batch
-    of_run = (nodes["executor"] == run.executor).fillna(False) & same.fillna(False)
-    return nodes[of_run].reset_index(drop=True)

@@ -14,7 +14,7 @@ from analyzers.cost import conventions, parameters, registry, trips
 from analyzers.cost.conventions import Convention
 from analyzers.cost.count import Count, UnknownWorkError
 from analyzers.cost.operation import Address, Operation, facts_of
-from analyzers.cost.traffic import Bytes
+from analyzers.cost.traffic import Bytes, known_sum
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
 
@@ -137,7 +137,9 @@ def _totals(
     unique = dict(weights)
     totals["params"] = parameters.size(unique)
     totals["param_bytes"] = parameters.nbytes(unique)
-    totals["intensity"] = _overall_intensity(columns)
+    complete = [row for row in _moved(columns) if None not in row]
+    sums = [sum(filter(None, column)) for column in zip(*complete, strict=True)]
+    totals["intensity"] = _intensity(*sums) if complete else None
     return totals
 
 
@@ -148,22 +150,12 @@ def _table(keys: tuple[str, ...], columns: Mapping[str, list[int | None]]) -> pd
     return table
 
 
-def _overall_intensity(columns: Mapping[str, list[int | None]]) -> float | None:
-    """Returns the intensity over the nodes whose flops and bytes are all known."""
-    flops = read = written = 0
-    for row in _moved(columns):
-        if row[0] is not None and row[1] is not None and row[2] is not None:
-            flops, read, written = flops + row[0], read + row[1], written + row[2]
-    return _intensity(flops, read, written)
-
-
 def _moved(columns: Mapping[str, list[int | None]]) -> Iterable[tuple[int | None, ...]]:
     """Returns flops, bytes read and bytes written of each node."""
     return zip(columns["flops"], columns["bytes_read"], columns["bytes_written"], strict=True)
 
 
-def _intensity(flops: float | None, read: float | None, written: float | None) -> float | None:
+def _intensity(flops: int | None, read: int | None, written: int | None) -> float | None:
     """Returns flops per byte; None if unknown or without bytes."""
-    if flops is None or read is None or written is None or read + written == 0:
-        return None
-    return flops / (read + written)
+    moved = known_sum((read, written))
+    return flops / moved if flops is not None and moved else None

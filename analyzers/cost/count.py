@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 
 
 class UnknownWorkError(Exception):
@@ -32,27 +33,15 @@ class Count:
 
     def checked(self) -> Count:
         """Returns itself. Raises ValueError if an attribute made a count negative."""
-        if min(self.macs, self.adds, self.muls, self.other, self.channel_sums) < 0:
+        if min(astuple(self)) < 0:
             raise ValueError("a count below zero")
         return self
 
     def __add__(self, more: Count) -> Count:
-        return Count(
-            self.macs + more.macs,
-            self.adds + more.adds,
-            self.muls + more.muls,
-            self.other + more.other,
-            self.channel_sums + more.channel_sums,
-        )
+        return Count(*map(add, astuple(self), astuple(more)))
 
     def __mul__(self, times: int) -> Count:
-        return Count(
-            self.macs * times,
-            self.adds * times,
-            self.muls * times,
-            self.other * times,
-            self.channel_sums * times,
-        )
+        return Count(*(value * times for value in astuple(self)))
 
 
 NOTHING = Count()

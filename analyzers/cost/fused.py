@@ -8,7 +8,7 @@ from analyzers.cost import registry, trips
 from analyzers.cost.aliases import Aliases, aliases
 from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Facts, Operation, facts_of
-from analyzers.cost.traffic import Bytes
+from analyzers.cost.traffic import Bytes, known_sum
 from analyzers.dataflow import Dataflow
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import TensorTypes
@@ -88,6 +88,4 @@ class _Graph:
         return not self.flow.results.isdisjoint(names) or any(r.key not in group for r in readers)
 
     def _size(self, tensors: Iterable[Address], node: Node) -> Bytes:
-        sizes = [self.facts.operand(name, node.scope).nbytes for _, name in tensors]
-        known = [size for size in sizes if size is not None]
-        return sum(known) if len(known) == len(sizes) else None
+        return known_sum(self.facts.operand(name, node.scope).nbytes for _, name in tensors)

@@ -1,7 +1,4 @@
-"""What a runtime made of a model: which nodes each kernel stands for, and what became of the rest.
-
-A pure function of what ran and of what values tell; `views` show its result.
-"""
+"""Map the kernels of a runtime to the nodes of a model, and say what happened to other nodes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,8 +6,7 @@ from typing import Any, ClassVar
 
 from analyzers.attribution import attribute
 from analyzers.fusions.confirmation import UNKNOWN, Verdict, confirm
-from analyzers.fusions.fates import Fate, fates
-from analyzers.fusions.services import service
+from analyzers.fusions.fates import Fate, fates, service
 from tracer.graph.model import Model
 from tracer.records.environment import Environment
 from tracer.records.result import Result
@@ -18,16 +14,19 @@ from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel, ModelInfo
 
 ALONE, GROUP, PART, OVERHEAD = "alone", "group", "part", "overhead"
-"""Roles of a kernel: it runs one node, or several; is one of many that run one; or serves all."""
+"""Roles of a kernel: it runs one node, a group of nodes, part of a node, or none (overhead)."""
+
+
+_NOT_COMPARED = Verdict(UNKNOWN, "values were not compared")
 
 
 @dataclass(frozen=True, slots=True)
 class FusedKernel:
-    """A kernel, in the order they ran, and the keys of the nodes it stands for.
+    """A kernel and the keys of the nodes that it runs.
 
-    `verdict` is one of `confirmation`, with the reason in `why`; both are '' for overhead, of
-    which `why` tells what it does. `named` are the nodes it would stand for by names alone, where
-    values say otherwise.
+    `verdict` is a word of `confirmation`, with the reason in `why`. For overhead, `verdict` is ''
+    and `why` says what the kernel does. `named` has the nodes that names suggest, if values
+    disagree with names.
     """
 
     kernel: str
@@ -43,7 +42,7 @@ class FusedKernel:
 
 @dataclass(frozen=True, slots=True)
 class NodeFate:
-    """A node of the model and what became of it: a role of kernels, or a fate of `fates`."""
+    """A node of the model; `fate` is the role of its kernels, or a fate of `fates`."""
 
     node: str
     op_type: str
@@ -56,7 +55,10 @@ class NodeFate:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Fusions(Result):
-    """The whole map. `inputs` counts those on which values were compared; 0 is none."""
+    """The kernels in the order they ran, and the nodes in the order of the model.
+
+    `inputs` is the number of inputs on which values were compared.
+    """
 
     view: ClassVar[str] = "analyzers.fusions.views"
 
@@ -83,7 +85,7 @@ def mapped(
     settings: Mapping[str, Any],
     notes: tuple[str, ...] = (),
 ) -> Fusions:
-    """The map of `kernels`, in the order they ran; without evidence nothing in it is confirmed."""
+    """Maps `kernels`, in the order they ran; without evidence, no group is confirmed."""
     rows = _kernel_rows(model, kernels, evidence)
     lost = fates(model, kernels, [row.nodes for row in rows], evidence)
     return Fusions(
@@ -102,7 +104,9 @@ def _kernel_rows(
 ) -> tuple[FusedKernel, ...]:
     named = attribute(model, kernels)
     groups = named if evidence is None else attribute(model, kernels, evidence)
-    verdicts = _unseen(groups) if evidence is None else confirm(model, kernels, groups, evidence)
+    verdicts: Sequence[Verdict | None] = [_NOT_COMPARED if group else None for group in groups]
+    if evidence is not None:
+        verdicts = confirm(model, kernels, groups, evidence)
     return tuple(
         FusedKernel(
             kernel=kernel.name,
@@ -122,26 +126,22 @@ def _kernel_rows(
 def _node_rows(
     model: Model, rows: Sequence[FusedKernel], lost: Mapping[str, Fate]
 ) -> tuple[NodeFate, ...]:
-    stand: dict[str, list[FusedKernel]] = {}
+    kernels_of: dict[str, list[FusedKernel]] = {}
     for row in rows:
         for key in row.nodes:
-            stand.setdefault(key, []).append(row)
+            kernels_of.setdefault(key, []).append(row)
     return tuple(
         NodeFate(
             node=node.key,
             op_type=node.op_type,
             domain=node.domain,
             module=node.module,
-            fate=lost[node.key][0] if node.key in lost else stand[node.key][0].role,
-            kernels=tuple(row.kernel for row in stand.get(node.key, [])),
+            fate=lost[node.key][0] if node.key in lost else kernels_of[node.key][0].role,
+            kernels=tuple(row.kernel for row in kernels_of.get(node.key, [])),
             why=lost[node.key][1] if node.key in lost else "",
         )
         for node in model.nodes
     )
-
-
-def _unseen(groups: Sequence[tuple[str, ...]]) -> tuple[Verdict | None, ...]:
-    return tuple(Verdict(UNKNOWN, "values were not compared") if g else None for g in groups)
 
 
 def _role(group: tuple[str, ...], groups: Sequence[tuple[str, ...]]) -> str:

@@ -1,9 +1,8 @@
-"""Whether the nodes that a kernel stands for compute what it computes, by the values at its ends.
+"""Check the nodes of a kernel by the values of its inputs and outputs.
 
-A kernel is confirmed where every tensor it hands on has the values of one that its nodes make, and
-every tensor it begins from those of one that they read, and nothing is left over on either side.
-What lies between is then what the kernel does: the nodes of the model that lead from the ones to
-the others.
+A kernel is confirmed if each of its outputs has the values of a tensor that its nodes compute, each
+of its inputs has the values of a tensor that they read, and no tensor is left over on either side.
+The kernel then computes the nodes of the model between these tensors.
 """
 
 from __future__ import annotations
@@ -22,44 +21,38 @@ TIED = "not distinguishable"
 CONTRADICTED = "contradicted"
 UNKNOWN = "not confirmed"
 
+Group = tuple[str, ...]
+"""Keys of the nodes of a kernel."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What values say of the nodes of a kernel, and why it is not more."""
+    """Whether values confirm the nodes of a kernel, and if not, why."""
 
     word: str
     why: str = ""
 
 
 def confirm(
-    model: Model,
-    kernels: Sequence[Kernel],
-    groups: Sequence[tuple[str, ...]],
-    evidence: Evidence,
+    model: Model, kernels: Sequence[Kernel], groups: Sequence[Group], evidence: Evidence
 ) -> tuple[Verdict | None, ...]:
-    """A verdict for each kernel; None for those of the runtime's own.
+    """Returns a verdict for each kernel, None for kernels without nodes.
 
-    Kernels that stand for the same nodes are judged together.
+    Kernels of the same nodes are judged together.
     """
-    members: dict[tuple[str, ...], list[Kernel]] = {}
+    members: dict[Group, list[Kernel]] = {}
     for kernel, group in zip(kernels, groups, strict=True):
         members.setdefault(group, []).append(kernel)
-    setting = _Setting.of(model, kernels, evidence)
-    verdicts = {
-        group: _judge(setting, _Unit.of(setting, parts, group))
-        for group, parts in members.items()
-        if group
-    }
+    members.pop((), None)
+    graph = _Graph.of(model, kernels, evidence)
+    verdicts = {g: _judge(graph, _Unit.of(graph, parts, g)) for g, parts in members.items()}
     return tuple(verdicts.get(group) for group in groups)
 
 
 def doubted(
-    model: Model,
-    kernels: Sequence[Kernel],
-    groups: Sequence[tuple[str, ...]],
-    evidence: Evidence,
+    model: Model, kernels: Sequence[Kernel], groups: Sequence[Group], evidence: Evidence
 ) -> tuple[str, ...]:
-    """A note on groups of several nodes that values do not confirm, where there are any."""
+    """Returns a note on the groups of several nodes that values do not confirm, if any."""
     verdicts = confirm(model, kernels, groups, evidence)
     judged = {g: v for g, v in zip(groups, verdicts, strict=True) if v is not None and len(g) > 1}
     unsure = sum(verdict.word != CONFIRMED for verdict in judged.values())
@@ -67,17 +60,17 @@ def doubted(
         return ()
     return (
         f"{unsure} of {len(judged)} groups of fused nodes are not confirmed by values: "
-        "tracer fusions tells why",
+        "tracer fusions shows why",
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Setting:
-    """The main graph of the model, and what is known of the values in it.
+class _Graph:
+    """The main graph of the model, and the evidence on its values.
 
-    `uses` counts the kernels that read each tensor of the runtime's graph, being an output of which
-    is one more use; `readers` the nodes that read each tensor of the model. A kernel need not read
-    what is `idle`.
+    `uses` counts the kernels that read each tensor of the runtime's graph, plus 1 for an output of
+    the model. `readers` counts the nodes that read each tensor of the model. `idle` tensors need
+    not be read by a kernel.
     """
 
     evidence: Evidence
@@ -88,8 +81,8 @@ class _Setting:
     readers: Counter[str]
 
     @classmethod
-    def of(cls, model: Model, kernels: Sequence[Kernel], evidence: Evidence) -> _Setting:
-        """Index the model and what ran of it."""
+    def of(cls, model: Model, kernels: Sequence[Kernel], evidence: Evidence) -> _Graph:
+        """Indexes the model and its kernels."""
         main = [node for node in model.nodes if not node.scope.path]
         uses = Counter(value.name for value in model.graph.output)
         for kernel in kernels:
@@ -104,76 +97,77 @@ class _Setting:
         )
 
     def shows(self, name: str) -> bool:
-        """Whether the values of a tensor of the runtime's graph are evidence against something."""
-        vague = name in self.evidence.uninformative or name in self.evidence.reordered
-        return not vague and bool(self.evidence.equal.get(name))
+        """Returns whether the values of a tensor of the runtime's graph can contradict."""
+        unclear = name in self.evidence.uninformative or name in self.evidence.reordered
+        return not unclear and bool(self.evidence.equal.get(name))
 
     def against(self, name: str, why: str) -> Verdict:
-        """A contradiction; values that are equal in another order alone do not make one."""
+        """Returns a contradiction, or a tie if the values are only equal in another order."""
         if name in self.evidence.reordered:
             return Verdict(TIED, f"{why}, in another order")
         return Verdict(CONTRADICTED, why)
 
     def before(self, tensor: str) -> list[str]:
-        """What the node that makes a tensor reads, as far as a kernel has to."""
+        """Returns the tensors that a kernel must read to compute `tensor`."""
         return [n for n in needs(self.nodes[self.makers[tensor]]) if n not in self.idle]
 
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Kernels that stand for the same nodes: what they read and hand on, what the nodes read."""
+    """Kernels of the same nodes.
+
+    `reads` and `returns` are inputs and outputs of the kernels, `begins` the inputs of the nodes.
+    """
 
     scope: str
     keys: frozenset[str]
     reads: tuple[str, ...]
-    hands_on: tuple[str, ...]
+    returns: tuple[str, ...]
     begins: tuple[str, ...]
 
     @classmethod
-    def of(cls, setting: _Setting, parts: Sequence[Kernel], group: tuple[str, ...]) -> _Unit:
+    def of(cls, graph: _Graph, parts: Sequence[Kernel], group: Group) -> _Unit:
         outputs = dict.fromkeys(name for kernel in parts for name in kernel.outputs if name)
         read = Counter(name for kernel in parts for name in set(kernel.inputs))
-        nodes = [setting.nodes[key] for key in group]
-        reads = tuple(n for n in read if n in setting.evidence.equal and n not in outputs)
+        nodes = [graph.nodes[key] for key in group]
+        reads = tuple(n for n in read if n in graph.evidence.equal and n not in outputs)
         return cls(
             scope=parts[0].scope,
             keys=frozenset(group),
             reads=reads,
-            hands_on=tuple(n for n in outputs if setting.uses[n] > read[n]) or tuple(outputs),
-            begins=_begins(setting, nodes, reads),
+            returns=tuple(n for n in outputs if graph.uses[n] > read[n]) or tuple(outputs),
+            begins=_begins(graph, nodes, reads),
         )
 
 
-def _begins(setting: _Setting, nodes: Sequence[Node], reads: Sequence[str]) -> tuple[str, ...]:
-    """The tensors from outside that `nodes` need.
+def _begins(graph: _Graph, nodes: Sequence[Node], reads: Sequence[str]) -> tuple[str, ...]:
+    """Returns the tensors from outside that `nodes` need.
 
-    One that several nodes read may be made in each of their kernels, as dequantised ones are: where
-    it is not among the values that are read, what it is made of is needed in its place.
+    Each kernel may compute a tensor that several nodes read, such as a dequantised tensor, again.
+    If such a tensor is not among `reads`, the kernel needs the inputs of its maker instead.
     """
-    covered = {tensor for name in reads for tensor in setting.evidence.equal[name]}
+    covered = {tensor for name in reads for tensor in graph.evidence.equal[name]}
     inside = {name for node in nodes for name in node.outputs}
-    stack = [n for node in nodes for n in needs(node) if n not in setting.idle]
+    stack = [n for node in nodes for n in needs(node) if n not in graph.idle]
     begins: dict[str, None] = {}
     while stack:
         tensor = stack.pop()
         if tensor in inside or tensor in begins:
             continue
-        again = tensor not in covered and setting.readers[tensor] > 1 and tensor in setting.makers
+        again = tensor not in covered and graph.readers[tensor] > 1 and tensor in graph.makers
         if again:
-            stack += setting.before(tensor)
+            stack += graph.before(tensor)
         else:
             begins[tensor] = None
     return tuple(begins)
 
 
-def _judge(setting: _Setting, unit: _Unit) -> Verdict:
+def _judge(graph: _Graph, unit: _Unit) -> Verdict:
     if unit.scope:
-        return Verdict(UNKNOWN, "inside a body, whose tensors onnxruntime does not hand out")
-    faults = list(_results(setting, unit))
-    if not setting.evidence.uninformative.keys() >= set(
-        unit.hands_on
-    ):  # else there is nothing to see
-        faults += _origins(setting, unit)
+        return Verdict(UNKNOWN, "inside a body, whose tensors onnxruntime does not return")
+    faults = list(_results(graph, unit))
+    if not graph.evidence.uninformative.keys() >= set(unit.returns):
+        faults += _origins(graph, unit)
     for word in (CONTRADICTED, UNKNOWN, TIED):
         worst = next((fault for fault in faults if fault.word == word), None)
         if worst is not None:
@@ -181,64 +175,64 @@ def _judge(setting: _Setting, unit: _Unit) -> Verdict:
     return Verdict(CONFIRMED)
 
 
-def _results(setting: _Setting, unit: _Unit) -> Iterator[Verdict]:
-    """What is wrong with the tensors that the kernels hand on."""
+def _results(graph: _Graph, unit: _Unit) -> Iterator[Verdict]:
+    """Yields what is wrong with the tensors that the kernels return."""
     ends: set[str] = set()
-    for name in unit.hands_on:
-        equal = setting.evidence.equal.get(name, ())
+    for name in unit.returns:
+        equal = graph.evidence.equal.get(name, ())
         ends.update(equal)
-        if name in setting.evidence.uninformative:
-            yield Verdict(TIED, f"its result '{name}' {setting.evidence.uninformative[name]}")
-        elif name not in setting.evidence.equal:
-            yield Verdict(UNKNOWN, f"its result '{name}' is no tensor of numbers")
+        if name in graph.evidence.uninformative:
+            yield Verdict(TIED, f"its result '{name}' {graph.evidence.uninformative[name]}")
+        elif name not in graph.evidence.equal:
+            yield Verdict(UNKNOWN, f"its result '{name}' is not a tensor of numbers")
         elif not equal:
             yield Verdict(UNKNOWN, f"no tensor of the model has the values of its result '{name}'")
-        elif not any(setting.makers.get(tensor) in unit.keys for tensor in equal):
-            yield setting.against(name, f"its result has the values of '{equal[0]}'")
+        elif not any(graph.makers.get(tensor) in unit.keys for tensor in equal):
+            yield graph.against(name, f"its result has the values of '{equal[0]}'")
         else:
-            yield from _ties(setting, unit, equal)
-    sure = all(map(setting.shows, unit.hands_on))
-    for stray in sorted(unit.keys - _leading(setting, unit, ends)) if sure else ():
-        yield Verdict(CONTRADICTED, f"'{stray}' does not lead to its result")
+            yield from _ties(graph, unit, equal)
+    if all(map(graph.shows, unit.returns)):
+        for stray in sorted(unit.keys - _leading(graph, unit, ends)):
+            yield Verdict(CONTRADICTED, f"its result does not depend on '{stray}'")
 
 
-def _leading(setting: _Setting, unit: _Unit, ends: Iterable[str]) -> set[str]:
-    """The nodes of a unit that the tensors `ends` depend on."""
+def _leading(graph: _Graph, unit: _Unit, ends: Iterable[str]) -> set[str]:
+    """Returns the nodes of a unit that the tensors `ends` depend on."""
     leading: set[str] = set()
     stack = list(ends)
     while stack:
-        key = setting.makers.get(stack.pop())
+        key = graph.makers.get(stack.pop())
         if key in unit.keys and key not in leading:
             leading.add(key)
-            stack += setting.nodes[key].inputs
+            stack += graph.nodes[key].inputs
     return leading
 
 
-def _origins(setting: _Setting, unit: _Unit) -> Iterator[Verdict]:
-    """What is wrong with the tensors that the kernels begin from."""
+def _origins(graph: _Graph, unit: _Unit) -> Iterator[Verdict]:
+    """Yields what is wrong with the tensors that the kernels read."""
     covered: set[str] = set()
     for name in unit.reads:
-        equal = setting.evidence.equal[name]
+        equal = graph.evidence.equal[name]
         covered.update(equal)
-        if name in setting.evidence.uninformative:
+        if name in graph.evidence.uninformative:
             continue
         if not equal:
             yield Verdict(UNKNOWN, f"no tensor of the model has the values of its input '{name}'")
         elif unit.begins and not set(equal) & set(unit.begins):
-            yield setting.against(name, f"it reads '{equal[0]}', its nodes do not")
+            yield graph.against(name, f"it reads '{equal[0]}', but its nodes do not")
         else:
-            inside = [tensor for tensor in equal if setting.makers.get(tensor) in unit.keys]
+            inside = [tensor for tensor in equal if graph.makers.get(tensor) in unit.keys]
             if inside:
                 yield Verdict(TIED, f"'{inside[0]}' has the values of its input")
-    word = CONTRADICTED if unit.reads and all(map(setting.shows, unit.reads)) else TIED
+    word = CONTRADICTED if unit.reads and all(map(graph.shows, unit.reads)) else TIED
     for tensor in unit.begins:
         if tensor not in covered:
-            yield Verdict(word, f"its nodes read '{tensor}', it does not")
+            yield Verdict(word, f"its nodes read '{tensor}', but it does not")
 
 
-def _ties(setting: _Setting, unit: _Unit, equal: Sequence[str]) -> Iterator[Verdict]:
-    """Nodes of the unit that leave the values as they are, so that they may be in it or not."""
-    inside = [tensor for tensor in equal if setting.makers.get(tensor) in unit.keys]
+def _ties(graph: _Graph, unit: _Unit, equal: Sequence[str]) -> Iterator[Verdict]:
+    """Yields nodes of the unit that do not change values: they may or may not be in the kernel."""
+    inside = [tensor for tensor in equal if graph.makers.get(tensor) in unit.keys]
     for tensor in inside[1:]:
-        if setting.nodes[setting.makers[tensor]].op_type not in UNCHANGING:
+        if graph.nodes[graph.makers[tensor]].op_type not in UNCHANGING:
             yield Verdict(TIED, f"'{tensor}' and '{inside[0]}' have the same values")

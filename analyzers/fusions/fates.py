@@ -1,4 +1,4 @@
-"""What became of a node that no kernel stands for."""
+"""Explain nodes without a kernel, and kernels without a node."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -11,20 +11,40 @@ from tracer.records.trace import Kernel
 FOLDED, REMOVED, IDLE = "folded", "removed", "not run"
 
 Fate: TypeAlias = tuple[str, str]
-"""What happened, and why."""
+"""What happened to a node, and why."""
 
 _MOVES = frozenset(
     {"Cast", "Expand", "Flatten", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )
-"""Operators that compute nothing, which a runtime may do in another way, or do without."""
+"""Operators that only move data; a runtime may replace or drop them."""
 
-_FOLDED = (FOLDED, "the same in every run: computed when the model is loaded")
+_FOLDED = (FOLDED, "is the same in every run, so it is computed when the model is loaded")
 _UNREAD = (REMOVED, "nothing reads its result")
-_UNCHANGING = (REMOVED, "its result is its input")
-_MOVED = (REMOVED, "it only moves data, and what reads it does without")
-_UNSEEN = (REMOVED, "no kernel makes its values, and none needs them")
-_NOT_ENTERED = (IDLE, "its branch or loop was not entered on these inputs")
-_INLINED = (REMOVED, "the node around it was replaced by what it comes to, or left out")
+_UNCHANGING = (REMOVED, "returns its input")
+_MOVED = (REMOVED, "only moves data; its readers do not need it")
+_UNUSED = (REMOVED, "no kernel computes or needs its values")
+_NOT_ENTERED = (IDLE, "these inputs do not enter its branch or loop")
+_INLINED = (REMOVED, "the node around it was replaced by its result, or removed")
+
+_LAYOUT, _TYPE, _COPY = "layout change", "type change", "copy"
+
+SERVICES = {
+    "ReorderInput": _LAYOUT,
+    "ReorderOutput": _LAYOUT,
+    "Transpose": _LAYOUT,
+    "Cast": _TYPE,
+    "MemcpyFromHost": _COPY,
+    "MemcpyToHost": _COPY,
+}
+"""What kernels without a node do, by operator."""
+
+
+def service(kernel: Kernel, evidence: Evidence | None) -> str:
+    """Returns what a kernel without a node does, and to which tensor of the model, if known."""
+    kind = SERVICES.get(kernel.op_type, "helper")
+    equal = evidence.equal if evidence else {}
+    moved = next((equal[name][0] for name in kernel.outputs if equal.get(name)), None)
+    return f"{kind} of '{moved}'" if moved else kind
 
 
 def fates(
@@ -33,7 +53,7 @@ def fates(
     groups: Sequence[tuple[str, ...]],
     evidence: Evidence | None = None,
 ) -> dict[str, Fate]:
-    """The fate of each node in no group, by its key, in the order of the model."""
+    """Returns the fate of each node in no group, by node key, in the order of the model."""
     fixed = evidence.constant if evidence else frozenset()
     shared = list(evidence.equal.values()) if evidence else []
     entered = {kernel.scope for kernel in kernels} | {""}
@@ -65,14 +85,14 @@ def _rewritten(node: Node, twins: Sequence[str]) -> Fate:
     if node.op_type in UNCHANGING:
         return _UNCHANGING
     if twins:
-        return REMOVED, f"'{twins[0]}' computes the same"
-    return _MOVED if node.op_type in _MOVES else _UNSEEN
+        return REMOVED, f"'{twins[0]}' computes the same values"
+    return _MOVED if node.op_type in _MOVES else _UNUSED
 
 
 def _join(
     twins: dict[str, list[str]], nodes: Sequence[Node], shared: Sequence[Sequence[str]]
 ) -> None:
-    """Count as twins nodes that compute the same values, one of which the runtime made."""
+    """Adds to `twins` the nodes that compute the values of one tensor of the runtime."""
     makers = {name: n.key for n in nodes for name in n.outputs if n.op_type not in _MOVES}
     for tensors in shared:
         keys = [makers[name] for name in tensors if name in makers]
@@ -81,7 +101,7 @@ def _join(
 
 
 def _live(model: Model, scope: Scope, nodes: Sequence[Node]) -> set[str]:
-    """Nodes of one graph whose results are its outputs, or lead to them, or go into a body."""
+    """Returns the nodes on which an output of the graph, or a body inside it, depends."""
     needed = {value.name for value in scope.graph.output}
     inside = {node.key for node in nodes}
     needed.update(name for node in model.nodes if node.key not in inside for name in node.inputs)
@@ -94,20 +114,17 @@ def _live(model: Model, scope: Scope, nodes: Sequence[Node]) -> set[str]:
 
 
 def _twins(nodes: Sequence[Node]) -> dict[str, list[str]]:
-    """For each node the keys of all that do the same with the same tensors, itself among them."""
+    """Returns for each node all nodes with the same operator, attributes and inputs, by key."""
     first: dict[str, str] = {}
     groups: dict[object, list[str]] = {}
     twins: dict[str, list[str]] = {}
     for node in nodes:
         attributes = sorted(a.SerializeToString(deterministic=True) for a in node.proto.attribute)
         inputs = tuple(first.get(name, name) for name in node.inputs)
-        what = (node.domain, node.op_type, inputs, tuple(attributes))
-        group = groups.setdefault(what, [])
+        group = groups.setdefault((node.domain, node.op_type, inputs, tuple(attributes)), [])
         group.append(node.key)
         twins[node.key] = group
-        for place, name in enumerate(node.outputs):
-            if node.op_type in UNCHANGING and not place:
-                first[name] = inputs[0]
-            else:
-                first[name] = f"{group[0]}\n{place}"
+        first.update({name: f"{group[0]}\n{i}" for i, name in enumerate(node.outputs)})
+        if node.op_type in UNCHANGING:
+            first[node.outputs[0]] = inputs[0]
     return twins

@@ -1,25 +1,26 @@
-"""A map of kernels in a sentence or two."""
+"""Summarise a map of kernels in a sentence or two."""
 
 from collections import Counter
 from collections.abc import Iterator
 
 from analyzers.fusions import GROUP, OVERHEAD, PART, Fusions
 from analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, UNKNOWN
-from analyzers.fusions.fates import FOLDED, IDLE, REMOVED
-from analyzers.fusions.services import KINDS
+from analyzers.fusions.fates import FOLDED, IDLE, REMOVED, SERVICES
 from analyzers.views.text import plural
 
 
 def sentences(result: Fusions) -> tuple[str, ...]:
-    """What became of the model, what is confirmed of it, and where names would have misled."""
-    parts = [
-        f"{plural(len(result.nodes), 'node')} became {plural(len(result.kernels), 'kernel')}",
-        _groups(result),
-        *_expanded(result),
-        *_lost(result),
-        *_overhead(result),
-    ]
-    return ("; ".join(parts), *_misled(result))
+    """Returns counts of nodes and kernels, and of kernels whose names are misleading.
+
+    The first sentence is about kernels and groups of nodes, the second about nodes without a kernel
+    and kernels without a node.
+    """
+    kernels = f"{plural(len(result.nodes), 'node')} became {plural(len(result.kernels), 'kernel')}"
+    return (
+        "; ".join((kernels, _groups(result), *_expanded(result))),
+        "; ".join((*_lost(result), *_overhead(result))),
+        *_misled(result),
+    )
 
 
 def _groups(result: Fusions) -> str:
@@ -52,11 +53,12 @@ def _lost(result: Fusions) -> Iterator[str]:
 
 
 def _overhead(result: Fusions) -> Iterator[str]:
-    counts = Counter(KINDS.get(r.op_type, "helper") for r in result.kernels if r.role == OVERHEAD)
+    helpers = [row for row in result.kernels if row.role == OVERHEAD]
+    counts = Counter(SERVICES.get(row.op_type, "helper") for row in helpers)
     yield from (plural(count, kind) for kind, count in counts.items())
 
 
 def _misled(result: Fusions) -> Iterator[str]:
     misled = [row for row in result.kernels if row.named is not None]
     if misled:
-        yield f"names alone would have mapped {plural(len(misled), 'kernel')} otherwise"
+        yield f"names alone would map {plural(len(misled), 'kernel')} to other nodes"

@@ -1,8 +1,8 @@
 """One registry of formats for all results: Trace, Comparison, Sweeps, Fusions, WhatIf and others.
 
 A format is a `Format` in a module of `analyzers.views.file_formats`. A result is a `Result`, whose
-`view` names the module with its `page`, `table`, `document`, `figure` and so on; a result has every
-format whose part that module defines.
+`view` names the module with its `page`, `table`, `document`, `figure` and so on. A result has every
+format whose part that module (or a submodule) defines; a helper imported from elsewhere is no part.
 
     render(trace, "csv")  ->  file_formats.csv: Format("csv", part="table", ...)
                           ->  analyzers.views.trace.table(trace, options)  ->  bytes
@@ -34,7 +34,7 @@ _DEFAULT = ViewOptions()
 def formats(kind: type[Result]) -> Mapping[str, Format]:
     """The formats that results of this class have, by extension."""
     view = importlib.import_module(kind.view)
-    return {f.extension: f for f in _all() if hasattr(view, f.part)}
+    return {f.extension: f for f in _all() if _defines(view, f.part)}
 
 
 def render(result: Result, extension: str, options: ViewOptions = _DEFAULT) -> bytes:
@@ -42,19 +42,20 @@ def render(result: Result, extension: str, options: ViewOptions = _DEFAULT) -> b
 
     Raises UsageError where the result has no such format, or a package for it is missing.
     """
-    known = formats(type(result))
-    if extension not in known:
+    available = formats(type(result))
+    if extension not in available:
         raise UsageError(
-            f"there is no format '{extension}'", f"The formats are {', '.join(known)}."
+            f"there is no format '{extension}'", f"The formats are {', '.join(available)}."
         )
-    known[extension].check()
-    part = getattr(_view(result), known[extension].part)
-    return known[extension].render(part(result, options), options)
+    chosen = available[extension]
+    chosen.check()
+    part = getattr(_view(result), chosen.part)
+    return chosen.render(part(result, options), options)
 
 
-def extension_of(path: Path, known: Mapping[str, Format]) -> str | None:
+def extension_of(path: Path, available: Mapping[str, Format]) -> str | None:
     """The longest extension that the name ends with, or that it is; None without any."""
-    matching = [name for name in known if f".{path.name}".endswith(f".{name}")]
+    matching = [name for name in available if f".{path.name}".endswith(f".{name}")]
     return max(matching, key=len, default=None) if path.suffix else None
 
 
@@ -72,9 +73,14 @@ def _view(result: Result) -> ModuleType:
     return importlib.import_module(result.view)
 
 
+def _defines(view: ModuleType, part: str) -> bool:
+    module = getattr(getattr(view, part, None), "__module__", "")
+    return f"{module}.".startswith(f"{view.__name__}.")
+
+
 @cache
 def _all() -> tuple[Format, ...]:
     """Every format of every module, sorted by extension."""
     modules = pkgutil.iter_modules(file_formats.__path__, f"{file_formats.__name__}.")
     every = [f for module in modules for f in importlib.import_module(module.name).FORMATS]
-    return tuple(sorted(every, key=lambda one: one.extension))
+    return tuple(sorted(every, key=lambda each: each.extension))

@@ -6,12 +6,16 @@ import io
 import warnings
 from typing import TYPE_CHECKING
 
+from analyzers.views.text import printable
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PLAIN, HIGH = "#4878a8", "#c44e52"
+PLAIN, HIGH, EXTREMES = "#4878a8", "#c44e52", "#d9a441"
+LINEAR = 16
+"""Up to this sum the axis of a histogram is linear, and logarithmic beyond."""
+
 _DPI = 120
 _MOST_CHARACTERS = 28
 
@@ -40,10 +44,15 @@ def saved(figure: Figure, kind: str) -> bytes:
 
 
 def short(name: str) -> str:
-    """The end of a long name tells more than its beginning."""
+    """The end of a long name, which tells more than its beginning."""
     return name if len(name) <= _MOST_CHARACTERS else "…" + name[1 - _MOST_CHARACTERS :]
 
 
-def unformulated(text: str) -> str:
-    """`$` would start a formula."""
-    return text.replace("$", r"\$")
+def label(name: object) -> str:
+    """The end of a name, safe to draw."""
+    return plain(short(str(name)))
+
+
+def plain(text: str) -> str:
+    """`text`, safe to draw: control characters as escapes, and no `$`, which starts a formula."""
+    return printable(text).replace("$", r"\$")

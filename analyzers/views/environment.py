@@ -7,24 +7,14 @@ from typing import Any
 import pandas as pd
 
 from analyzers.options import ViewOptions
-from analyzers.views.page import Page, Table, name_column
+from analyzers.views.page import Page, facts
 from analyzers.views.text import plural
 from tracer.records.environment import Environment, Peaks
 
 
 def page(result: Environment, options: ViewOptions) -> Page:
     """One table of names and values."""
-    return Page(
-        (
-            Table(
-                "",
-                (name_column("", "name", 0), name_column("value", "value", 1)),
-                table(result, options),
-            ),
-        ),
-        (),
-        "",
-    )
+    return facts("", table(result, options))
 
 
 def table(result: Environment, options: ViewOptions) -> pd.DataFrame:

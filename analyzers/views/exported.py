@@ -6,14 +6,13 @@ from typing import Any
 import pandas as pd
 
 from analyzers.options import ViewOptions
-from analyzers.views.page import Page, Table, name_column
+from analyzers.views.page import Page, facts
 from exporters.records import Exported
 
 
 def page(result: Exported, options: ViewOptions) -> Page:
     """One table of names and values."""
-    columns = (name_column("", "name", 0), name_column("value", "value", 1))
-    return Page((Table(str(result.path), columns, table(result, options)),), (), "")
+    return facts(str(result.path), table(result, options))
 
 
 def table(result: Exported, options: ViewOptions) -> pd.DataFrame:

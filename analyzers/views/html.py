@@ -12,7 +12,7 @@ def html(page: Page, options: ViewOptions) -> str:
     """The tables and notes of `page`; long tables have 10 rows unless `options.top` is set."""
     top = DEFAULT_TOP if options.top is None else options.top
     parts = [part for table in page.tables for part in _table(table, top)]
-    parts += [_paragraph(f"note: {note}") for note in page.notes]
+    parts += [_paragraph(f"note: {note}") for note in page.warnings]
     return "".join((*parts, _paragraph(page.foot) if page.foot else ""))
 
 

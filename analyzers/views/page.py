@@ -66,17 +66,28 @@ class Table:
         return [c for c, _ in shown], list(zip(*(cells for _, cells in shown), strict=True))
 
 
+_ROUTINE = ("inputs are ", "inputs of ", "energy is ")
+"""Beginnings of notes that every run has: a terminal shows them only with `--notes`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Tables, and what to know about them.
-
-    A terminal shows the first few `notes`; the others and `details` with `--notes`.
-    """
+    """Tables, warnings about them, and a line on the machine at the foot."""
 
     tables: tuple[Table, ...]
-    notes: tuple[str, ...]
-    foot: str
-    details: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    foot: str = ""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The notes without the routine notes, which may begin with a label: `A: inputs are …`."""
+        return tuple(n for n in self.notes if not n.rpartition(": ")[2].startswith(_ROUTINE))
+
+
+def facts(title: str, rows: pd.DataFrame) -> Page:
+    """A page of one table with the columns `name` and `value`."""
+    columns = (name_column("", "name", 0), name_column("value", "value", 1))
+    return Page((Table(title, columns, rows),))
 
 
 def specified(spec: ColumnSpec) -> Column:

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from analyzers.options import ViewOptions
+from analyzers.views.file_formats.json import fields
 from analyzers.views.page import Column, Page, Table, name_column, number_column
 from tracer.records.quantized import Accuracy, LayerError, Quantized
 
@@ -14,9 +15,7 @@ def page(result: Quantized, options: ViewOptions) -> Page:
     """The accuracy, and the layers by the noise that they add."""
     layers = table(result, options).sort_values("added_noise", ascending=False, kind="stable")
     head = () if result.accuracy is None else (_accuracy(result.accuracy, result.settings["test"]),)
-    return Page(
-        (Table(_title(result), _COLUMNS, layers, head=head, is_long=True),), result.notes, ""
-    )
+    return Page((Table(_title(result), _COLUMNS, layers, head=head, is_long=True),), result.notes)
 
 
 def table(result: Quantized, options: ViewOptions) -> pd.DataFrame:
@@ -26,13 +25,7 @@ def table(result: Quantized, options: ViewOptions) -> pd.DataFrame:
 
 def document(result: Quantized, options: ViewOptions) -> dict[str, Any]:
     """Everything but the model itself; layers are in the order of the graph."""
-    return {
-        "model": result.model,
-        "settings": result.settings,
-        "accuracy": result.accuracy,
-        "layers": result.layers,
-        "notes": result.notes,
-    }
+    return fields(result, "model", "settings", "accuracy", "layers", "notes")
 
 
 def model(result: Quantized, options: ViewOptions) -> bytes:

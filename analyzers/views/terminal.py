@@ -18,12 +18,11 @@ def show(page: Page, options: ViewOptions, console: Console) -> None:
         if position:
             console.print()
         _show(table, top, console)
-    every = (*page.notes, *page.details)
-    shown = every if options.notes else page.notes[:MOST_NOTES]
+    shown = page.notes if options.notes else page.warnings[:MOST_NOTES]
     for note in shown:
         console.print(Text(f"note: {printable(note)}", style="yellow"))
-    if len(shown) < len(every):
-        more = plural(len(every) - len(shown), "more note" if shown else "note")
+    if len(shown) < len(page.notes):
+        more = plural(len(page.notes) - len(shown), "more note" if shown else "note")
         console.print(Text(f"{more}: --notes", style="dim"))
     if page.foot:
         console.print(Text(printable(page.foot), style="dim"))

@@ -12,6 +12,9 @@ _WIDEST = 64
 _LONGEST = 10_000_000
 """Counts from here on are rounded."""
 
+_HIDDEN = ("Cc", "Cf", "Zl", "Zp", "Cs")
+"""Unicode categories of control characters, direction marks, separators and surrogates."""
+
 _BAR_CELLS = 8
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -43,8 +46,8 @@ def micros(value: float | None) -> str:
     """µs with the digits that mean something: `12,345`, `217.5`, `4.80`."""
     if value is None or math.isnan(value):
         return ""
-    digits = 0 if value >= 1000 else 1 if value >= 100 else 2
-    return f"{value:,.{digits}f}"
+    decimals = 0 if value >= 1000 else 1 if value >= 100 else 2
+    return f"{value:,.{decimals}f}"
 
 
 def percent(value: float | None) -> str:
@@ -89,7 +92,8 @@ def name(value: object) -> str:
     return printable(value) if isinstance(value, str) else ""
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
+    """Three significant digits."""
     return "" if math.isnan(value) else f"{value:.3g}"
 
 
@@ -99,7 +103,7 @@ def printable(text: str) -> str:
     Names come from files: an escape sequence in one must not reach a terminal.
     """
     return "".join(
-        char if unicodedata.category(char) not in ("Cc", "Cf", "Zl", "Zp", "Cs") else _escape(char)
+        char.encode("unicode_escape").decode() if unicodedata.category(char) in _HIDDEN else char
         for char in text
     )
 
@@ -110,10 +114,6 @@ def cell(value: object) -> str:
     for char in "\\|<>`*_[]":
         text = text.replace(char, f"\\{char}")
     return text
-
-
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode()
 
 
 FORMATS: Mapping[Format, Callable[[Any], str]] = {
@@ -128,6 +128,6 @@ FORMATS: Mapping[Format, Callable[[Any], str]] = {
     "percent": percent,
     "roof": roof,
     "bar": lambda share: bar(share, _BAR_CELLS),
-    "difference": _digits,
+    "difference": digits,
 }
 """The text of a cell, by the format of its `ColumnSpec`; '' for a missing value."""

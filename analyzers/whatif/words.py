@@ -33,6 +33,11 @@ def effort(result: WhatIf, variant: Variant) -> str:
     )
 
 
+def metric(judgement: Judgement) -> str:
+    """Returns the name of the metric with its unit: `top1 %`."""
+    return f"{judgement.metric.rpartition(':')[2]} {judgement.unit}".strip()
+
+
 def score(judgement: Judgement, value: float) -> str:
     """Returns `98.33 %`, or four digits in the unit of another metric."""
     if judgement.unit == "%":

@@ -216,7 +216,7 @@ def test_folded_and_removed_nodes_are_named_with_the_reason():
     fates = {row.node: (row.fate, row.why) for row in found.nodes if not row.kernels}
     twin = next(iter(fates.keys() & {"a", "b"}))
     other = next(iter({"a", "b"} - {twin}))
-    assert fates[twin] == (REMOVED, f"'{other}' computes the same")
+    assert fates[twin] == (REMOVED, f"'{other}' computes the same values")
     assert {fates[key][0] for key in ("i", "r")} == {REMOVED}
     assert {fates[key][0] for key in ("c", "cc")} == {FOLDED}
     assert fates.keys() == {twin, "i", "r", "c", "cc"}

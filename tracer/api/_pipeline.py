@@ -53,12 +53,12 @@ class Pipeline:
         fused = any(len(group) > 1 for group in groups)
         if self.confirm and fused and graph is not None and graph.comparable:
             feed_sets = [feedset, *other_inputs(request, feedset)]
-            evidence, problem = matched(graph, feed_sets, _COMPARISON, self.progress)
-            if evidence is None:
-                note = f"fused kernels are traced back by names alone: {problem}"
+            matches = matched(graph, feed_sets, _COMPARISON, self.progress)
+            if isinstance(matches, TracerError):
+                note = f"fused kernels are traced back by names alone: {_reason(matches)}"
                 run = replace(run, notes=(*run.notes, note))
             else:
-                groups = attribute(self.model, run.kernels, evidence)
+                evidence, groups = matches, attribute(self.model, run.kernels, matches)
         if self.replay and graph is not None:
             run = self._replayed(run, graph, groups, feedset)
         types, calls = observed(self.model, feedset, run, graph)
@@ -77,12 +77,18 @@ class Pipeline:
 
 def matched(
     graph: OptimizedGraph, feed_sets: Sequence[FeedSet], limits: Limits, progress: Progress
-) -> tuple[Evidence | None, str]:
-    """Returns which tensors of `graph` equal tensors of the model, else None and the reason."""
+) -> Evidence | TracerError:
+    """Returns which tensors of `graph` equal tensors of the model, or why that is unknown."""
     try:
-        return graph.match_tensors(feed_sets, limits, progress), ""
+        return graph.match_tensors(feed_sets, limits, progress)
     except TracerError as error:
-        return None, error.what
+        return error
+
+
+def _reason(error: TracerError) -> str:
+    """Returns what went wrong, without the node and input types that the interpreter adds."""
+    cause = error.__cause__
+    return cause.what if isinstance(cause, TracerError) else error.what
 
 
 def other_inputs(request: Request, first: FeedSet) -> Sequence[FeedSet]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from analyzers.fusions import Fusions, mapped
 from tracer.api._pipeline import matched, other_inputs
+from tracer.errors import TracerError
 from tracer.executors import registry
 from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.request import on_sizes_that_run, request_for
@@ -47,12 +48,13 @@ def fusions(
     )
     feed_sets = [first, *(request.feeds() for request in requests[1:])]
     feed_sets += other_inputs(requests[0], first)
-    evidence, problem = matched(graph, feed_sets, _LIMITS, progress or silent)
-    notes = () if evidence else (f"values were not compared: {problem}",)
+    matches = matched(graph, feed_sets, _LIMITS, progress or silent)
+    failure = matches if isinstance(matches, TracerError) else None
+    notes = (f"values were not compared: {failure.what}",) if failure else ()
     return mapped(
         loaded,
         graph.kernels,
-        evidence,
+        None if isinstance(matches, TracerError) else matches,
         info=ModelInfo.of(loaded),
         environment=environment.observe(),
         settings={

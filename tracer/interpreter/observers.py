@@ -16,6 +16,7 @@ class Observer(Protocol):
 
     def before(self, node: Node, inputs: Sequence[Value]) -> None:
         """Called with the inputs, which must not be changed; an omitted input is None."""
+        return  # not abstract: a subclass may leave it out
 
     def after(
         self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]

@@ -11,6 +11,7 @@ import onnx
 from tracer.graph import loading
 from tracer.graph.model import Node
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.observers import Observer
 from tracer.interpreter.recording import TensorRecorder, named_tensors
 from tracer.interpreter.values import Value
 from tracer.quantization.calibration import CalibrationBatches
@@ -45,16 +46,13 @@ def layer_errors(
     return _rows(narrow.model.nodes, {node.name for node in prepared.graph.node}, noise)
 
 
-class _NoiseMeter:
-    """An observer that sums the squares of float tensors, and of the errors of their twins."""
+class _NoiseMeter(Observer):
+    """Sums the squares of float tensors, and of the errors of their twins."""
 
     def __init__(self, twins_by_name: Mapping[str, Twin], recorder: TensorRecorder) -> None:
         self._twins = twins_by_name
         self._recorder = recorder
         self._sums: dict[str, Array] = {}
-
-    def before(self, node: Node, inputs: Sequence[Value]) -> None:
-        """Does nothing."""
 
     def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         """Compares tensors that have a twin."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analyzers.compare import Comparison
 from analyzers.compare.layers import letter
 from analyzers.compare.sweep import WHOLE, Sweep, wide
-from analyzers.views.drawing import blank, short, unformulated
+from analyzers.views.drawing import blank, label, plain
 from analyzers.views.page import times
-from analyzers.views.text import printable
 
 MARK = "*"
 """Marks a statistically significant difference."""
@@ -25,24 +25,24 @@ _WORK = "#bbbbbb"
 def comparison(result: Comparison, top: int | None) -> Any:
     """The figure of a comparison: the largest changes by layer, or the sides as a whole."""
     if result.layers is None:
-        return _whole(result)
+        return _totals(result)
     return _layers(result, result.layers, top or _MOST_GROUPS)
 
 
-def _whole(result: Comparison) -> Any:
-    """A bar for each model: the share of convolution, and the rest."""
+def _totals(result: Comparison) -> Any:
+    """A bar for each model: the time of convolutions, and the rest."""
     rows = result.totals
     figure = blank(max(6.0, 0.9 * len(rows) + 2), 4.6)
     axes = figure.subplots()
     convolution = rows["time_us"] * rows["convolution_share"].fillna(0)
-    places = range(len(rows))
-    axes.bar(places, convolution / 1e3, color=_COLOURS[0], label="convolution")
+    positions = range(len(rows))
+    axes.bar(positions, convolution / 1e3, color=_COLOURS[0], label="convolution")
     rest = rows["time_us"] - convolution
-    axes.bar(places, rest / 1e3, bottom=convolution / 1e3, color=_WORK, label="the rest")
-    for place, row in enumerate(rows.to_dict("records")):
+    axes.bar(positions, rest / 1e3, bottom=convolution / 1e3, color=_WORK, label="the rest")
+    for position, row in enumerate(rows.to_dict("records")):
         mark = MARK if row["significant"] else ""
-        text = "" if place == 0 else f"{times(row['ratio'])} times A{mark}"
-        axes.annotate(text, (place, row["time_us"] / 1e3), (0, 2), textcoords="offset points",
+        text = f"{times(row['ratio'])} times A{mark}" if position else ""
+        axes.annotate(text, (position, row["time_us"] / 1e3), (0, 2), textcoords="offset points",
                       ha="center", fontsize=8)  # fmt: skip
     axes.set_ylabel("time per run [ms]")
     _finish(axes, [str(side) for side in rows["side"]])
@@ -53,20 +53,18 @@ def _layers(result: Comparison, rows: pd.DataFrame, most: int) -> Any:
     rows = rows.head(most)
     names = [f"{letter(index).upper()} {side.label}" for index, side in enumerate(result.sides)]
     ends = [letter(index) for index in range(len(names))]
-    real = rows[[f"significant_{end}" for end in ends[1:]]].any(axis=1)
+    significant = rows[[f"significant_{end}" for end in ends[1:]]].any(axis=1)
     named = rows["layer"] if result.by == "layer" else rows[result.by]
-    if result.by == "layer":  # a module tells more than a node's name, where it is one layer's
+    if result.by == "layer":  # the name of a module that is one layer says more than a node's
         own = ~rows["module"].duplicated(keep=False) & ~rows["module"].str.startswith("(")
         named = named.where(~own, rows["module"])
-    labels = [f"{text}{MARK if marked else ''}" for text, marked in zip(named, real, strict=True)]
+    pairs = zip(named, significant, strict=True)
+    labels = [f"{text}{MARK if marked else ''}" for text, marked in pairs]
     figure = blank(min(max(8.0, 0.16 * len(rows) * (len(names) + 1) + 2), 24.0), 5.0)
     axes = figure.subplots()
     _grouped(axes, dict(zip(names, [rows[f"time_us_{end}"] for end in ends], strict=True)))
-    axes.set_title(
-        f"the largest changes first; {MARK}: a significant difference",
-        fontsize=10,
-        loc="left",
-    )
+    title = f"largest changes first; {MARK} marks a significant difference"
+    axes.set_title(title, fontsize=10, loc="left")
     axes.set_ylabel("time per run [µs]")
     _finish(axes, labels)
     return figure
@@ -84,7 +82,7 @@ def sweeps(result: Sequence[Sweep], top: int | None) -> Any:
         sizes, last = one.batches, one.batches[-1]
         _grouped(left, {f"batch {n}": kept[f"sample_us_{n}"] for n in sizes})
         left.set_ylabel("time per sample [µs]")
-        left.set_title(unformulated(printable(one.label)), fontsize=10, loc="left")
+        left.set_title(plain(one.label), fontsize=10, loc="left")
         both = rows.head(most) if len(rows) <= most else kept
         growth = {"time": both[f"time_growth_{last}"], "work": both[f"work_growth_{last}"]}
         _grouped(right, growth, (_COLOURS[0], _WORK))
@@ -98,18 +96,16 @@ def sweeps(result: Sequence[Sweep], top: int | None) -> Any:
 def _grouped(
     axes: Any, bars: Mapping[str, pd.Series[Any]], colours: Sequence[str] = _COLOURS
 ) -> None:
-    """A group of bars at each place, one of each series."""
+    """Draws a group of bars for each row, one bar for each series."""
     width = 0.8 / len(bars)
-    for index, (label, values) in enumerate(bars.items()):
-        places = [place + (index - (len(bars) - 1) / 2) * width for place in range(len(values))]
+    for index, (name, values) in enumerate(bars.items()):
+        positions = np.arange(len(values)) + (index - (len(bars) - 1) / 2) * width
         colour = colours[index % len(colours)]
-        name = unformulated(printable(label))
-        axes.bar(places, values.fillna(0), width=width, color=colour, label=name)
+        axes.bar(positions, values.fillna(0), width=width, color=colour, label=plain(name))
 
 
-def _finish(axes: Any, labels: Sequence[str]) -> None:
-    texts = [unformulated(short(printable(str(label)))) for label in labels]
-    axes.set_xticks(range(len(texts)), texts, rotation=90, fontsize=7)
+def _finish(axes: Any, names: Sequence[str]) -> None:
+    axes.set_xticks(range(len(names)), list(map(label, names)), rotation=90, fontsize=7)
     axes.margins(x=0.01)
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -24,7 +25,7 @@ from analyzers.views.page import (
     signed_percent,
     times,
 )
-from analyzers.views.text import micros, percent, plural, printable, si
+from analyzers.views.text import count, digits, micros, percent, plural, printable, si
 
 _NAMES = {
     "layer": (("layer", 0), ("module", 6), ("op", 5)),
@@ -99,10 +100,10 @@ def _side(side: Side, letter: str) -> dict[str, Any]:
 
 
 def _side_notes(result: Comparison) -> Iterator[str]:
-    """What to know of the sides; once, where it is so of all. One turn's noise is no news."""
+    """Notes of the sides; a note of all sides once, other notes with the labels of their sides."""
     labels_of: dict[str, list[str]] = {}
     for side in result.sides:
-        for note in side.trace.notes if side.rounds_us is None else side.run.notes:
+        for note in side.notes:
             labels_of.setdefault(note, []).append(side.label)
     for note, labels in labels_of.items():
         yield note if len(labels) == len(result.sides) else f"{', '.join(labels)}: {note}"
@@ -127,10 +128,10 @@ def _totals(result: Comparison) -> Table:
         number_column("params", "params", si, 10),
         number_column("bytes", "bytes", si, 12),
         number_column("flop/s", "flops_per_s", si, 11),
-        number_column("batch", "batch", lambda value: f"{value:g}", 13),
+        number_column("batch", "batch", count, 13),
         name_column("executor", "executor", 14),
     )
-    return Table("Whole runs, without instrument", columns, rows, tuple(_verdicts(result)))
+    return Table("Whole runs, without profiler", columns, rows, tuple(_verdicts(result)))
 
 
 def _verdicts(result: Comparison) -> Iterator[str]:
@@ -152,41 +153,30 @@ def _verdicts(result: Comparison) -> Iterator[str]:
 
 
 def _layers(result: Comparison, rows: pd.DataFrame) -> Table:
-    count = len(result.sides)
-    two = count == 2
     columns: list[Column] = [
         name_column(field.replace("_", " "), field, rank) for field, rank in _NAMES[result.by]
     ]
-    ends = [letter(index) for index in range(count)]
+    ends = [letter(index) for index in range(len(result.sides))]
     columns += [
         number_column(f"{e.upper()} µs", f"time_us_{e}", micros, 1 + n) for n, e in enumerate(ends)
     ]
     others = ends[1:]
-    for place, end in enumerate(others):
+    for position, end in enumerate(others):
         ratio = _marked(f"ratio_{end}", f"significant_{end}")
-        columns.append(Column(f"{end.upper()} ÷ A", f"ratio_{end}", ratio, 100 + 2 * place))
-    if two:
+        columns.append(Column(f"{end.upper()} ÷ A", f"ratio_{end}", ratio, 100 + 2 * position))
+    if len(ends) == 2:
         columns.append(Column(_interval_header(), "ratio_low_b", _interval("_b"), 104))
         columns.append(number_column("Δ µs", "change_us_b", _signed, 103))
     columns += [
-        number_column(f"{what} {e.upper()}", f"{field}_{e}", si, 120 + place)
-        for place, (what, field) in enumerate(_WORK)
+        number_column(f"{what} {e.upper()}", f"{field}_{e}", si, 120 + position)
+        for position, (what, field) in enumerate(_WORK)
         for e in _telling(rows, field, ends)
     ]
-    ranked = [_ranked(column, place) for place, column in enumerate(_by_rank(columns))]
-    order = {column.header: column for column in ranked}
-    shown = [order[column.header] for column in columns]
+    # A terminal counts ranks from 0: names and times come first, then ratios, then the rest.
+    headers = [column.header for column in sorted(columns, key=lambda column: column.rank)]
+    shown = [replace(column, rank=headers.index(column.header)) for column in columns]
     title = f"By {result.by}, the largest change in time first"
     return Table(title, shown, rows, tuple(_layer_lines(result, rows)), is_long=True)
-
-
-def _by_rank(columns: Sequence[Column]) -> list[Column]:
-    return sorted(columns, key=lambda column: column.rank)
-
-
-def _ranked(column: Column, place: int) -> Column:
-    """Names and times first, then ratios, then the rest; as the terminal counts ranks."""
-    return Column(column.header, column.field, column.text, place, column.is_name)
 
 
 def _telling(rows: pd.DataFrame, field: str, ends: Sequence[str]) -> Sequence[str]:
@@ -200,10 +190,10 @@ def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
     """How many differ, what has no partner, where the work differs."""
     everyone = "".join(letter(index).upper() for index in range(len(result.sides)))
     for end in (letter(index) for index in range(1, len(result.sides))):
-        known = int(rows[f"p_{end}"].notna().sum())
-        real = int(rows[f"significant_{end}"].sum())
+        tested = int(rows[f"p_{end}"].notna().sum())
+        significant = int(rows[f"significant_{end}"].sum())
         yield (
-            f"{end.upper()}: {real} of {plural(known, 'row')} differ significantly from A "
+            f"{end.upper()}: {significant} of {plural(tested, 'row')} differ significantly from A "
             f"({MARK}; Holm, {LEVEL:.0%} over all rows)"
         )
     alone = rows[rows["on"] != everyone]
@@ -259,9 +249,9 @@ def _numbers(result: Comparison, numbers: Numbers) -> Table:
         name_column("what", "what", 0),
         name_column("tensor of A", "layer", 1),
         name_column("tensor of B", "layer_b", 6),
-        number_column("max abs", "max_abs", _short, 2),
-        number_column("max rel", "max_rel", _short, 3),
-        number_column("ULP", "max_ulp", _short, 4),
+        number_column("max abs", "max_abs", digits, 2),
+        number_column("max rel", "max_rel", digits, 3),
+        number_column("ULP", "max_ulp", digits, 4),
         name_column("NaN", "nan", 7),
         name_column("Inf", "inf", 8),
         name_column("beyond tolerance", "fault", 5),
@@ -285,10 +275,6 @@ def _divergence(numbers: Numbers) -> Iterator[str]:
     }
     if any(counts.values()):
         yield "outputs: " + ", ".join(f"{count:,} {what}" for what, count in counts.items())
-
-
-def _short(value: float) -> str:
-    return f"{value:.3g}"
 
 
 def _signed(value: float) -> str:

@@ -19,7 +19,7 @@ def page(result: Sweeps, options: ViewOptions) -> Page:
         f"{one.label}: {note}" if len(result) > 1 else note
         for one in result
         for side in one.sides
-        for note in (side.trace.notes if side.rounds_us is None else side.run.notes)
+        for note in side.notes
     ]
     environment = result[0].sides[0].trace.environment
     tables = tuple(table for one in result for table in (_times(one), _growth(one)))

@@ -8,6 +8,7 @@ import pandas as pd
 from analyzers.fusions import FusedKernel, Fusions
 from analyzers.fusions.words import sentences
 from analyzers.options import ViewOptions
+from analyzers.views.file_formats.json import fields
 from analyzers.views.page import Page, Table, name_column, number_column
 from analyzers.views.text import count
 
@@ -16,7 +17,7 @@ _KERNELS = (
     name_column("op", "op_type", 10),
     number_column("calls", "calls", count, 4),
     number_column("nodes", "count", count, 2),
-    name_column("stands for", "members", 0),
+    name_column("contains", "members", 0),
     name_column("values", "verdict", 3),
     name_column("why", "why", 5),
 )
@@ -33,15 +34,9 @@ def page(result: Fusions, options: ViewOptions) -> Page:
     """The kernels, and the nodes without a kernel."""
     title = f"{result.model.name} · onnxruntime, optimization {result.settings['optimization']}"
     tables = [Table(title, _KERNELS, _kernels(result), head=sentences(result))]
-    lost = pd.DataFrame(
-        [
-            {"node": row.node, "op_type": row.op_type, "fate": row.fate, "why": row.why}
-            for row in result.nodes
-            if not row.kernels
-        ]
-    )
-    if len(lost):
-        tables.append(Table("Nodes without a kernel", _NODES, lost))
+    lost = [row for row in result.nodes if not row.kernels]
+    if lost:
+        tables.append(Table("Nodes without a kernel", _NODES, pd.DataFrame(lost)))
     return Page(tuple(tables), result.notes, result.environment.summary)
 
 
@@ -55,16 +50,8 @@ def table(result: Fusions, options: ViewOptions) -> pd.DataFrame:
 
 def document(result: Fusions, options: ViewOptions) -> dict[str, Any]:
     """`summary`, then the fields of `Fusions` (docs/fusions.md)."""
-    return {
-        "summary": sentences(result),
-        "model": result.model,
-        "environment": result.environment,
-        "settings": result.settings,
-        "inputs": result.inputs,
-        "kernels": result.kernels,
-        "nodes": result.nodes,
-        "notes": result.notes,
-    }
+    names = ("model", "environment", "settings", "inputs", "kernels", "nodes", "notes")
+    return {"summary": sentences(result), **fields(result, *names)}
 
 
 def _kernels(result: Fusions) -> pd.DataFrame:

@@ -15,6 +15,11 @@ def render(document: Mapping[str, Any], options: ViewOptions) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
+def fields(result: object, *names: str) -> dict[str, Any]:
+    """The fields of `result` with these names, in this order."""
+    return {name: getattr(result, name) for name in names}
+
+
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows with plain Python values; what is missing or infinite becomes None."""
     plain = table.astype(object).where(table.notna(), None)

@@ -25,16 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["document", "figure", "page", "roofline", "stored", "table"]
 
-_ROUTINE = ("inputs are ", "inputs of ")
-"""Beginnings of notes that every run has; a terminal shows them with `--notes`."""
-
 
 def page(trace: Trace, options: ViewOptions) -> Page:
     """The tables of all runs, then what to know about them."""
     tables = [each for section in sections(trace) for each in _tables(trace, section, options)]
-    routine = tuple(note for note in trace.notes if _is_routine(note))
-    notes = tuple(note for note in trace.notes if note not in routine)
-    return Page(tuple(tables), notes, trace.environment.summary, routine)
+    return Page(tuple(tables), trace.notes, trace.environment.summary)
 
 
 def figure(trace: Trace, options: ViewOptions) -> Figure:
@@ -105,7 +100,3 @@ def _displayed(groups: pd.DataFrame) -> pd.DataFrame:
     if "time_us_ci95_high" in rows:  # the lower end stops at 0
         rows["time_us_plus_minus"] = rows["time_us_ci95_high"] - rows["time_us"]
     return rows
-
-
-def _is_routine(note: str) -> bool:
-    return note.partition(": ")[2].startswith(_ROUTINE) or note.startswith(_ROUTINE)

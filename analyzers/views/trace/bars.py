@@ -9,8 +9,8 @@ import pandas as pd
 
 from analyzers.grouping import NAMES
 from analyzers.options import ViewOptions
-from analyzers.views.drawing import HIGH, PLAIN, blank, short, unformulated
-from analyzers.views.text import micros, printable, si
+from analyzers.views.drawing import HIGH, PLAIN, blank, label, plain
+from analyzers.views.text import micros, si
 from analyzers.views.trace.headline import headline
 from analyzers.views.trace.sections import Section, folded, largest_first, sections
 from tracer.records.trace import Trace
@@ -36,9 +36,9 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
     chart = blank(width, 4.6 * len(panels))
     axes = chart.subplots(len(panels), squeeze=False)[:, 0]
     for panel, section, rows in zip(axes, drawn, panels, strict=True):
-        title = printable(headline(trace, section))
+        title = plain(headline(trace, section))
         lines = textwrap.fill(title, int(width * _TITLE_CHARACTERS_PER_INCH))
-        panel.set_title(unformulated(lines), fontsize=10, loc="left", pad=18)
+        panel.set_title(lines, fontsize=10, loc="left", pad=18)
         _draw_panel(panel, rows, options)
     return chart
 
@@ -72,7 +72,9 @@ def _draw_panel(axes: Any, rows: pd.DataFrame, options: ViewOptions) -> None:
     axes.set_ylim(bottom=0, top=None if rows["value"].any() or threshold else 1)
     axes.spines[["top", "right"]].set_visible(False)
     if len(rows) <= _MOST_LABELS:
-        axes.set_xticks(positions, _labels(rows, options.by), rotation=90, fontsize=7)
+        axes.set_xticks(
+            positions, list(map(label, rows[NAMES[options.by]])), rotation=90, fontsize=7
+        )
     else:
         axes.set_xlabel(f"{len(rows):,} rows in the order of the graph")
 
@@ -83,7 +85,3 @@ def _threshold(values: pd.Series[float], chosen: float | None) -> tuple[float | 
         return chosen, ""
     high = _HIGH_TIMES_MEDIAN * float(values[values > 0].median())  # NaN where there is none
     return (high, ", twice the median") if (values >= high).any() else (None, "")
-
-
-def _labels(rows: pd.DataFrame, by: str) -> list[str]:
-    return [unformulated(short(printable(str(name)))) for name in rows[NAMES[by]]]

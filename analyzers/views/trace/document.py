@@ -6,7 +6,7 @@ from analyzers.advice import advise
 from analyzers.options import ViewOptions
 from analyzers.overflow import channels, widths
 from analyzers.timing import coverage, empty, wall
-from analyzers.views.file_formats.json import records
+from analyzers.views.file_formats.json import fields, records
 from analyzers.views.trace.sections import Section, rows, sections
 from tracer.accumulators.spec import plain_values
 from tracer.accumulators.statistics.partial_sums import PartialSums
@@ -21,10 +21,7 @@ def document(trace: Trace, options: ViewOptions) -> dict[str, Any]:
     overflow columns by output channel.
     """
     return {
-        "model": trace.model,
-        "environment": trace.environment,
-        "settings": trace.settings,
-        "notes": trace.notes,
+        **fields(trace, "model", "environment", "settings", "notes"),
         "runs": [_run(trace, section, options) for section in sections(trace)],
     }
 

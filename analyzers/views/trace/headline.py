@@ -13,6 +13,9 @@ from analyzers.views.trace.sections import Section
 from tracer.records.environment import Peaks
 from tracer.records.trace import Run, Trace
 
+_ALL = "all"
+"""The default of `--optimization`, which a headline leaves out so that it fits 80 columns."""
+
 
 def headline(trace: Trace, section: Section) -> str:
     """The model and how it ran."""
@@ -23,7 +26,7 @@ def headline(trace: Trace, section: Section) -> str:
     if run is not None:
         version = trace.environment.packages.get(run.executor, "")
         parts.append(f"{run.executor} {version}".strip())
-        if "optimization" in trace.settings:
+        if trace.settings.get("optimization", _ALL) != _ALL:
             parts.append(f"optimization {trace.settings['optimization']}")
         threads = trace.settings.get("threads")
         if threads:
@@ -33,18 +36,17 @@ def headline(trace: Trace, section: Section) -> str:
 
 
 def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
-    """Wall time, the sum over nodes (corrected and as reported), and the rest."""
-    measured = wall(run)
-    if run.sums:  # the time of an emulation says nothing of the hardware that it emulates
+    """Wall time, the sum over nodes (with profiler overhead, if there is any), and the rest."""
+    measured, runs = wall(run), len(run.wall_us)
+    if run.sums:  # the time of an emulation says nothing about the hardware that it emulates
         return (f"emulated in {micros(measured['mean'])} µs per run",)
-    raw = float(nodes["time_us_raw"].sum())
-    corrected = float(nodes["time_us"].sum())
+    raw, corrected = (float(nodes[name].sum()) for name in ("time_us_raw", "time_us"))
     median, p95 = micros(measured["p50"]), micros(measured["p95"])
+    spread = f"median {median}, p95 {p95}; " if runs > 1 else ""
+    overhead = f" ({micros(raw)} µs with profiler overhead)" if raw != corrected else ""
     lines = [
-        f"wall  {micros(measured['mean'])} µs per run without profiler "
-        f"(median {median}, p95 {p95}, {plural(len(run.wall_us), 'run')})",
-        f"nodes {micros(corrected)} µs, {coverage(run, nodes):.0%} of wall "
-        f"({micros(raw)} µs before profiler overhead is removed)",
+        f"wall  {micros(measured['mean'])} µs per run ({spread}{plural(runs, 'unprofiled run')})",
+        f"nodes {micros(corrected)} µs, {coverage(run, nodes):.0%} of wall{overhead}",
     ]
     alone = empty(run)
     if alone is not None:
@@ -59,9 +61,7 @@ def totals(trace: Trace, nodes: pd.DataFrame) -> str:
         params = trace.model.params
         parameters = f", {si(params)} parameters" if params is not None else ""
         return f"{plural(trace.model.nodes, 'operator')} forward{parameters}"
-    own = nodes[
-        nodes["index"].notna()
-    ]  # kernels that belong to the runtime do no work of the model
+    own = nodes[nodes["index"].notna()]  # kernels of the runtime do no work of the model
     parts = [_sum(own["macs"], "{} MACs", si), _sum(own["flops"], "{} flops", si)]
     if trace.model.params is not None:
         parts.append(f"{si(trace.model.params)} parameters")
@@ -86,17 +86,17 @@ def memory(section: Section) -> tuple[str, ...]:
     own = section.nodes[section.nodes["index"].notna()]
     live = own["peak_bytes"].dropna()
     if section.run is not None and not any(section.nodes["output_bytes"].notna()):
-        return ()  # of a framework's run the peaks are those of single operators
+        return ()  # the peaks of a framework's run are peaks of single operators
     if live.empty:
         return ()
     at_least = "at least " if len(live) < len(own) else ""
     node = printable(str(own["node"].iloc[int(own["peak_bytes"].argmax())]))
-    text = f"memory: {at_least}{quantity(float(live.max()), 'B')} of tensors alive at {node}"
+    lines = [f"memory: {at_least}{quantity(float(live.max()), 'B')} of tensors alive at {node}"]
     kernels = section.run.kernels if section.run else ()
     arena = [k.arena_peak_bytes for k in kernels if k.arena_peak_bytes is not None]
     if arena:
-        text += f"; {quantity(max(arena), 'B')} in the runtime's arena"
-    return (text,)
+        lines.append(f"arena: {quantity(max(arena), 'B')} in use by the runtime")
+    return tuple(lines)
 
 
 def _sum(column: pd.Series[Any], what: str, text: Callable[[float], str]) -> str:

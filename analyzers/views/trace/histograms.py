@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from analyzers.options import ViewOptions
-from analyzers.views.drawing import HIGH, PLAIN, blank, short, unformulated
-from analyzers.views.text import printable
+from analyzers.overflow import bits_observed, widest
+from analyzers.views.drawing import EXTREMES, HIGH, LINEAR, PLAIN, blank, label, plain
 from tracer.accumulators.statistics.bins import edges
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.records.trace import Trace
@@ -21,13 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_EXTREMES = "#d9a441"
 _COLUMNS = 3
 _MOST = 60
 _PANEL_INCHES = 4.2, 2.5
 _HEAD_INCHES = 0.7
-_LINEAR = 16
-"""Up to here the axis is linear, and logarithmic beyond."""
 
 
 def figure(trace: Trace, options: ViewOptions) -> Figure:
@@ -37,7 +33,7 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
     are drawn: those that need the most bits.
     """
     all_sums = [sums for run in trace.runs for sums in run.sums]
-    drawn = _widest(all_sums, _MOST if options.top is None else options.top)
+    drawn = widest(all_sums, _MOST if options.top is None else options.top)
     columns = min(_COLUMNS, len(drawn))
     rows = math.ceil(len(drawn) / columns)
     width, height = _PANEL_INCHES
@@ -50,19 +46,11 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
     for panel in panels[len(drawn) :]:
         panel.set_axis_off()
     some = "" if len(drawn) == len(all_sums) else f" · {len(drawn)} of {len(all_sums)} nodes"
-    title = f"{printable(trace.model.name)} · partial sums{some}"
-    chart.suptitle(unformulated(title), x=0.01, ha="left", fontsize=10)
+    title = plain(f"{trace.model.name} · partial sums{some}")
+    chart.suptitle(title, x=0.01, ha="left", fontsize=10)
     chart.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=3,
                 fontsize=8, frameon=False)  # fmt: skip
     return chart
-
-
-def _widest(all_sums: Sequence[PartialSums], most: int) -> Sequence[PartialSums]:
-    if not most or len(all_sums) <= most:
-        return all_sums
-    ranked = sorted(all_sums, key=lambda sums: -int(sums.tally.bits_observed.max(initial=0)))
-    widest = {id(sums) for sums in ranked[:most]}
-    return [sums for sums in all_sums if id(sums) in widest]
 
 
 def _draw(axes: Axes, sums: PartialSums) -> None:
@@ -70,17 +58,17 @@ def _draw(axes: Axes, sums: PartialSums) -> None:
     low, high = tally.accumulator.range
     extremes = tally.low_histogram + tally.high_histogram
     shown = _shown(tally.final_histogram + extremes, edges(), low, high)
-    bins, inner = edges()[shown.start : shown.stop + 1], shown
-    axes.set_xscale("symlog", base=2, linthresh=_LINEAR)
-    axes.stairs(tally.final_histogram[inner], bins, fill=True, color=PLAIN, label="final sums")
-    axes.stairs(extremes[inner], bins, color=_EXTREMES, linewidth=1.1,
+    bins = edges()[shown.start : shown.stop + 1]
+    axes.set_xscale("symlog", base=2, linthresh=LINEAR)
+    axes.stairs(tally.final_histogram[shown], bins, fill=True, color=PLAIN, label="final sums")
+    axes.stairs(extremes[shown], bins, color=EXTREMES, linewidth=1.1,
                 label="lowest and highest partial sums")  # fmt: skip
     left, right = float(bins[0]), float(bins[-1])
-    for outside, label in (
+    for outside, meaning in (
         ((min(left, low), low), "beyond the accumulator"),
         ((high + 1, max(right, high + 1)), None),
     ):
-        axes.axvspan(*outside, label=label, facecolor=HIGH, alpha=0.14, linewidth=0)
+        axes.axvspan(*outside, label=meaning, facecolor=HIGH, alpha=0.14, linewidth=0)
     for end in (low, high + 1):
         axes.axvline(end, color=HIGH, linewidth=0.9, linestyle="--")
     axes.set_xlim(left, right)
@@ -91,7 +79,7 @@ def _draw(axes: Axes, sums: PartialSums) -> None:
     axes.minorticks_off()
     axes.tick_params(labelsize=7)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(unformulated(_title(sums)), fontsize=8, loc="left")
+    axes.set_title(_title(sums), fontsize=8, loc="left")
 
 
 def _shown(counts: npt.NDArray[np.int64], edges: Any, low: int, high: int) -> slice:
@@ -105,7 +93,7 @@ def _shown(counts: npt.NDArray[np.int64], edges: Any, low: int, high: int) -> sl
 
 def _ticks(left: float, right: float) -> tuple[list[float], list[str]]:
     """0 and a few powers of two on either side."""
-    most = math.log2(max(-left, right, 2 * _LINEAR))
+    most = math.log2(max(-left, right, 2 * LINEAR))
     step = 4 * math.ceil(most / 16)
     powers = range(step, math.floor(most) + 1, step)
     marks = [(0.0, "0")]
@@ -121,8 +109,8 @@ def _title(sums: PartialSums) -> str:
     counts = tally.overflow(tally.accumulator.bits)
     outputs, over = int(counts.outputs.sum()), int(counts.overflow_outputs.sum())
     counted = f"{over:,} of {outputs:,} overflow" if outputs else "no output"
-    widths = f"{int(tally.bits_observed.max(initial=0))} observed"
+    widths = f"{bits_observed(sums)} observed"
     if sums.guaranteed is not None:
         widths += f", {sums.guaranteed} guaranteed"
     bits = tally.accumulator.bits
-    return f"{short(printable(sums.node))}\n{bits} bits: {counted}; {widths}"
+    return f"{label(sums.node)}\n{bits} bits: {counted}; {widths}"

@@ -12,8 +12,8 @@ from analyzers.advice import is_sure
 from analyzers.grouping import by_node
 from analyzers.options import ViewOptions
 from analyzers.roofline import COMPUTE, INT8, MEMORY, arithmetic
-from analyzers.views.drawing import blank, short, unformulated
-from analyzers.views.text import percent, plural, printable, si
+from analyzers.views.drawing import blank, label, plain
+from analyzers.views.text import percent, plural, si
 from analyzers.views.trace.headline import headline
 from analyzers.views.trace.labels import Points, place_labels
 from analyzers.views.trace.sections import Section, sections
@@ -58,9 +58,8 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
     peaks = trace.environment.peaks
     drawn = []
     for axes, section in zip(panels, timed, strict=True):
-        title = printable(headline(trace, section))
-        wrapped = unformulated(textwrap.fill(title, _TITLE_CHARACTERS))
-        axes.set_title(wrapped, fontsize=10, loc="left")
+        title = textwrap.fill(plain(headline(trace, section)), _TITLE_CHARACTERS)
+        axes.set_title(title, fontsize=10, loc="left")
         drawn.append((axes, _draw(axes, section, peaks)))
     chart.draw_without_rendering()  # labels are placed where there is room, in pixels
     for axes, rows in drawn:
@@ -158,8 +157,6 @@ def _describe(axes: Axes, hidden: str) -> None:
 
 def _label(axes: Any, rows: pd.DataFrame, most: int) -> None:
     points = Points(*(rows[name].to_numpy(float) for name in ("x", "y", "area")))
-    place_labels(axes, points, [unformulated(_text(row)) for _, row in rows.head(most).iterrows()])
-
-
-def _text(row: pd.Series[Any]) -> str:
-    return f"{short(printable(str(row['node'])))} {percent(float(row['time_share']))}"
+    named = rows.head(most)
+    pairs = zip(named["node"], named["time_share"], strict=True)
+    place_labels(axes, points, [f"{label(node)} {percent(share)}" for node, share in pairs])

@@ -6,6 +6,7 @@ import pandas as pd
 
 from analyzers.grouping import grouped
 from analyzers.options import ViewOptions, refuse_depth
+from analyzers.table import rows_of
 from tracer.records.trace import Run, Trace
 
 
@@ -21,7 +22,7 @@ class Section:
 def sections(trace: Trace) -> tuple[Section, ...]:
     """A section for each run, in their order; one section for a trace without runs."""
     if trace.runs:
-        return tuple(Section(run, run.batch, _rows_of(trace.nodes, run)) for run in trace.runs)
+        return tuple(Section(run, run.batch, rows_of(trace, run)) for run in trace.runs)
     batches = trace.nodes["batch"].dropna()
     return (Section(None, int(batches.iloc[0]) if len(batches) else None, trace.nodes),)
 
@@ -61,8 +62,3 @@ def largest_first(nodes: pd.DataFrame) -> pd.DataFrame:
     """Sorted by time, or without times by MACs and then flops; missing values are last."""
     keys = ["time_us"] if nodes["time_us"].notna().any() else ["macs", "flops"]
     return nodes.sort_values(keys, ascending=False, kind="stable", na_position="last")
-
-
-def _rows_of(nodes: pd.DataFrame, run: Run) -> pd.DataFrame:
-    same_batch = nodes["batch"].isna() if run.batch is None else nodes["batch"] == run.batch
-    return nodes[(nodes["executor"] == run.executor) & same_batch.fillna(False)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from analyzers.options import ViewOptions
-from analyzers.views.file_formats.json import records
+from analyzers.views.file_formats.json import fields, records
 from analyzers.views.page import Column, Page, Table, name_column, number_column
 from analyzers.views.text import count, number, percent, si, width
 from analyzers.whatif import axes, label, nodes, rows, words
@@ -25,7 +25,8 @@ def page(result: WhatIf, options: ViewOptions) -> Page:
     tables = tuple(table for variant in result.variants for table in _tables(result, variant))
     basis = result.energy
     about = (
-        f"energy per sample: {basis.model} ({basis.source}), additions counted {basis.convention}"
+        f"energy is per sample, by the model {basis.model} ({basis.source}); additions are counted "
+        f"by the convention {basis.convention}"
     )
     return Page(tables, (*result.notes, about), result.environment.summary)
 
@@ -45,12 +46,7 @@ def table(result: WhatIf, options: ViewOptions) -> pd.DataFrame:
 def document(result: WhatIf, options: ViewOptions) -> dict[str, Any]:
     """Everything that was evaluated (docs/whatif.md has the fields)."""
     return {
-        "model": result.model,
-        "environment": result.environment,
-        "settings": result.settings,
-        "notes": result.notes,
-        "judgement": result.judgement,
-        "energy": result.energy,
+        **fields(result, "model", "environment", "settings", "notes", "judgement", "energy"),
         "variants": [_variant(variant) for variant in result.variants],
     }
 
@@ -69,19 +65,12 @@ def _variant(variant: Variant) -> dict[str, Any]:
     answer = variant.answer
     return {
         "accumulator": axes(variant),
-        "score": answer.score,
-        "samples": answer.samples,
-        "guaranteed": answer.guaranteed,
-        "observed": answer.observed,
-        "limiting": answer.limiting,
-        "uniform": answer.uniform,
-        "each": answer.each,
+        **fields(answer, "score", "samples", "guaranteed", "observed", "limiting"),
+        **fields(answer, "uniform", "each"),
         "widths": records(rows(variant)),
         "nodes": records(nodes(variant)),
         "energies": variant.energies,
-        "front": answer.front,
-        "evaluations": answer.evaluations,
-        "screening": answer.screening,
+        **fields(answer, "front", "evaluations", "screening"),
     }
 
 
@@ -94,12 +83,11 @@ def _tables(result: WhatIf, variant: Variant) -> Iterator[Table]:
 
 def _columns(result: WhatIf) -> list[Column]:
     judgement, unit = result.judgement, result.energy.unit
-    metric = f"{judgement.metric.rpartition(':')[2]} {judgement.unit}".strip()
     digits = ".2f" if judgement.unit == "%" else ".4g"
     return [
         number_column("bits", "bits", count, 0),
         name_column("", "answer", 1),
-        number_column(metric, "score", lambda value: f"{value:{digits}}", 2),
+        number_column(words.metric(judgement), "score", lambda value: f"{value:{digits}}", 2),
         number_column("overflow", "overflow_outputs", number, 3),
         number_column("share", "share", percent, 6),
         number_column("transient", "transient_outputs", number, 7),

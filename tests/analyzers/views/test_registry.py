@@ -52,7 +52,7 @@ def test_a_result_has_the_formats_of_what_its_view_offers(kind, extensions):
     assert set(views.formats(kind)) == extensions
     view = importlib.import_module(kind.view)
     for part in ("page", "table", "document", "figure", "roofline", "stored", "model"):
-        if hasattr(view, part):  # a part is a function of the result and the options
+        if views._defines(view, part):  # a part is a function of the result and the options
             assert getattr(view, part).__code__.co_argcount == 2
 
 
@@ -204,3 +204,13 @@ def test_a_module_in_the_folder_is_a_format_of_every_result(results, tmp_path, m
     finally:
         views._all.cache_clear()
         sys.modules.pop("analyzers.views.file_formats.titles", None)
+
+
+def test_a_helper_that_a_view_imports_is_no_format(monkeypatch):
+    view = importlib.import_module(Environment.view)
+    before = set(views.formats(Environment))
+    monkeypatch.setattr(view, "figure", importlib.import_module(WhatIf.view).figure, raising=False)
+    assert set(views.formats(Environment)) == before
+    monkeypatch.setattr(view, "figure", lambda result, options: None)
+    monkeypatch.setattr(view.figure, "__module__", view.__name__)
+    assert set(views.formats(Environment)) == before | PICTURES

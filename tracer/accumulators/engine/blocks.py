@@ -80,8 +80,8 @@ def has_fast_kernel(matrices: Matrices, terms: Terms, accumulator: Accumulator) 
     return has_fast_groups(matrices, plan, accumulator)
 
 
-def formats_may_change(matrices: Matrices, accumulator: Accumulator, terms: Terms) -> bool:
-    """Whether products or stages of limited width may change sums without a range."""
+def inner_widths_may_change(matrices: Matrices, accumulator: Accumulator, terms: Terms) -> bool:
+    """Whether products or stages with a width of their own may change sums without a range."""
     plan = program(accumulator.order, terms)
     if plan is None or products_may_overflow(matrices, accumulator):
         return True

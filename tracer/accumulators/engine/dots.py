@@ -48,7 +48,7 @@ def final_and_clipped(
     `values` may be the array of final sums where no sum differs.
     """
     matrices = checked(left, right, bias, terms)
-    if blocks.formats_may_change(matrices, accumulator, terms):
+    if blocks.inner_widths_may_change(matrices, accumulator, terms):
         sums, clipped = measure(left, right, bias, terms, accumulator)
         return sums.final, clipped
     if blocks.has_fast_kernel(matrices, terms, accumulator):

@@ -45,7 +45,7 @@ class OverflowCounter(SumRunner):
     ) -> None:  # fmt: skip
         low, high = self.accumulator.range
         final, clipped = dots.final_and_clipped(left, right, bias, terms, self.accumulator)
-        exact = exact_sums(left, right, bias) if self._formatted else final
+        exact = exact_sums(left, right, bias) if self._has_inner_widths else final
         changed = clipped.values != exact
         out[...] = (
             np.where(changed, clipped.values, UNCHANGED) if self.mark_unchanged else clipped.values
@@ -58,7 +58,7 @@ class OverflowCounter(SumRunner):
     def _run_pass(
         self, node_pass: NodePass, columns: ColumnSource, channels: slice, out: Array
     ) -> bool:
-        if self._formatted:
+        if self._has_inner_widths:
             return False
         first = channels.start * columns.out_strides[1]
         counts = node_pass.clip_and_count(

@@ -51,7 +51,7 @@ def for_loops(matrices: Matrices, sequence: Array, tile: int, lane: np.dtype[Any
 
 
 def for_vectors(matrices: Matrices, sequence: Array, bits: int) -> Panels:
-    """Panels for kernels of `llvm_sums`, in lanes of `bits`: whole bands, whole DEPTH_STEPs."""
+    """Panels for kernels of `llvm_sums`, in lanes of `bits`; zeros fill bands and DEPTH_STEPs."""
     kernels = loaded("sequential_sums")
     paired = bits == 32 and max(matrices.factors) < INT16
     tile = kernels.COLUMNS_16 if bits == 16 else kernels.COLUMNS_32

@@ -97,7 +97,7 @@ def products_may_overflow(matrices: Matrices, accumulator: Accumulator) -> bool:
 
 
 def has_fast_groups(matrices: Matrices, plan: Program, accumulator: Accumulator) -> bool:
-    """Whether `grouped_sums` runs the program: it limits no sum of a group that stays within."""
+    """Whether `grouped_sums` supports the program; it limits only groups that may overflow."""
     return _fits_int32(matrices, plan, accumulator) and _fits_groups(matrices, plan, accumulator)
 
 

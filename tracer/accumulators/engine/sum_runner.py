@@ -72,7 +72,7 @@ class SumRunner:
         self.tally: Tally | None = None
         self.reductions: list[Reduction] = []
         self._passes: dict[int, NodePass] = {}
-        self._formatted = False
+        self._has_inner_widths = False
         self._lock = Lock()
 
     def fresh_copy(self) -> SumRunner:
@@ -88,7 +88,7 @@ class SumRunner:
         """
         if self.tally is None:
             self.tally = Tally.empty(reduction.channels, self.accumulator)
-            self._formatted = self.accumulator.formats(reduction.terms)
+            self._has_inner_widths = self.accumulator.has_inner_widths(reduction.terms)
         elif len(self.tally.outputs) not in (1, reduction.channels):
             self.tally = self.tally.folded()
         if not any(reduction.same_bounds(earlier) for earlier in self.reductions):
@@ -135,7 +135,7 @@ class SumRunner:
         out: Array,
     ) -> None:  # fmt: skip
         sums, clipped = dots.measure(left, right, bias, terms, self.accumulator)
-        exact = exact_sums(left, right, bias) if self._formatted else sums.final
+        exact = exact_sums(left, right, bias) if self._has_inner_widths else sums.final
         if self.accumulator.overflow == "error" and clipped.events.any():
             raise self._overflow_error(sums.low, sums.high)
         changed = clipped.values is not exact
@@ -159,7 +159,7 @@ class SumRunner:
         self, node_pass: NodePass, columns: ColumnSource, channels: slice, out: Array
     ) -> bool:
         """Supports only sums that cannot overflow: the kernel measures no errors."""
-        if not self.mark_unchanged or self._formatted or not node_pass.cannot_overflow:
+        if not self.mark_unchanged or self._has_inner_widths or not node_pass.cannot_overflow:
             return False
         out[:, channels] = UNCHANGED
         part = node_pass.tally(columns)

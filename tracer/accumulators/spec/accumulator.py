@@ -113,8 +113,8 @@ class Accumulator:
         """Returns the range of the same accumulator with another width."""
         return signed_range(bits + self.uncounted_bits, self.is_symmetric)
 
-    def formats(self, terms: Terms) -> bool:
-        """Whether products are reduced to a width of their own before they are added."""
+    def has_inner_widths(self, terms: Terms) -> bool:
+        """Whether products, or the sums of a stage, are reduced to a width of their own."""
         stages = self.order.stages(terms)
         return self.product_bits is not None or any(stage.bits is not None for stage in stages)
 

@@ -1,0 +1,18 @@
+"""`.trace` and `.onnx`: bytes that a result holds, written as they are.
+
+`tracer report` renders a `.trace` again; it is an SQLite file with everything that was measured.
+"""
+
+from analyzers.options import ViewOptions
+from analyzers.views.format import Format
+
+
+def render(content: bytes, options: ViewOptions) -> bytes:
+    """The content of the file."""
+    return content
+
+
+FORMATS = (
+    Format("trace", "stored", render, is_binary=True),
+    Format("onnx", "model", render, is_binary=True),
+)
