@@ -30,7 +30,8 @@ if TYPE_CHECKING:
         _options.DIMS,
         cloup.option("--inputs", type=PathName(), multiple=True,
                      help="Input values: an .npz file or a test_data_set folder; with "
-                          "--accumulator any number of them, and folders of them.  [default: random]"),
+                          "--accumulator any number of them, and folders of them.  "
+                          "[default: random]"),
         _data.data(required=False),
         _data.FOLDER,
         _data.LIMIT,
