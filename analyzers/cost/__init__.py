@@ -57,7 +57,7 @@ def cost(
     calls: Mapping[str, float] | None = None,
     convention: str = "plain",
 ) -> Cost:
-    """Counts every node of `model`, whose tensors have the given types.
+    """Counts every node of `model`, whose tensors have these `types`.
 
     `calls` are the observed executions of nodes per run, by key. Without them a Scan body counts by
     the length of its sequence and a Loop body by its constant maximum; a body of unknown count

@@ -5,6 +5,8 @@ import inspect
 import pytest
 
 import tracer
+from tracer import quantization
+from tracer.quantization import bit_reduction
 from tracer.records.result import Result
 
 FUNCTIONS = [name for name in tracer.__all__ if inspect.isfunction(getattr(tracer, name))]
@@ -27,6 +29,8 @@ def test_modules_that_moved_are_still_reached_by_their_old_names():
         assert tracer.comparison.compare is tracer.compare
     with pytest.warns(DeprecationWarning):
         assert "time_us" in tracer.trace.COLUMNS
+    with pytest.warns(DeprecationWarning, match=r"widths is now .*bit_reduction"):
+        assert quantization.widths.narrow is bit_reduction.narrow
 
 
 def test_a_saved_count_is_loaded_again(tmp_path):

@@ -6,11 +6,12 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import cloup
 
+from tracer.accumulators.spec.modes import Bias, Overflow, ZeroPoints
 from tracer.cli._types import Count, PathName
 from tracer.errors import InputError, UsageError
 from tracer.support.files import check_writable, write_atomically
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from tracer.inputs.feedset import FeedSet
     from tracer.records.trace import Trace
 
-OVERFLOWS = ("saturate", "symmetric", "wrap", "zero", "error")
-BIASES = ("first", "last")
-ZERO_POINTS = ("before", "after")
+OVERFLOWS = get_args(Overflow)
+BIASES = get_args(Bias)
+ZERO_POINTS = get_args(ZeroPoints)
 
 _OPTIONS = cloup.option_group(
     "Narrow accumulators",

@@ -48,7 +48,7 @@ def _side_settings(
         cloup.option("--rounds", type=Count(2),
                      help="Turns of every side that is run.  [default: 8 to 30]"),
         cloup.option("--runs", type=Count(1),
-                     help="Inferences per turn.  [default: as many as take 0.05 s]"),
+                     help="Inferences per turn.  [default: as many as take 0.02 s]"),
         cloup.option("--warmup", type=Count(), default=2, show_default=True,
                      help="Inferences before each turn, not measured."),
         _options.THREADS,

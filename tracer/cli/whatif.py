@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tracer.limits import Limits
     from tracer.whatif.options import WhatIfOptions
 
+_SWEPT_OVERFLOWS = tuple(mode for mode in _accumulating.OVERFLOWS if mode != "error")
+
 
 def _what_if_options(
     magnitude: bool,
@@ -56,7 +58,7 @@ def _what_if_options(
         cloup.option("--order", "orders", type=Words(), default=("sequential",),
                      help="Orders of addition: sequential, channelwise, tree, chunked(32), "
                           "lanes(8), sorted, maddubs.  [default: sequential]"),
-        cloup.option("--overflow", "overflows", type=Words(_accumulating.OVERFLOWS[:-1]),
+        cloup.option("--overflow", "overflows", type=Words(_SWEPT_OVERFLOWS),
                      default=("saturate",),
                      help="What happens to a sum outside the range: saturate, symmetric, wrap, "
                           "zero.  [default: saturate]"),

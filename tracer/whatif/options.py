@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tracer.accumulators.spec import orders
-from tracer.accumulators.spec.accumulator import Accumulator, Bias, Convention, Overflow
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.modes import Bias, Convention, Overflow
 from tracer.errors import UsageError
 
 

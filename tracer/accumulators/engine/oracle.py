@@ -7,7 +7,8 @@ from typing import assert_never
 
 import numpy as np
 
-from tracer.accumulators.spec.accumulator import Accumulator, Overflow, signed_range
+from tracer.accumulators.spec.accumulator import Accumulator, signed_range
+from tracer.accumulators.spec.modes import Overflow
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.support.types import Array

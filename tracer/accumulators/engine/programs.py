@@ -13,7 +13,8 @@ import numpy as np
 from tracer.accumulators.engine import panels
 from tracer.accumulators.engine.matrices import INT32, Matrices
 from tracer.accumulators.kernels import loaded
-from tracer.accumulators.spec.accumulator import Accumulator, Overflow, signed_range
+from tracer.accumulators.spec.accumulator import Accumulator, signed_range
+from tracer.accumulators.spec.modes import Overflow
 from tracer.accumulators.spec.orders import Order, Stage, Terms
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array

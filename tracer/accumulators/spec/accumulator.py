@@ -2,19 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, assert_never, get_args
+from typing import assert_never, get_args
 
 import numpy as np
 
+from tracer.accumulators.spec.modes import Bias, Convention, Overflow, ZeroPoints
 from tracer.accumulators.spec.orders import Order, Terms
 from tracer.accumulators.spec.orders.sequential import Sequential
 from tracer.errors import UsageError
 from tracer.support.types import Array
-
-Overflow = Literal["saturate", "symmetric", "wrap", "zero", "error"]
-Convention = Literal["twos-complement", "magnitude"]
-Bias = Literal["first", "last"]
-ZeroPoints = Literal["before", "after"]
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "overflow": get_args(Overflow), "bias": get_args(Bias), "convention": get_args(Convention),
