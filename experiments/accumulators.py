@@ -59,9 +59,9 @@ def make(path: str, data: str, limit: int | None, widths: Sequence[int], budget:
     narrow = max(sums.answer.uniform.widths[0] - 1, 2) if sums.answer.uniform else widths[-1]
     parts = [
         f"LeNet with 8-bit weights and activations on {sums.answer.samples:,} images of {data}. "
-        "Every partial sum is clipped to the range of the accumulator as it accumulates: the "
-        "window of each input channel first, then the channels; the bias last. B bits hold −2^B "
-        "to 2^B − 1, as in the original, where the sign is not counted.",
+        "After each addition, the partial sum is clipped to the range of the accumulator. The "
+        "window of each input channel is summed first, then the channels, then the bias. B bits "
+        "hold −2^B to 2^B − 1: as in the original, the sign is not counted.",
         "## Commands",
         _commands(path, data, limit, widths, narrow),
         "## Operations and energy",
@@ -74,7 +74,7 @@ def make(path: str, data: str, limit: int | None, widths: Sequence[int], budget:
         "## Which widths to build",
         choices(sums, work),
         "## Where the sums lie",
-        f"At {narrow} bits, one less than the smallest acceptable uniform width; layers in the "
+        f"At {narrow} bits, one less than the smallest acceptable uniform width. Layers are in the "
         "order of the tables. Inputs of later layers come from layers whose sums were clipped:",
         _page.picture("5-accumulators.png", f"partial sums of every layer, and {narrow} bits"),
         "## Other accumulators",
@@ -127,7 +127,7 @@ def ranges(sums: Sums) -> str:
             (layer, f"{low:,}", f"{high:,}", observed, _enough(tally, 0.99), summed.guaranteed)
         )
     return _page.table(header, rows) + (
-        f"\n\nAll layers together: {_span(sums)}. In the original: −265,304 to 267,554, while most "
+        f"\n\nAll layers together: {_span(sums)}. In the original: −265,304 to 267,554; most sums "
         "lay within ±110,000."
     )
 
@@ -189,9 +189,8 @@ def choices(sums: Sums, work: Work) -> str:
     by_hand = f"{_energy(work, BY_HAND):,.0f}"
     return table + (
         f"\n\nWidths are of {', '.join(sums.layers)}. The search needed {len(answer.evaluations)} "
-        "evaluations. In the original the range "
-        "needs A = 19, B is 18 (17 loses 1.4 points), and C by hand = "
-        f"{', '.join(map(str, BY_HAND))} at 53.47 %, which costs {by_hand}."
+        "evaluations. In the original, A is 19, B is 18 (17 loses 1.4 points), and C was chosen by "
+        f"hand: {', '.join(map(str, BY_HAND))} at 53.47 %, which costs {by_hand}."
     )
 
 
@@ -244,22 +243,22 @@ def _learned(sums: Sums, work: Work) -> list[str]:
     uniform = _energy(work, (17,) * len(work.nodes))
     points = [
         f"The widths {', '.join(map(str, BY_HAND))} chosen by hand cost "
-        f"{_energy(work, BY_HAND) / uniform:.3f} times as much as a uniform 17: one bit more in "
-        f"{names[largest]}, which has most of the operations, outweighs two layers with one bit "
-        "less. The search minimises energy itself, so its widths never cost more than the best "
-        "uniform width.",
+        f"{_energy(work, BY_HAND) / uniform:.3f} times as much as a uniform width of 17: one bit "
+        f"more in {names[largest]}, which has most of the operations, outweighs two layers with "
+        "one bit less. The search minimises the energy itself, so its widths never cost more than "
+        "the best uniform width.",
         f"{answer.guaranteed} bits are guaranteed for any input, from the weights alone; these "
         f"images need {answer.observed}, because of {names[answer.limiting]}.",
         "One run over all data counts the overflows at every width; only batches with an overflow "
         "run again, from the first layer that overflows. In the original each evaluation took "
         "4.5 minutes.",
-        "The effect of the order of summation is measured: see the table above.",
+        "The table above measures the effect of the order of summation.",
     ]
     if answer.uniform:
         points.append(
-            f"The trend is the same as in the original: the range needs {answer.observed} bits and "
-            f"accuracy {answer.uniform.widths[0]} (original: 19 and 18); below, accuracy falls "
-            "with each bit. The numbers of bits depend on the images."
+            f"The trend is the same as in the original: the range needs {answer.observed} bits, "
+            f"and the accuracy needs {answer.uniform.widths[0]} (original: 19 and 18). Below, "
+            "accuracy falls with each bit. The numbers of bits depend on the images."
         )
     if answer.uniform and answer.each:
         saved = 1 - answer.each.energy / answer.uniform.energy

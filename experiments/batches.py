@@ -111,7 +111,7 @@ def _operators(trace: Trace) -> list[str]:
     parts = []
     for run in trace.runs:
         nodes = trace.nodes[trace.nodes["batch"] == run.batch]
-        inside = _page.folded(f"Inside them: the {TOP} with most time of their own", kernels(run))
+        inside = _page.folded(f"Their kernels: the {TOP} with the largest self time", kernels(run))
         parts += [f"## Operators at batch {run.batch}", operators(run, nodes), inside]
     return parts
 
@@ -215,7 +215,7 @@ def _learned(trace: Trace, sweeps: Sequence[Sweep]) -> list[str]:
         image_us = swept.table[swept.table["op"] == WHOLE].set_index("batch")["sample_us"]
         best = int(image_us.idxmin())
         points.append(
-            f"{swept.sides[0].run.executor}: an image is cheapest at batch {best}, where it takes "
+            f"{swept.sides[0].run.executor}: an image takes least time at batch {best}, "
             f"{image_us[best] / image_us.iloc[0]:.2f} of its time at batch {swept.batches[0]}."
         )
     held = trace.nodes.dropna(subset="peak_bytes")
@@ -233,8 +233,8 @@ def _learned(trace: Trace, sweeps: Sequence[Sweep]) -> list[str]:
         for before, after in pairwise(sizes)
     )
     points.append(
-        f"A call of a convolution grows {steps}. In the original it was 2.3× for 16× and 2.7× for "
-        "4×: there a call at batch 1 was probably mostly overhead."
+        f"The time of a call of a convolution grows {steps}. In the original, it grew 2.3× for 16× "
+        "the work and 2.7× for 4×: a call at batch 1 was probably mostly overhead."
     )
     return points
 

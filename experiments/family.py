@@ -180,8 +180,8 @@ def _learned(rows: Mapping[str, Mapping[str, Any]], step: Trace) -> list[str]:
     stages = by_module[by_module["stage"].str.startswith("stage")].groupby("stage")["time_us"].sum()
     share = stages.max() / step.nodes["time_us"].sum()
     points = [
-        "Runs of the networks alternate, so that load of the machine affects all of them alike; "
-        "the original ran each network once, after one warm-up run.",
+        "Runs of the networks alternate, so that load of the machine affects all networks alike. "
+        "The original ran each network once, after one warm-up run.",
         *_shares(rows),
         "The backward pass of each operator is listed with its forward pass, under the same "
         f"module: {stages.idxmax()} takes {share:.0%} of the step.",
@@ -189,8 +189,9 @@ def _learned(rows: Mapping[str, Mapping[str, Any]], step: Trace) -> list[str]:
     if {"plain34", "plain50"} <= set(rows):
         ratio = rows["plain50"]["time_us"] / rows["plain34"]["time_us"]
         points.append(
-            "Plain 34 and 50 are the same network, block for block: a check of the measurement. "
-            f"Here one takes {ratio:.2f} times as long as the other, 1.05 times in the original."
+            "plain34 and plain50 have the same blocks, which checks the measurement: plain50 takes "
+            f"{ratio:.2f} times as long as plain34 here, and took 1.05 times as long in the "
+            "original."
         )
     return points
 

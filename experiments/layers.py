@@ -125,8 +125,8 @@ def _us(value: float) -> str:
 
 def _question() -> str:
     return (
-        "ResNet-20 for 32×32 images, batch 1: an average over many inferences for each of its "
-        "functions. In the original a hook of Chainer recorded 10,000 inferences, and its records "
+        "The time of each function of ResNet-20, averaged over many inferences of one 32×32 "
+        "image. In the original, a hook of Chainer recorded 10,000 inferences, and the records "
         "were summed by hand, by position modulo 66."
     )
 
@@ -153,8 +153,8 @@ def _above(nodes: pd.DataFrame, threshold: float) -> str:
     convolutions = int((high["op_type"] == "Convolution2D").sum())
     return (
         f"Red is at or above {threshold:.0f} µs, the mean of a convolution: {len(high)} layers, "
-        f"{convolutions} of them convolutions. In the original the line was drawn at 360 µs, and "
-        "all above it were convolutions."
+        f"{convolutions} of them convolutions. In the original the threshold was 360 µs, and all "
+        "layers above it were convolutions."
     )
 
 
@@ -197,11 +197,11 @@ def _learned(trace: Trace, totals: Comparison) -> list[str]:
         f"layers, ±{width.max():.1%} at most.",
         f"The same weights run {speed['torch']:.1f} times as fast in torch, "
         f"{speed['onnxruntime, node by node']:.1f} times in onnxruntime node by node, and "
-        f"{speed['onnxruntime, optimised']:.1f} times once it may fuse: {fused} kernels for 66 "
+        f"{speed['onnxruntime, optimised']:.1f} times with fusion: {fused} kernels for 66 "
         "nodes. Times by layer depend on the executor as much as on the network.",
         f"The interpreter, which is numpy and compiled loops, is {speed['interpreter']:.2f} times "
         "as fast as Chainer.",
-        "Recordings do not accumulate, and averages are computed by the tool.",
+        "Each recording starts empty, and the tool computes the averages.",
     ]
 
 

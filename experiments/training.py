@@ -58,7 +58,7 @@ def make(epochs: int, batch: int, lr: float, data: str, images: int | None, thre
     parts = [
         f"ResNet-20 in Chainer, Adam at {settings.lr:g}, batch {batch}, {epochs} epochs, softmax "
         f"cross-entropy, on {name}: {counts} images. The original trained 10 epochs on CIFAR-10, "
-        "with `--data cifar10 --epochs 10` the same.",
+        "which `--data cifar10 --epochs 10` repeats.",
         "## Commands",
         _commands(epochs, batch, lr, name, images),
         "## Epochs",
@@ -143,15 +143,15 @@ def _resumed(whole: Session, resumed: Session, same: tuple[int, int], stopped: i
 
 def _learned() -> list[str]:
     return [
-        "A snapshot has weights, optimiser and random state; the order of images follows from seed "
-        "and epoch. Resuming is bit-identical on the same machine.",
-        "Chainer is unmaintained and does not import under NumPy 2; it is repaired while it is "
-        "loaded. The exported ONNX model runs without it. The predictions above are from "
+        "A snapshot has weights, optimiser and random state. The order of images follows from seed "
+        "and epoch. A resumed run is bit-identical on the same machine.",
+        "Chainer is unmaintained and does not import under NumPy 2; tracer repairs it while Python "
+        "loads it. The exported ONNX model runs without Chainer. The predictions above are from "
         "onnxruntime.",
         "The same network exists in PyTorch, weights convert both ways, and trained files ship "
         "with the models.",
-        "The graph goes to TensorBoard with `--tensorboard`; progress goes to stderr, rows to "
-        "stdout, `log.jsonl` has them all.",
+        "`--tensorboard` writes curves and graph for TensorBoard. Progress goes to stderr; the row "
+        "of each epoch goes to stdout and `log.jsonl`.",
     ]
 
 

@@ -1,1 +1,1 @@
-"""One file per family of operators; each is found by being here."""
+"""Counting rules, one file per family of operators; the registry imports every file."""

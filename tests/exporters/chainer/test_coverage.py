@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from exporters.chainer.cases import CASES, UNREACHABLE
 from exporters.chainer.compat import chainer_ready
-from exporters.chainer.coverage import measure, table
+from tests.exporters.chainer.cases import CASES, UNREACHABLE
+from tests.exporters.chainer.coverage import measure, table
 
 chainer_ready()
 pytest.importorskip("chainer")
@@ -25,4 +25,6 @@ def test_a_case_passes_and_is_of_the_function_it_stands_for(case):
 
 def test_the_page_in_the_docs_is_what_is_measured():
     page = Path(__file__).parents[3] / "docs" / "chainer-coverage.md"
-    assert page.read_text(encoding="utf-8") == table(), "run python -m exporters.chainer.coverage"
+    assert page.read_text(encoding="utf-8") == table(), (
+        "run python -m tests.exporters.chainer.coverage"
+    )
