@@ -127,13 +127,13 @@ def _across(rows: pd.DataFrame, of: str) -> pd.DataFrame:
 
 
 def _kernels(nodes: pd.DataFrame) -> npt.NDArray[np.integer[Any]]:
-    """A number for each row: the same for rows of one kernel."""
+    """Returns a number for each row, equal for rows of one kernel."""
     timed = bool(nodes["time_us"].notna().any())
-    # A kernel of the runtime's own stands for no other row, whatever it shares its name with.
+    # A kernel without nodes stays apart, even if a node has its name.
     fused = nodes["kernels"].notna() & nodes["index"].notna() & timed
     label = nodes["node"].where(~fused, nodes["kernels"])
-    # Numbers, for a node may be called as a kernel is; and an array, for pandas takes a Series
-    # called "node" for that column and leaves it out of the result.
+    # A node and a kernel may have the same name, so groups are numbers. pandas would take a Series
+    # called "node" for that column and omit it from the result, so they are an array.
     groups = nodes.groupby([fused.to_numpy(), label.to_numpy()], sort=False)
     return groups.ngroup().to_numpy()
 

@@ -108,7 +108,6 @@ class _Graph:
         return None if live is None or written is None else live - written
 
     def _spans(self, scope: Scope, nodes: Sequence[Node]) -> dict[Address, _Span]:
-        """Returns the life of each tensor of a graph, without views and weights."""
         if not nodes:
             return {}
         position = {node.key: index for index, node in enumerate(nodes)}

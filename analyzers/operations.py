@@ -40,7 +40,6 @@ def operation_table(profile: Profiled) -> pd.DataFrame:
 
 
 def _calls(run: Run) -> Mapping[str, float]:
-    """Returns the calls of each row: the calls of its first outermost kernel."""
     return {str(k.node): k.calls for k in reversed(run.kernels) if not k.scope}
 
 

@@ -107,7 +107,6 @@ def roofline(
 
 
 def _rates(peaks: Peaks) -> Mapping[str, float]:
-    """Returns peak operations per second by type."""
     rates = {"float32": peaks.float32.rate}
     return rates if peaks.int8 is None else {**rates, INT8: peaks.int8.rate}
 

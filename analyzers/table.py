@@ -61,7 +61,7 @@ def _shapes(names: Sequence[str], node: Node, types: TensorTypes) -> str:
 
 
 def _describe_kernels(table: pd.DataFrame, run: Run, keys: Sequence[str]) -> None:
-    """Fill the rows of the runtime's own kernels from what the profile says of them."""
+    """Fills the rows of kernels without nodes from the profile."""
     by_name = {kernel.name: kernel for kernel in run.kernels}
     for key in keys:
         kernel = by_name.get(str(table.at[key, "kernels"]))

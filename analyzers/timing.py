@@ -108,7 +108,8 @@ def notes(run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     if slow or slow_profiled:
         warnings.append(
             f"{slow_profiled:,} of {len(run.instrumented_us):,} profiled runs and {slow:,} of "
-            f"{len(run.wall_us):,} plain runs are excluded as outliers (was another program busy?)"
+            f"{len(run.wall_us):,} unprofiled runs are excluded as outliers (was another program "
+            "busy?)"
         )
     rows = _rows(run, groups)
     correction = _correction(run, rows)
@@ -149,7 +150,6 @@ def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
 
 
 def _errors(run: Run, samples: FloatArray, calls: FloatArray) -> FloatArray:
-    """Returns the standard deviation of each kernel's bias, µs per run."""
     clock = tick_error(samples, calls, run.tick_us) if run.tick_us else np.zeros(len(calls))
     single = np.zeros(len(calls)) if run.bias_error_us is None else run.bias_error_us
     errors: FloatArray = np.hypot(clock, single * calls)

@@ -120,7 +120,6 @@ _ORDERED: tuple[Key, ...] = (_by_shapes, _by_output)
 def _match(
     groups: _Groups, first: Sequence[LayerRow], second: Sequence[LayerRow], other: int
 ) -> None:
-    """Unites matching rows of two sides one to one."""
     left = [i for i, row in enumerate(first) if not row.is_runtime]
     right = [i for i, row in enumerate(second) if not row.is_runtime]
     methods = [(key, _keyed) for key in _KEYED] + [(key, _ordered) for key in _ORDERED]
@@ -215,7 +214,7 @@ def _continues(rows: Sequence[LayerRow], index: int, host: int) -> bool:
 
 
 def _flow(rows: Sequence[LayerRow]) -> list[Sequence[int]]:
-    """Returns the producers of each row's inputs; if kernels do not tell, the previous row."""
+    """Returns the producers of each row's inputs; if unknown, the previous row."""
     by_kernels = any(row.before for row in rows)
     producers: list[Sequence[int]] = []
     for index, row in enumerate(rows):

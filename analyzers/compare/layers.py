@@ -80,7 +80,6 @@ def _contrasts(
 def _fold(
     sides: Sequence[Side], layers: Sequence[Layer], by: str, depth: int | None
 ) -> list[Layer]:
-    """Merges layers with the same module or operator."""
     if by == "layer":
         return list(layers)
     merged: dict[Any, list[Layer]] = {}

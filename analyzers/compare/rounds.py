@@ -99,7 +99,6 @@ def _by_name(run: Run, values: FloatArray, names: Sequence[str]) -> list[float]:
 
 
 def _kernels_of(nodes: pd.DataFrame, run: Run) -> list[list[int]]:
-    """Returns the indices of the kernels of each row."""
     indices: dict[str, list[int]] = {}
     for index, kernel in enumerate(run.kernels):
         indices.setdefault(kernel.name, []).append(index)

@@ -95,7 +95,6 @@ def _rows(side: Side) -> pd.DataFrame:
 
 
 def _with_growth(rows: pd.DataFrame) -> pd.DataFrame:
-    """Adds the growth of time and work relative to the smallest batch."""
     smallest = rows["batch"].min()
     first = rows[rows["batch"] == smallest].set_index("op")
     base = {name: rows["op"].map(first[name]) for name in ("time_us", "flops", "bytes")}
@@ -105,8 +104,8 @@ def _with_growth(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def wide(one: Sweep) -> pd.DataFrame:
-    """A row for each operator, a column for each figure and batch: `sample_us_16`."""
+    """Returns a row for each operator, a column for each figure and batch: `sample_us_16`."""
     order = list(dict.fromkeys(one.table["op"]))
-    found = one.table.pivot(index="op", columns="batch").loc[order]
-    found.columns = found.columns.map(lambda pair: f"{pair[0]}_{pair[1]}")
-    return found.reset_index()
+    by_batch = one.table.pivot(index="op", columns="batch").loc[order]
+    by_batch.columns = by_batch.columns.map(lambda pair: f"{pair[0]}_{pair[1]}")
+    return by_batch.reset_index()

@@ -53,7 +53,6 @@ def _row(first: Side, side: Side) -> dict[str, object]:
 
 
 def _share(side: Side, of: Callable[[str], bool]) -> float:
-    """Returns the share of the nodes' total time whose operators match `of`."""
     nodes = by_node(side.nodes.assign(time_us=side.time_us))
     matching = [of(str(ops)) for ops in nodes["op_type"]]
     total = float(nodes["time_us"].sum())

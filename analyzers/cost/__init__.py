@@ -103,7 +103,6 @@ def _row(op: Operation, repeats: float) -> _Row:
 def _values(
     row: _Row, adds_of: Convention, repeats: float, weights: parameters.Weights
 ) -> tuple[int | None, ...]:
-    """Returns the columns of a row, in their order."""
     count = row.count
     work: tuple[int | None, ...] = (None,) * len(WORK)
     if count is not None:
@@ -151,7 +150,6 @@ def _table(keys: tuple[str, ...], columns: Mapping[str, list[int | None]]) -> pd
 
 
 def _moved(columns: Mapping[str, list[int | None]]) -> Iterable[tuple[int | None, ...]]:
-    """Returns flops, bytes read and bytes written of each node."""
     return zip(columns["flops"], columns["bytes_read"], columns["bytes_written"], strict=True)
 
 

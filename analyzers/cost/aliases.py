@@ -41,7 +41,6 @@ def aliases(model: Model, facts: Facts, flow: Dataflow) -> Aliases:
 
 
 def _is_view(op: Operation) -> bool:
-    """Returns whether the output has the bytes of the first input."""
     rule = registry.find(op.node.domain, op.op_type)
     if rule is None or not op.has(0) or not op.outputs():
         return False

@@ -176,7 +176,6 @@ def _judge(graph: _Graph, unit: _Unit) -> Verdict:
 
 
 def _results(graph: _Graph, unit: _Unit) -> Iterator[Verdict]:
-    """Yields what is wrong with the tensors that the kernels return."""
     ends: set[str] = set()
     for name in unit.returns:
         equal = graph.evidence.equal.get(name, ())
@@ -209,7 +208,6 @@ def _leading(graph: _Graph, unit: _Unit, ends: Iterable[str]) -> set[str]:
 
 
 def _origins(graph: _Graph, unit: _Unit) -> Iterator[Verdict]:
-    """Yields what is wrong with the tensors that the kernels read."""
     covered: set[str] = set()
     for name in unit.reads:
         equal = graph.evidence.equal[name]

@@ -80,7 +80,6 @@ def _defines(view: ModuleType, part: str) -> bool:
 
 @cache
 def _all() -> tuple[Format, ...]:
-    """Every format of every module, sorted by extension."""
     modules = pkgutil.iter_modules(file_formats.__path__, f"{file_formats.__name__}.")
     every = [f for module in modules for f in importlib.import_module(module.name).FORMATS]
     return tuple(sorted(every, key=lambda each: each.extension))

@@ -46,7 +46,6 @@ def fitted(columns: Sequence[Column], rows: Sequence[tuple[str, ...]], width: in
 
 
 def _ending(text: str, width: int) -> str:
-    """Returns the end of `text` after an ellipsis, in `width` cells."""
     if cell_len(text) <= width:
         return text
     while cell_len(text) >= width:

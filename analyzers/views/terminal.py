@@ -45,7 +45,6 @@ def _show(table: Table, top: int, console: Console) -> None:
 
 
 def _hidden(table: Table, shown: int) -> str:
-    """How many rows are hidden, and how much they hold."""
     held = ""
     if table.weight is not None:
         field, what = table.weight

@@ -96,7 +96,6 @@ def _within_budget(result: WhatIf, variant: Variant) -> str:
 
 
 def _pinned_score(result: WhatIf, variant: Variant) -> str:
-    """The score with the pinned nodes alone at their widths."""
     if not variant.pinned.bits:
         return ""
     pins, observed = variant.pinned.bits, variant.answer.observed
@@ -124,7 +123,7 @@ def _each(result: WhatIf, variant: Variant, choice: WidthChoice) -> str:
 
 
 def _reason(variant: Variant, choice: WidthChoice) -> str:
-    """Why the search ends at B: it stops where no node can lose a bit and save energy."""
+    """Returns why the search ends at B: no node can lose a bit and save energy."""
     energies = {tuple(each) for each in variant.energies.values()}
     if not any(map(sum, energies)):
         return "no node has a known energy"
@@ -139,7 +138,7 @@ def _reason(variant: Variant, choice: WidthChoice) -> str:
 
 
 def _widths(variant: Variant, choice: WidthChoice) -> str:
-    """`16 to 21 bits`, or a list of a few."""
+    """Returns `16 to 21 bits`, or the list if it is short."""
     widths = variant.swept(choice)
     if len(widths) > _MOST_LISTED:
         return f"{min(widths)} to {max(widths)} bits"

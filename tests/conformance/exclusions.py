@@ -4,7 +4,7 @@ An excluded case is run all the same, and the test fails once it passes.
 """
 
 _RANDOM = "the expected values are draws of numpy's global generator that no seed reproduces"
-_GRADIENT = "Gradient differentiates a graph: it trains, and is no operator one runs node by node"
+_GRADIENT = "Gradient differentiates a graph, for training; it cannot run node by node"
 
 EXCLUSIONS = {
     "test_bernoulli": _RANDOM,

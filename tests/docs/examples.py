@@ -1,9 +1,9 @@
-"""The examples of the documentation: found in Markdown, run, and written anew with today's output.
+"""Read the examples of the documentation from Markdown, run them, and write today's output.
 
 A block fenced as `console` holds commands, each after `$ `, and the output below them, if any. A
 block fenced as `python` holds code. All blocks of a page run in one folder, in the order of the
 page, with the shipped models in `models/`. `python -m tests.docs.examples README.md` replaces the
-outputs that a page shows; what it leaves out with `…` is put in again and wants cutting by hand.
+outputs that a page shows by complete ones; cut them by hand, and mark each cut with a line `…`.
 """
 
 import os

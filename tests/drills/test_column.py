@@ -12,7 +12,7 @@ def test_a_column_takes_its_spec_and_the_analyzer_that_fills_it(copy, repository
         "tracer/records/columns.py",
         "SPECS = (\n",
         "SPECS = (\n"
-        '    _whole("half_flops", "flop", "sum", "half flops", 2, "half of the flops"),\n',
+        '    _work("half_flops", "half flops", 2, "half of the flops", "sum", unit="flop"),\n',
     )
     copy.edit(
         "analyzers/table.py",

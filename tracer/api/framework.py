@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +25,23 @@ from tracer.records.trace import ModelInfo, Trace
 from tracer.support.progress import Progress, silent
 
 _NONE: Mapping[str, object] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class FrameworkOptions:
+    """The arguments of `profile_framework` that only a model of a framework has."""
+
+    framework: str | None = None
+    args: Mapping[str, object] = field(default_factory=dict)
+    weights: Path | None = None
+    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None
+    input_dtype: str | Sequence[str] = "float32"
+    backward: bool = False
+    loss: str | None = None
+    optimizer: str | None = None
+    compiled: bool = False
+    device: str = "cpu"
+    trust: bool = False
 
 
 def profile_framework(

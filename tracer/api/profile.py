@@ -1,12 +1,14 @@
 """`tracer.profile`: measures an ONNX model and returns a Trace with a row for each node."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 
+from exporters.source import names_code
 from tracer.api._assembly import assembled
 from tracer.api._pipeline import Pipeline
+from tracer.api.framework import FrameworkOptions, profile_framework
 from tracer.executors import registry
 from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.dims import batch_sizes
@@ -14,6 +16,45 @@ from tracer.inputs.request import request_for
 from tracer.records.environment import Peaks
 from tracer.records.trace import Trace
 from tracer.support.progress import Progress, silent
+
+_COMMON = ("batch", "seed", "runs", "warmup", "min_time", "threads")
+"""Options that a model of a framework has as well."""
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """The arguments of `profile` that its command sets."""
+
+    batch: Sequence[int] | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    feeds: Path | None = None
+    seed: int = 0
+    runs: int | None = None
+    warmup: int = 5
+    min_time: float | None = None
+    threads: int = 0
+    optimization: str = "all"
+    provider: str = "cpu"
+    replay: int = 0
+    convention: str = "plain"
+    peaks: Callable[[int], Peaks] | None = None
+
+
+def profile_target(
+    target: str | Path,
+    options: ProfileOptions,
+    framework: FrameworkOptions,
+    progress: Progress | None = None,
+) -> Trace:
+    """Profiles an ONNX model, or the model that FILE.py:NAME names, in its framework.
+
+    Raises the errors of `profile` and `profile_framework`.
+    """
+    arguments = vars(options)
+    if not names_code(str(target)):
+        return profile(target, **arguments, progress=progress)
+    common = {name: arguments[name] for name in _COMMON}
+    return profile_framework(str(target), **vars(framework), **common, progress=progress)
 
 
 def profile(

@@ -33,7 +33,7 @@ def data(required: bool) -> Decorator:
 
 
 def feeds(
-    inputs: Sequence[Path], name: str | None, limit: int | None, folder: Path
+    inputs: Sequence[Path], data: str | None, limit: int | None, data_dir: Path
 ) -> Samples | Sequence[Path]:
     """Returns the samples of `--data`, or the files of `--inputs`.
 
@@ -41,8 +41,8 @@ def feeds(
     """
     from tracer.inputs.request import Samples
 
-    if name is None and limit is not None:
+    if data is None and limit is not None:
         raise UsageError("--limit needs --data", "Give --data as well.")
-    if name is not None and inputs:
+    if data is not None and inputs:
         raise UsageError("--inputs and --data together", "Leave out one of them.")
-    return inputs if name is None else Samples(name, limit, folder)
+    return inputs if data is None else Samples(data, limit, data_dir)

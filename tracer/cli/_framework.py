@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +15,14 @@ from tracer.errors import UsageError
 from tracer.executors.eager.settings import DEVICES, LOSSES, OPTIMIZERS
 
 if TYPE_CHECKING:
-    from tracer.records.trace import Trace
+    from tracer.api.framework import FrameworkOptions
 
 _ONNX_ONLY = ("dims", "inputs", "optimization", "provider", "convention", "roofline", "replay")
-"""Parameters of `tracer profile` that apply to an .onnx file only."""
+_FRAMEWORK_ONLY = (
+    "framework", "args", "weights", "shapes", "dtypes", "backward", "loss", "optimizer", "compiled",
+    "device", "trust",
+)  # fmt: skip
+"""Parameters of `tracer profile` that apply to an .onnx file, or to FILE.py:NAME, only."""
 
 FRAMEWORK = cloup.option(
     "--framework", type=click.Choice(frameworks()),
@@ -52,44 +53,33 @@ def input_arguments(shapes: tuple[str, ...], dtypes: tuple[str, ...]) -> dict[st
     }
 
 
-@dataclass(frozen=True, slots=True)
-class FrameworkOptions:
-    """Settings of a run in a framework; `typed` are the options on the command line, by name."""
+def refuse_misplaced(model: Path) -> None:
+    """Raises UsageError for options of an .onnx file where code is named, and vice versa."""
+    from exporters.source import names_code
 
-    settings: dict[str, Any]
-    typed: frozenset[str]
-
-    def apply_to(self, model: Path) -> bool:
-        """Whether `model` names code to run instead of an .onnx file.
-
-        Raises UsageError where options for one of the two are set for the other.
-        """
-        from exporters.source import names_code
-
-        is_code = names_code(str(model))
-        wrong = self.typed.intersection(_ONNX_ONLY if is_code else self.settings)
-        if wrong:
-            names = ", ".join(sorted(_flag(name) for name in wrong))
-            only = "an .onnx file" if is_code else "FILE.py:NAME"
-            raise UsageError(f"{names}: not for {model}", f"For {only} alone.")
-        return is_code
-
-    def profile(self, model: Path, **measuring: Any) -> Trace:
-        """Profiles the model in its framework; what its code prints goes to stderr."""
-        from tracer.api.framework import profile_framework
-
-        own = dict(self.settings)
-        inputs = input_arguments(own.pop("shapes"), own.pop("dtypes"))
-        own["args"] = dict(own["args"])
-        with redirect_stdout(sys.stderr):
-            return profile_framework(str(model), **own, **inputs, **measuring)
-
-
-def _framework_options(**settings: Any) -> FrameworkOptions:
     context = click.get_current_context()
-    typed = click.core.ParameterSource.COMMANDLINE
-    names = {name for name in context.params if context.get_parameter_source(name) is typed}
-    return FrameworkOptions(settings, frozenset(names))
+    typed = {
+        name
+        for name in context.params
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    }
+    is_code = names_code(str(model))
+    wrong = typed.intersection(_ONNX_ONLY if is_code else _FRAMEWORK_ONLY)
+    if wrong:
+        names = ", ".join(sorted(_flag(name) for name in wrong))
+        only = "an .onnx file" if is_code else "FILE.py:NAME"
+        raise UsageError(f"{names}: not for {model}", f"For {only} alone.")
+
+
+def _framework_options(
+    args: tuple[tuple[str, Any], ...],
+    shapes: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    **values: Any,
+) -> FrameworkOptions:
+    from tracer.api.framework import FrameworkOptions
+
+    return FrameworkOptions(args=dict(args), **input_arguments(shapes, dtypes), **values)
 
 
 def _flag(name: str) -> str:

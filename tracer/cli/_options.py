@@ -26,8 +26,13 @@ FORMATS = ".trace .json .csv .parquet .md .png .svg"
 _MEBI = 1 << 20
 
 
-def bundle(parameter: str, build: Callable[..., Any], *options: Decorator) -> Decorator:
-    """Adds `options`; the command receives `build(**their values)` as the one `parameter`."""
+def bundle(
+    parameter: str, build: Callable[..., Any], *options: Decorator, apart: tuple[str, ...] = ()
+) -> Decorator:
+    """Adds `options`; the command receives `build(**their values)` as the one `parameter`.
+
+    Values of the names in `apart` are passed to the command as they are.
+    """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -38,7 +43,8 @@ def bundle(parameter: str, build: Callable[..., Any], *options: Decorator) -> De
         earlier = len(vars(bundled).get("__click_params__", ()))
         for option in reversed(options):
             option(bundled)
-        names = [param.name for param in vars(bundled)["__click_params__"][earlier:]]
+        added = vars(bundled)["__click_params__"][earlier:]
+        names = [param.name for param in added if param.name not in apart]
         return bundled
 
     return decorate

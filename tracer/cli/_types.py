@@ -1,7 +1,6 @@
 """Types of option values: numbers, lists, sizes, percentages, paths."""
 
 import ast
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,43 +13,59 @@ LARGEST = 2**31 - 1
 _DIGITS = 10
 
 
-class Count(click.ParamType[int]):
-    """An integer from `least` to `most`. The help shows `N` instead of `INTEGER RANGE [x>=1]`."""
+class _Type(click.ParamType[Any]):
+    """A type that `parse` reads from text. A ValueError of `parse` is the message to the user."""
 
-    name = "n"
+    def parse(self, text: str) -> Any:
+        """Returns the value that `text` names."""
+        raise NotImplementedError
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the value; a default is a value already."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _Number(click.ParamType[Any]):
+    """A number within bounds; the help shows `name` instead of `INTEGER RANGE [x>=1]`."""
+
+    def __init__(self, name: str, allowed: click.ParamType[Any]) -> None:
+        self.name = name
+        self._allowed = allowed
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the number."""
+        return self._allowed.convert(value, param, ctx)
+
+
+class Count(_Number):
+    """An integer from `least` to `most`."""
 
     def __init__(self, least: int = 0, most: int | None = None) -> None:
-        self._range = click.IntRange(least, most)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Returns the integer."""
-        return int(self._range.convert(value, param, ctx))
+        super().__init__("n", click.IntRange(least, most))
 
 
-class Amount(click.ParamType[float]):
+class Amount(_Number):
     """A number of at least 0, of the unit that `name` tells."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self._range = click.FloatRange(min=0)
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Returns the number."""
-        return float(self._range.convert(value, param, ctx))
+        super().__init__(name, click.FloatRange(min=0))
 
 
-class PathName(click.ParamType[Path]):
+class PathName(_Type):
     """A path other than the empty one, which would mean the current folder."""
 
     name = "file"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+    def parse(self, text: str) -> Path:
         """Returns the path; the command checks whether it exists."""
-        if not str(value):
-            self.fail("the path is empty; name a file, or . for the current folder", param, ctx)
-        return Path(value)
+        if not text:
+            raise ValueError("the path is empty; name a file, or . for the current folder")
+        return Path(text)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -59,29 +74,25 @@ class PathName(click.ParamType[Path]):
         return [CompletionItem(incomplete, type="file")]
 
 
-class Integers(click.ParamType[tuple[int, ...]]):
+class Integers(_Type):
     """Comma-separated positive integers: `1,16,64`."""
 
     name = "n,n,…"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
+    def parse(self, text: str) -> tuple[int, ...]:
         """Returns the integers in their order."""
-        if isinstance(value, tuple):
-            return value
         try:
-            numbers = tuple(int(part) for part in str(value).split(","))
+            numbers = tuple(int(part) for part in text.split(","))
         except ValueError:
-            self.fail(f"'{value}' is not a list of integers such as 1,16,64", param, ctx)
+            raise ValueError(f"'{text}' is not a list of integers such as 1,16,64") from None
         if min(numbers) < 1 or max(numbers) > LARGEST:
-            self.fail(f"'{value}': every number must be from 1 to {LARGEST:,}", param, ctx)
+            raise ValueError(f"'{text}': every number must be from 1 to {LARGEST:,}")
         if len(set(numbers)) < len(numbers):
-            self.fail(f"'{value}' names a number twice", param, ctx)
+            raise ValueError(f"'{text}' names a number twice")
         return numbers
 
 
-class Words(click.ParamType[tuple[str, ...]]):
+class Words(_Type):
     """Comma-separated words: `saturate,wrap`; only those of `allowed` unless that is empty."""
 
     name = "a,b,…"
@@ -89,77 +100,61 @@ class Words(click.ParamType[tuple[str, ...]]):
     def __init__(self, allowed: tuple[str, ...] = ()) -> None:
         self._allowed = allowed
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
+    def parse(self, text: str) -> tuple[str, ...]:
         """Returns the words in their order."""
-        if isinstance(value, tuple):
-            return value
-        words = tuple(word.strip() for word in str(value).split(","))
+        words = tuple(word.strip() for word in text.split(","))
         if len(set(words)) < len(words):
-            self.fail(f"'{value}' names a word twice", param, ctx)
+            raise ValueError(f"'{text}' names a word twice")
         for word in words:
             if not word or (self._allowed and word not in self._allowed):
                 choices = ", ".join(self._allowed) or "words such as a,b"
-                self.fail(f"'{word}' is not one of {choices}", param, ctx)
+                raise ValueError(f"'{word}' is not one of {choices}")
         return words
 
 
-class Size(click.ParamType[tuple[str, int]]):
+class Size(_Type):
     """A named size: `sequence=128`."""
 
     name = "name=value"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
+    def parse(self, text: str) -> tuple[str, int]:
         """Returns the name and the size."""
-        if isinstance(value, tuple):
-            return value
-        name, equals, size = str(value).rpartition("=")
+        name, equals, size = text.rpartition("=")
         if not equals or not name or not (size.isascii() and size.isdigit()):
-            self.fail(f"'{value}' is not of the form name=value, as in sequence=128", param, ctx)
+            raise ValueError(f"'{text}' is not of the form name=value, as in sequence=128")
         if len(size) > _DIGITS or int(size) > LARGEST:
-            self.fail(f"'{value}': a size is at most {LARGEST:,}", param, ctx)
+            raise ValueError(f"'{text}': a size is at most {LARGEST:,}")
         return name, int(size)
 
 
-class Percent(click.ParamType[float]):
+class Percent(_Type):
     """A percentage: `5%` on the command line, 0.05 as the value."""
 
     name = "percent"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
+    def parse(self, text: str) -> float:
         """Returns the share, 0.05 for 5%."""
-        if isinstance(value, float):
-            return value
-        text = str(value).strip().removesuffix("%")
+        number, sign, rest = text.strip().partition("%")
         try:
-            number = float(text)
+            share = float(number) / 100
         except ValueError:
-            number = math.nan
-        if not (math.isfinite(number) and number >= 0 and str(value).strip().endswith("%")):
-            self.fail(f"'{value}' is not a percentage such as 5%", param, ctx)
-        return number / 100
+            share = -1.0
+        if not (sign and not rest and 0 <= share < float("inf")):
+            raise ValueError(f"'{text}' is not a percentage such as 5%")
+        return share
 
 
-class Argument(click.ParamType[tuple[str, Any]]):
+class Argument(_Type):
     """An argument of a class or factory: `depth=32`. The value is a Python literal or a string."""
 
     name = "key=value"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Any]:
+    def parse(self, text: str) -> tuple[str, Any]:
         """Returns the name and the value."""
-        if isinstance(value, tuple):
-            return value
-        name, equals, text = str(value).partition("=")
+        name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
-            self.fail(f"'{value}' is not of the form key=value, as in depth=32", param, ctx)
+            raise ValueError(f"'{text}' is not of the form key=value, as in depth=32")
         try:
-            return name, ast.literal_eval(text)
+            return name, ast.literal_eval(value)
         except (ValueError, SyntaxError):
-            return name, text
+            return name, value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,38 +16,54 @@ from tracer.errors import UsageError
 from tracer.executors.eager.settings import DEVICES
 
 if TYPE_CHECKING:
+    from tracer.api.compare.sides import SideSettings
     from tracer.cli._output import Output
+
+
+def _side_settings(
+    dims: tuple[tuple[str, int], ...],
+    inputs: Path | None,
+    args: tuple[tuple[str, Any], ...],
+    **values: Any,
+) -> SideSettings:
+    from tracer.api.compare.sides import SideSettings
+
+    return SideSettings(dims=dict(dims), feeds=inputs, arguments=dict(args), **values)
 
 
 @cloup.command()
 @cloup.argument("sides", nargs=-1, required=True, metavar="A B [C …]")
-@cloup.option_group(
-    "Input",
-    cloup.option("--batch", "batches", type=Integers(),
-                 help="Batch size. Several sizes, e.g. 1,16,64, are compared with each other."),
-    _options.DIMS,
-    _options.INPUTS,
-    _options.SEED,
-)  # fmt: skip
-@cloup.option_group(
-    "Runs",
-    cloup.option("--rounds", type=Count(2),
-                 help="Turns of every side that is run.  [default: 8 to 30]"),
-    cloup.option("--runs", type=Count(1),
-                 help="Inferences per turn.  [default: as many as take 0.02 s]"),
-    cloup.option("--warmup", type=Count(), default=2, show_default=True,
-                 help="Inferences before each turn, not measured."),
-    _options.THREADS,
-)  # fmt: skip
-@cloup.option_group("ONNX", _options.OPTIMIZATION)
-@cloup.option_group(
-    "Framework (FILE.py:NAME)",
-    _options.ARGUMENTS,
-    _options.WEIGHTS,
-    cloup.option("--backward", is_flag=True,
-                 help="Compare training steps: forward and backward pass."),
-    cloup.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True,
-                 help="Device that the framework runs on."),
+@_options.bundle(
+    "settings", _side_settings,
+    cloup.option_group(
+        "Input",
+        cloup.option("--batch", "batches", type=Integers(),
+                     help="Batch size. Several sizes, e.g. 1,16,64, are compared with each other."),
+        _options.DIMS,
+        _options.INPUTS,
+        _options.SEED,
+    ),
+    cloup.option_group(
+        "Runs",
+        cloup.option("--rounds", type=Count(2),
+                     help="Turns of every side that is run.  [default: 8 to 30]"),
+        cloup.option("--runs", type=Count(1),
+                     help="Inferences per turn.  [default: as many as take 0.02 s]"),
+        cloup.option("--warmup", type=Count(), default=2, show_default=True,
+                     help="Inferences before each turn, not measured."),
+        _options.THREADS,
+    ),
+    cloup.option_group("ONNX", _options.OPTIMIZATION),
+    cloup.option_group(
+        "Framework (FILE.py:NAME)",
+        _options.ARGUMENTS,
+        _options.WEIGHTS,
+        cloup.option("--backward", is_flag=True,
+                     help="Compare training steps: forward and backward pass."),
+        cloup.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True,
+                     help="Device that the framework runs on."),
+    ),
+    apart=("batches", "rounds", "runs"),
 )  # fmt: skip
 @cloup.option_group(
     "Comparison",
@@ -77,18 +94,9 @@ def command(
     by: str,
     depth: int | None,
     batches: tuple[int, ...] | None,
-    dims: tuple[tuple[str, int], ...],
-    inputs: Path | None,
-    seed: int,
     rounds: int | None,
     runs: int | None,
-    warmup: int,
-    threads: int,
-    optimization: str,
-    args: tuple[tuple[str, Any], ...],
-    weights: Path | None,
-    backward: bool,
-    device: str,
+    settings: SideSettings,
     numbers: bool,
     rtol: float,
     atol: float,
@@ -112,7 +120,6 @@ def command(
     from analyzers.compare import Comparison
     from analyzers.compare.sweep import Sweeps
     from tracer.api import compare
-    from tracer.api.compare.sides import SideSettings
     from tracer.cli import _progress
     from tracer.support.tolerance import Tolerance
 
@@ -124,19 +131,8 @@ def command(
             "Give one --batch.",
         )
     output.check(Sweeps if several else Comparison)
-    settings = SideSettings(
-        batch=batches[0] if batches and not several else None,
-        dims=dict(dims),
-        feeds=inputs,
-        seed=seed,
-        warmup=warmup,
-        threads=threads,
-        optimization=optimization,
-        arguments=dict(args),
-        weights=weights,
-        backward=backward,
-        device=device,
-    )
+    if batches and not several:
+        settings = replace(settings, batch=batches[0])
     tolerance = Tolerance(rtol, atol) if numbers and by != "model" else None
     with _progress.progress() as report:
         turns: dict[str, Any] = {"rounds": rounds, "runs": runs, "progress": report}

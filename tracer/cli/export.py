@@ -1,9 +1,11 @@
 """`tracer export`: a PyTorch or Chainer model to ONNX."""
 
+from __future__ import annotations
+
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
@@ -12,26 +14,41 @@ from tracer.cli import _options
 from tracer.cli._framework import FRAMEWORK, TRUST, input_arguments, input_options
 from tracer.cli._types import Count, PathName
 
+if TYPE_CHECKING:
+    from exporters.records import ExportOptions
+
+
+def _export_options(static_batch: bool, **values: Any) -> ExportOptions:
+    from exporters.records import ExportOptions
+
+    return ExportOptions(dynamic_batch=not static_batch, **values)
+
 
 @cloup.command()
 @cloup.argument("source")
-@cloup.option_group("Model", FRAMEWORK, _options.ARGUMENTS, _options.WEIGHTS, TRUST)
-@cloup.option_group("Input", *input_options("that of a .pt2 file"))
-@cloup.option_group(
-    "ONNX",
-    cloup.option("--opset", type=Count(1),
-                 help="Version of the ONNX operator set.  [default: 20 for torch, 11 for Chainer]"),
-    cloup.option("--static-batch", is_flag=True, help="Fix the batch size to that of the inputs."),
-    cloup.option("--keep-batchnorm", is_flag=True,
-                 help="Do not fold BatchNormalization into convolutions (torch)."),
-)  # fmt: skip
-@_options.tolerance(rtol=1e-4)
-@cloup.option_group(
-    "Output",
-    cloup.option("-o", "--output", type=PathName(), required=True,
-                 help="The .onnx file to write."),
-    _options.FORCE,
-    _options.SEED,
+@_options.bundle(
+    "options", _export_options,
+    cloup.option_group("Model", FRAMEWORK, _options.ARGUMENTS, _options.WEIGHTS, TRUST),
+    cloup.option_group("Input", *input_options("that of a .pt2 file")),
+    cloup.option_group(
+        "ONNX",
+        cloup.option("--opset", type=Count(1),
+                     help="Version of the ONNX operator set.  "
+                          "[default: 20 for torch, 11 for Chainer]"),
+        cloup.option("--static-batch", is_flag=True,
+                     help="Fix the batch size to that of the inputs."),
+        cloup.option("--keep-batchnorm", is_flag=True,
+                     help="Do not fold BatchNormalization into convolutions (torch)."),
+    ),
+    _options.tolerance(rtol=1e-4),
+    cloup.option_group(
+        "Output",
+        cloup.option("-o", "--output", type=PathName(), required=True,
+                     help="The .onnx file to write."),
+        _options.FORCE,
+        _options.SEED,
+    ),
+    apart=("args", "weights", "trust", "shapes", "dtypes", "output"),
 )  # fmt: skip
 def command(
     source: str,
@@ -40,15 +57,8 @@ def command(
     weights: Path | None,
     shapes: tuple[str, ...],
     dtypes: tuple[str, ...],
-    framework: str | None,
-    opset: int | None,
-    static_batch: bool,
-    keep_batchnorm: bool,
-    atol: float | None,
-    rtol: float,
-    seed: int,
     trust: bool,
-    force: bool,
+    options: ExportOptions,
 ) -> None:
     """Convert a PyTorch or Chainer model to ONNX.
 
@@ -64,19 +74,8 @@ def command(
           --input-shape 1,3,32,32
       tracer export program.pt2 -o program.onnx
     """
-    from exporters.records import ExportOptions
     from tracer.api.export import export
 
-    options = ExportOptions(
-        framework=framework,
-        opset=opset,
-        dynamic_batch=not static_batch,
-        keep_batchnorm=keep_batchnorm,
-        atol=atol,
-        rtol=rtol,
-        seed=seed,
-        force=force,
-    )
     with redirect_stdout(sys.stderr):  # what the user's own code prints is no data of ours
         exported = export(
             source,

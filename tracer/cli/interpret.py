@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,23 +15,29 @@ from tracer.errors import UsageError
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
+    from tracer.inputs.request import Samples
     from tracer.limits import Limits
     from tracer.records.trace import Trace
 
 
 @cloup.command()
 @_options.MODEL
-@cloup.option_group(
-    "Input",
-    _options.batch("Batch size.  [default: the model's own, 64 with --data]"),
-    _options.DIMS,
-    cloup.option("--inputs", type=PathName(), multiple=True,
-                 help="Input values: an .npz file or a test_data_set folder; with --accumulator "
-                      "any number of them, and folders of them.  [default: random]"),
-    _data.data(required=False),
-    _data.FOLDER,
-    _data.LIMIT,
-    _options.SEED,
+@_options.bundle(
+    "feeds", _data.feeds,
+    cloup.option_group(
+        "Input",
+        _options.batch("Batch size.  [default: the model's own, 64 with --data]"),
+        _options.DIMS,
+        cloup.option("--inputs", type=PathName(), multiple=True,
+                     help="Input values: an .npz file or a test_data_set folder; with "
+                          "--accumulator any number of them, and folders of them.  "
+                          "[default: random]"),
+        _data.data(required=False),
+        _data.FOLDER,
+        _data.LIMIT,
+        _options.SEED,
+    ),
+    apart=("batch", "dims", "seed"),
 )  # fmt: skip
 @cloup.option_group(
     "Runs",
@@ -50,11 +57,8 @@ def command(
     model: Path,
     batch: int | None,
     dims: tuple[tuple[str, int], ...],
-    inputs: tuple[Path, ...],
-    data: str | None,
-    data_dir: Path,
-    limit: int | None,
     seed: int,
+    feeds: Samples | Sequence[Path],
     runs: int,
     threads: int,
     against: Literal["ort"] | None,
@@ -93,7 +97,6 @@ def command(
     output.check(Trace)
     if against and accumulating is not None:
         raise UsageError("--against and --accumulator together", "Leave out one of them.")
-    feeds = _data.feeds(inputs, data, limit, data_dir)
     writer = None if tensors is None else _values.Writer(tensors)
     witness = None if accumulating is None else _accumulating.Witness(accumulating)
     with _progress.progress() as report:

@@ -17,66 +17,88 @@ from tracer.support.files import check_writable
 if TYPE_CHECKING:
     from tracer.cli._output import Output
     from tracer.limits import Limits
+    from tracer.whatif.options import WhatIfOptions
 
 _SWEPT_OVERFLOWS = tuple(mode for mode in _accumulating.OVERFLOWS if mode != "error")
 
 
+def _what_if_options(
+    magnitude: bool,
+    weight_bits: tuple[int, ...] | None,
+    activation_bits: tuple[int, ...] | None,
+    **values: Any,
+) -> WhatIfOptions:
+    from tracer.whatif.options import WhatIfOptions
+
+    return WhatIfOptions(
+        range_convention="magnitude" if magnitude else "twos-complement",
+        weight_bits=weight_bits or (None,),
+        activation_bits=activation_bits or (None,),
+        **values,
+    )
+
+
 @cloup.command()
 @_options.MODEL
-@cloup.option_group(
-    "Input",
-    _data.data(required=True),
-    _data.FOLDER,
-    _data.LIMIT,
-    cloup.option("--batch", type=Count(1, LARGEST), default=64, show_default=True,
-                 help="Samples per inference."),
-)  # fmt: skip
-@cloup.option_group(
-    "Accumulators",
-    cloup.option("--accumulator", required=True, metavar="WIDTHS",
-                 help="Widths to try, in bits: 12:32 or 12,14,16. 'conv1=18,12:32' keeps node "
-                      "conv1 at 18 bits."),
-    cloup.option("--order", "orders", type=Words(), default=("sequential",),
-                 help="Orders of addition: sequential, channelwise, tree, chunked(32), lanes(8), "
-                      "sorted, maddubs.  [default: sequential]"),
-    cloup.option("--overflow", "overflows", type=Words(_SWEPT_OVERFLOWS),
-                 default=("saturate",),
-                 help="What happens to a sum outside the range: saturate, symmetric, wrap, zero.  "
-                      "[default: saturate]"),
-    cloup.option("--bias", "biases", type=Words(_accumulating.BIASES), default=("first",),
-                 help="When the bias is added: first, last.  [default: first]"),
-    cloup.option("--product-bits", type=int, metavar="BITS",
-                 help="Width that products are reduced to before addition.  [default: exact]"),
-    cloup.option("--magnitude", is_flag=True,
-                 help="Do not count the sign bit: B bits hold -2^B to 2^B - 1."),
-)  # fmt: skip
-@cloup.option_group(
-    "Quantisation",
-    cloup.option("--weight-bits", type=Integers(),
-                 help="Widths that weights are reduced to.  [default: unchanged]"),
-    cloup.option("--activation-bits", type=Integers(),
-                 help="Widths that activations are reduced to.  [default: unchanged]"),
-    cloup.option("--fixed", metavar="FORMATS",
-                 help="Fixed-point formats of float tensors, instead of quantisation: "
-                      "bits:fraction bits of activations/weights, e.g. 8:5/8:7."),
-)  # fmt: skip
-@cloup.option_group(
-    "Search",
-    cloup.option("--metric", metavar="NAME",
-                 help="Accuracy metric: top1, top5, mse, agreement (with wide accumulators), or "
-                      "FILE.py:NAME.  [default: chosen by the data]"),
-    cloup.option("--budget", "accuracy_budget", type=Amount("points"), default=1.0,
-                 show_default=True,
-                 help="Accuracy that may be lost, in percentage points or the metric's unit."),
-    cloup.option("--search/--no-search", default=True, show_default=True,
-                 help="Also search a width for each node."),
-    cloup.option("--energy", metavar="MODEL", default="lab", show_default=True,
-                 help="Energy model: lab, horowitz45, qtools, or FILE.toml."),
-    cloup.option("--convention", "addition_convention",
-                 type=click.Choice(ADDITION_CONVENTIONS),
-                 help="How additions are counted; see docs/counting.md.  [default: by --order]"),
-    cloup.option("--threads", type=Count(), default=0,
-                 help="Threads of the interpreter.  [default: as many as BLAS uses]"),
+@_options.bundle(
+    "options", _what_if_options,
+    cloup.option_group(
+        "Input",
+        _data.data(required=True),
+        _data.FOLDER,
+        _data.LIMIT,
+        cloup.option("--batch", type=Count(1, LARGEST), default=64, show_default=True,
+                     help="Samples per inference."),
+    ),
+    cloup.option_group(
+        "Accumulators",
+        cloup.option("--accumulator", required=True, metavar="WIDTHS",
+                     help="Widths to try, in bits: 12:32 or 12,14,16. 'conv1=18,12:32' keeps node "
+                          "conv1 at 18 bits."),
+        cloup.option("--order", "orders", type=Words(), default=("sequential",),
+                     help="Orders of addition: sequential, channelwise, tree, chunked(32), "
+                          "lanes(8), sorted, maddubs.  [default: sequential]"),
+        cloup.option("--overflow", "overflows", type=Words(_SWEPT_OVERFLOWS),
+                     default=("saturate",),
+                     help="What happens to a sum outside the range: saturate, symmetric, wrap, "
+                          "zero.  [default: saturate]"),
+        cloup.option("--bias", "biases", type=Words(_accumulating.BIASES), default=("first",),
+                     help="When the bias is added: first, last.  [default: first]"),
+        cloup.option("--product-bits", type=int, metavar="BITS",
+                     help="Width that products are reduced to before addition.  [default: exact]"),
+        cloup.option("--magnitude", is_flag=True,
+                     help="Do not count the sign bit: B bits hold -2^B to 2^B - 1."),
+    ),
+    cloup.option_group(
+        "Quantisation",
+        cloup.option("--weight-bits", type=Integers(),
+                     help="Widths that weights are reduced to.  [default: unchanged]"),
+        cloup.option("--activation-bits", type=Integers(),
+                     help="Widths that activations are reduced to.  [default: unchanged]"),
+        cloup.option("--fixed", metavar="FORMATS",
+                     help="Fixed-point formats of float tensors, instead of quantisation: "
+                          "bits:fraction bits of activations/weights, e.g. 8:5/8:7."),
+    ),
+    cloup.option_group(
+        "Search",
+        cloup.option("--metric", metavar="NAME",
+                     help="Accuracy metric: top1, top5, mse, agreement (with wide accumulators), "
+                          "or FILE.py:NAME.  [default: chosen by the data]"),
+        cloup.option("--budget", "accuracy_budget", type=Amount("points"), default=1.0,
+                     show_default=True,
+                     help="Accuracy that may be lost, in percentage points or the metric's unit."),
+        cloup.option("--search/--no-search", default=True, show_default=True,
+                     help="Also search a width for each node."),
+        cloup.option("--energy", metavar="MODEL", default="lab", show_default=True,
+                     help="Energy model: lab, horowitz45, qtools, or FILE.toml."),
+        cloup.option("--convention", "addition_convention",
+                     type=click.Choice(ADDITION_CONVENTIONS),
+                     help="How additions are counted; see docs/counting.md.  "
+                          "[default: by --order]"),
+        cloup.option("--threads", type=Count(), default=0,
+                     help="Threads of the interpreter.  [default: as many as BLAS uses]"),
+    ),
+    apart=("accumulator", "data", "data_dir", "threads"),
 )  # fmt: skip
 @_options.LIMITS
 @_options.view(
@@ -88,13 +110,10 @@ def command(
     accumulator: str,
     data: str,
     data_dir: Path,
-    magnitude: bool,
-    weight_bits: tuple[int, ...] | None,
-    activation_bits: tuple[int, ...] | None,
     threads: int,
+    options: WhatIfOptions,
     limits: Limits,
     output: Output,
-    **settings: Any,
 ) -> None:
     """Find the narrowest accumulators that keep the accuracy.
 
@@ -114,14 +133,7 @@ def command(
     from tracer.api.whatif import what_if
     from tracer.cli import _progress
     from tracer.records.whatif import WhatIf
-    from tracer.whatif.options import WhatIfOptions
 
-    options = WhatIfOptions(
-        range_convention="magnitude" if magnitude else "twos-complement",
-        weight_bits=weight_bits or (None,),
-        activation_bits=activation_bits or (None,),
-        **settings,
-    )
     traces, others = output.split(WhatIf, "trace")
     trace = traces[0] if traces else None
     if len(traces) > 1 or None in traces:

@@ -41,25 +41,30 @@ def find(name: str) -> Executor[Any, Any, Any]:
 
 def find_optimizing(name: str) -> OptimizingExecutor[Any, Any, Any]:
     """Returns the executor `name`. Raises UsageError where it does not optimise graphs."""
-    executor = find(name)
-    if not isinstance(executor, OptimizingExecutor):
-        raise UsageError(f"the executor '{name}' does not optimise graphs")
+    executor: OptimizingExecutor[Any, Any, Any] = _able(name, OptimizingExecutor, "optimise graphs")
     return executor
 
 
 def find_tensors(name: str) -> TensorExecutor[Any, Any, Any]:
     """Returns the executor `name`. Raises UsageError where it cannot return tensors."""
-    executor = find(name)
-    if not isinstance(executor, TensorExecutor):
-        raise UsageError(f"the executor '{name}' does not return the tensors of nodes")
+    executor: TensorExecutor[Any, Any, Any] = _able(
+        name, TensorExecutor, "return the tensors of nodes"
+    )
     return executor
 
 
 def find_framework(name: str) -> FrameworkExecutor[Any, Any, Any]:
     """Returns the executor of the framework `name`. Raises UsageError for one of graphs."""
+    executor: FrameworkExecutor[Any, Any, Any] = _able(
+        name, FrameworkExecutor, "run models of a framework"
+    )
+    return executor
+
+
+def _able(name: str, protocol: Any, ability: str) -> Any:
     executor = find(name)
-    if not isinstance(executor, FrameworkExecutor):
-        raise UsageError(f"the executor '{name}' does not run models of a framework")
+    if not isinstance(executor, protocol):
+        raise UsageError(f"the executor '{name}' does not {ability}")
     return executor
 
 

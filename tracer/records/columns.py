@@ -5,7 +5,8 @@ docs/architecture.md all follow from it. A new column is one line here and the a
 it.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Literal
 
 Dtype = Literal["string", "Int64", "float64", "Float64"]
@@ -34,13 +35,14 @@ class ColumnSpec:
     """
 
     name: str
-    dtype: Dtype
-    unit: str
-    fold: Fold
     header: str | None
-    format: Format
     rank: int
     sentence: str
+    fold: Fold = "none"
+    _: KW_ONLY
+    dtype: Dtype
+    unit: str
+    format: Format
     table: TableName | None = "work"
     kind: Kind = "stored"
 
@@ -54,70 +56,29 @@ PAGE_RANK = 12
 """Ranks from here on are for wide terminals and files, and too much for a Markdown page."""
 
 
-def _text(
-    name: str,
-    header: str | None,
-    rank: int,
-    sentence: str,
-    kind: Kind = "stored",
-    table: TableName | None = "work",
-) -> ColumnSpec:
-    form: Format = "path" if name == "source" else "name"
-    return ColumnSpec(name, "string", "", "none", header, form, rank, sentence, table, kind)
-
-
-def _time(
-    name: str,
-    header: str | None,
-    rank: int,
-    sentence: str,
-    fold: Fold = "none",
-    kind: Kind = "stored",
-) -> ColumnSpec:
-    return ColumnSpec(name, "float64", "µs", fold, header, "micros", rank, sentence, kind=kind)
-
-
-def _whole(
-    name: str,
-    unit: str,
-    fold: Fold,
-    header: str | None,
-    rank: int,
-    sentence: str,
-    kind: Kind = "stored",
-) -> ColumnSpec:
-    return ColumnSpec(name, "Int64", unit, fold, header, "si", rank, sentence, kind=kind)
-
-
-def _overflow(
-    name: str, fold: Fold, header: str | None, rank: int, sentence: str, form: Format = "number"
-) -> ColumnSpec:
-    unit = "bits" if name.startswith("bits") else ""
-    return ColumnSpec(name, "Int64", unit, fold, header, form, rank, sentence, "overflow")
-
-
-def _value(
-    name: str, dtype: Dtype, fold: Fold, header: str, form: Format, rank: int, sentence: str
-) -> ColumnSpec:
-    return ColumnSpec(name, dtype, "", fold, header, form, rank, sentence)
-
+_text = partial(ColumnSpec, dtype="string", unit="", format="name")
+_time = partial(ColumnSpec, dtype="float64", unit="µs", format="micros")
+_work = partial(ColumnSpec, dtype="Int64", unit="", format="si")
+_rate = partial(ColumnSpec, dtype="float64", unit="", format="si")
+_overflow = partial(ColumnSpec, dtype="Int64", unit="", format="number", table="overflow")
+_value = partial(ColumnSpec, dtype="float64", unit="", format="difference")
 
 SPECS = (
     _text("node", "node", 0, "key of the node: its ONNX name where unique, else `OpType_<index>`",
           table=None),
-    ColumnSpec("index", "Int64", "", "none", None, "count", 99,
-               "position in the model; missing for kernels that belong to the runtime", None),
+    _work("index", None, 99,
+          "position in the model; missing for kernels that belong to the runtime",
+          format="count", table=None),
     _text("op_type", "op", 3, "ONNX operator", table=None),
     _text("domain", None, 99, "domain of the operator"),
     _text("module", "module", 6, "framework module of the node, dotted", table=None),
-    _text("source", "source", 11, "file and line that created the node", table=None),
-    ColumnSpec("nodes", "Int64", "", "sum", "nodes", "count", 10, "nodes in the row", "work",
-               "folded"),
+    _text("source", "source", 11, "file and line that created the node", format="path", table=None),
+    _work("nodes", "nodes", 10, "nodes in the row", "sum", format="count", kind="folded"),
     _text("executor", None, 99, "executor of the run"),
-    ColumnSpec("batch", "Int64", "", "none", None, "count", 99, "batch size of the run"),
+    _work("batch", None, 99, "batch size of the run", format="count"),
     _text("input_shapes", "input", 18, "types of the inputs, as `float32[1,3,32,32]`"),
     _text("output_shapes", "output", 17, "types of the outputs"),
-    ColumnSpec("calls", "float64", "", "sum", "calls", "count", 15, "executions per run"),
+    _rate("calls", "calls", 15, "executions per run", "sum", format="count"),
     _time("time_us", "time µs", 1, "mean time per run, without profiler overhead", "sum"),
     _time("time_us_plus_minus", "±", 5, "half the 95 % confidence interval", kind="displayed"),
     _time("time_us_total", "total µs", 4, "time with the kernels inside", kind="folded"),
@@ -128,71 +89,70 @@ SPECS = (
     _time("time_us_std", None, 99, "standard deviation over runs"),
     _time("time_us_ci95_low", None, 99, "lower end of the 95 % confidence interval of the mean"),
     _time("time_us_ci95_high", None, 99, "upper end of the 95 % confidence interval of the mean"),
-    ColumnSpec("time_share", "float64", "", "sum", "share", "percent", 2,
-               "share of the time of all nodes"),
-    ColumnSpec("bar", "float64", "", "none", "", "bar", 7, "share of the longest row",
-               kind="displayed"),
+    _rate("time_share", "share", 2, "share of the time of all nodes", "sum", format="percent"),
+    _rate("bar", "", 7, "share of the longest row", format="bar", kind="displayed"),
     _time("time_us_raw", "raw µs", 9, "mean time per run as the profiler reported it", "sum"),
     _time("time_us_replayed", "replayed µs", 3, "time per run of the kernels run in isolation"),
     _text("kernels", None, 99, "names of the kernels whose time is in this row"),
-    _whole("macs", "MAC", "sum", "MACs", 4, "multiply-accumulates per run"),
-    _whole("adds", "", "sum", None, 99, "additions per run"),
-    _whole("muls", "", "sum", None, 99, "multiplications per run"),
-    _whole("flops", "flop", "sum", "flops", 11, "operations per run: 2 x MACs + other arithmetic"),
-    _whole("params", "", "sum", "params", 8, "parameters"),
-    _whole("param_bytes", "B", "sum", None, 99, "bytes of the parameters"),
-    _whole("bytes_read", "B", "sum", None, 99, "bytes read per run"),
-    _whole("bytes_written", "B", "sum", None, 99, "bytes written per run"),
-    _whole("bytes_moved", "B", "none", "bytes", 14, "bytes read and written", "displayed"),
-    ColumnSpec("intensity", "Float64", "flop/B", "none", "flop/B", "si", 16,
-               "`flops` ÷ bytes read and written"),
-    ColumnSpec("gflops_per_s", "float64", "10⁹ flop/s", "time_mean", "GFLOP/s", "si", 10,
-               "`flops` ÷ time of the kernel"),
-    ColumnSpec("gbytes_per_s", "float64", "10⁹ B/s", "time_mean", "GB/s", "si", 13,
-               "bytes that the kernel must move ÷ its time"),
-    ColumnSpec("roof_fraction", "float64", "", "time_mean", "roof", "roof", 8,
-               "least possible time at the machine's peaks ÷ time"),
-    ColumnSpec("bound", "string", "", "time_mode", "bound", "name", 9,
-               "peak that limits the kernel: `compute` or `memory`"),
-    _whole("output_bytes", "B", "max", None, 99, "bytes of the node's outputs"),
-    _whole("peak_bytes", "B", "max", "peak B", 11, "bytes alive while the node runs"),
-    _whole("arena_bytes", "B", "max", "arena B", 19, "bytes in use in the runtime's arena"),
-    _text("also_holds", "also holds", 5, "rows whose time is in this row", "folded"),
-    _text("timed_in", "timed in", 9, "rows that hold time of this row", "folded"),
-    _overflow("acc_min", "min", None, 99, "least partial sum, integer units"),
-    _overflow("acc_max", "max", None, 99, "greatest partial sum, integer units"),
-    _overflow("final_min", "min", None, 99, "least final sum, integer units"),
-    _overflow("final_max", "max", None, 99, "greatest final sum, integer units"),
-    _overflow("bits_observed", "max", "observed", 2, "width that holds every observed partial sum",
-              "width"),
-    _overflow("bits_guaranteed", "max", "guaranteed", 2, "width that holds the sums of any input",
-              "width"),
-    _overflow("bits_datatype", "max", "datatype", 13, "width that follows from the operands' types",
-              "width"),
-    _overflow("bits", "none", "bits", 1, "width of the accumulator", "count"),
-    _overflow("outputs", "sum", "outputs", 11, "sums computed"),
-    _overflow("overflow_outputs", "sum", "overflow", 1, "sums that leave the accumulator's range"),
-    ColumnSpec("overflow_share", "float64", "", "none", "share", "percent", 2,
-               "share of sums that overflow", "overflow", "displayed"),
-    _overflow("transient_outputs", "sum", "transient", 4, "overflows whose final sum fits"),
-    _overflow("persistent_outputs", "sum", "persistent", 5, "overflows whose final sum is outside"),
-    _overflow("saturation_events", "sum", "events", 12, "additions that were clipped or wrapped"),
-    _overflow("outputs_changed", "sum", "changed", 9, "sums that the narrow accumulator changes"),
-    _overflow("max_abs_error", "max", "max error", 10, "greatest change of a sum, integer units"),
-    _text("partial_sums", "partial sums", 15, "range of the partial sums", "displayed", "overflow"),
-    ColumnSpec("energy", "float64", "of the model", "sum", "energy", "si", 7,
-               "energy per run under the chosen energy model"),
-    _value("value_min", "float64", "min", "min", "difference", 4, "minimum of the first output"),
-    _value("value_max", "float64", "max", "max", "difference", 4, "maximum of the first output"),
-    _value("value_mean", "float64", "none", "mean", "difference", 7, "mean of the first output"),
-    _value("nan_values", "Int64", "sum", "NaN", "nonzero", 3, "NaN in the first output"),
-    _value("inf_values", "Int64", "sum", "Inf", "nonzero", 3, "infinities in the first output"),
-    _value("difference_max_abs", "float64", "max", "max abs", "difference", 2,
-           "greatest absolute difference from the reference"),
-    _value("difference_max_rel", "float64", "max", "max rel", "difference", 2,
-           "greatest relative difference from the reference"),
-    _value("difference_max_ulp", "float64", "max", "ULP", "difference", 3,
-           "greatest difference from the reference in units in the last place"),
+    _work("macs", "MACs", 4, "multiply-accumulates per run", "sum", unit="MAC"),
+    _work("adds", None, 99, "additions per run", "sum"),
+    _work("muls", None, 99, "multiplications per run", "sum"),
+    _work("flops", "flops", 11, "operations per run: 2 x MACs + other arithmetic",
+          "sum", unit="flop"),
+    _work("params", "params", 8, "parameters", "sum"),
+    _work("param_bytes", None, 99, "bytes of the parameters", "sum", unit="B"),
+    _work("bytes_read", None, 99, "bytes read per run", "sum", unit="B"),
+    _work("bytes_written", None, 99, "bytes written per run", "sum", unit="B"),
+    _work("bytes_moved", "bytes", 14, "bytes read and written", unit="B", kind="displayed"),
+    _work("intensity", "flop/B", 16, "`flops` ÷ bytes read and written",
+          dtype="Float64", unit="flop/B"),
+    _rate("gflops_per_s", "GFLOP/s", 10, "`flops` ÷ time of the kernel",
+          "time_mean", unit="10⁹ flop/s"),
+    _rate("gbytes_per_s", "GB/s", 13, "bytes that the kernel must move ÷ its time",
+          "time_mean", unit="10⁹ B/s"),
+    _rate("roof_fraction", "roof", 8, "least possible time at the machine's peaks ÷ time",
+          "time_mean", format="roof"),
+    _text("bound", "bound", 9, "peak that limits the kernel: `compute` or `memory`", "time_mode"),
+    _work("output_bytes", None, 99, "bytes of the node's outputs", "max", unit="B"),
+    _work("peak_bytes", "peak B", 11, "bytes alive while the node runs", "max", unit="B"),
+    _work("arena_bytes", "arena B", 19, "bytes in use in the runtime's arena", "max", unit="B"),
+    _text("also_holds", "also holds", 5, "rows whose time is in this row", kind="folded"),
+    _text("timed_in", "timed in", 9, "rows that hold time of this row", kind="folded"),
+    _overflow("acc_min", None, 99, "least partial sum, integer units", "min"),
+    _overflow("acc_max", None, 99, "greatest partial sum, integer units", "max"),
+    _overflow("final_min", None, 99, "least final sum, integer units", "min"),
+    _overflow("final_max", None, 99, "greatest final sum, integer units", "max"),
+    _overflow("bits_observed", "observed", 2, "width that holds every observed partial sum",
+              "max", unit="bits", format="width"),
+    _overflow("bits_guaranteed", "guaranteed", 2, "width that holds the sums of any input",
+              "max", unit="bits", format="width"),
+    _overflow("bits_datatype", "datatype", 13, "width that follows from the operands' types",
+              "max", unit="bits", format="width"),
+    _overflow("bits", "bits", 1, "width of the accumulator", unit="bits", format="count"),
+    _overflow("outputs", "outputs", 11, "sums computed", "sum"),
+    _overflow("overflow_outputs", "overflow", 1, "sums that leave the accumulator's range", "sum"),
+    _rate("overflow_share", "share", 2, "share of sums that overflow",
+          format="percent", table="overflow", kind="displayed"),
+    _overflow("transient_outputs", "transient", 4, "overflows whose final sum fits", "sum"),
+    _overflow("persistent_outputs", "persistent", 5, "overflows whose final sum is outside", "sum"),
+    _overflow("saturation_events", "events", 12, "additions that were clipped or wrapped", "sum"),
+    _overflow("outputs_changed", "changed", 9, "sums that the narrow accumulator changes", "sum"),
+    _overflow("max_abs_error", "max error", 10, "greatest change of a sum, integer units", "max"),
+    _text("partial_sums", "partial sums", 15, "range of the partial sums",
+          table="overflow", kind="displayed"),
+    _rate("energy", "energy", 7, "energy per run under the chosen energy model",
+          "sum", unit="of the model"),
+    _value("value_min", "min", 4, "minimum of the first output", "min"),
+    _value("value_max", "max", 4, "maximum of the first output", "max"),
+    _value("value_mean", "mean", 7, "mean of the first output"),
+    _work("nan_values", "NaN", 3, "NaN in the first output", "sum", format="nonzero"),
+    _work("inf_values", "Inf", 3, "infinities in the first output", "sum", format="nonzero"),
+    _value("difference_max_abs", "max abs", 2, "greatest absolute difference from the reference",
+           "max"),
+    _value("difference_max_rel", "max rel", 2, "greatest relative difference from the reference",
+           "max"),
+    _value("difference_max_ulp", "ULP", 3,
+           "greatest difference from the reference in units in the last place", "max"),
 )  # fmt: skip
 
 COLUMNS = tuple(spec.name for spec in SPECS if spec.kind == "stored")

@@ -30,7 +30,6 @@ def comparison(result: Comparison, top: int | None) -> Any:
 
 
 def _totals(result: Comparison) -> Any:
-    """A bar for each model: the time of convolutions, and the rest."""
     rows = result.totals
     figure = blank(max(6.0, 0.9 * len(rows) + 2), 4.6)
     axes = figure.subplots()
@@ -96,7 +95,6 @@ def sweeps(result: Sequence[Sweep], top: int | None) -> Any:
 def _grouped(
     axes: Any, bars: Mapping[str, pd.Series[Any]], colours: Sequence[str] = _COLOURS
 ) -> None:
-    """Draws a group of bars for each row, one bar for each series."""
     width = 0.8 / len(bars)
     for index, (name, values) in enumerate(bars.items()):
         positions = np.arange(len(values)) + (index - (len(bars) - 1) / 2) * width

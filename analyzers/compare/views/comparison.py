@@ -32,9 +32,10 @@ _NAMES = {
     "module": (("module", 0), ("op", 30), ("also_holds", 31)),
     "op": (("op", 0),),
 }  # fmt: skip
-"""What the rows are called, whatever they are folded into."""
+"""The columns that name the rows, and their ranks, by grouping."""
 
 _LISTED = 10
+_INTERVAL = f"{1 - LEVEL:.0%} interval"
 _WORK = (("MACs", "macs"), ("parameters", "params"))
 
 
@@ -100,7 +101,7 @@ def _side(side: Side, letter: str) -> dict[str, Any]:
 
 
 def _side_notes(result: Comparison) -> Iterator[str]:
-    """Notes of the sides; a note of all sides once, other notes with the labels of their sides."""
+    """Yields a note of all sides once, and other notes with the labels of their sides."""
     labels_of: dict[str, list[str]] = {}
     for side in result.sides:
         for note in side.notes:
@@ -120,7 +121,7 @@ def _totals(result: Comparison) -> Table:
         number_column("time µs", "time_us", micros, 2),
         number_column("std err", "error_us", micros, 8),
         Column("÷ A", "ratio", _marked("ratio", "significant"), 3),
-        Column(_interval_header(), "ratio_low", _interval(""), 4),
+        Column(_INTERVAL, "ratio_low", _interval(""), 4),
         number_column("speed", "speed", times, 9),
         number_column("conv", "convolution_share", percent, 5),
         number_column("backward", "backward_share", percent, 6),
@@ -135,21 +136,20 @@ def _totals(result: Comparison) -> Table:
 
 
 def _verdicts(result: Comparison) -> Iterator[str]:
-    """In words, whether each side differs from the first."""
     records = result.totals.to_dict("records")
     for index, row in enumerate(records[1:], 1):
         who = f"{letter(index).upper()} ({row['side']})"
         if math.isnan(row["ratio_low"]):
             yield f"{who}: too few or too uneven runs for a confidence interval"
             continue
-        span = f"{signed_percent(row['ratio_low'] - 1)} to {signed_percent(row['ratio_high'] - 1)}"
+        low, high = (signed_percent(row[end] - 1) for end in ("ratio_low", "ratio_high"))
+        span = f"{low} to {high}"
         if row["significant"]:
             slower = row["ratio"] > 1
-            factor = row["ratio"] if slower else 1 / row["ratio"]
-            way = "slower" if slower else "faster"
+            factor, way = (row["ratio"], "slower") if slower else (1 / row["ratio"], "faster")
             yield f"{who} is {times(factor)} times {way} than A: {span} of time"
         else:
-            yield f"{who}: no significant difference from A ({_level()} interval {span})"
+            yield f"{who}: no significant difference from A ({_INTERVAL} {span})"
 
 
 def _layers(result: Comparison, rows: pd.DataFrame) -> Table:
@@ -165,7 +165,7 @@ def _layers(result: Comparison, rows: pd.DataFrame) -> Table:
         ratio = _marked(f"ratio_{end}", f"significant_{end}")
         columns.append(Column(f"{end.upper()} ÷ A", f"ratio_{end}", ratio, 100 + 2 * position))
     if len(ends) == 2:
-        columns.append(Column(_interval_header(), "ratio_low_b", _interval("_b"), 104))
+        columns.append(Column(_INTERVAL, "ratio_low_b", _interval("_b"), 104))
         columns.append(number_column("Δ µs", "change_us_b", _signed, 103))
     columns += [
         number_column(f"{what} {e.upper()}", f"{field}_{e}", si, 120 + position)
@@ -180,14 +180,13 @@ def _layers(result: Comparison, rows: pd.DataFrame) -> Table:
 
 
 def _telling(rows: pd.DataFrame, field: str, ends: Sequence[str]) -> Sequence[str]:
-    """The sides to show the work of: one where all do the same."""
+    """Returns the sides whose work is shown: only the first if the work of all is equal."""
     first = rows[f"{field}_{ends[0]}"]
     same = all(first.fillna(0).eq(rows[f"{field}_{end}"].fillna(0)).all() for end in ends[1:])
     return ends[:1] if same else ends
 
 
 def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
-    """How many differ, what has no partner, where the work differs."""
     everyone = "".join(letter(index).upper() for index in range(len(result.sides)))
     for end in (letter(index) for index in range(1, len(result.sides))):
         tested = int(rows[f"p_{end}"].notna().sum())
@@ -213,7 +212,6 @@ def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
 
 
 def _amounts(row: Mapping[Any, Any], field: str, on: str) -> list[str]:
-    """The work of each side, '' where it is not known."""
     values = [row[f"{field}_{end}"] for end in on.lower()]
     return ["" if value is None or value != value else f"{value:,.0f}" for value in values]
 
@@ -295,11 +293,3 @@ def _interval(end: str) -> Any:
         return "" if math.isnan(low) else f"{times(low)} to {times(high)}"
 
     return text
-
-
-def _interval_header() -> str:
-    return f"{_level()} interval"
-
-
-def _level() -> str:
-    return f"{1 - LEVEL:.0%}"

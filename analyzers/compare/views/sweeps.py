@@ -75,7 +75,7 @@ def _counted(side: Side) -> str:
 
 
 def _growth(one: Sweep) -> Table:
-    """How time and work grow; where time grows less than work, the batch pays."""
+    """Returns the growth of time and work; a larger batch pays off if time grows less than work."""
     sizes = one.batches
     columns: list[Column] = [name_column("op", "op", 0)]
     ranks = iter(range(1, 100))

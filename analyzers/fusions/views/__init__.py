@@ -73,7 +73,6 @@ def _kernels(result: Fusions) -> pd.DataFrame:
 
 
 def _why(row: FusedKernel) -> str:
-    """The reason of a verdict, and the nodes by name where values disagree with names."""
     named = f"its names say {' + '.join(row.named) or 'no node'}" if row.named is not None else ""
     return "; ".join(filter(None, (row.why if row.nodes else "", named)))
 

@@ -81,7 +81,7 @@ def _lines(
 
 
 def _columns(which: TableName, named: str) -> list[Column]:
-    """The columns of one table; the column that names the rows gets its room before all others."""
+    """Returns the columns of one table; the column that names the rows gets room first."""
     columns = [
         specified(spec) for spec in SPECS if spec.header is not None and spec.table in (which, None)
     ]
@@ -89,7 +89,6 @@ def _columns(which: TableName, named: str) -> list[Column]:
 
 
 def _displayed(groups: pd.DataFrame) -> pd.DataFrame:
-    """The rows in the order shown, with the columns that only people need."""
     rows = largest_first(groups)
     if not (rows["nodes"] > 1).any():
         rows = rows.drop(columns="nodes")

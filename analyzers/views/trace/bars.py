@@ -44,7 +44,6 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
 
 
 def _bars(section: Section, options: ViewOptions) -> pd.DataFrame:
-    """The rows to draw in the order of the graph, the length of their bars in `value`."""
     rows = folded(section, options)
     if options.top:
         rows = rows.loc[largest_first(rows).head(options.top).index].sort_index()
@@ -80,7 +79,7 @@ def _draw_panel(axes: Any, rows: pd.DataFrame, options: ViewOptions) -> None:
 
 
 def _threshold(values: pd.Series[float], chosen: float | None) -> tuple[float | None, str]:
-    """Where red begins and what it means there; None where no bar stands out."""
+    """Returns the value from which bars are red, and why; None if no bar stands out."""
     if chosen is not None:
         return chosen, ""
     high = _HIGH_TIMES_MEDIAN * float(values[values > 0].median())  # NaN where there is none

@@ -100,7 +100,6 @@ def memory(section: Section) -> tuple[str, ...]:
 
 
 def _sum(column: pd.Series[Any], what: str, text: Callable[[float], str]) -> str:
-    """The sum of the known values, as a lower bound where a value is missing."""
     missing = int(column.isna().sum())
     if missing and missing == len(column):
         return what.format("unknown")

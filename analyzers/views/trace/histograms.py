@@ -27,10 +27,10 @@ _HEAD_INCHES = 0.7
 
 
 def figure(trace: Trace, options: ViewOptions) -> Figure:
-    """A panel for each node in the order they ran: final sums, and the extremes of partial sums.
+    """Returns a panel for each node in the order of the run: final sums, extremes of partial sums.
 
-    Beyond the accumulator's range the ground is red. `options.top` (60 without) is how many nodes
-    are drawn: those that need the most bits.
+    The background beyond the accumulator's range is red. `options.top` is the number of nodes
+    [default: 60]; nodes that need the most bits are drawn.
     """
     all_sums = [sums for run in trace.runs for sums in run.sums]
     drawn = widest(all_sums, _MOST if options.top is None else options.top)
@@ -83,7 +83,7 @@ def _draw(axes: Axes, sums: PartialSums) -> None:
 
 
 def _shown(counts: npt.NDArray[np.int64], edges: Any, low: int, high: int) -> slice:
-    """The bins that hold anything, and those that the accumulator ends in."""
+    """Returns the range of non-empty bins and of the bins at the ends of the accumulator."""
     filled = np.flatnonzero(counts)
     ends = np.searchsorted(edges, [low, high + 1])
     first = min([ends[0] - 1, *filled[:1]])
@@ -92,7 +92,6 @@ def _shown(counts: npt.NDArray[np.int64], edges: Any, low: int, high: int) -> sl
 
 
 def _ticks(left: float, right: float) -> tuple[list[float], list[str]]:
-    """0 and a few powers of two on either side."""
     most = math.log2(max(-left, right, 2 * LINEAR))
     step = 4 * math.ceil(most / 16)
     powers = range(step, math.floor(most) + 1, step)
@@ -104,7 +103,6 @@ def _ticks(left: float, right: float) -> tuple[list[float], list[str]]:
 
 
 def _title(sums: PartialSums) -> str:
-    """The node, its width, how much overflows, and what would be enough."""
     tally = sums.tally
     counts = tally.overflow(tally.accumulator.bits)
     outputs, over = int(counts.outputs.sum()), int(counts.overflow_outputs.sum())

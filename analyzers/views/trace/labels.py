@@ -1,4 +1,4 @@
-"""Labels of points in a chart, placed so that they cover neither each other nor a point."""
+"""Place labels of points in a chart so that they overlap neither each other nor a point."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Points:
     area: FloatArray
 
     def radius(self, index: int) -> float:
-        """Of a marker, in points of the page."""
+        """The radius of a marker, in points of the page."""
         return math.sqrt(self.area[index]) / 2
 
 
 def place_labels(axes: Axes, points: Points, texts: Sequence[str]) -> None:
-    """Draw `texts` beside the first points, tied to them by a line.
+    """Draws `texts` beside the first points, each with a line to its point.
 
-    A label covers neither another one, nor what is written already, nor a point; one for which
-    there is no room is left out. The figure must have been laid out.
+    A label overlaps no other text and no point; a label without room is omitted. The figure must
+    have its final layout.
     """
     if not texts:
         return
@@ -59,7 +59,6 @@ def place_labels(axes: Axes, points: Points, texts: Sequence[str]) -> None:
 
 
 def _offsets(least: float) -> Iterator[tuple[float, float]]:
-    """Places around a point, in points of the page, the near ones first."""
     for radius in (least + more for more in _RADII):
         for step in range(_DIRECTIONS):
             angle = 2 * math.pi * (step + 1) / _DIRECTIONS
@@ -76,10 +75,9 @@ def _draw(axes: Axes, text: str, point: tuple[float, float], offset: tuple[float
 
 
 def _text_box(label: Any) -> Any:
-    """Where the text is, without the line."""
     from matplotlib.text import Text
 
-    label.get_window_extent()  # says where it is, line and all
+    label.get_window_extent()  # computes the position, including the line
     return Text.get_window_extent(label).padded(2)
 
 
@@ -89,7 +87,7 @@ def _is_free(box: Any, page: Any, taken: Sequence[Any]) -> bool:
 
 
 def _covers(box: Any, centres: FloatArray, radius: FloatArray) -> bool:
-    """Whether a box lies on a point; all in pixels."""
+    """Returns whether a box overlaps a point; all in pixels."""
     across = (box.x0 - radius < centres[:, 0]) & (centres[:, 0] < box.x1 + radius)
     up = (box.y0 - radius < centres[:, 1]) & (centres[:, 1] < box.y1 + radius)
     return bool((across & up).any())

@@ -29,23 +29,22 @@ if TYPE_CHECKING:
 _LOOKS = {
     COMPUTE: ("#0072B2", "o", "bound by arithmetic"),
     MEMORY: ("#E69F00", "s", "bound by memory"),
-    None: ("#777777", "^", "roof not known"),
+    None: ("#777777", "^", "roof unknown"),
 }
-"""Colour, marker, meaning: colours that colour-blind readers tell apart (Okabe and Ito, 2008)."""
+"""Colour, marker, meaning, in colours for colour-blind readers (Okabe and Ito, 2008)."""
 _ROOF, _INT8_ROOF = "#222222", "#009E73"
 _WIDTH, _HEIGHT = 9.0, 6.0
 _TITLE_CHARACTERS = 105
 _LEAST_AREA, _AREA_OF_ALL = 14.0, 1400.0
 _FILLED = 0.65
 _LABELS = 8
-_LEGEND = "area: share of the time\nhollow: time uncertain"
+_LEGEND = "area: share of the time\nhollow: uncertain time"
 
 
 def figure(trace: Trace, options: ViewOptions) -> Figure:
-    """A panel for each run, a point for each kernel, its area the share of the time.
+    """Returns a panel for each run, with a point for each kernel; its area is its share of time.
 
-    `options.top` is how many are labelled, 8 by default. Raises UsageError where nothing was
-    timed.
+    `options.top` is the number of labels [default: 8]. Raises UsageError without times.
     """
     timed = [section for section in sections(trace) if section.run is not None]
     if not any(section.nodes["gflops_per_s"].notna().any() for section in timed):
@@ -92,7 +91,6 @@ def _draw(axes: Axes, section: Section, peaks: Peaks | None) -> pd.DataFrame:
 
 
 def _points(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The kernels with a rate, and a line about the others."""
     rows = by_node(nodes)
     shown = (rows["gflops_per_s"] > 0) & (rows["gbytes_per_s"] > 0)
     others = rows[~shown & rows["time_us"].notna()]
@@ -104,19 +102,21 @@ def _points(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
         sure=is_sure(rows),
     )
     share = percent(float(others["time_share"].sum()))
-    what = f"{plural(len(others), 'kernel')} without arithmetic, or too short to be timed"
+    what = f"{plural(len(others), 'kernel')} without arithmetic, or too short to time"
     hidden = f"{what}, not shown ({share} of the time)"
     return rows, hidden if len(others) else ""
 
 
 def _draw_roofs(axes: Axes, rows: pd.DataFrame, peaks: Peaks, integer: bool) -> None:
-    """The slope of memory, and the ceilings of arithmetic, with what was measured."""
+    """Draws the slope of memory and the ceilings of arithmetic, with their peaks."""
     slope, ceilings = peaks.memory.rate / 1e9, [(peaks.float32.rate / 1e9, "float32", _ROOF)]
     if integer and peaks.int8 is not None:
         ceilings.append((peaks.int8.rate / 1e9, "int8", _INT8_ROOF))
     top = max(ceiling for ceiling, _, _ in ceilings)
     ridge = top / slope
-    left = min([ridge / 30, *rows["x"] / 4])  # the roofs' names lie beside all points
+    left = min(
+        [ridge / 30, *rows["x"] / 4]
+    )  # leaves room for the names of the roofs beside the points
     right = max([ridge * 10, *rows["x"] * 4])
     low = min([left * slope, *rows["y"] / 2])
     high = 2.2 * max([top, *rows["y"]])
@@ -138,7 +138,7 @@ def _draw_roofs(axes: Axes, rows: pd.DataFrame, peaks: Peaks, integer: bool) -> 
 
 
 def _angle(axes: Axes) -> float:
-    """Degrees that a line of slope 1 rises by, about, once the limits are set."""
+    """Returns the approximate angle of a line of slope 1, in degrees; limits must be set."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     across, up = math.log10(right / left), math.log10(high / low)
     return math.degrees(math.atan2(_HEIGHT / up, _WIDTH / across))

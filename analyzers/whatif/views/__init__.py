@@ -102,7 +102,6 @@ def _columns(result: WhatIf) -> list[Column]:
 
 
 def _marked(variant: Variant) -> pd.DataFrame:
-    """The rows, those of the answers A and B marked."""
     table, answer = rows(variant), variant.answer
     marks = {answer.observed: "A"}
     if answer.uniform is not None:

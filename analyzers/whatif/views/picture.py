@@ -1,4 +1,4 @@
-"""The picture: for each variant score and energy by width, where sums lie, and the Pareto front."""
+"""Charts of a what-if: score and energy by width, Pareto front, and histograms of sums."""
 
 from __future__ import annotations
 
@@ -67,7 +67,6 @@ def _shown(variant: Variant) -> Sequence[PartialSums]:
 
 
 def _by_width(axes: Axes, result: WhatIf, variant: Variant) -> None:
-    """The score on the left, the energy on the right, and the answers as lines."""
     from matplotlib.ticker import MaxNLocator
 
     answer = variant.answer
@@ -100,7 +99,7 @@ def _answers(variant: Variant) -> list[tuple[str, int]]:
 
 
 def _front(axes: Axes, result: WhatIf, variant: Variant) -> None:
-    """Every evaluation as energy against score; those that nothing beats in red."""
+    """Draws energy against score of every evaluation; the Pareto front is red."""
     answer = variant.answer
     indices = {work.node: index for index, work in enumerate(variant.work)}
     energies = [
@@ -111,7 +110,7 @@ def _front(axes: Axes, result: WhatIf, variant: Variant) -> None:
     axes.scatter(energies, scores, s=6, color=_OTHERS, label="evaluations")
     front = answer.front
     axes.plot([p.energy for p in front], [p.score for p in front], color=HIGH, marker="o",
-              markersize=3, linewidth=0.9, label="nothing beats these")  # fmt: skip
+              markersize=3, linewidth=0.9, label="Pareto front")  # fmt: skip
     for name, choice, colour in (("B", answer.uniform, PLAIN), ("C", answer.each, _EACH)):
         if choice is not None:
             axes.plot(choice.energy, choice.score, marker="*", markersize=10, color=colour,
@@ -137,7 +136,7 @@ def _node_title(sums: PartialSums) -> str:
 
 
 def _histogram(axes: Axes, title: str, counts: tuple[Counts, Counts], variant: Variant) -> None:
-    """Final sums and the extremes of partial sums, and where accumulators of some widths end."""
+    """Draws final sums, extremes of partial sums, and the ends of accumulators by width."""
     final, extremes = counts
     filled = np.flatnonzero(final + extremes)
     first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, len(final) - 1)
@@ -158,14 +157,14 @@ def _histogram(axes: Axes, title: str, counts: tuple[Counts, Counts], variant: V
     axes.set_xticks([value for value, _ in marks], [name for _, name in marks])
     axes.minorticks_off()
     axes.set_title(plain(title), fontsize=8, loc="left")
-    axes.set_xlabel("sum; red: where accumulators of so many bits end", fontsize=7)
+    axes.set_xlabel("sum; red: ends of accumulators of this many bits", fontsize=7)
     _finish(axes)
 
 
 def _marks(
     variant: Variant, widths: Sequence[int], left: float, right: float
 ) -> list[tuple[float, str]]:
-    """0, and the ends of some accumulators by their bits."""
+    """Returns ticks at 0 and at the ends of some accumulators, labelled with their bits."""
     gap = max(math.ceil(len(widths) / _TICK_BITS), _TICK_GAP)
     labelled = [widths[0]]
     labelled += [bits for bits in widths if (bits - widths[0]) % gap == 0 and bits > labelled[-1]]

@@ -116,13 +116,9 @@ class OnnxSide:
         batch = self.batch or settings.batch
         return profile(
             self.model,
-            batch=batch,
+            **_measuring(batch, runs, settings),
             dims=settings.dims,
             feeds=_feeds(self.source, settings, batch),
-            seed=settings.seed,
-            runs=runs,
-            warmup=settings.warmup,
-            threads=settings.threads,
             optimization=self.level(settings),
             confirm=False,  # once for each of many rounds would take too long
             progress=progress,
@@ -147,14 +143,10 @@ class FrameworkSide:
         """Profiles the model in its framework."""
         return profile_framework(
             self.source,
+            **_measuring(self.batch or settings.batch, runs, settings),
             framework=self.framework,
             args=settings.arguments,
             weights=settings.weights,
-            batch=self.batch or settings.batch,
-            runs=runs,
-            warmup=settings.warmup,
-            threads=settings.threads,
-            seed=settings.seed,
             backward=settings.backward,
             device=settings.device,
             progress=progress,
@@ -223,6 +215,12 @@ def with_short_labels(sides: Sequence[NamedSide]) -> list[NamedSide]:
         counts[side.label] = count = counts.get(side.label, 0) + 1
         labelled.append(replace(side, label=f"{side.label} #{count}") if count > 1 else side)
     return labelled
+
+
+def _measuring(batch: int | None, runs: int | None, settings: SideSettings) -> dict[str, Any]:
+    """Returns the arguments that models of all kinds have."""
+    shared = {name: getattr(settings, name) for name in ("seed", "warmup", "threads")}
+    return {"batch": batch, "runs": runs, **shared}
 
 
 def _feeds(source: Path, settings: SideSettings, batch: int | None) -> Path | None:
