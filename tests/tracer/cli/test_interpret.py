@@ -11,6 +11,8 @@ import tracer
 import tracer.cli
 from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
 from tests.interpreter.models import onnxruntime, parsed
+from tracer.executors.reference import executor
+from tracer.interpreter.interpreter import Interpreter
 
 
 @pytest.fixture
@@ -140,9 +142,12 @@ def test_bodies_and_sizes_that_depend_on_data_are_followed(tmp_path, capfd):
 
 
 @pytest.mark.parametrize("options", [(), ("--against", "ort")])
-def test_a_model_runs_once_undisturbed_and_once_recorded(options, model, capfd, monkeypatch):
-    from tracer.interpreter.interpreter import Interpreter
-
+@pytest.mark.parametrize(("long_us", "inferences"), [(0.0, [0, 1]), (1e12, [0, 0, 1])])
+def test_a_model_runs_once_undisturbed_and_once_recorded(
+    options, long_us, inferences, model, capfd, monkeypatch
+):
+    """A model whose inference is quick warms up before."""
+    monkeypatch.setattr(executor, "_LONG_US", long_us)
     observed = []
     original = Interpreter.run
     monkeypatch.setattr(
@@ -151,7 +156,7 @@ def test_a_model_runs_once_undisturbed_and_once_recorded(options, model, capfd, 
         lambda self, *args: observed.append(len(self._observers)) or original(self, *args),
     )
     code, out, _ = run(capfd, model, "--json", *options)
-    assert (code, observed) == (0, [0, 1])
+    assert (code, observed) == (0, inferences)
     assert all(row["time_us"] > 0 and row["value_mean"] is not None for row in rows(out))
 
 
