@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any
 
 from exporters.registry import all_exporters, exporter_of
-from exporters.torch.archive import load_program
 from tracer.errors import InputError, ModelError, TracerError, UsageError
 from tracer.support.optional import not_installed
 from tracer.support.usercode import from_file
@@ -58,6 +57,8 @@ def _model(source: str, arguments: dict[str, Any], *, trust: bool) -> object:
     if source.endswith(".pt2"):
         if arguments:
             raise UsageError(f"{source}: an exported program takes no --arg")
+        from exporters.torch.archive import load_program  # needs torch
+
         return load_program(Path(source), trust=trust)
     file, _, path = source.rpartition(":")
     if not file:
