@@ -13,12 +13,12 @@ from tracer.accumulators.engine.programs import (
     has_fast_groups,
     products_may_overflow,
     program,
-    saturates,
     sum_by_program,
     sum_sorted,
 )
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator, signed_range
+from tracer.accumulators.spec.modes import effect_of
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.spec.orders.sorted import Sorted
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
@@ -70,7 +70,7 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
 
 def has_fast_kernel(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> bool:
     """Whether a kernel supports this case that saturates about as fast as it multiplies."""
-    if accumulator.order.reorders or not saturates(accumulator.overflow):
+    if accumulator.order.reorders or not effect_of(accumulator.overflow).clips:
         return False
     plan = program(accumulator.order, terms)
     if plan is None or products_may_overflow(matrices, accumulator):

@@ -6,7 +6,6 @@ order `sorted` the steps depend on the products, so it has a kernel of its own.
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import assert_never
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from tracer.accumulators.engine import panels
 from tracer.accumulators.engine.matrices import INT32, Matrices
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator, signed_range
-from tracer.accumulators.spec.modes import Overflow
+from tracer.accumulators.spec.modes import effect_of
 from tracer.accumulators.spec.orders import Order, Stage, Terms
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
@@ -76,17 +75,6 @@ def program(order: Order, terms: Terms) -> Program | None:
     return Program(
         np.array(sequence, np.int64), np.array(steps, np.int64), tuple(s.bits for s in stages)
     )
-
-
-def saturates(overflow: Overflow) -> bool:
-    """Whether a sum that leaves the range becomes the nearer end; errors are raised afterwards."""
-    match overflow:
-        case "saturate" | "symmetric" | "error":
-            return True
-        case "wrap" | "zero":
-            return False
-        case _:
-            assert_never(overflow)
 
 
 def products_may_overflow(matrices: Matrices, accumulator: Accumulator) -> bool:
@@ -180,7 +168,7 @@ def _fits_groups(
     matrices: Matrices, plan: Program, accumulator: Accumulator, observed: bool = False
 ) -> bool:
     """Whether the program is long groups and their sum, in one range, that at most saturate."""
-    simple = observed or saturates(accumulator.overflow)
+    simple = observed or effect_of(accumulator.overflow).clips
     long = len(plan.sequence) >= _LONG * len(plan.steps) and plan.bits == (None, None)
     return simple and long and not products_may_overflow(matrices, accumulator)
 
@@ -199,16 +187,8 @@ def _rules(matrices: Matrices, plan: Program, accumulator: Accumulator, observed
 
     A rule is what to do outside the range, the range, and whether events count.
     """
-    kernels, overflow = loaded("program_sums"), accumulator.overflow
-    match overflow:
-        case "saturate" | "symmetric" | "error":
-            rule = kernels.SATURATE
-        case "wrap":
-            rule = kernels.WRAP
-        case "zero":
-            rule = kernels.ZERO
-        case _:
-            assert_never(overflow)
+    kernels = loaded("program_sums")
+    rule = kernels.rule_of(accumulator.overflow)
     rows = [
         (kernels.SATURATE, *signed_range(bits), 0)
         if bits is not None

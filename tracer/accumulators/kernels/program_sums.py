@@ -5,7 +5,7 @@ to register 0. A step -s adds register s - 1 to register s and clears register s
 has a lane for each column of a tile; panels are packed by `tile_io.pack`.
 """
 
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 from numba import types
@@ -20,11 +20,37 @@ from tracer.accumulators.kernels.array_types import (
     kernel,
     read_only,
 )
+from tracer.accumulators.spec.modes import Overflow
 
 SATURATE, WRAP, ZERO, EXACT = range(4)
 """What a rule does outside its range; EXACT has no range."""
 
 _KINDS = (types.int32, types.int64)
+
+
+def rule_of(overflow: Overflow) -> int:
+    """Returns the rule of an overflow mode."""
+    match overflow:
+        case "saturate" | "symmetric" | "error":
+            return SATURATE
+        case "wrap":
+            return WRAP
+        case "zero":
+            return ZERO
+        case _:
+            assert_never(overflow)
+
+
+@kernel(types.int64(types.int64, types.int64, types.int64, types.int64))
+def into_range(wide: int, rule: int, low: int, high: int) -> int:
+    """The number that the rule puts in place of `wide` where it is outside [low, high]."""
+    if rule == SATURATE:
+        return min(max(wide, low), high)
+    if rule == WRAP:
+        return ((wide - low) & (high - low)) + low
+    if rule == ZERO:
+        return wide if low <= wide <= high else 0
+    return wide
 
 
 @kernel(

@@ -6,21 +6,7 @@ import numpy as np
 from numba import types
 
 from tracer.accumulators.kernels.array_types import MATRIX_OUT, START, TABLE, kernel
-from tracer.accumulators.kernels.program_sums import SATURATE, WRAP, ZERO
-
-_NUMBER = types.int64
-
-
-@kernel(_NUMBER(_NUMBER, _NUMBER, _NUMBER, _NUMBER))
-def _into_range(wide: int, rule: int, low: int, high: int) -> int:
-    """The number that the rule puts in place of `wide` where it is outside [low, high]."""
-    if rule == SATURATE:
-        return min(max(wide, low), high)
-    if rule == WRAP:
-        return ((wide - low) & (high - low)) + low
-    if rule == ZERO:
-        return wide if low <= wide <= high else 0
-    return wide
+from tracer.accumulators.kernels.program_sums import into_range
 
 
 @kernel(
@@ -45,7 +31,7 @@ def run(
             counts[:] = 0
             for k in range(depth):
                 exact = left[row, k] * right[column, k]
-                product = _into_range(exact, product_rule, product_low, product_high)
+                product = into_range(exact, product_rule, product_low, product_high)
                 sign = np.uintp(product < 0)
                 products[sign, np.uintp(counts[sign])] = product
                 counts[sign] += 1
@@ -60,7 +46,7 @@ def run(
                 up, down = up + rise, down + (not rise)
                 total += term
                 wide = value + term
-                value = _into_range(wide, rule, low, high)
+                value = into_range(wide, rule, low, high)
                 events += (wide < low) | (wide > high)
                 least, most = min(least, value), max(most, value)
             values[row, column] = value

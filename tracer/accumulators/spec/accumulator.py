@@ -6,7 +6,7 @@ from typing import assert_never, get_args
 
 import numpy as np
 
-from tracer.accumulators.spec.modes import Bias, Convention, Overflow, ZeroPoints
+from tracer.accumulators.spec.modes import Bias, Convention, Overflow, ZeroPoints, effect_of
 from tracer.accumulators.spec.orders import Order, Terms
 from tracer.accumulators.spec.orders.sequential import Sequential
 from tracer.errors import UsageError
@@ -77,13 +77,7 @@ class Accumulator:
     @property
     def is_symmetric(self) -> bool:
         """Whether the range leaves out the lowest number of two's complement."""
-        match self.overflow:
-            case "symmetric":
-                return True
-            case "saturate" | "wrap" | "zero" | "error":
-                return False
-            case _:
-                assert_never(self.overflow)
+        return effect_of(self.overflow).is_symmetric
 
     @property
     def is_bias_first(self) -> bool:

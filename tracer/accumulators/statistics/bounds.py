@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import itemgetter, methodcaller
-from typing import assert_never
 
 import numpy as np
 
 from tracer.accumulators.spec.accumulator import WIDEST, Accumulator, signed_range
+from tracer.accumulators.spec.modes import effect_of
 from tracer.accumulators.spec.orders import Stage, Terms
 from tracer.errors import UsageError
 from tracer.support.types import Array
@@ -181,15 +181,13 @@ def _in_product_width(products: Interval, accumulator: Accumulator) -> Interval:
     low, high = accumulator.range_of(accumulator.product_bits)
     beyond = (products.low < low) | (products.high > high)
     clipped = products.each(lambda end: np.clip(end, low, high))
-    match accumulator.overflow:
-        case "saturate" | "symmetric" | "error":
+    match effect_of(accumulator.overflow).outside:
+        case "end":
             return clipped
-        case "wrap":
+        case "any":
             outside = Interval(np.asarray(low), np.asarray(high))
         case "zero":
             outside = clipped.with_zero()
-        case _:
-            assert_never(accumulator.overflow)
     return Interval(
         np.where(beyond, outside.low, clipped.low), np.where(beyond, outside.high, clipped.high)
     )
