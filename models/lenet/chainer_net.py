@@ -1,5 +1,7 @@
 """LeNet, after LeCun et al. 1998, with ReLU and max pooling, in Chainer."""
 
+from __future__ import annotations  # shipped models record the lines of this file
+
 import chainer
 import chainer.functions as F  # noqa: N812 - the name every Chainer program gives it
 import chainer.links as L  # noqa: N812

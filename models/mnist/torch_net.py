@@ -1,5 +1,7 @@
 """The basic MNIST convnet, in PyTorch."""
 
+from __future__ import annotations  # shipped models record the lines of this file
+
 import torch
 from torch import nn
 from torch.nn import functional

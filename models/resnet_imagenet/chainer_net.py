@@ -1,5 +1,7 @@
 """ResNet for large images, after He et al. 2015, section 4.1, in Chainer."""
 
+from __future__ import annotations  # shipped models record the lines of this file
+
 import chainer
 import chainer.functions as F  # noqa: N812 - the name every Chainer program gives it
 import chainer.links as L  # noqa: N812

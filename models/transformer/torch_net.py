@@ -1,5 +1,7 @@
 """A pre-norm transformer encoder over image patches, after Dosovitskiy et al. 2021, in PyTorch."""
 
+from __future__ import annotations  # shipped models record the lines of this file
+
 import torch
 from torch import nn
 from torch.nn import functional
