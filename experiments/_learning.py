@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from analyzers.views.drawing import HIGH, PLAIN, blank, saved
+from analyzers.views.drawing import HIGH, PLAIN, empty_figure, saved
 from experiments import _page
 from models.training.loop import Epoch
 
@@ -42,7 +42,7 @@ def _curves(
     panels: Mapping[str, Mapping[str, Sequence[float]]], x: Sequence[float], label: str
 ) -> bytes:
     """Returns a PNG with a panel for each of `panels`: lines by name over `x`, named `label`."""
-    figure = blank(4.6 * len(panels), 3.4)
+    figure = empty_figure(4.6 * len(panels), 3.4)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for panel, (title, lines) in zip(axes, panels.items(), strict=True):
         for colour, (name, values) in zip(_COLOURS, lines.items(), strict=False):

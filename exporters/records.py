@@ -80,8 +80,8 @@ class ExportOptions:
     """How to export; None leaves the choice to the exporter.
 
     `opset` of None is the framework's own. An element may differ from the framework's by
-    `atol + rtol · |expected|`. `atol` of None is 1e-8 plus `rtol` of the tensor's largest
-    magnitude, because rounding of a long sum scales with the tensor and not with the element.
+    `atol + rtol · |expected|`. With `atol` of None every element may differ by 1e-8 plus `rtol`
+    of the tensor's largest magnitude: rounding of a long sum scales with the tensor.
     """
 
     framework: str | None = None

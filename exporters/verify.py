@@ -77,8 +77,10 @@ def difference(actual: Array, expected: Array, options: ExportOptions) -> str:
         return "has NaN or infinity in other places"
     scale = float(np.max(np.abs(expected[finite]), initial=0))
     rtol = max(options.rtol, _HALF_PRECISION_STEPS * float(np.finfo(actual.dtype).eps))
-    atol = _ATOL + rtol * scale if options.atol is None else options.atol
-    if not Tolerance(rtol, atol).exceeded(actual, expected).any():
+    tolerance = Tolerance(rtol, options.atol or 0.0)
+    if options.atol is None:  # the same for every element: rounding scales with the tensor
+        tolerance = Tolerance(0.0, _ATOL + rtol * scale)
+    if not tolerance.exceeded(actual, expected).any():
         return ""
     error = max_abs_difference(actual, expected)
     return f"is off by up to {error:.3g} where values reach {scale:.3g}"

@@ -20,7 +20,7 @@ _DPI = 120
 _MOST_CHARACTERS = 28
 
 
-def blank(width: float, height: float) -> Figure:
+def empty_figure(width: float, height: float) -> Figure:
     """An empty figure, inches. Raises UsageError where matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure

@@ -82,12 +82,14 @@ def test_nan_and_infinity_in_other_places_differ(array):
     assert bool(difference(array, other, OPTIONS)) == bool(np.isfinite(array).any())
 
 
-@given(st.floats(1e-3, 1e6), st.floats(0, 3))
-def test_the_default_absolute_tolerance_scales_with_the_largest_value(scale, factor):
+@given(st.floats(1e-3, 1e6), st.floats(0, 3), st.integers(0, 1))
+def test_the_default_tolerance_of_every_element_scales_with_the_largest_value(scale, factor, at):
     expected = np.array([0, scale], np.float64)
     allowed = 1e-8 + OPTIONS.rtol * scale
-    actual = expected + np.array([factor * allowed, 0])
-    assert bool(difference(actual, expected, OPTIONS)) == (float(actual[0]) > allowed)
+    actual = expected.copy()
+    actual[at] += factor * allowed
+    off = float(np.abs(actual - expected).max())
+    assert bool(difference(actual, expected, OPTIONS)) == (off > allowed)
 
 
 @given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.floats(0, 1), st.floats(0, 1e6))

@@ -77,7 +77,7 @@ def tolerance(rtol: float, atol: float | None = None) -> Decorator:
 
     Without `atol` the default is relative to the largest value of the tensor.
     """
-    derived = "" if atol is not None else "  [default: rtol * the tensor's largest value]"
+    derived = "" if atol is not None else "  [default: rtol * the largest value, for every element]"
     return cloup.option_group(
         "Tolerance",
         cloup.option("--rtol", type=Amount("number"), default=rtol, show_default=True,

@@ -11,7 +11,7 @@ import pandas as pd
 from analyzers.compare import Comparison
 from analyzers.compare.layers import letter
 from analyzers.compare.sweep import WHOLE, Sweep, wide
-from analyzers.views.drawing import blank, label, plain
+from analyzers.views.drawing import empty_figure, label, plain
 from analyzers.views.page import times
 
 MARK = "*"
@@ -31,7 +31,7 @@ def comparison(result: Comparison, top: int | None) -> Any:
 
 def _totals(result: Comparison) -> Any:
     rows = result.totals
-    figure = blank(max(6.0, 0.9 * len(rows) + 2), 4.6)
+    figure = empty_figure(max(6.0, 0.9 * len(rows) + 2), 4.6)
     axes = figure.subplots()
     convolution = rows["time_us"] * rows["convolution_share"].fillna(0)
     positions = range(len(rows))
@@ -59,7 +59,7 @@ def _layers(result: Comparison, rows: pd.DataFrame, most: int) -> Any:
         named = named.where(~own, rows["module"])
     pairs = zip(named, significant, strict=True)
     labels = [f"{text}{MARK if marked else ''}" for text, marked in pairs]
-    figure = blank(min(max(8.0, 0.16 * len(rows) * (len(names) + 1) + 2), 24.0), 5.0)
+    figure = empty_figure(min(max(8.0, 0.16 * len(rows) * (len(names) + 1) + 2), 24.0), 5.0)
     axes = figure.subplots()
     _grouped(axes, dict(zip(names, [rows[f"time_us_{end}"] for end in ends], strict=True)))
     title = f"largest changes first; {MARK} marks a significant difference"
@@ -74,7 +74,7 @@ def sweeps(result: Sequence[Sweep], top: int | None) -> Any:
     most = top or _MOST_GROUPS
     shown = [wide(one) for one in result]
     widest = max(min(len(rows), most) for rows in shown)
-    figure = blank(min(max(10.0, 0.9 * widest + 4), 24.0), 4.6 * len(result))
+    figure = empty_figure(min(max(10.0, 0.9 * widest + 4), 24.0), 4.6 * len(result))
     panels = figure.subplots(len(result), 2, squeeze=False)
     for (left, right), one, rows in zip(panels, result, shown, strict=True):
         kept = rows[rows["op"] != WHOLE].head(most)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analyzers.grouping import NAMES
 from analyzers.options import ViewOptions
-from analyzers.views.drawing import HIGH, PLAIN, blank, label, plain
+from analyzers.views.drawing import HIGH, PLAIN, empty_figure, label, plain
 from analyzers.views.text import micros, si
 from analyzers.views.trace.headline import headline
 from analyzers.views.trace.sections import Section, folded, largest_first, sections
@@ -33,7 +33,7 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
     drawn = sections(trace)
     panels = [_bars(section, options) for section in drawn]
     width = min(max(8.0, 0.22 * max(map(len, panels)) + 2), 24.0)
-    chart = blank(width, 4.6 * len(panels))
+    chart = empty_figure(width, 4.6 * len(panels))
     axes = chart.subplots(len(panels), squeeze=False)[:, 0]
     for panel, section, rows in zip(axes, drawn, panels, strict=True):
         title = plain(headline(trace, section))

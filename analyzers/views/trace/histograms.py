@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from analyzers.options import ViewOptions
 from analyzers.overflow import bits_observed, widest
-from analyzers.views.drawing import EXTREMES, HIGH, LINEAR, PLAIN, blank, label, plain
+from analyzers.views.drawing import EXTREMES, HIGH, LINEAR, PLAIN, empty_figure, label, plain
 from tracer.accumulators.statistics.bins import edges
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.records.trace import Trace
@@ -37,7 +37,7 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
     columns = min(_COLUMNS, len(drawn))
     rows = math.ceil(len(drawn) / columns)
     width, height = _PANEL_INCHES
-    chart = blank(max(width * columns, 6.0), height * rows + _HEAD_INCHES)
+    chart = empty_figure(max(width * columns, 6.0), height * rows + _HEAD_INCHES)
     panels = chart.subplots(rows, columns, squeeze=False).ravel()
     for panel, sums in zip(panels, drawn, strict=False):
         _draw(panel, sums)

@@ -12,7 +12,7 @@ from analyzers.advice import is_sure
 from analyzers.grouping import by_node
 from analyzers.options import ViewOptions
 from analyzers.roofline import COMPUTE, INT8, MEMORY, arithmetic
-from analyzers.views.drawing import blank, label, plain
+from analyzers.views.drawing import empty_figure, label, plain
 from analyzers.views.text import percent, plural, si
 from analyzers.views.trace.headline import headline
 from analyzers.views.trace.labels import Points, place_labels
@@ -52,7 +52,7 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
             "a roofline needs times and counts of work, and this trace lacks them",
             "Make one with: tracer profile MODEL.onnx -o roofline.png.",
         )
-    chart = blank(_WIDTH, _HEIGHT * len(timed))
+    chart = empty_figure(_WIDTH, _HEIGHT * len(timed))
     panels = chart.subplots(len(timed), squeeze=False)[:, 0]
     peaks = trace.environment.peaks
     drawn = []

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzers.overflow import bits_observed, widest
-from analyzers.views.drawing import EXTREMES, HIGH, LINEAR, PLAIN, blank, plain, short
+from analyzers.views.drawing import EXTREMES, HIGH, LINEAR, PLAIN, empty_figure, plain, short
 from analyzers.views.text import si
 from analyzers.whatif import label, words
 from tracer.accumulators.statistics.bins import edges
@@ -40,7 +40,7 @@ def figure(result: WhatIf) -> Figure:
     """For each variant its panels: score and energy, Pareto front, sums of all and of each node."""
     width, height = _PANEL_INCHES
     counts = [math.ceil((_FIRST + len(_shown(variant))) / _COLUMNS) for variant in result.variants]
-    chart = blank(width * _COLUMNS, height * sum(counts) + _HEAD_INCHES * len(counts))
+    chart = empty_figure(width * _COLUMNS, height * sum(counts) + _HEAD_INCHES * len(counts))
     parts = chart.subfigures(len(counts), 1, squeeze=False, height_ratios=counts)[:, 0]
     for part, rows, variant in zip(parts, counts, result.variants, strict=True):
         title = plain(f"{result.model.name} · {label(result, variant)}")
