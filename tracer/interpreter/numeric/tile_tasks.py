@@ -1,0 +1,150 @@
+"""Runs tasks of `kernels.tiles`: arranges their arguments, and chooses the size of the tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tracer.interpreter.kernel_loading import loaded
+from tracer.interpreter.numeric import task_team
+from tracer.support.types import Array
+
+_WORK = 1 << 21
+"""Products of a block: about 50 us, so that threads finish together."""
+_BANDS = 16
+"""Least tiles of rows of a block, as each block packs its columns again."""
+_FILLED = 0.8
+"""Speed of a tile with one vector less, for which a tile has fewer multiply-adds in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns in the flat, contiguous array `source`.
+
+    A column reads its numbers at `offsets` (K), int64, from its beginning. There are `sizes`
+    images, lines and places of columns, which begin `strides` apart. Row i of the result of a
+    column lies at `out_strides` for its image, for i, and for its number in the image.
+    """
+
+    source: Array
+    offsets: Array
+    sizes: tuple[int, int, int]
+    strides: tuple[int, int, int]
+    out_strides: tuple[int, int, int]
+
+    @property
+    def count(self) -> int:
+        """The number of columns."""
+        images, lines, places = self.sizes
+        return images * lines * places
+
+    def of_images(self, part: slice) -> Columns:
+        """The columns of some images, for results (rows, columns)."""
+        images, lines, places = part.stop - part.start, *self.sizes[1:]
+        strides = (lines * places, images * lines * places, 1)
+        source = self.source[part.start * self.strides[0] :]
+        return Columns(source, self.offsets, (images, lines, places), self.strides, strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """What lanes hold: twice the limit of a step, and 1 for the sum plus one half."""
+
+    limit: int = 0
+    half: int = 0
+
+
+def run(
+    step: Any, store: Any, left: Array, begins: Array, columns: Columns, outs: list[Array],
+    lanes: Lanes = Lanes(),
+) -> None:  # fmt: skip
+    """Multiplies `left` (rows, K), floats, with the columns.
+
+    The sums of row i begin with `begins[i]`, of the type of `left`. `outs` are the results of the
+    store.
+    """
+    tiles = loaded("tiles")
+    count, depth = left.shape
+    bits = 8 * left.itemsize
+    rows, vectors = _size(step, count, columns.count, bits)
+    width = vectors * tiles.lanes(bits)
+    furthest = columns.source.size - int(columns.offsets.max(initial=0)) - tiles.lanes(bits)
+    where = _where(columns.sizes, columns.strides, columns.out_strides, width, furthest)
+    tall, wide = _block(count, depth, rows, width)
+    task = tiles.task(step, store, columns.source.dtype, bits, rows, vectors)
+    arrays = [_whole(left, rows), columns.source, columns.offsets, *where, _whole(begins, rows)]
+    spare = [columns.offsets] * (3 - len(outs))
+    numbers = (count, tall, columns.count, wide, depth, columns.out_strides[1], lanes.limit,
+               lanes.half)  # fmt: skip
+    blocks = -(-count // tall) * -(-columns.count // (wide * width))
+    task_team.share_address(task, blocks, [*arrays, *outs, *spare], numbers)
+
+
+@lru_cache(maxsize=1024)
+def _size(step: Any, rows: int, columns: int, bits: int) -> tuple[int, int]:
+    """Rows and vectors of the tile that computes least beyond the result."""
+    kernels, lanes = loaded("vectors"), loaded("tiles").lanes(bits)
+    sizes = []
+    for vectors in range(1, 2 * kernels.VECTORS + 1):
+        most = kernels.ROOM // (vectors * (1 + step.states))
+        for tall in {min(most, rows, kernels.MOST_ROWS), most and -(-rows // -(-rows // most))}:
+            if tall:
+                sizes.append((tall, vectors))
+
+    def cost(size: tuple[int, int]) -> float:
+        """Cycles: multiply-adds, or loads where they are more."""
+        tall, vectors = size
+        tiles = -(-rows // tall) * -(-columns // (vectors * lanes))
+        products = tall * vectors * (1 + step.states)
+        return tiles * max(products, (tall + vectors) / 2 + 1, kernels.LATENCY)
+
+    return min(sizes, key=cost)
+
+
+def _block(rows: int, depth: int, tall: int, width: int) -> tuple[int, int]:
+    """Rows, and tiles of columns, of a block; they depend only on the sizes."""
+    bands = max(_WORK // (depth * width * tall), _BANDS)
+    height = min(bands * tall, -(-rows // tall) * tall)
+    return height, max(_WORK // (depth * height * width), 1)
+
+
+@lru_cache(maxsize=256)
+def _where(
+    sizes: tuple[int, int, int], strides: tuple[int, int, int], out_strides: tuple[int, int, int],
+    width: int, furthest: int,
+) -> tuple[Array, Array, Array, Array]:  # fmt: skip
+    """Where columns begin, runs of neighbours, the first run of each tile, places of results.
+
+    A tile has no runs if its columns are no neighbours, or if a run begins beyond `furthest`.
+    """
+    images, lines, places = (np.arange(size, dtype=np.int64) for size in sizes)
+    image, line, place = (each.reshape(-1, *[1] * n) for each, n in
+                          zip((images, lines, places), (2, 1, 0), strict=True))  # fmt: skip
+    starts = (image * strides[0] + line * strides[1] + place * strides[2]).reshape(-1)
+    pixel = line * sizes[2] + place
+    out = (image * out_strides[0] + pixel * out_strides[2]).reshape(-1)
+    index = np.arange(starts.size)
+    begins = np.ones(starts.size, bool)
+    begins[1:] = (np.diff(starts) != 1) | (index[1:] % width == 0)
+    first = np.flatnonzero(begins)
+    lengths = np.diff(first, append=starts.size)
+    runs = np.stack([starts[first], first % width, lengths], axis=1)
+    tile = first // width
+    good = runs[:, 0] + lengths <= furthest
+    count = -(-starts.size // width)
+    bad = np.bincount(tile, ~good, count) > 0
+    bad |= np.bincount(tile, minlength=count) > width // 2
+    kept = ~bad[tile]
+    firsts = np.concatenate([[0], np.cumsum(np.bincount(tile[kept], minlength=count))])
+    return starts, np.ascontiguousarray(runs[kept]), firsts.astype(np.int64), out
+
+
+def _whole(rows: Array, tall: int) -> Array:
+    """The rows, with zeros up to whole tiles."""
+    missing = -len(rows) % tall
+    if not missing:
+        return np.ascontiguousarray(rows)
+    return np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
