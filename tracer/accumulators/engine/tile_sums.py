@@ -94,7 +94,8 @@ class Factors:
         most = 0 if accumulator is None else min(accumulator.range[1], self.bound)
         begins = (self.bias + 0.5 * half).astype(self.left.dtype)
         flat = [out.reshape(-1) for out in outs]
-        tile_tasks.run(step, store, self.left, begins, columns, flat, Lanes(2 * most + half, half))
+        lanes = Lanes(2 * most + half, half)
+        tile_tasks.run(step, store, self.left[None], begins[None], columns, flat, lanes)
 
 
 def of_matrix(matrices: Matrices, sequence: Array) -> Columns:

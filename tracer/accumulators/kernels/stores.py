@@ -100,7 +100,7 @@ VALUES_AND_EVENTS = Store((INDEX, INDEX), _values_and_events)
 """The sums, and the state, which counts events."""
 SUMS_AND_EXTREMES = Store((INDEX,) * 3, _sums_and_extremes)
 """The sums, their least and their greatest on the way."""
-COUNTS = Store((INDEX,), partial(_counted, with_events=True))
+COUNTS = Store((INDEX,), partial(_counted, with_events=True), needs_exact=True)
 """The sums that differ from the exact ones, else the least int64; four counts in `out_1`."""
-FLAGS = Store((INDEX,), partial(_counted, with_events=False))
+FLAGS = Store((INDEX,), partial(_counted, with_events=False), needs_exact=True)
 """As COUNTS for a state that is no count: without events."""

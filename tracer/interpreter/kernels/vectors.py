@@ -1,14 +1,19 @@
 """Builds LLVM code for vectors of floats, and compiles functions of it for this processor.
 
 numba compiles the code around; loops that must keep a tile of sums in registers are written here,
-because compilers spill them. A function takes 20 to 60 ms to compile, so none is stored.
+because compilers spill them. A function takes a twentieth of a second to compile; its machine code
+is kept in numba's cache folder.
 """
 
+import hashlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numba
 from llvmlite import binding, ir
 from numba.core.registry import cpu_target
 
@@ -17,6 +22,9 @@ _WORD = ir.IntType(32)
 _SMALLER_MAGNITUDE = _WORD(2)
 """VRANGEPS: the operand of the smaller magnitude, with the sign of the first operand."""
 _ROUND_AS_SET = _WORD(4)
+
+_FOLDER: str = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+"""The folder of the sources' version, as `cache_folder` sets it; empty: machine code is not kept."""
 
 _COMPILING = Lock()
 _ENGINES: list[Any] = []
@@ -139,7 +147,7 @@ class Vectors:
 
     def loop(
         self, stop: Any, start: Sequence[Any], step: Callable[[Any, list[Any]], list[Any]],
-        stride: int = 1,
+        stride: Any = 1,
     ) -> list[Any]:  # fmt: skip
         """Runs `step(k, carried)` for k = 0, stride, ... below `stop`; returns `carried`.
 
@@ -155,7 +163,7 @@ class Vectors:
         for phi, value in zip(carried, start, strict=True):
             phi.add_incoming(value, before)
         after = step(k, carried)
-        following = b.add(k, INDEX(stride))
+        following = b.add(k, stride if isinstance(stride, ir.Value) else INDEX(stride))
         k.add_incoming(following, b.block)
         for phi, value in zip(carried, after, strict=True):
             phi.add_incoming(value, b.block)
@@ -163,7 +171,7 @@ class Vectors:
         b.position_at_end(done)
         return after
 
-    def each(self, stop: Any, step: Callable[[Any], None], stride: int = 1) -> None:
+    def each(self, stop: Any, step: Callable[[Any], None], stride: Any = 1) -> None:
         """Runs `step(k)` for k = 0, stride, ... below `stop`; the first step is always taken."""
 
         def carrying(k: Any, carried: list[Any]) -> list[Any]:
@@ -180,14 +188,36 @@ def compiled(arguments: Sequence[Any], write: Callable[[Any, Sequence[Any]], Non
     builder = ir.IRBuilder(function.append_basic_block())
     write(builder, function.args)
     builder.ret_void()
-    triple, processor, features = _target()
+    machine_code = _machine_code(str(module))
     with _COMPILING:
-        parsed = binding.parse_assembly(str(module))
-        target = binding.Target.from_triple(triple)
-        machine = target.create_target_machine(cpu=processor, features=features, opt=3)
-        passes = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(2))
-        passes.getModulePassManager().run(parsed, passes)
-        engine = binding.create_mcjit_compiler(parsed, machine)
+        engine = binding.create_mcjit_compiler(binding.parse_assembly(""), _machine())
+        engine.add_object_file(binding.ObjectFileRef.from_data(machine_code))
         engine.finalize_object()
         _ENGINES.append(engine)
         return int(engine.get_function_address("written"))
+
+
+def _machine_code(code: str) -> bytes:
+    """Compiles LLVM code, or reads what an earlier process compiled of the same."""
+    digest = hashlib.sha256("\n".join((*_target(), code)).encode()).hexdigest()
+    path = Path(_FOLDER, f"{digest}.o") if _FOLDER else None
+    if path is not None and path.exists():
+        return path.read_bytes()
+    with _COMPILING:
+        parsed, machine = binding.parse_assembly(code), _machine()
+        options = binding.create_pipeline_tuning_options(2)
+        passes = binding.create_pass_builder(machine, options)
+        passes.getModulePassManager().run(parsed, passes)
+        compiled_code: bytes = machine.emit_object(parsed)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_bytes(compiled_code)
+        part.replace(path)  # at once: other processes may read it
+    return compiled_code
+
+
+def _machine() -> Any:
+    triple, processor, features = _target()
+    target = binding.Target.from_triple(triple)
+    return target.create_target_machine(cpu=processor, features=features, opt=3, jit=True)

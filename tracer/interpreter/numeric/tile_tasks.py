@@ -9,15 +9,19 @@ from typing import Any
 import numpy as np
 
 from tracer.interpreter.kernel_loading import loaded
-from tracer.interpreter.numeric import task_team
+from tracer.interpreter.numeric import buffer_pool, parallel, task_team
 from tracer.support.types import Array
 
 _WORK = 1 << 21
 """Products of a block: about 50 us, so that threads finish together."""
-_BANDS = 16
-"""Least tiles of rows of a block, as each block packs its columns again."""
-_FILLED = 0.8
-"""Speed of a tile with one vector less, for which a tile has fewer multiply-adds in flight."""
+_FEWEST, _MOST = 4, 16
+"""Tiles of rows of a block, between: each block packs its columns again, """
+_FACTORS = 1 << 17
+"""but its factors, 256 KiB of float32, stay in the second-level cache for all its columns."""
+_CHUNK = 384
+"""Terms of a panel, which stays in the second-level cache together with the factors of a block."""
+_LOAD = 0.25
+"""Cycles that a load takes from the multiply-adds beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,66 +63,72 @@ class Lanes:
 
 def run(
     step: Any, store: Any, left: Array, begins: Array, columns: Columns, outs: list[Array],
-    lanes: Lanes = Lanes(),
+    lanes: Lanes = Lanes(), steps: tuple[int, int] = (0, 0),
 ) -> None:  # fmt: skip
-    """Multiplies `left` (rows, K), floats, with the columns.
+    """Multiplies matrices `left` (n, rows, K), floats, each with its columns.
 
-    The sums of row i begin with `begins[i]`, of the type of `left`. `outs` are the results of the
-    store.
+    The sums of row i begin with `begins[:, i]`, of the type of `left`. `outs` are the results of
+    the store. `steps` are elements from one matrix to the next, in the source and in the results.
     """
-    tiles = loaded("tiles")
-    count, depth = left.shape
+    tiles = loaded("tile_code")
+    matrices, count, depth = left.shape
     bits = 8 * left.itemsize
     rows, vectors = _size(step, count, columns.count, bits)
     width = vectors * tiles.lanes(bits)
-    furthest = columns.source.size - int(columns.offsets.max(initial=0)) - tiles.lanes(bits)
-    where = _where(columns.sizes, columns.strides, columns.out_strides, width, furthest)
+    end = columns.source.size - int(columns.offsets.max(initial=0)) - (matrices - 1) * steps[0]
+    where = _where(columns.sizes, columns.strides, columns.out_strides, vectors, width, end)
     tall, wide = _block(count, depth, rows, width)
     task = tiles.task(step, store, columns.source.dtype, bits, rows, vectors)
     arrays = [_whole(left, rows), columns.source, columns.offsets, *where, _whole(begins, rows)]
     spare = [columns.offsets] * (3 - len(outs))
+    chunk = depth if store.needs_exact else min(depth, _CHUNK)
+    slots = parallel.allowed()
+    size = tiles.memory(step, store, bits, rows, vectors, tall, chunk)
+    memory = [buffer_pool.empty((slots, size, chunk), np.uint8), np.zeros(slots, np.int64)]
     numbers = (count, tall, columns.count, wide, depth, columns.out_strides[1], lanes.limit,
-               lanes.half)  # fmt: skip
-    blocks = -(-count // tall) * -(-columns.count // (wide * width))
-    task_team.share_address(task, blocks, [*arrays, *outs, *spare], numbers)
+               lanes.half, matrices, *steps, slots, size, chunk)  # fmt: skip
+    blocks = matrices * -(-count // tall) * -(-columns.count // (wide * width))
+    task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory], numbers)
 
 
 @lru_cache(maxsize=1024)
 def _size(step: Any, rows: int, columns: int, bits: int) -> tuple[int, int]:
     """Rows and vectors of the tile that computes least beyond the result."""
-    kernels, lanes = loaded("vectors"), loaded("tiles").lanes(bits)
+    kernels, lanes = loaded("vectors"), loaded("tile_code").lanes(bits)
     sizes = []
-    for vectors in range(1, 2 * kernels.VECTORS + 1):
+    for vectors in (1, 2, 4, 8):  # few sizes: each is compiled
         most = kernels.ROOM // (vectors * (1 + step.states))
         for tall in {min(most, rows, kernels.MOST_ROWS), most and -(-rows // -(-rows // most))}:
             if tall:
                 sizes.append((tall, vectors))
 
     def cost(size: tuple[int, int]) -> float:
-        """Cycles: multiply-adds, or loads where they are more."""
+        """Cycles of all tiles: steps of the multiply-adds, and a part of the loads."""
         tall, vectors = size
         tiles = -(-rows // tall) * -(-columns // (vectors * lanes))
-        products = tall * vectors * (1 + step.states)
-        return tiles * max(products, (tall + vectors) / 2 + 1, kernels.LATENCY)
+        steps = max(tall * vectors * (1 + step.states), kernels.LATENCY)
+        return tiles * (steps + _LOAD * (tall + vectors))
 
     return min(sizes, key=cost)
 
 
 def _block(rows: int, depth: int, tall: int, width: int) -> tuple[int, int]:
     """Rows, and tiles of columns, of a block; they depend only on the sizes."""
-    bands = max(_WORK // (depth * width * tall), _BANDS)
-    height = min(bands * tall, -(-rows // tall) * tall)
+    most = max(_WORK // (depth * width * tall), _MOST)
+    most = min(most, max(_FACTORS // (depth * tall), _FEWEST))
+    bands = -(-rows // tall)
+    height = -(-bands // -(-bands // most)) * tall  # of equal height
     return height, max(_WORK // (depth * height * width), 1)
 
 
 @lru_cache(maxsize=256)
 def _where(
     sizes: tuple[int, int, int], strides: tuple[int, int, int], out_strides: tuple[int, int, int],
-    width: int, furthest: int,
+    vectors: int, width: int, end: int,
 ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
     """Where columns begin, runs of neighbours, the first run of each tile, places of results.
 
-    A tile has no runs if its columns are no neighbours, or if a run begins beyond `furthest`.
+    A tile has no runs if its columns are no neighbours, or if their vectors pass the `end`.
     """
     images, lines, places = (np.arange(size, dtype=np.int64) for size in sizes)
     image, line, place = (each.reshape(-1, *[1] * n) for each, n in
@@ -133,7 +143,8 @@ def _where(
     lengths = np.diff(first, append=starts.size)
     runs = np.stack([starts[first], first % width, lengths], axis=1)
     tile = first // width
-    good = runs[:, 0] + lengths <= furthest
+    lanes = width // vectors
+    good = runs[:, 0] + -(-lengths // lanes) * lanes <= end
     count = -(-starts.size // width)
     bad = np.bincount(tile, ~good, count) > 0
     bad |= np.bincount(tile, minlength=count) > width // 2
@@ -144,7 +155,9 @@ def _where(
 
 def _whole(rows: Array, tall: int) -> Array:
     """The rows, with zeros up to whole tiles."""
-    missing = -len(rows) % tall
+    missing = -rows.shape[1] % tall
     if not missing:
         return np.ascontiguousarray(rows)
-    return np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
+    whole = np.zeros((len(rows), rows.shape[1] + missing, *rows.shape[2:]), rows.dtype)
+    whole[:, : rows.shape[1]] = rows
+    return whole
