@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from tracer.accumulators.engine.node_operands import NodeOperands, UnfitError
-from tracer.accumulators.engine.node_output import replaced
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.kernels import loaded
@@ -34,8 +33,8 @@ _LISTED = 6
 class Narrowing:
     """Computes the nodes that a policy names in their narrow accumulators.
 
-    `Interpreter(around=narrowing.kernel)` uses it; every run adds to the statistics. Sums that no
-    overflow changes are bit-identical to the plain interpreter's. Raises UsageError for an entry
+    `Interpreter(around=narrowing.kernel)` uses it; every run adds to the statistics. Outputs are the
+    integer sums times their step, which floats that are summed themselves only approximate. Raises UsageError for an entry
     that matches no node, ModelError for an entry whose nodes have no integer arithmetic.
     """
 
@@ -77,8 +76,7 @@ class Narrowing:
         """Returns runners without statistics, with other widths for the nodes in `bits`."""
         return {
             key: runner_type(
-                replace(runner.accumulator, bits=bits.get(key, runner.accumulator.bits)),
-                runner.mark_unchanged,
+                replace(runner.accumulator, bits=bits.get(key, runner.accumulator.bits))
             )
             for key, runner in self._runners.items()
         }
@@ -114,11 +112,7 @@ class Narrowing:
 
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
             runner = (_THREAD_RUNNERS.get() or self._runners)[node.key]
-            sums = summing(inputs, runner)
-            if not runner.mark_unchanged:
-                return (sums.restore(sums.integers),)
-            first, *others = plain(inputs, bodies)
-            return (replaced(first, sums.integers, sums.restore), *others)
+            return (summing(inputs, runner).output,)
 
         return kernel
 
@@ -133,7 +127,7 @@ class Narrowing:
             self._unfit[node.key] = str(reason)
         else:
             self._summings[node.key] = summing
-            self._runners[node.key] = SumRunner(rule.accumulator, rule.format is None)
+            self._runners[node.key] = SumRunner(rule.accumulator)
 
     def _check(self, rules: Mapping[str, Rule]) -> None:
         """Raises ModelError for an entry of the policy that narrows no node."""

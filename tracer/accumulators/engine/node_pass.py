@@ -19,6 +19,7 @@ from tracer.accumulators.spec.modes import effect_of
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.interpreter.numeric import parallel
+from tracer.interpreter.numeric.tile_tasks import Columns
 from tracer.support.types import Array
 
 _SUMS = 1 << 16
@@ -43,10 +44,16 @@ class NodePass:
             for a, b in ((self.matrices.left, left), (self.bias, bias))
         )
 
-    def count(self, source: ColumnSource, changed: Array, with_events: bool) -> Array:
-        """Writes changed sums to the flat `changed`; returns counts, as `Factors.count` does."""
-        columns = replace(source.columns, offsets=source.columns.offsets[self.sequence])
-        return self._factors.count(columns, self.accumulator, changed, with_events)
+    def count(self, source: ColumnSource, out: Array, parameters: Array | None) -> Array:
+        """Writes limited sums, or bytes by `parameters`, to the flat `out`; returns counts.
+
+        They are those of `Factors.count`.
+        """
+        return self._factors.count(self._in_order(source), self.accumulator, out, parameters)
+
+    def clip(self, source: ColumnSource, out: Array, parameters: Array | None) -> None:
+        """Writes limited sums, or bytes by `parameters`, to the flat `out`."""
+        self._factors.clip(self._in_order(source), self.accumulator, out, None, parameters)
 
     def parts(self, source: ColumnSource) -> list[slice]:
         """Images whose sums are measured together."""
@@ -69,6 +76,9 @@ class NodePass:
         clipped = Clipped(*(np.empty(shape, np.int64) for _ in range(2)))
         self._factors.clip(columns, self.accumulator, clipped.values, clipped.events)
         return sums, clipped
+
+    def _in_order(self, source: ColumnSource) -> Columns:
+        return replace(source.columns, offsets=source.columns.offsets[self.sequence])
 
     @cached_property
     def _factors(self) -> Factors:

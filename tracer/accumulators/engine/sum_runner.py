@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
 from tracer.accumulators.engine import dots, node_pass
 from tracer.accumulators.engine.column_source import ColumnSource
+from tracer.accumulators.engine.node_output import Finish
 from tracer.accumulators.engine.node_pass import NodePass
+from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.bounds import Bounds, datatype, guaranteed, guaranteed_of_ranges
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums, in_rows
 from tracer.accumulators.statistics.tally import Tally
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import parallel
+from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.support.types import Array
-
-UNCHANGED = np.iinfo(np.int64).min
-"""Stands for a sum that the accumulator did not change: the node's own output is used there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +62,25 @@ class Reduction:
         return datatype(self.terms, self.weights, self.inputs, None, accumulator)
 
 
-class SumRunner:
-    """Computes blocks of dot products, from several threads, and adds them to a tally.
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Dot products of rows `left` (M, K) with gathered columns, plus `bias` (M).
 
-    With `mark_unchanged` a sum that the accumulator did not change is written as UNCHANGED.
+    The rows are those of `channels`.
     """
 
-    def __init__(self, accumulator: Accumulator, mark_unchanged: bool) -> None:
+    left: Array
+    columns: ColumnSource
+    bias: Array | None
+    terms: Terms
+    channels: slice
+
+
+class SumRunner:
+    """Computes blocks of dot products, from several threads, and adds them to a tally."""
+
+    def __init__(self, accumulator: Accumulator) -> None:
         self.accumulator = accumulator
-        self.mark_unchanged = mark_unchanged
         self.tally: Tally | None = None
         self.reductions: list[Reduction] = []
         self._passes: dict[int, NodePass] = {}
@@ -78,7 +89,7 @@ class SumRunner:
 
     def fresh_copy(self) -> SumRunner:
         """A runner of the same sums without statistics."""
-        copy = type(self)(self.accumulator, self.mark_unchanged)
+        copy = type(self)(self.accumulator)
         copy._passes = self._passes
         return copy
 
@@ -106,23 +117,44 @@ class SumRunner:
 
         return product
 
-    def sum_gathered(
-        self, left: Array, columns: ColumnSource, bias: Array | None, terms: Terms,
-        channels: slice, out: Array,
-    ) -> bool:  # fmt: skip
-        """Sums `left` (M, K) times gathered columns in one pass into `out` (N, C, ...).
+    def sum_gathered(self, parts: Sequence[Gathered], out: Array) -> bool:
+        """Sums each part in one pass into `out` (N, C, ...), int64.
 
-        Returns False, and does nothing, where no kernel supports the pass.
+        Returns False, and does nothing, where no kernel supports the passes.
         """
-        if not columns.columns.count:
-            return False
-        ready = self._passes.get(channels.start)
-        if ready is None or not ready.suits(left, columns.range, bias):
-            ready = node_pass.prepared(left, columns.range, bias, terms, self.accumulator)
-            if ready is None:
-                return False
-            self._passes[channels.start] = ready
-        return self._run_pass(ready, columns, channels, out)
+        passes = self._prepared(parts)
+        for part, ready in zip(parts, passes or (), strict=passes is not None):
+            self._run_pass(ready, part.columns, part.channels, out, None)
+        return passes is not None
+
+    def finished(
+        self, parts: Sequence[Gathered], finish: Finish, shape: tuple[int, ...]
+    ) -> Array | None:
+        """Returns bytes (N, C, ...) made of the sums; None where no kernel supports the passes."""
+        passes = self._prepared(parts)
+        if passes is None:
+            return None
+        out = buffer_pool.empty(shape, finish.bytes.dtype)
+        parameters = finish.bytes.parameters(finish.floats, shape[1])
+        for part, ready in zip(parts, passes, strict=True):
+            self._run_pass(ready, part.columns, part.channels, out, parameters[part.channels])
+        return out
+
+    def _prepared(self, parts: Sequence[Gathered]) -> list[NodePass] | None:
+        if self._has_inner_widths or not all(part.columns.columns.count for part in parts):
+            return None
+        passes = []
+        for part in parts:
+            ready = self._passes.get(part.channels.start)
+            if ready is None or not ready.suits(part.left, part.columns.range, part.bias):
+                ready = node_pass.prepared(
+                    part.left, part.columns.range, part.bias, part.terms, self.accumulator
+                )
+                if ready is None:
+                    return None
+                self._passes[part.channels.start] = ready
+            passes.append(ready)
+        return passes
 
     def sum_first_axis(self, numbers: Array, channels: slice, out: Array) -> None:
         """Sums `numbers` (K, C, P) over the first axis into `out` (C, P)."""
@@ -156,18 +188,13 @@ class SumRunner:
         )
         with self._lock:
             self.tally.take(channels, part)
-        if not self.mark_unchanged:
-            return clipped.values
-        if not changed:
-            return np.broadcast_to(np.int64(UNCHANGED), exact.shape)
-        return np.where(clipped.values != exact, clipped.values, UNCHANGED)
+        return clipped.values
 
     def _run_pass(
-        self, node_pass: NodePass, columns: ColumnSource, channels: slice, out: Array
-    ) -> bool:
-        """Measures the sums of some images at a time; False where stages have their own widths."""
-        if self._has_inner_widths:
-            return False
+        self, node_pass: NodePass, columns: ColumnSource, channels: slice, out: Array,
+        parameters: Array | None,
+    ) -> None:  # fmt: skip
+        """Measures the sums of some images at a time; writes them, or bytes by `parameters`."""
         parts = node_pass.parts(columns)
 
         def block(index: int) -> None:
@@ -175,10 +202,11 @@ class SumRunner:
             target = out[parts[index], channels]
             shape = (target.shape[1], len(target), *target.shape[2:])
             values = self._taken(sums, clipped, sums.final, channels)
+            if parameters is not None:
+                values = _bytes(values, parameters, out.dtype)
             target[...] = values.reshape(shape).swapaxes(0, 1)
 
         parallel.run_blocks(len(parts), block)
-        return True
 
     def _overflow_error(self, low: Array, high: Array) -> ModelError:
         least, most = self.accumulator.range
@@ -188,6 +216,12 @@ class SumRunner:
             f"sums from {int(low.min())} to {int(high.max())} occurred",
             f"{bits} bits hold these; overflow 'saturate' counts them instead.",
         )
+
+
+def _bytes(sums: Array, parameters: Array, dtype: np.dtype[Any]) -> Array:
+    out = np.empty(sums.shape, dtype)
+    loaded("finish").finish(np.ascontiguousarray(sums), np.ascontiguousarray(parameters), out)
+    return out
 
 
 def exact_sums(left: Array, right: Array, bias: Array | None) -> Array:

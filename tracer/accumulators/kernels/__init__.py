@@ -4,7 +4,7 @@
 - `stores`: what becomes of their sums;
 - `program_sums`: any order that is a tree, any overflow, products of limited width.
 - `sorted_sums`: the order `sorted`, which depends on the products.
-- `sum_statistics`: widths, histograms and errors; `dequantize`: floats from changed sums.
+- `sum_statistics`: widths, histograms and errors; `finish`: bytes from sums.
 """
 
 from types import ModuleType

@@ -188,7 +188,7 @@ class TaskCode:
                   for i in range(self.vectors)]  # fmt: skip
         depth = self.words.number("depth")
         tile = Tile(
-            v, self.words, sums, [self._inside(count, i) for i in range(self.vectors)],
+            v, self.words, row, sums, [self._inside(count, i) for i in range(self.vectors)],
             self._whole(row, high, column, count),
             [[v.at(home, place) for place in places] for home in homes],
             [self._targets(f"out_{n}", home, row, column) for n, home in enumerate(homes)],

@@ -63,12 +63,13 @@ class Lanes:
 
 def run(
     step: Any, store: Any, left: Array, begins: Array, columns: Columns, outs: list[Array],
-    lanes: Lanes = Lanes(), steps: tuple[int, int] = (0, 0),
+    lanes: Lanes = Lanes(), steps: tuple[int, int] = (0, 0), parameters: Array | None = None,
 ) -> None:  # fmt: skip
     """Multiplies matrices `left` (n, rows, K), floats, each with its columns.
 
     The sums of row i begin with `begins[:, i]`, of the type of `left`. `outs` are the results of
     the store. `steps` are elements from one matrix to the next, in the source and in the results.
+    `parameters` (n, rows, 8), float64, are numbers of each row for the store.
     """
     tiles = loaded("tile_code")
     matrices, count, depth = left.shape
@@ -87,8 +88,9 @@ def run(
     memory = [buffer_pool.empty((slots, size, chunk), np.uint8), np.zeros(slots, np.int64)]
     numbers = (count, tall, columns.count, wide, depth, columns.out_strides[1], lanes.limit,
                lanes.half, matrices, *steps, slots, size, chunk)  # fmt: skip
+    known = np.zeros(0) if parameters is None else _whole(parameters, rows)
     blocks = matrices * -(-count // tall) * -(-columns.count // (wide * width))
-    task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory], numbers)
+    task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory, known], numbers)
 
 
 @lru_cache(maxsize=1024)
