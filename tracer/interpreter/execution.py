@@ -107,14 +107,14 @@ class Execution:
         return {name: value for name, value in frame.values.items() if name}
 
     def _node(self, step: PlanStep, frame: Frame) -> None:
-        inputs = [frame.read(name) for name in step.node.proto.input]
+        inputs = [frame.read(name) for name in step.reads]
         for observer in self._observers:
             observer.before(step.node, inputs)
         outputs = self._compute(step, frame, inputs)
         for observer in self._observers:
             replaced = observer.after(step.node, inputs, outputs)
             outputs = outputs if replaced is None else list(replaced)
-        for name, value in zip(step.node.proto.output, outputs, strict=False):
+        for name, value in zip(step.writes, outputs, strict=False):
             if name:
                 self._store(frame, name, value)
         for name in step.frees:
@@ -143,7 +143,7 @@ class Execution:
 
     def _failure(self, step: PlanStep, inputs: Sequence[Value], error: Exception) -> TracerError:
         where = describe(self._model, step.node, step.opset)
-        named = zip(step.node.inputs, inputs, strict=True)
+        named = zip(step.reads, inputs, strict=True)
         types = ", ".join(f"{n}: {type_text(v)}" for n, v in named if n)
         where = f"{where} with {types or 'no inputs'}"
         if isinstance(error, TracerError):
@@ -159,7 +159,7 @@ class Execution:
 
 def _checked(step: PlanStep, outputs: Sequence[Value]) -> list[Value]:
     """Returns numpy scalars as arrays of rank 0. Raises ModelError if an output is missing."""
-    names = step.node.proto.output
+    names = step.writes
     if any(names[len(outputs) :]):
         raise ModelError(f"{len(names)} outputs expected, {len(outputs)} computed")
     return [np.asarray(value) if isinstance(value, np.generic) else value for value in outputs]

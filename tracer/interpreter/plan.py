@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -25,6 +25,7 @@ from tracer.support.types import Array, type_text
 class PlanStep:
     """One node of a plan: a kernel, or `expand`, which plans a function body by input types.
 
+    It reads and writes the values of these names; a fused step does the work of other nodes, too.
     `frees` are the values that no later step reads.
     """
 
@@ -33,7 +34,14 @@ class PlanStep:
     kernel: Kernel | None
     expand: Callable[[Sequence[Value]], Plan] | None
     bodies: Mapping[str, Plan]
-    frees: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    frees: tuple[str, ...] = ()
+
+    @property
+    def captures(self) -> tuple[str, ...]:
+        """Every value that the step reads, itself or in its bodies."""
+        return (*self.reads, *reads(self.node.proto)) if self.bodies else self.reads
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,9 @@ class Plan:
 
 Around = Callable[[Node, Kernel], Kernel]
 """Returns the kernel that replaces a node's kernel; the seam for other arithmetic."""
+
+Fuse = Callable[["Plan"], tuple[Sequence[PlanStep], Mapping[str, Array]]]
+"""Returns steps that compute the outputs of a plan, and the constants that they read."""
 
 
 class Planner:
@@ -80,12 +91,11 @@ class Planner:
         for sparse in graph.sparse_initializer:
             weights[sparse.values.name] = values.from_sparse(sparse, self._folder)
         inputs = tuple(value.name for value in graph.input if value.name not in weights)
-        frees = last_reads(nodes, inputs, outputs)
-        steps = tuple(self._step(node, free) for node, free in zip(nodes, frees, strict=True))
+        steps = freeing([self._step(node) for node in nodes], inputs, outputs)
         types = tuple(tensor_type.from_type_proto(value.type) for value in graph.output)
         return Plan(inputs, outputs, types, weights, steps)
 
-    def _step(self, node: Node, frees: tuple[str, ...]) -> PlanStep:
+    def _step(self, node: Node) -> PlanStep:
         opset = self._opset(node)
         bodies = {
             attribute.name: self._graph(attribute.g, f"{node.key}.{attribute.name}")
@@ -101,7 +111,9 @@ class Planner:
             raise ModelError(f"{where}: {error}") from error
         if kernel is not None and self._around is not None:
             kernel = self._around(node, kernel)
-        return PlanStep(node, opset, kernel, expand, bodies, frees)
+        return PlanStep(
+            node, opset, kernel, expand, bodies, tuple(node.proto.input), tuple(node.proto.output)
+        )
 
     def _computation(
         self, node: Node, opset: int, bodies: Sequence[str]
@@ -162,25 +174,33 @@ def describe(model: Model, node: Node, opset: int) -> str:
     return f"{model.name}: node '{node.key}' ({node.qualified_type}, opset {opset})"
 
 
-def last_reads(
-    nodes: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str]
-) -> list[tuple[str, ...]]:
-    """Returns for each node the values to free after it: no later node reads them.
+def fused(plan: Plan, fuse: Fuse) -> Plan:
+    """Returns a plan with the same outputs, of other steps."""
+    steps, constants = fuse(plan)
+    weights = {**plan.weights, **constants}
+    return replace(plan, steps=freeing(steps, plan.inputs, plan.outputs), weights=weights)
 
-    Outputs of the graph and values captured from an outer graph are never freed. A node also
-    reads what its bodies capture; a value that no node reads is freed after the node that
-    computes it.
+
+def freeing(
+    steps: Sequence[PlanStep], inputs: Sequence[str], outputs: Sequence[str]
+) -> tuple[PlanStep, ...]:
+    """Returns the steps with the values to free after each: no later step reads them.
+
+    Outputs of the graph and values captured from an outer graph are never freed. A value that no
+    step reads is freed after the step that computes it.
     """
-    owned = set(inputs).union(*(node.outputs for node in nodes)) - {*outputs, ""}
+    owned = set(inputs).union(*(step.writes for step in steps)) - {*outputs, ""}
     last: dict[str, int] = {}
-    for index, node in enumerate(nodes):
-        for name in (*node.outputs, *reads(node.proto)):
+    for index, step in enumerate(steps):
+        for name in (*step.writes, *step.captures):
             if name in owned:
                 last[name] = index
-    frees: list[list[str]] = [[] for _ in nodes]
+    frees: list[list[str]] = [[] for _ in steps]
     for name, index in last.items():
         frees[index].append(name)
-    return [tuple(names) for names in frees]
+    return tuple(
+        replace(step, frees=tuple(names)) for step, names in zip(steps, frees, strict=True)
+    )
 
 
 def reads(node: onnx.NodeProto) -> Iterator[str]:

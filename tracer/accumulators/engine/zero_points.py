@@ -7,8 +7,6 @@ instructions for bytes; the other parts are exact. The accumulator limits the fi
 
 from collections.abc import Callable
 
-import numpy as np
-
 from tracer.accumulators.engine.node_operands import Integers
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.support.types import Array
