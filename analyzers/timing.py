@@ -39,10 +39,10 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
 
     `groups` gives the nodes of each kernel of the run. The first node of a kernel has its time; the
     other nodes name the kernel, and in `timed_in` the first node. A kernel that belongs to the
-    runtime has a row called `runtime:<name>`. Outliers (see `statistics.outliers`) are excluded; `notes` counts them.
-    Confidence intervals include the variation between runs and the uncertainty of the correction
-    (see `correction`). Two more columns separate them: `random_us`, half the 95 % interval of the
-    variation, and `systematic_us`, the standard deviation of the correction.
+    runtime has a row called `runtime:<name>`. Outliers (see `statistics.outliers`) are excluded;
+    `notes` counts them. Confidence intervals include the variation between runs and the uncertainty
+    of the correction (see `correction`). Two more columns separate them: `random_us`, half the 95 %
+    interval of the variation, and `systematic_us`, the standard deviation of the correction.
     """
     rows = _rows(run, groups)
     raw = summarize(rows.samples)
