@@ -91,6 +91,8 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
         cloup.option("--weights", multiple=True, metavar="[torch=|chainer=]FILE",
                      help="File of weights: safetensors or a state dict (torch), .npz (Chainer). "
                           "Repeatable for models of both frameworks."),
+        cloup.option("--train", is_flag=True,
+                     help="Compare forward passes in training mode."),
         cloup.option("--backward", is_flag=True,
                      help="Compare training steps: forward and backward pass."),
         cloup.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True,

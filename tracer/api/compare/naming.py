@@ -33,7 +33,7 @@ _FORMS = (
 _FLAGS = {
     "dims": "--dim", "feeds": "--inputs", "seed": "--seed", "warmup": "--warmup",
     "threads": "--threads", "optimization": "--optimization", "arguments": "--arg",
-    "weights": "--weights", "backward": "--backward", "device": "--device",
+    "weights": "--weights", "train": "--train", "backward": "--backward", "device": "--device",
     "input_shape": "--input-shape", "input_dtype": "--input-dtype",
 }  # fmt: skip
 """Options of the settings that some kinds of sides do not use."""

@@ -41,6 +41,7 @@ class SideSettings:
     optimization: str = "all"
     arguments: Mapping[str, Any] = field(default_factory=dict)
     weights: Path | Mapping[str, Path] | None = None
+    train: bool = False
     backward: bool = False
     device: str = "cpu"
     input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None
@@ -63,7 +64,7 @@ class SideSettings:
 _INPUT_SETTINGS = {"feeds", "input_shape", "input_dtype", "seed"}
 _ONNX_SETTINGS = frozenset({"dims", "warmup", "threads"} | _INPUT_SETTINGS)
 _FRAMEWORK_SETTINGS = frozenset(
-    {"arguments", "weights", "warmup", "threads", "backward", "device"} | _INPUT_SETTINGS
+    {"arguments", "weights", "warmup", "threads", "train", "backward", "device"} | _INPUT_SETTINGS
 )
 
 
@@ -179,6 +180,7 @@ class FrameworkSide:
                 framework=self.framework,
                 args=settings.arguments,
                 weights=settings.weights_of(self.framework),
+                train=settings.train,
                 backward=settings.backward,
                 device=settings.device,
                 progress=progress,
