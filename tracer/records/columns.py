@@ -153,6 +153,9 @@ SPECS = (
            "max"),
     _value("difference_max_ulp", "ULP", 3,
            "greatest difference from the reference in units in the last place", "max"),
+    _work("threads", None, 99, "threads of the run; missing where the runtime chose",
+          format="count"),
+    _text("optimization", None, 99, "optimisation level of the run"),
 )  # fmt: skip
 
 COLUMNS = tuple(spec.name for spec in SPECS if spec.kind == "stored")
