@@ -19,7 +19,7 @@ from tracer.api._assembly import configured
 from tracer.api._sweep import each
 from tracer.errors import TracerError, UsageError
 from tracer.executors import registry
-from tracer.executors.eager.calls import BACKWARD
+from tracer.executors.eager.calls import BACKWARD, RANGE
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.protocol import Profiled
 from tracer.records import environment
@@ -38,6 +38,7 @@ class FrameworkOptions:
     weights: Path | None = None
     input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None
     input_dtype: str | Sequence[str] = "float32"
+    train: bool = False
     backward: bool = False
     loss: str | None = None
     optimizer: str | None = None
@@ -58,6 +59,7 @@ def profile_framework(
     min_time: float | None = None,
     threads: int | Sequence[int] = 0,
     seed: int = 0,
+    train: bool = False,
     backward: bool = False,
     device: str = "cpu",
     progress: Progress | None = None,
@@ -80,7 +82,7 @@ def profile_framework(
     """
     counts = each("threads", threads)
     settings = [
-        EagerSettings(runs, warmup, min_time, count, seed, device, backward, loss, optimizer)
+        EagerSettings(runs, warmup, min_time, count, seed, device, backward, loss, optimizer, train)
         for count in counts
     ]
     model = load_source(target, dict(args), weights=weights, framework=framework, trust=trust)
@@ -105,7 +107,8 @@ def profile_framework(
             profiles += [_configured(compiler.profile(*arguments), setting)] if compiler else []
         except TracerError as error:
             notes.append(f"torch.compile does not work here: {error.what}")
-    rows = [row.node for row in profiles[0].operations if row.module is not None]
+    operators = (row for row in profiles[0].operations if row.op_type != RANGE)
+    rows = [row.node for row in operators if row.module is not None]
     recorded = asdict(settings[0]) | {"target": target, "args": dict(args), "batch": batch}
     recorded |= {"threads": threads if len(counts) == 1 else counts}
     recorded |= {"compiled": compiled, "framework": name, "weights": str(weights or "")}
