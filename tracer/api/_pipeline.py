@@ -9,7 +9,7 @@ import numpy as np
 from analyzers import observed_shapes
 from analyzers.attribution import attribute
 from analyzers.timing import largest, wall
-from tracer.api._assembly import Analyzed, Groups, analyze
+from tracer.api._assembly import Analyzed, Groups, Pricing, analyze
 from tracer.errors import TracerError
 from tracer.executors.protocol import Executor, OptimizedGraph
 from tracer.graph import shape_inference
@@ -36,6 +36,7 @@ class Pipeline:
     executor: Executor[Model, FeedSet, Any]
     settings: Any
     convention: str
+    pricing: Pricing | None
     roofs: Callable[[], Peaks | None]
     replay: int
     confirm: bool
@@ -63,8 +64,9 @@ class Pipeline:
             run = self._replayed(run, graph, groups, feedset)
         types, calls = observed(self.model, feedset, run, graph)
         return analyze(
-            self.model, run, types, calls, self.convention, self.roofs(), evidence, groups
-        )
+            self.model, run, types, calls, self.convention, self.roofs(), evidence, groups,
+            self.pricing,
+        )  # fmt: skip
 
     def _replayed(self, run: Run, graph: OptimizedGraph, groups: Groups, feedset: FeedSet) -> Run:
         """Returns `run` with the times of the kernels of the slowest rows, each run alone."""

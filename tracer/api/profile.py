@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 
+from analyzers import energy as energy_models
 from exporters.source import names_code
-from tracer.api._assembly import assembled
+from tracer.api._assembly import Pricing, assembled, energy_settings
 from tracer.api._pipeline import Pipeline
 from tracer.api.framework import FrameworkOptions, profile_framework
 from tracer.executors import registry
@@ -37,6 +38,7 @@ class ProfileOptions:
     provider: str = "cpu"
     replay: int = 0
     convention: str = "plain"
+    energy: str | None = None
     peaks: Callable[[int], Peaks] | None = None
 
 
@@ -71,6 +73,7 @@ def profile(
     optimization: str | None = None,
     provider: str | None = None,
     convention: str = "plain",
+    energy: str | None = None,
     peaks: Callable[[int], Peaks] | None = None,
     replay: int = 0,
     confirm: bool = True,
@@ -82,12 +85,14 @@ def profile(
     `feeds` names an .npz file or a test_data_set folder. The default is the test data of a model
     folder, else random inputs with `seed`. `dims` sizes symbolic dimensions by name. `runs` to
     `provider` are settings of the executor (see its `settings` module); None is its default.
-    `convention` says how additions are counted (see `analyzers.cost`). `peaks` is called with
-    `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the `replay`
-    slowest rows are also run alone, without the profiler. `confirm` checks which nodes fused
-    kernels contain by comparing tensors with the interpreter. Raises the errors of
+    `convention` says how additions are counted (see `analyzers.cost`). `energy` names a model of
+    `analyzers.energy`, which fills the column `energy`, in 32-bit accumulators. `peaks` is called
+    with `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the
+    `replay` slowest rows are also run alone, without the profiler. `confirm` checks which nodes
+    fused kernels contain by comparing tensors with the interpreter. Raises the errors of
     `tracer.errors`.
     """
+    energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_model(model)
     values = {
         "runs": runs, "warmup": warmup, "min_time": min_time, "threads": threads or None,
@@ -100,6 +105,7 @@ def profile(
         registry.find_optimizing(executor) if replay else registry.find(executor),
         settings,
         convention,
+        None if energy_model is None else Pricing(energy_model),
         roofs,
         replay,
         confirm,
@@ -110,5 +116,8 @@ def profile(
         for size in batch_sizes(batch)
     ]
     arguments = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed}
-    recorded = {**asdict(settings), **arguments, "convention": convention, "replay": replay}
+    recorded = {
+        **asdict(settings), **arguments, "convention": convention,
+        "energy": energy_settings(energy_model), "replay": replay,
+    }  # fmt: skip
     return assembled(loaded, analyzed, recorded, roofs())
