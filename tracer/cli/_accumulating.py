@@ -147,7 +147,6 @@ def _accumulating(
     magnitude: bool = False,
     **properties: Any,
 ) -> AccumulatorOptions:
-    from tracer.accumulators.spec import orders
     from tracer.accumulators.spec.accumulator import Accumulator
     from tracer.accumulators.spec.policy_text import read
 
@@ -160,11 +159,8 @@ def _accumulating(
                 "Set --accumulator as well, or leave out the options of accumulators.",
             )
         return AccumulatorOptions(checked[1].policy(), certificate, checked)
-    if "order" in properties:
-        properties["order"] = orders.named(properties["order"])
-    policy = read(
-        accumulator, fixed, Accumulator(_ANY, convention=_convention(magnitude), **properties)
-    )
+    like = Accumulator(_ANY, convention=_convention(magnitude), **properties)
+    policy = read(accumulator, fixed, like)
     return AccumulatorOptions(policy, certificate, checked)
 
 
