@@ -9,7 +9,7 @@ from analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
-from tracer.api._assembly import Pricing, analyze, assembled, energy_settings
+from tracer.api._assembly import Pricing, analyze, assembled, configured, energy_settings
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.executors.protocol import Receive
@@ -107,7 +107,8 @@ def interpret(
         rules = policy(accumulator, fixed).assign(loaded.nodes)
         settings |= {"accumulator": accumulator, "fixed": fixed}
     measuring = registry.settings_for(executor, chosen)
-    run = registry.find(executor).profile(loaded, inputs, measuring, progress or silent).run
+    profiled = registry.find(executor).profile(loaded, inputs, measuring, progress or silent)
+    run = configured(profiled.run, measuring)
     observation = observed_shapes.of(loaded, run.kernels)
     types = shape_inference.infer(loaded, feedset.shapes).updated(observation.types)
     settings |= {

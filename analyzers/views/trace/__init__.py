@@ -81,7 +81,8 @@ def _lines(
     yield headline.totals(trace, section.nodes)
     yield from headline.energy(trace, section.nodes)
     yield from headline.memory(section)
-    yield from headline.roofs(trace.environment.peaks)
+    threads = section.run.threads if section.run else None
+    yield from headline.roofs(trace.environment.peaks_at(threads))
 
 
 def _columns(which: TableName, named: str) -> list[Column]:
