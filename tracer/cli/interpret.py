@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 import cloup
 
-from tracer.cli import _accumulating, _data, _options, _values
+from analyzers.options import DEFAULT_ENERGY_MODEL
+from tracer.cli import _accumulating, _data, _energy, _options, _values
 from tracer.cli._types import Count, PathName
 from tracer.errors import UsageError
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
                  help="Threads per operator.  [default: as BLAS is set]"),
     cloup.option("--against", type=click.Choice(["ort"]),
                  help="Compare every node with onnxruntime; exit 1 if one exceeds the tolerance."),
+    _energy.energy(f"{DEFAULT_ENERGY_MODEL} with --accumulator, else none"),
 )  # fmt: skip
 @_options.tolerance(rtol=1e-3, atol=1e-5)
 @_options.LIMITS
@@ -62,6 +64,7 @@ def command(
     runs: int,
     threads: int,
     against: Literal["ort"] | None,
+    energy: str | None,
     rtol: float,
     atol: float,
     limits: Limits,
@@ -113,6 +116,7 @@ def command(
             tolerance=Tolerance(rtol, atol),
             accumulator=None if accumulating is None else accumulating.policy,
             limits=limits,
+            energy=energy,
             progress=report,
             receivers=[each for each in (writer, witness) if each is not None],
         )

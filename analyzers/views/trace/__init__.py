@@ -47,7 +47,7 @@ def stored(trace: Trace, options: ViewOptions) -> bytes:
 def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Table]:
     title = headline.headline(trace, section)
     groups, named = folded(section, options), NAMES[options.by]
-    if overflow.has_overflow(section.nodes):
+    if section.run is not None and overflow.has_overflow(section.nodes):
         yield Table(
             title,
             _columns("overflow", named),
@@ -79,6 +79,7 @@ def _lines(
     if others:
         yield others
     yield headline.totals(trace, section.nodes)
+    yield from headline.energy(trace, section.nodes)
     yield from headline.memory(section)
     threads = section.run.threads if section.run else None
     yield from headline.roofs(trace.environment.peaks_at(threads))
