@@ -1,12 +1,11 @@
 """Seed the random numbers that weights are drawn from, and leave the user's as they were."""
 
 import importlib
-import importlib.util
 import random
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,12 @@ def seeded(seed: int | None, source: Path | None = None) -> Iterator[None]:
     if seed is None:
         yield
         return
-    named = source is not None and re.search(rb"\btorch\b", source.read_bytes())
-    if named and importlib.util.find_spec("torch") is not None:
-        importlib.import_module("torch")
-    restores = [_python(seed), _numpy(seed), *([_torch(seed)] if "torch" in sys.modules else [])]
+    if source is not None and re.search(rb"\btorch\b", source.read_bytes()):
+        with suppress(ModuleNotFoundError):  # importing the source says what is missing
+            importlib.import_module("torch")
+    restores = [_python(seed), _numpy(seed)]
+    if sys.modules.get("torch") is not None:
+        restores.append(_torch(seed))
     try:
         yield
     finally:
