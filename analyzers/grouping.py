@@ -49,17 +49,21 @@ def grouped(
 def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
     """Returns a row for each kernel or single node, in the order of the graph.
 
-    Fused nodes share a row: `node`, `module`, `source` and the statistics of the first node, the
-    `op_type` of all, and their number, `nodes`.
+    Fused nodes share a row: `node`, `module`, `source` and the values of the main node, the worst
+    extremes and the `op_type` of all, and their number, `nodes`. The main node, which has the time
+    of the kernel, comes first.
     """
-    of = _kernels(nodes)
-    groups = nodes.groupby(of, sort=False)
+    nodes = nodes.drop(columns="timed_in", errors="ignore")  # a row has its own time
+    nodes = nodes.assign(kernel=_kernels(nodes), fused=nodes["time_us"].isna())
+    nodes = nodes.sort_values(["kernel", "fused"], kind="stable").drop(columns="fused")
+    groups = nodes.groupby("kernel")
     folded = groups.first()
     folded[list(SUMMED)] = groups[list(SUMMED)].sum(min_count=1)
+    folded[list(EXTREMES)] = _worst(groups)
     folded["calls"] = groups["calls"].first()
     folded["nodes"] = groups.size()
-    shared = groups["op_type"].transform("size") > 1
-    joined = nodes[shared].groupby(of[shared], sort=False)["op_type"].agg("+".join)
+    shared = nodes[groups["op_type"].transform("size") > 1].groupby("kernel")
+    joined = shared["op_type"].agg("+".join)
     folded.loc[joined.index, "op_type"] = joined
     return folded.reset_index(drop=True)
 
@@ -73,8 +77,8 @@ def by_origin(nodes: pd.DataFrame, of: str, depth: int | None = None) -> pd.Data
     """Returns a row for each `module` or `source`, in the order of the graph.
 
     Modules below `depth` are summed into their ancestor. The time of a kernel with nodes of several
-    rows is in the first of these rows: its `also_holds` names the other rows, and their `timed_in`
-    names the first. Nodes without an origin share a row, and so do the runtime's own kernels.
+    rows is in the row of its main node: its `also_holds` names the other rows, and their `timed_in`
+    names this row. Nodes without an origin share a row, and so do the runtime's own kernels.
     """
     own = nodes["node"].str.startswith(f"{RUNTIME}:") & nodes["index"].isna()
     names = [named(name, of, depth) for name in nodes[of].mask(own, OF_RUNTIME)]
@@ -111,7 +115,9 @@ def _across(rows: pd.DataFrame, of: str) -> pd.DataFrame:
     """Returns by row name the rows whose nodes its kernels hold, and the rows that hold its own."""
     holds: dict[str, dict[str, None]] = {}
     timed: dict[str, dict[str, None]] = {}
-    for _, names in rows[of].groupby(_kernels(rows), sort=False):
+    main_first = rows[of].loc[rows["time_us"].isna().sort_values(kind="stable").index]
+    kernels = pd.Series(_kernels(rows), rows.index).loc[main_first.index]
+    for _, names in main_first.groupby(kernels, sort=False):
         first, *others = dict.fromkeys(names)
         for other in others:
             holds.setdefault(first, {})[other] = None
@@ -141,8 +147,12 @@ def _kernels(nodes: pd.DataFrame) -> npt.NDArray[np.integer[Any]]:
 def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     groups = rows.groupby(key, sort=False)
     folded = groups[[*SUMMED, "nodes"]].sum(min_count=1)
-    worst = groups.agg(EXTREMES)
-    # A group is guaranteed what all its narrow nodes are.
+    return folded.join(_worst(groups)).join(averaged(rows, key)).reset_index()
+
+
+def _worst(groups: Any) -> pd.DataFrame:
+    """Returns the worst values of each group; it is guaranteed what all its narrow nodes are."""
+    worst: pd.DataFrame = groups.agg(EXTREMES)
     guaranteed = groups["bits_guaranteed"].count() == groups["bits"].count()
     worst["bits_guaranteed"] = worst["bits_guaranteed"].where(guaranteed)
-    return folded.join(worst).join(averaged(rows, key)).reset_index()
+    return worst

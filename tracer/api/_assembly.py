@@ -10,6 +10,7 @@ from analyzers import roofline
 from analyzers.attribution import attribute
 from analyzers.cost import Cost, cost, fused
 from analyzers.fusions.confirmation import doubted
+from analyzers.main_nodes import main_first
 from analyzers.memory import arena, memory
 from analyzers.overflow import overflow
 from analyzers.table import node_table
@@ -54,11 +55,12 @@ def analyze(
     counted = cost(model, types, calls, convention)
     if groups is None:
         groups = attribute(model, run.kernels, evidence)
-    times = timing(run, groups)
+    headed = main_first(model, groups, counted.table["macs"])
+    times = timing(run, headed)
     rows = roofline.rows(times, run, groups)
     moved = fused.traffic(model, types, [row.nodes for row in rows], calls)
     roofs = roofline.roofline(rows, counted.table["flops"], moved, peaks)
-    needs = memory(model, types, groups).join(arena(run, groups))
+    needs = memory(model, types, groups).join(arena(run, headed))
     measured = [times, counted.table, roofs, needs, overflow(run.sums), value_columns(run.values)]
     table = node_table(model, types, measured, run)
     unconfirmed = doubted(model, run.kernels, groups, evidence) if evidence else ()

@@ -117,7 +117,6 @@ SPECS = (
     _work("peak_bytes", "peak B", 11, "bytes alive while the node runs", "max", unit="B"),
     _work("arena_bytes", "arena B", 19, "bytes in use in the runtime's arena", "max", unit="B"),
     _text("also_holds", "also holds", 5, "rows whose time is in this row", kind="folded"),
-    _text("timed_in", "timed in", 9, "rows that hold time of this row", kind="folded"),
     _overflow("acc_min", None, 99, "least partial sum, integer units", "min"),
     _overflow("acc_max", None, 99, "greatest partial sum, integer units", "max"),
     _overflow("final_min", None, 99, "least final sum, integer units", "min"),
@@ -153,6 +152,7 @@ SPECS = (
            "max"),
     _value("difference_max_ulp", "ULP", 3,
            "greatest difference from the reference in units in the last place", "max"),
+    _text("timed_in", "timed in", 9, "row with the time of the kernel that contains this node"),
 )  # fmt: skip
 
 COLUMNS = tuple(spec.name for spec in SPECS if spec.kind == "stored")

@@ -35,7 +35,7 @@ def table(trace: Trace, options: ViewOptions) -> pd.DataFrame:
 def folded(section: Section, options: ViewOptions) -> pd.DataFrame:
     """The rows of a section as `options` fold them, in the order of the graph.
 
-    A kernel of several nodes has the name of the first node and the number of others: `conv1 +2`.
+    A kernel of several nodes has the name of its main node and the number of others: `conv1 +2`.
     """
     groups = grouped(section.nodes, options.by, section.run, options.depth)
     if options.by != "node":
