@@ -10,12 +10,18 @@ __all__ = [
     "ADDITION_CONVENTIONS",
     "DEFAULT_TOP",
     "GROUPINGS",
+    "NODE_GROUPINGS",
+    "SAMPLE",
     "ViewOptions",
     "refuse_depth",
 ]
 
-GROUPINGS = ("node", "op", "module", "source", "kernel")
+SAMPLE = "sample"
+NODE_GROUPINGS = ("node", "op", "module", "source", "kernel")
 """What a row of the node table stands for."""
+
+GROUPINGS = (*NODE_GROUPINGS, SAMPLE)
+"""With the samples of a run in narrow accumulators."""
 
 ADDITION_CONVENTIONS = ("plain", "channelwise")
 """How the additions of a convolution are counted: the names in `analyzers.cost.conventions`."""

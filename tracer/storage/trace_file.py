@@ -4,6 +4,7 @@ import sqlite3
 import zlib
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tracer.records.columns import COLUMNS
 from tracer.records.environment import Environment
 from tracer.records.node_table import typed
 from tracer.records.trace import Kernel, ModelInfo, Run, Trace
-from tracer.storage import trace_database
+from tracer.storage import sample_sums, trace_database
 from tracer.storage.trace_database import TRACE, as_text
 from tracer.support.types import FloatArray
 
@@ -77,12 +78,14 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
         row = (position, column, as_text(kernel), *cells, _pack(run.samples[:, column]))
         database.execute("INSERT INTO kernels VALUES (?, ?, ?, ?, ?, ?, ?)", row)
     trace_database.put_sums(database, position, run.sums)
+    sample_sums.put(database, position, run.sums_by_sample)
 
 
 def _read(database: sqlite3.Connection, meta: dict[str, str]) -> Trace:
     sums = trace_database.sums_by_run(database)
+    samples = sample_sums.by_run(database)
     runs = tuple(
-        _read_run(database, sums, row)
+        replace(_read_run(database, sums, row), sums_by_sample=samples.get(row[0]))
         for row in database.execute("SELECT * FROM runs ORDER BY position").fetchall()
     )
     trace = Trace(

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analyzers.advice import advise
 from analyzers.grouping import NAMES, remark
-from analyzers.options import ViewOptions
+from analyzers.options import SAMPLE, ViewOptions
 from analyzers.views.page import Column, Page, Table, specified
 from analyzers.views.trace import bars, headline, histograms, overflow
 from analyzers.views.trace.document import document
@@ -47,6 +47,17 @@ def stored(trace: Trace, options: ViewOptions) -> bytes:
 def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Table]:
     title = headline.headline(trace, section)
     groups, named = folded(section, options), NAMES[options.by]
+    if options.by == SAMPLE:
+        yield Table(
+            title,
+            _columns("overflow", named),
+            overflow.worst_first(groups),
+            head=(overflow.of_samples(groups),),
+            lines=(overflow.totals(section.nodes),),
+            is_long=True,
+            weight=("overflow_outputs", "overflows"),
+        )
+        return
     if overflow.has_overflow(section.nodes):
         yield Table(
             title,

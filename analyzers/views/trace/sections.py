@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analyzers.grouping import grouped
-from analyzers.options import ViewOptions, refuse_depth
+from analyzers.options import SAMPLE, ViewOptions, refuse_depth
 from analyzers.table import rows_of
+from analyzers.views.trace.overflow import worst_first
 from tracer.records.trace import Run, Trace
 
 
@@ -46,12 +47,17 @@ def folded(section: Section, options: ViewOptions) -> pd.DataFrame:
 
 
 def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
-    """The node table of a section as it is; folded or shortened, its largest rows first."""
+    """The node table of a section as it is; folded or shortened, its largest rows first.
+
+    Samples are in the order of the data; shortened, those with the most overflows come first.
+    """
     if options.by == "node":
         refuse_depth(options.by, options.depth)
         nodes = section.nodes
         return largest_first(nodes).head(options.top) if options.top else nodes
     groups = folded(section, options)
+    if options.by == SAMPLE:
+        return worst_first(groups)[groups.columns].head(options.top) if options.top else groups
     groups.insert(0, "batch", section.batch)
     groups.insert(0, "executor", section.run.executor if section.run else None)
     groups = largest_first(groups.astype({"executor": "string", "batch": "Int64"}))
