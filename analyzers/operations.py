@@ -40,7 +40,8 @@ def operation_table(profile: Profiled) -> pd.DataFrame:
 
 
 def _calls(run: Run) -> Mapping[str, float]:
-    return {str(k.node): k.calls for k in reversed(run.kernels) if not k.scope}
+    """Returns the calls of the first kernel of each row, which encloses the others."""
+    return {str(kernel.node): kernel.calls for kernel in reversed(run.kernels)}
 
 
 def _kernels(run: Run) -> Mapping[str, str]:

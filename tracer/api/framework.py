@@ -16,7 +16,7 @@ from exporters.registry import exporter_of
 from exporters.source import load_source
 from tracer.errors import TracerError, UsageError
 from tracer.executors import registry
-from tracer.executors.eager.calls import BACKWARD
+from tracer.executors.eager.calls import BACKWARD, RANGE
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.protocol import Profiled
 from tracer.inputs.dims import batch_sizes
@@ -36,6 +36,7 @@ class FrameworkOptions:
     weights: Path | None = None
     input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None
     input_dtype: str | Sequence[str] = "float32"
+    train: bool = False
     backward: bool = False
     loss: str | None = None
     optimizer: str | None = None
@@ -56,6 +57,7 @@ def profile_framework(
     min_time: float | None = None,
     threads: int = 0,
     seed: int = 0,
+    train: bool = False,
     backward: bool = False,
     device: str = "cpu",
     progress: Progress | None = None,
@@ -75,7 +77,7 @@ def profile_framework(
     The model is restored afterwards. Raises the errors of `tracer.errors`.
     """
     settings = EagerSettings(
-        runs, warmup, min_time, threads, seed, device, backward, loss, optimizer
+        runs, warmup, min_time, threads, seed, device, backward, loss, optimizer, train
     )
     model = load_source(target, dict(args), weights=weights, framework=framework, trust=trust)
     name = exporter_of(model, framework).name
@@ -99,7 +101,8 @@ def profile_framework(
             profiles += [compiler.profile(*arguments)] if compiler else []
         except TracerError as error:
             notes.append(f"torch.compile does not work here: {error.what}")
-    rows = [row.node for row in profiles[0].operations if row.module is not None]
+    operators = (row for row in profiles[0].operations if row.op_type != RANGE)
+    rows = [row.node for row in operators if row.module is not None]
     recorded = asdict(settings) | {"target": target, "args": dict(args), "batch": batch}
     recorded |= {"compiled": compiled, "framework": name, "weights": str(weights or "")}
     digest, params = _fingerprint(executor.parameters(model))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from analyzers.advice import advise
-from analyzers.grouping import NAMES, remark
-from analyzers.options import SAMPLE, ViewOptions
+from analyzers.grouping import remark
+from analyzers.options import NAMES, SAMPLE, ViewOptions, sort_column
 from analyzers.views.page import Column, Page, Table, specified
 from analyzers.views.trace import bars, headline, histograms, overflow
 from analyzers.views.trace.document import document
 from analyzers.views.trace.roofline import figure as roofline
-from analyzers.views.trace.sections import Section, folded, largest_first, sections, table
+from analyzers.views.trace.sections import Section, chosen, folded, ordered, sections, table
 from tracer.records.columns import SPECS, TableName
 from tracer.records.trace import Trace
 from tracer.storage import trace_file
@@ -51,7 +51,7 @@ def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Ta
         yield Table(
             title,
             _columns("overflow", named),
-            overflow.worst_first(groups),
+            chosen(overflow.worst_first(groups), options),
             head=(overflow.of_samples(groups),),
             lines=(overflow.totals(section.nodes),),
             is_long=True,
@@ -62,18 +62,19 @@ def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Ta
         yield Table(
             title,
             _columns("overflow", named),
-            overflow.worst_first(groups),
+            chosen(overflow.worst_first(groups), options),
             head=overflow.words(section.nodes),
             lines=(overflow.totals(section.nodes),),
             is_long=True,
         )
         title = ""
+    rows = ordered(groups, options)
     yield Table(
         title,
         _columns("work", named),
-        _displayed(groups),
+        rows,
         head=headline.verdict(section.run, section.nodes) if section.run else (),
-        lines=tuple(_lines(trace, section, groups, options)),
+        lines=tuple(_lines(trace, section, rows, options)),
         is_long=True,
         advice=tuple(advice.text for advice in advise(trace, section.run, section.nodes)),
         weight=("time_share", "time") if groups["time_us"].notna().any() else ("macs", "MACs"),
@@ -83,6 +84,8 @@ def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Ta
 def _lines(
     trace: Trace, section: Section, groups: pd.DataFrame, options: ViewOptions
 ) -> Iterator[str]:
+    if options.sort is not None and not _has_values(groups, options):
+        yield f"no row has a value of {options.sort}, so the rows are in their usual order"
     others = remark(groups, options.by)
     if others:
         yield others
@@ -99,14 +102,6 @@ def _columns(which: TableName, named: str) -> list[Column]:
     return [replace(column, rank=0) if column.field == named else column for column in columns]
 
 
-def _displayed(groups: pd.DataFrame) -> pd.DataFrame:
-    rows = largest_first(groups)
-    if not (rows["nodes"] > 1).any():
-        rows = rows.drop(columns="nodes")
-    share = rows["time_share"]
-    rows = rows.assign(bar=share / share.max())
-    if "bytes_read" in rows:
-        rows["bytes_moved"] = rows["bytes_read"] + rows["bytes_written"]
-    if "time_us_ci95_high" in rows:  # the lower end stops at 0
-        rows["time_us_plus_minus"] = rows["time_us_ci95_high"] - rows["time_us"]
-    return rows
+def _has_values(rows: pd.DataFrame, options: ViewOptions) -> bool:
+    name = sort_column(options.sort or "", options.by).name
+    return name in rows and bool(rows[name].notna().any())
