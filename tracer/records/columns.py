@@ -158,6 +158,9 @@ SPECS = (
     _value("difference_max_ulp", "ULP", 3,
            "greatest difference from the reference in units in the last place", "max"),
     _text("timed_in", "timed in", 9, "row with the time of the kernel that contains this node"),
+    _work("threads", None, 99, "threads of the run; missing where the runtime chose",
+          format="count"),
+    _text("optimization", None, 99, "optimisation level of the run"),
 )  # fmt: skip
 
 COLUMNS = tuple(spec.name for spec in SPECS if spec.kind == "stored")

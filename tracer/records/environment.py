@@ -80,7 +80,7 @@ class Environment(Result):
 
     `gpus` names each card, `cuda` is the driver's version, and `distribution` the name that the
     system gives itself, beside its kernel `os`. `peaks` are measured only when something is to be
-    compared with them.
+    compared with them; `other_peaks` are those at the other numbers of threads of a sweep.
     """
 
     view: ClassVar[str] = "analyzers.views.environment"
@@ -96,6 +96,11 @@ class Environment(Result):
     packages: Mapping[str, str]
     peaks: Peaks | None = None
     distribution: str | None = None
+    other_peaks: tuple[Peaks, ...] = ()
+
+    def peaks_at(self, threads: int | None) -> Peaks | None:
+        """Returns the peaks of a run with this number of threads; None is the runtime's choice."""
+        return next((p for p in self.other_peaks if p.threads == threads), self.peaks)
 
     def headline(self) -> str:
         """The same line as `summary`."""

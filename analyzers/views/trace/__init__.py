@@ -91,7 +91,8 @@ def _lines(
         yield others
     yield headline.totals(trace, section.nodes)
     yield from headline.memory(section)
-    yield from headline.roofs(trace.environment.peaks)
+    threads = section.run.threads if section.run else None
+    yield from headline.roofs(trace.environment.peaks_at(threads))
 
 
 def _columns(which: TableName, named: str) -> list[Column]:

@@ -8,7 +8,11 @@ from analyzers.grouping import grouped
 from analyzers.options import SAMPLE, ViewOptions, refuse_depth, sort_column
 from analyzers.table import rows_of
 from analyzers.views.trace.overflow import worst_first
+from tracer.records.columns import BY_NAME
 from tracer.records.trace import Run, Trace
+
+_LEADING = ["executor", "batch"]
+"""First columns of grouped rows in a file, in the order of the node table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,10 @@ def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
         if not options.top and options.sort is None:
             return groups
         return groups.loc[chosen(worst_first(groups), options).index[: options.top or None]]
-    groups.insert(0, "batch", section.batch)
-    groups.insert(0, "executor", section.run.executor if section.run else None)
-    groups = groups.astype({"executor": "string", "batch": "Int64"})
+    key = section.run.key if section.run else {"batch": section.batch}
+    groups = groups.assign(**{name: key.get(name) for name in Run.KEY})
+    groups = groups.astype({name: BY_NAME[name].dtype for name in Run.KEY})
+    groups = groups[[*_LEADING, *groups.columns.drop(_LEADING)]]
     return groups.loc[ordered(groups, options).index[: options.top or None]]
 
 
