@@ -3,12 +3,16 @@
 Imports nothing heavy, because every `--help` imports this module.
 """
 
+import pkgutil
+from pathlib import Path
+
 from tracer.errors import UsageError
 from tracer.records.columns import SPECS, ColumnSpec
 from tracer.records.view_options import ViewOptions
 
 __all__ = [
     "ADDITION_CONVENTIONS",
+    "DEFAULT_ENERGY_MODEL",
     "DEFAULT_TOP",
     "GROUPINGS",
     "KERNEL",
@@ -17,6 +21,7 @@ __all__ = [
     "OF_KERNELS",
     "SAMPLE",
     "ViewOptions",
+    "energy_models",
     "refuse_depth",
     "sort_column",
 ]
@@ -34,6 +39,9 @@ NODE_GROUPINGS = tuple(name for name in NAMES if name != SAMPLE)
 
 ADDITION_CONVENTIONS = ("plain", "channelwise")
 """How the additions of a convolution are counted: the names in `analyzers.cost.conventions`."""
+
+DEFAULT_ENERGY_MODEL = "lab"
+"""The energy model of narrow accumulators unless `--energy` names another."""
 
 OF_KERNELS = ("time_us_total", "time_total_share", "time_us_per_call")
 """Columns of the table by kernel that other groupings lack."""
@@ -53,6 +61,12 @@ def refuse_depth(by: str, depth: int | None) -> None:
     """Raise UsageError where a depth is set and rows are not modules."""
     if depth is not None and by != "module":
         raise UsageError("a depth counts levels of modules", "Give --by module with --depth.")
+
+
+def energy_models() -> tuple[str, ...]:
+    """Returns the names of the energy models: the modules of `analyzers.energy.models`."""
+    folder = Path(__file__).parent / "energy" / "models"
+    return tuple(sorted(module.name for module in pkgutil.iter_modules([str(folder)])))
 
 
 def sort_column(sort: str, by: str) -> ColumnSpec:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 import cloup
 
-from analyzers.options import SAMPLE
-from tracer.cli import _accumulating, _data, _options, _values
+from analyzers.options import DEFAULT_ENERGY_MODEL, SAMPLE
+from tracer.cli import _accumulating, _data, _energy, _options, _values
 from tracer.cli._types import Count, PathName
 from tracer.errors import UsageError
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
                  help="Threads per operator.  [default: as BLAS is set]"),
     cloup.option("--against", type=click.Choice(["ort"]),
                  help="Compare every node with onnxruntime; exit 1 if one exceeds the tolerance."),
+    _energy.energy(f"{DEFAULT_ENERGY_MODEL} with --accumulator, else none"),
 )  # fmt: skip
 @_options.tolerance(rtol=1e-3, atol=1e-5)
 @_options.LIMITS
@@ -63,6 +64,7 @@ def command(
     runs: int,
     threads: int,
     against: Literal["ort"] | None,
+    energy: str | None,
     rtol: float,
     atol: float,
     limits: Limits,
@@ -117,6 +119,7 @@ def command(
             accumulator=None if accumulating is None else accumulating.policy,
             by_sample=output.options.by == SAMPLE,
             limits=limits,
+            energy=energy,
             progress=report,
             receivers=[each for each in (writer, witness) if each is not None],
         )

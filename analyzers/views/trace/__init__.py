@@ -48,17 +48,9 @@ def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Ta
     title = headline.headline(trace, section)
     groups, named = folded(section, options), NAMES[options.by]
     if options.by == SAMPLE:
-        yield Table(
-            title,
-            _columns("overflow", named),
-            chosen(overflow.worst_first(groups), options),
-            head=(overflow.of_samples(groups),),
-            lines=(overflow.totals(section.nodes),),
-            is_long=True,
-            weight=("overflow_outputs", "overflows"),
-        )
+        yield _of_samples(title, section, groups, options)
         return
-    if overflow.has_overflow(section.nodes):
+    if section.run is not None and overflow.has_overflow(section.nodes):
         yield Table(
             title,
             _columns("overflow", named),
@@ -81,6 +73,18 @@ def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Ta
     )
 
 
+def _of_samples(title: str, section: Section, samples: pd.DataFrame, options: ViewOptions) -> Table:
+    return Table(
+        title,
+        _columns("overflow", SAMPLE),
+        chosen(overflow.worst_first(samples), options),
+        head=(overflow.of_samples(samples),),
+        lines=(overflow.totals(section.nodes),),
+        is_long=True,
+        weight=("overflow_outputs", "overflows"),
+    )
+
+
 def _lines(
     trace: Trace, section: Section, groups: pd.DataFrame, options: ViewOptions
 ) -> Iterator[str]:
@@ -90,6 +94,7 @@ def _lines(
     if others:
         yield others
     yield headline.totals(trace, section.nodes)
+    yield from headline.energy(trace, section.nodes)
     yield from headline.memory(section)
     threads = section.run.threads if section.run else None
     yield from headline.roofs(trace.environment.peaks_at(threads))

@@ -16,7 +16,7 @@ from analyzers.views.text import si
 from analyzers.whatif import label, words
 from tracer.accumulators.statistics.bins import edges
 from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.records.whatif import Variant, WhatIf
+from tracer.records.whatif import Variant, WhatIf, known_sum
 
 Counts = npt.NDArray[np.int64]
 
@@ -106,7 +106,7 @@ def _front(axes: Axes, result: WhatIf, variant: Variant) -> None:
     answer = variant.answer
     indices = {work.node: index for index, work in enumerate(variant.work)}
     energies = [
-        sum(variant.energies[width][indices[node]] for node, width in evaluation.bits.items())
+        known_sum(variant.energies[width][indices[node]] for node, width in evaluation.bits.items())
         for evaluation in answer.evaluations
     ]
     scores = [each.score for each in answer.evaluations]
