@@ -6,8 +6,9 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
+from analyzers import energy as energy_models
 from exporters.source import names_code
-from tracer.api._assembly import assembled
+from tracer.api._assembly import Pricing, assembled, energy_settings
 from tracer.api._pipeline import Pipeline
 from tracer.api._sweep import each
 from tracer.api.framework import FrameworkOptions, profile_framework
@@ -38,6 +39,7 @@ class ProfileOptions:
     provider: str = "cpu"
     replay: int = 0
     convention: str = "plain"
+    energy: str | None = None
     peaks: Callable[[int], Peaks] | None = None
 
 
@@ -72,6 +74,7 @@ def profile(
     optimization: str | Sequence[str] | None = None,
     provider: str | None = None,
     convention: str = "plain",
+    energy: str | None = None,
     peaks: Callable[[int], Peaks] | None = None,
     replay: int = 0,
     confirm: bool = True,
@@ -83,12 +86,14 @@ def profile(
     `feeds` names an .npz file or a test_data_set folder. The default is the test data of a model
     folder, else random inputs with `seed`. `dims` sizes symbolic dimensions by name. `runs` to
     `provider` are settings of the executor (see its `settings` module); None is its default.
-    `convention` says how additions are counted (see `analyzers.cost`). `peaks` is called with
-    `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the `replay`
-    slowest rows are also run alone, without the profiler. `confirm` checks which nodes fused
-    kernels contain by comparing tensors with the interpreter. Raises the errors of
+    `convention` says how additions are counted (see `analyzers.cost`). `energy` names a model of
+    `analyzers.energy`, which fills the column `energy`, in 32-bit accumulators. `peaks` is called
+    with `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the
+    `replay` slowest rows are also run alone, without the profiler. `confirm` checks which nodes
+    fused kernels contain by comparing tensors with the interpreter. Raises the errors of
     `tracer.errors`.
     """
+    energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_model(model)
     swept = {
         "threads": each("threads", threads),
@@ -104,6 +109,7 @@ def profile(
         loaded,
         registry.find_optimizing(executor) if replay else registry.find(executor),
         convention,
+        None if energy_model is None else Pricing(energy_model),
         roofs,
         replay,
         confirm,
@@ -115,7 +121,9 @@ def profile(
     ]
     arguments = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed}
     several = {name: values for name, values in swept.items() if len(values) > 1}
-    recorded = {**asdict(settings[0]), **several, **arguments}
-    recorded |= {"convention": convention, "replay": replay}
+    recorded = {
+        **asdict(settings[0]), **several, **arguments, "convention": convention,
+        "energy": energy_settings(energy_model), "replay": replay,
+    }  # fmt: skip
     found = [roofs(count) for count in sorted(swept["threads"])]  # the default's, 0, are first
     return assembled(loaded, analyzed, recorded, [peak for peak in found if peak is not None])

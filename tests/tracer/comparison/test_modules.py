@@ -237,6 +237,20 @@ def test_weights_of_each_framework_make_trained_sides_equal(nets, capfd, tmp_pat
     assert run(capfd, *sides, *weights)[0] == 0
 
 
+def test_random_weights_are_those_of_the_export(capfd, tmp_path):
+    from tracer.api.export import export
+
+    file = tmp_path / "fresh.py"
+    file.write_text("import torch\n\nclass Net(torch.nn.Linear):\n"
+                    "    def __init__(self):\n        super().__init__(6, 3)\n")  # fmt: skip
+    export(f"{file}:Net", tmp_path / "fresh.onnx", input_shape=(1, 6))
+    sides = (tmp_path / "fresh.onnx", f"{file}:Net@torch")
+    assert run(capfd, *sides)[0] == 0
+    code, out, _ = run(capfd, *sides, "--seed", "1")
+    assert code == 1
+    assert "2 of 2 weights of fresh.py:Net@torch are not in fresh.onnx" in " ".join(out.split())
+
+
 BAD = """
 import torch
 from torch import nn

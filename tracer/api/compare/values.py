@@ -118,6 +118,7 @@ def _of_framework(side: FrameworkSide, arrays: Arrays, settings: SideSettings) -
         settings.arguments,
         weights=settings.weights_of(side.framework),
         framework=side.framework,
+        seed=settings.seed,
     )
     exporter = exporter_of(model, side.framework)
     with failing_clearly(model, arrays):
