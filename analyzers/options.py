@@ -17,20 +17,25 @@ __all__ = [
     "GROUPINGS",
     "KERNEL",
     "NAMES",
+    "NODE_GROUPINGS",
     "OF_KERNELS",
+    "SAMPLE",
     "ViewOptions",
     "energy_models",
     "refuse_depth",
     "sort_column",
 ]
 
-KERNEL = "kernel"
+KERNEL, SAMPLE = "kernel", "sample"
 NAMES = {
     "node": "node", "op": "op_type", "module": "module", "source": "source", KERNEL: "op_type",
+    SAMPLE: SAMPLE,
 }  # fmt: skip
-"""What a row of the node table may stand for, and the column that then names the rows."""
+"""What a row may stand for, and the column that then names the rows."""
 
 GROUPINGS = tuple(NAMES)
+NODE_GROUPINGS = tuple(name for name in NAMES if name != SAMPLE)
+"""Those of any run; samples are those of a run in narrow accumulators."""
 
 ADDITION_CONVENTIONS = ("plain", "channelwise")
 """How the additions of a convolution are counted: the names in `analyzers.cost.conventions`."""
@@ -40,6 +45,9 @@ DEFAULT_ENERGY_MODEL = "lab"
 
 OF_KERNELS = ("time_us_total", "time_total_share", "time_us_per_call")
 """Columns of the table by kernel that other groupings lack."""
+
+_OF_WEIGHTS = ("bits", "bits_guaranteed", "bits_datatype")
+"""Columns of overflows that samples lack."""
 
 _OF_SUMS = ("bytes_moved", "overflow_share")
 """Columns that views compute from columns that add up, in every grouping."""
@@ -82,6 +90,8 @@ def _has(by: str, spec: ColumnSpec) -> bool:
     if by == KERNEL:
         summed = spec.kind == "stored" and spec.fold == "sum"
         return summed or spec.name in (NAMES[by], *OF_KERNELS)
+    if by == SAMPLE:
+        return spec.table == "overflow" and spec.name not in _OF_WEIGHTS
     if by == "node":
         return spec.kind != "folded" or spec.name == "nodes"
     return spec.fold != "none" or spec.name in (NAMES[by], *_OF_SUMS)

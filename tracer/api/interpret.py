@@ -23,6 +23,8 @@ from tracer.records.trace import Trace
 from tracer.support.progress import Progress, silent
 from tracer.support.tolerance import Tolerance
 
+_NARROW = "Set an accumulator as well, as in --accumulator 16."
+
 
 class Receiver(Protocol):
     """Takes the outputs of every batch of one model."""
@@ -48,6 +50,7 @@ def interpret(
     tolerance: Tolerance | None = None,
     accumulator: int | str | Accumulator | Policy | None = None,
     fixed: str | None = None,
+    by_sample: bool = False,
     limits: Limits | None = None,
     convention: str = "plain",
     energy: str | None = None,
@@ -72,20 +75,25 @@ def interpret(
 
     `feeds` are chosen as in `profile`. With an `accumulator`, they may be many .npz files and
     test_data_set folders, which are split into batches of `batch` rows, or `Samples` of a data set
-    in batches of `batch` (64). `receive` is called with the feeds and the outputs of every batch,
-    and so are `receivers`, which are called with the model before.
+    in batches of `batch` (64). With `by_sample`, samples run one at a time, and
+    `run.sums_by_sample` says what overflowed in each. `receive` is called with the feeds and the
+    outputs of every batch, and so are `receivers`, which are called with the model before.
 
     Raises the errors of `tracer.errors`, among them LimitError for a run beyond `limits`.
     """
     if against is not None and accumulator is not None:
         raise UsageError("a narrow accumulator differs from onnxruntime", "Leave out one of them.")
+    if by_sample and accumulator is None:
+        raise UsageError("only narrow accumulators have statistics by sample", _NARROW)
+    if by_sample and batch not in (None, 1):
+        raise UsageError(f"statistics by sample in batches of {batch}", "Leave out the batch.")
     if energy is None and accumulator is not None:
         energy = DEFAULT_ENERGY_MODEL
     energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_model(model)
     for receiver in receivers:
         receiver.start(loaded)
-    request = request_for(model, loaded, batch, dims, feeds, seed)
+    request = request_for(model, loaded, 1 if by_sample else batch, dims, feeds, seed)
     chosen: dict[str, object] = {
         "threads": threads or None,
         "limits": limits,
@@ -103,9 +111,9 @@ def interpret(
     else:
         executor, inputs = registry.NARROWED, request.batches()
         feedset = next(iter(inputs))
-        chosen |= {"policy": policy(accumulator, fixed)}
+        chosen |= {"policy": policy(accumulator, fixed), "by_sample": by_sample}
         rules = policy(accumulator, fixed).assign(loaded.nodes)
-        settings |= {"accumulator": accumulator, "fixed": fixed}
+        settings |= {"accumulator": accumulator, "fixed": fixed, "by_sample": by_sample}
     measuring = registry.settings_for(executor, chosen)
     profiled = registry.find(executor).profile(loaded, inputs, measuring, progress or silent)
     run = configured(profiled.run, measuring)

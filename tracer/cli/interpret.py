@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 import cloup
 
-from analyzers.options import DEFAULT_ENERGY_MODEL
+from analyzers.options import DEFAULT_ENERGY_MODEL, SAMPLE
 from tracer.cli import _accumulating, _data, _energy, _options, _values
 from tracer.cli._types import Count, PathName
 from tracer.errors import UsageError
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 @_options.LIMITS
 @_values.tensor_output
 @_accumulating.options
-@_options.TRACE_VIEW
+@_options.SUMS_VIEW
 def command(
     model: Path,
     batch: int | None,
@@ -81,7 +81,8 @@ def command(
 
     --accumulator computes sums as hardware with narrow accumulators does. The table shows how
     often sums overflow and which widths suffice, over all inputs or all samples of --data. Without
-    it, the model runs on the first batch alone.
+    it, the model runs on the first batch alone. With --by sample, samples run one at a time, and
+    the table shows which of them overflow.
 
     \b
     Examples:
@@ -89,6 +90,7 @@ def command(
       tracer interpret model.onnx --against ort --rtol 1e-4 -o differences.csv
       tracer interpret model.onnx --inputs test_data_set_0 -o outputs.npz
       tracer interpret int8.onnx --accumulator 16 --inputs images.npz --batch 64 -o sums.png
+      tracer interpret int8.onnx --accumulator 16 --data digits --by sample -o overflow.csv
       tracer interpret int8.onnx --accumulator 24 --data digits --certificate safe.json
       tracer interpret int8.onnx --data digits --check-certificate safe.json
     """
@@ -115,6 +117,7 @@ def command(
             against=against,
             tolerance=Tolerance(rtol, atol),
             accumulator=None if accumulating is None else accumulating.policy,
+            by_sample=output.options.by == SAMPLE,
             limits=limits,
             energy=energy,
             progress=report,

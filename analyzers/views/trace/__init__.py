@@ -10,7 +10,7 @@ import pandas as pd
 
 from analyzers.advice import advise
 from analyzers.grouping import remark
-from analyzers.options import NAMES, ViewOptions, sort_column
+from analyzers.options import NAMES, SAMPLE, ViewOptions, sort_column
 from analyzers.views.page import Column, Page, Table, specified
 from analyzers.views.text import full, si
 from analyzers.views.trace import bars, headline, histograms, overflow
@@ -48,6 +48,9 @@ def stored(trace: Trace, options: ViewOptions) -> bytes:
 def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Table]:
     title = headline.headline(trace, section)
     groups, named = folded(section, options), NAMES[options.by]
+    if options.by == SAMPLE:
+        yield _of_samples(title, section, groups, options)
+        return
     if section.run is not None and overflow.has_overflow(section.nodes):
         yield Table(
             title,
@@ -68,6 +71,18 @@ def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Ta
         is_long=True,
         advice=tuple(advice.text for advice in advise(trace, section.run, section.nodes)),
         weight=("time_share", "time") if groups["time_us"].notna().any() else ("macs", "MACs"),
+    )
+
+
+def _of_samples(title: str, section: Section, samples: pd.DataFrame, options: ViewOptions) -> Table:
+    return Table(
+        title,
+        _columns("overflow", SAMPLE),
+        chosen(overflow.worst_first(samples), options),
+        head=(overflow.of_samples(samples),),
+        lines=(overflow.totals(section.nodes),),
+        is_long=True,
+        weight=("overflow_outputs", "overflows"),
     )
 
 
