@@ -77,10 +77,10 @@ def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Ta
 def _of_samples(title: str, section: Section, samples: pd.DataFrame, options: ViewOptions) -> Table:
     return Table(
         title,
-        _columns("overflow", SAMPLE),
-        chosen(overflow.worst_first(samples), options),
+        _columns("overflow", SAMPLE, options),
+        chosen(overflow.worst_first(samples, options.full_numbers), options),
         head=(overflow.of_samples(samples),),
-        lines=(overflow.totals(section.nodes),),
+        lines=(overflow.totals(section.nodes, options.full_numbers),),
         is_long=True,
         weight=("overflow_outputs", "overflows"),
     )
