@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.records.columns import COLUMNS
+from tracer.records.columns import stored_spec
 from tracer.records.environment import Environment
 from tracer.records.node_table import typed
 from tracer.records.trace import Kernel, ModelInfo, Run, Trace
@@ -137,7 +137,7 @@ def _optional_array(values: list[float | None]) -> FloatArray | None:
 
 def _read_nodes(database: sqlite3.Connection, dtypes: dict[str, str]) -> pd.DataFrame:
     nodes = pd.read_sql("SELECT * FROM nodes", database).astype(dtypes)
-    return typed(nodes.reindex(columns=list(COLUMNS)))  # older files have fewer columns
+    return typed(nodes[[name for name in nodes.columns if stored_spec(name) is not None]])
 
 
 def _pack(values: FloatArray) -> bytes:

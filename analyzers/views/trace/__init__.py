@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,16 +14,17 @@ from analyzers.options import ViewOptions
 from analyzers.views.page import Column, Page, Table, specified
 from analyzers.views.trace import bars, headline, histograms, overflow
 from analyzers.views.trace.document import document
+from analyzers.views.trace.histograms import figure as sums
 from analyzers.views.trace.roofline import figure as roofline
 from analyzers.views.trace.sections import Section, folded, largest_first, sections, table
-from tracer.records.columns import SPECS, TableName
+from tracer.records.columns import JOINT, TableName, specs_of
 from tracer.records.trace import Trace
 from tracer.storage import trace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["document", "figure", "page", "roofline", "stored", "table"]
+__all__ = ["document", "figure", "page", "roofline", "stored", "sums", "table"]
 
 
 def page(trace: Trace, options: ViewOptions) -> Page:
@@ -33,8 +34,8 @@ def page(trace: Trace, options: ViewOptions) -> Page:
 
 
 def figure(trace: Trace, options: ViewOptions) -> Figure:
-    """The histograms of partial sums if accumulators were narrow, else the time of each layer."""
-    if any(run.sums for run in trace.runs):
+    """The time of each layer; if the times are of emulated accumulators, their histograms."""
+    if all(section.run is not None and section.run.sums for section in sections(trace)):
         return histograms.figure(trace, options)
     return bars.figure(trace, options)
 
@@ -47,22 +48,30 @@ def stored(trace: Trace, options: ViewOptions) -> bytes:
 def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Table]:
     title = headline.headline(trace, section)
     groups, named = folded(section, options), NAMES[options.by]
-    if overflow.has_overflow(section.nodes):
+    counted = overflow.has_overflow(section.nodes)
+    if counted and section.run is not None and section.run.sums:  # its times are of an emulation
         yield Table(
             title,
-            _columns("overflow", named),
+            _columns(groups, ("overflow",), named),
             overflow.worst_first(groups),
             head=overflow.words(section.nodes),
             lines=(overflow.totals(section.nodes),),
             is_long=True,
         )
-        title = ""
+        title, counted = "", False
+    head = headline.verdict(section.run, section.nodes) if section.run else ()
+    head = (*head, *headline.others(trace, section))
+    lines = tuple(_lines(trace, section, groups, options))
+    if counted:
+        head = (*head, *overflow.counted(trace), *overflow.words(section.nodes))
+        lines = (*lines, overflow.totals(section.nodes))
+        groups = overflow.described(groups)
     yield Table(
         title,
-        _columns("work", named),
+        _columns(groups, ("work", "overflow") if counted else ("work",), named),
         _displayed(groups),
-        head=headline.verdict(section.run, section.nodes) if section.run else (),
-        lines=tuple(_lines(trace, section, groups, options)),
+        head=head,
+        lines=lines,
         is_long=True,
         advice=tuple(advice.text for advice in advise(trace, section.run, section.nodes)),
         weight=("time_share", "time") if groups["time_us"].notna().any() else ("macs", "MACs"),
@@ -80,12 +89,15 @@ def _lines(
     yield from headline.roofs(trace.environment.peaks)
 
 
-def _columns(which: TableName, named: str) -> list[Column]:
+def _columns(rows: pd.DataFrame, which: Sequence[TableName], named: str) -> list[Column]:
     """Returns the columns of one table; the column that names the rows gets room first."""
-    columns = [
-        specified(spec) for spec in SPECS if spec.header is not None and spec.table in (which, None)
+    first = JOINT if len(which) > 1 else ()
+    ranks = {name: rank - len(first) for rank, name in enumerate(first)} | {named: -len(JOINT)}
+    return [
+        replace(specified(spec), rank=ranks.get(spec.name, spec.rank))
+        for spec in specs_of(rows.columns)
+        if spec.header is not None and (spec.table is None or spec.table in which)
     ]
-    return [replace(column, rank=0) if column.field == named else column for column in columns]
 
 
 def _displayed(groups: pd.DataFrame) -> pd.DataFrame:
