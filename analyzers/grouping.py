@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.kernels import by_kernel
-from analyzers.options import GROUPINGS, refuse_depth
+from analyzers.options import GROUPINGS, KERNEL, NAMES, OF_KERNELS, refuse_depth
 from analyzers.roofline import averaged
 from analyzers.timing import RUNTIME
 from tracer.errors import UsageError
@@ -17,12 +17,6 @@ from tracer.records.trace import Run
 ROOT, OF_RUNTIME = "(root)", f"({RUNTIME})"
 UNKNOWN = {"module": "(no module)", "source": "(no source)"}
 """The row of nodes without an origin."""
-
-KERNEL = "kernel"
-NAMES = {
-    "node": "node", "op": "op_type", "module": "module", "source": "source", KERNEL: "op_type",
-}  # fmt: skip
-"""The column that names the rows of each grouping of `analyzers.options.GROUPINGS`."""
 
 _SEPARATOR = "; "
 
@@ -39,8 +33,7 @@ def grouped(
         raise UsageError(f"cannot group by '{by}'", f"Group by {', '.join(GROUPINGS)}.")
     refuse_depth(by, depth)
     if by == KERNEL:
-        columns = ["op_type", *SUMMED, "time_us_total", "time_us_per_call", "nodes"]
-        return by_kernel(run).reindex(columns=columns)
+        return by_kernel(run).reindex(columns=["op_type", *SUMMED, *OF_KERNELS, "nodes"])
     if by in UNKNOWN:
         return by_origin(nodes, by, depth)
     return by_op(nodes) if by == "op" else by_node(nodes)

@@ -3,7 +3,7 @@
 The rows are those of the base: the first trace with times of the model itself, else the first
 trace. Every other trace adds
 
-- rows, if its executor is the base's and its batch size is new;
+- rows, if its executor is the base's, and its batch size, threads or optimisation are others;
 - its columns of times, marked with the name of its executor, to the rows of the same batch size;
 - every other column that the rows lack. Statistics over data belong to rows of every batch size.
 
@@ -88,20 +88,24 @@ def _check_model(base: Source, other: Source) -> None:
 
 
 def _check_runs(sources: Sequence[Source]) -> None:
-    taken: dict[tuple[str, int | None], str] = {}
+    taken: dict[object, Source] = {}
     for source in sources:
         for run in source.timed:
-            earlier = taken.setdefault((run.executor, run.batch), source.label)
-            if earlier != source.label:
-                raise InputError(
-                    f"{earlier} and {source.label} both time {run.executor} at batch {run.batch}",
-                    "Merge one of them; tracer compare shows them side by side.",
-                )
+            earlier = taken.setdefault(tuple(run.key.values()), source)
+            if earlier is not source:
+                raise _timed_twice(run, earlier.label, source.label)
     counting = [source.label for source in sources if _counts(source.trace.nodes)]
     if len(counting) > 1:
         raise InputError(
             f"{counting[0]} and {counting[1]} both count overflow", "Merge one of them."
         )
+
+
+def _timed_twice(run: Run, one: str, other: str) -> InputError:
+    return InputError(
+        f"{one} and {other} both time {run.executor} at batch {run.batch}",
+        "Merge one of them; tracer compare shows them side by side.",
+    )
 
 
 def _counts(nodes: pd.DataFrame) -> bool:
@@ -114,7 +118,7 @@ def _executors(source: Source) -> frozenset[str]:
 
 
 def _more_rows(base: Source, others: Sequence[Source]) -> Iterator[pd.DataFrame]:
-    """Yields the rows of other batch sizes under the executor of the base."""
+    """Yields the rows of other runs under the executor of the base."""
     for other in others:
         for run in other.timed:
             if run.executor in _executors(base):
@@ -134,6 +138,8 @@ def _with_times(nodes: pd.DataFrame, base: Source, other: Source) -> pd.DataFram
                 f"batch {sizes or 'none'}",
                 "Time both at one batch size, with --batch.",
             )
+        if here.get(marked("time_us", run.executor), pd.Series()).notna().any():
+            raise _timed_twice(run, "another trace", other.label)
         theirs = rows_of(other.trace, run)
         nodes = pd.concat([nodes, _kernels_alone(theirs, here)], ignore_index=True)
         for name in OF_RUN:
@@ -145,7 +151,7 @@ def _kernels_alone(theirs: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
     """Returns rows for the kernels of another runtime that stand for no node of the model."""
     extra = theirs[~theirs["node"].isin(here["node"])]
     identity = [name for name in COLUMNS if BY_NAME[name].scope == "node"]
-    return extra[identity].assign(executor=here["executor"].iloc[0])
+    return extra[identity].assign(**here[list(Run.KEY)].iloc[0])
 
 
 def _with_columns(nodes: pd.DataFrame, other: Source) -> pd.DataFrame:

@@ -4,21 +4,38 @@ Imports nothing heavy, because every `--help` imports this module.
 """
 
 from tracer.errors import UsageError
+from tracer.records.columns import SPECS, ColumnSpec
 from tracer.records.view_options import ViewOptions
 
 __all__ = [
     "ADDITION_CONVENTIONS",
     "DEFAULT_TOP",
     "GROUPINGS",
+    "KERNEL",
+    "NAMES",
+    "OF_KERNELS",
     "ViewOptions",
     "refuse_depth",
+    "sort_column",
 ]
 
-GROUPINGS = ("node", "op", "module", "source", "kernel")
-"""What a row of the node table stands for."""
+KERNEL = "kernel"
+NAMES = {
+    "node": "node", "op": "op_type", "module": "module", "source": "source", KERNEL: "op_type",
+}  # fmt: skip
+"""What a row of the node table may stand for, and the column that then names the rows."""
+
+GROUPINGS = tuple(NAMES)
 
 ADDITION_CONVENTIONS = ("plain", "channelwise")
 """How the additions of a convolution are counted: the names in `analyzers.cost.conventions`."""
+
+OF_KERNELS = ("time_us_total", "time_total_share", "time_us_per_call")
+"""Columns of the table by kernel that other groupings lack."""
+
+_OF_SUMS = ("bytes_moved", "overflow_share")
+"""Columns that views compute from columns that add up, in every grouping."""
+_UNORDERED = ("bar", "partial_sums")
 
 DEFAULT_TOP = 10
 """Rows that a terminal shows unless `--top` sets another number."""
@@ -28,3 +45,34 @@ def refuse_depth(by: str, depth: int | None) -> None:
     """Raise UsageError where a depth is set and rows are not modules."""
     if depth is not None and by != "module":
         raise UsageError("a depth counts levels of modules", "Give --by module with --depth.")
+
+
+def sort_column(sort: str, by: str) -> ColumnSpec:
+    """Returns the column that `sort` names, as files (`time_us`) or tables (`time`, `MACs`) do.
+
+    Raises UsageError for a name that no column has in a table of these rows.
+    """
+    columns = [spec for spec in SPECS if spec.name not in _UNORDERED and _has(by, spec)]
+    for spec in columns:
+        if sort == spec.name:
+            return spec
+    for spec in columns:
+        if spec.header is not None and sort.lower() in _headers(spec.header):
+            return spec
+    headers = ", ".join(dict.fromkeys(spec.header or spec.name for spec in columns))
+    raise UsageError(f"rows by {by} have no column '{sort}'", f"Sort by one of: {headers}.")
+
+
+def _has(by: str, spec: ColumnSpec) -> bool:
+    """Returns whether the rows of a grouping have a column."""
+    if by == KERNEL:
+        summed = spec.kind == "stored" and spec.fold == "sum"
+        return summed or spec.name in (NAMES[by], *OF_KERNELS)
+    if by == "node":
+        return spec.kind != "folded" or spec.name == "nodes"
+    return spec.fold != "none" or spec.name in (NAMES[by], *_OF_SUMS)
+
+
+def _headers(header: str) -> tuple[str, str]:
+    """Returns the header as one may type it, with and without its unit."""
+    return header.lower(), header.lower().removesuffix(" µs")

@@ -32,7 +32,7 @@ def node_table(
     table = table.reindex([*keys, *extra])
     table["node"] = table.index
     if run is not None:
-        table["executor"], table["batch"] = run.executor, run.batch
+        table = table.assign(**run.key)
         _describe_kernels(table, run, extra)
     return typed(table)
 
@@ -40,7 +40,10 @@ def node_table(
 def own_rows(trace: Trace, run: Run) -> pd.DataFrame:
     """Returns the rows of one run of a trace; none for a run that is joined to another's rows."""
     nodes = trace.nodes
-    return nodes[(nodes["executor"] == run.executor).fillna(False) & of_batch(nodes, run.batch)]
+    own = pd.Series(True, nodes.index)
+    for name, value in run.key.items():
+        own &= nodes[name].isna() if value is None else (nodes[name] == value).fillna(False)
+    return nodes[own.astype(bool)]
 
 
 def rows_of(trace: Trace, run: Run) -> pd.DataFrame:
@@ -52,8 +55,8 @@ def rows_of(trace: Trace, run: Run) -> pd.DataFrame:
     names = {marked(name, run.executor): name for name in OF_RUN}
     if len(own) or names.keys().isdisjoint(trace.nodes):
         return own
-    joined = trace.nodes[of_batch(trace.nodes, run.batch)].drop(columns=list(OF_RUN))
-    return typed(joined.rename(columns=names).assign(executor=run.executor))
+    joined = trace.nodes[of_batch(trace.nodes, run.batch)].drop_duplicates("node")
+    return typed(joined.drop(columns=list(OF_RUN)).rename(columns=names).assign(**run.key))
 
 
 def of_batch(nodes: pd.DataFrame, batch: int | None) -> pd.Series[bool]:

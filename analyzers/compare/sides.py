@@ -12,7 +12,7 @@ from analyzers.compare.rounds import corrected, in_rounds, joined, tabulated
 from analyzers.statistics import BATCHES, outliers, t_quantile
 from analyzers.table import own_rows, rows_of
 from tracer.errors import InputError
-from tracer.records.trace import Run, Trace
+from tracer.records.trace import Run, Trace, distinctions
 from tracer.support.types import FloatArray
 
 _TABLE_LEVEL = 0.05
@@ -136,10 +136,15 @@ def _run_of(label: str, trace: Trace, batch: int | None) -> Run:
             "Make one with: tracer profile MODEL -o FILE.trace.",
         )
     runs = [run for run in trace.runs if len(own_rows(trace, run))] or trace.runs
-    sizes = ", ".join(str(run.batch) for run in runs)
+    sizes = ", ".join(dict.fromkeys(str(run.batch) for run in runs))
     matching = [run for run in runs if batch is None or run.batch == batch]
     if not matching:
         raise InputError(f"{label}: has no run of batch {batch}", f"It has batch {sizes}.")
-    if len(matching) > 1:
+    if len({run.batch for run in matching}) > 1:
         raise InputError(f"{label}: holds runs of batch {sizes}", "Choose one, as in --batch 1.")
+    if len(matching) > 1:
+        raise InputError(
+            f"{label}: holds several runs of one batch: {'; '.join(distinctions(matching))}",
+            "Profile the one to compare into a trace of its own.",
+        )
     return matching[0]

@@ -21,7 +21,7 @@ from tracer.graph.shape_inference import TensorTypes
 from tracer.records import environment
 from tracer.records.environment import Peaks
 from tracer.records.tensor_match import Evidence
-from tracer.records.trace import ModelInfo, Run, Trace
+from tracer.records.trace import ModelInfo, Run, Trace, distinctions
 
 Groups: TypeAlias = Sequence[tuple[str, ...]]
 """The keys of the nodes of each kernel of a run."""
@@ -69,21 +69,35 @@ def analyze(
     return Analyzed(run, table, parameter_count(counted), every_note)
 
 
+def configured(run: Run, settings: object) -> Run:
+    """Returns `run` with the threads and the optimisation level of its executor's settings."""
+    return replace(
+        run,
+        threads=getattr(settings, "threads", None) or None,
+        optimization=getattr(settings, "optimization", None),
+    )
+
+
 def assembled(
     model: Model,
     analyzed: Sequence[Analyzed],
     settings: Mapping[str, object],
-    peaks: Peaks | None = None,
+    peaks: Sequence[Peaks] = (),
 ) -> Trace:
-    """Returns the trace of all runs of `model` with these settings on this machine."""
+    """Returns the trace of all runs of `model` with these settings on this machine.
+
+    `peaks` are those of the runs, each number of threads once.
+    """
+    labels = distinctions([each.run for each in analyzed])
     notes = [
-        f"batch {each.run.batch}: {note}" if len(analyzed) > 1 else note
-        for each in analyzed
+        f"{label}: {note}" if label else note
+        for label, each in zip(labels, analyzed, strict=True)
         for note in each.notes
     ]
+    first, others = next(iter(peaks), None), tuple(peaks[1:])
     return Trace(
         model=ModelInfo.of(model, analyzed[0].params),
-        environment=replace(environment.observe(), peaks=peaks),
+        environment=replace(environment.observe(), peaks=first, other_peaks=others),
         settings={name: _plain(value) for name, value in settings.items()},
         runs=tuple(each.run for each in analyzed),
         nodes=pd.concat([each.table for each in analyzed], ignore_index=True),

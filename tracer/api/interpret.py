@@ -7,7 +7,7 @@ from analyzers import observed_shapes
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.spec.policy_text import policy
-from tracer.api._assembly import analyze, assembled
+from tracer.api._assembly import analyze, assembled, configured
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.executors.protocol import Receive
@@ -96,7 +96,8 @@ def interpret(
         chosen |= {"policy": policy(accumulator, fixed)}
         settings |= {"accumulator": accumulator, "fixed": fixed}
     measuring = registry.settings_for(executor, chosen)
-    run = registry.find(executor).profile(loaded, inputs, measuring, progress or silent).run
+    profiled = registry.find(executor).profile(loaded, inputs, measuring, progress or silent)
+    run = configured(profiled.run, measuring)
     observation = observed_shapes.of(loaded, run.kernels)
     types = shape_inference.infer(loaded, feedset.shapes).updated(observation.types)
     settings |= {

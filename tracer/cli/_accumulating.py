@@ -141,7 +141,6 @@ def _accumulating(
     magnitude: bool = False,
     **properties: Any,
 ) -> AccumulatorOptions:
-    from tracer.accumulators.spec import orders
     from tracer.accumulators.spec.accumulator import Accumulator
     from tracer.accumulators.spec.policy_text import read
 
@@ -156,8 +155,6 @@ def _accumulating(
         return AccumulatorOptions(checked[1].policy(), certificate, checked)
     if magnitude:
         properties["convention"] = "magnitude"
-    if "order" in properties:
-        properties["order"] = orders.named(properties["order"])
     policy = read(accumulator, fixed, Accumulator(_ANY, **properties))
     return AccumulatorOptions(policy, certificate, checked)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _ONNX_ONLY = ("dims", "inputs", "optimization", "provider", "convention", "roofline", "replay")
 _FRAMEWORK_ONLY = (
-    "framework", "args", "weights", "shapes", "dtypes", "backward", "loss", "optimizer", "compiled",
-    "device", "trust",
+    "framework", "args", "weights", "shapes", "dtypes", "train", "backward", "loss", "optimizer",
+    "compiled", "device", "trust",
 )  # fmt: skip
 """Parameters of `tracer profile` that apply to an .onnx file, or to FILE.py:NAME, only."""
 
@@ -95,6 +95,8 @@ OPTIONS = bundle(
         _options.ARGUMENTS,
         _options.WEIGHTS,
         *input_options("the model's"),
+        cloup.option("--train", is_flag=True,
+                     help="Measure the forward pass in training mode, recorded for gradients."),
         cloup.option("--backward", is_flag=True,
                      help="Measure training steps: forward and backward pass."),
         cloup.option("--loss", type=click.Choice(LOSSES),

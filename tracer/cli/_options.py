@@ -13,6 +13,7 @@ from analyzers.options import (
     GROUPINGS,
     ViewOptions,
     refuse_depth,
+    sort_column,
 )
 from tracer.cli._types import LARGEST, Amount, Argument, Count, PathName, Size
 from tracer.errors import UsageError
@@ -120,13 +121,16 @@ def to_output(
     by: str = "node",
     depth: int | None = None,
     threshold: float | None = None,
+    sort: str | None = None,
 ) -> Any:
-    """Returns the Output that these options set. Raises UsageError for a depth without modules."""
+    """Returns the Output that these options set. Raises UsageError where `by` has no such rows."""
     from tracer.cli._output import Output
 
     refuse_depth(by, depth)
+    if sort is not None:
+        sort_column(sort, by)
     stdout = (["json:-"] if as_json else []) + (["csv:-"] if as_csv else [])
-    return Output(ViewOptions(by, top, threshold, depth, notes), (*outputs, *stdout), force)
+    return Output(ViewOptions(by, top, threshold, depth, notes, sort), (*outputs, *stdout), force)
 
 
 MODEL = cloup.argument("model", type=PathName())
@@ -186,6 +190,11 @@ DEPTH = cloup.option(
     "--depth", type=Count(1),
     help="Module levels to keep with --by module; deeper levels are summed.  [default: all]",
 )  # fmt: skip
+SORT = cloup.option(
+    "--sort", metavar="COLUMN",
+    help="Sort the rows by this column, as its header or its name in files: total, macs, index.  "
+    "[default: time]",
+)  # fmt: skip
 TOP = top(f"{DEFAULT_TOP} on a terminal, all in files")
 NOTES = cloup.option("--notes", is_flag=True, help="Show all notes, not only the most important.")
 JSON = cloup.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
@@ -206,7 +215,7 @@ def view(formats: str, *shown: Decorator, more: str = "") -> Decorator:
 
 
 TRACE_VIEW = view(
-    f"{FORMATS} .roofline.png .roofline.svg", BY, DEPTH, TOP,
+    f"{FORMATS} .roofline.png .roofline.svg", BY, DEPTH, SORT, TOP,
     cloup.option("--threshold", type=Amount("µs"), metavar="µs",
                  help="Highlight the chart's bars from this time on."),
     NOTES,

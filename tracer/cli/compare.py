@@ -58,6 +58,8 @@ def _side_settings(
         "Framework (FILE.py:NAME)",
         _options.ARGUMENTS,
         _options.WEIGHTS,
+        cloup.option("--train", is_flag=True,
+                     help="Compare forward passes in training mode."),
         cloup.option("--backward", is_flag=True,
                      help="Compare training steps: forward and backward pass."),
         cloup.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True,

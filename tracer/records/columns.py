@@ -90,6 +90,8 @@ SPECS = (
     _time("time_us", "time µs", 1, "mean time per run, without profiler overhead", "sum"),
     _time("time_us_plus_minus", "±", 5, "half the 95 % confidence interval", kind="displayed"),
     _time("time_us_total", "total µs", 4, "time with the kernels inside", kind="folded"),
+    _rate("time_total_share", "total %", 8, "time with the kernels inside ÷ time of all nodes",
+          format="percent", kind="folded"),
     _time("time_us_per_call", "µs/call", 6, "mean of the total over calls", kind="folded"),
     _time("time_us_p50", None, 99, "median over runs"),
     _time("time_us_p95", "p95", 12, "95th percentile over runs"),
@@ -164,6 +166,9 @@ SPECS = (
     _value("difference_max_ulp", "ULP", 3,
            "greatest difference from the reference in units in the last place", "max"),
     _kernel("timed_in", "timed in", 9, "row with the time of the kernel that contains this node"),
+    _work("threads", None, 99, "threads of the run; missing where the runtime chose",
+          format="count", scope="node"),
+    _text("optimization", None, 99, "optimisation level of the run"),
 )  # fmt: skip
 
 JOINT = (

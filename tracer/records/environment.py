@@ -76,7 +76,8 @@ class Peaks:
 class Environment(Result):
     """CPU, memory (bytes), accelerators and versions; None and empty mean unknown or absent.
 
-    `peaks` are measured only when something is to be compared with them.
+    `peaks` are measured only when something is to be compared with them; `other_peaks` are those
+    at the other numbers of threads of a sweep.
     """
 
     view: ClassVar[str] = "analyzers.views.environment"
@@ -91,6 +92,11 @@ class Environment(Result):
     python: str
     packages: Mapping[str, str]
     peaks: Peaks | None = None
+    other_peaks: tuple[Peaks, ...] = ()
+
+    def peaks_at(self, threads: int | None) -> Peaks | None:
+        """Returns the peaks of a run with this number of threads; None is the runtime's choice."""
+        return next((p for p in self.other_peaks if p.threads == threads), self.peaks)
 
     def headline(self) -> str:
         """The same line as `summary`."""

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from analyzers.advice import advise
-from analyzers.grouping import NAMES, remark
-from analyzers.options import ViewOptions
+from analyzers.grouping import remark
+from analyzers.options import NAMES, ViewOptions, sort_column
 from analyzers.views.page import Column, Page, Table, specified
 from analyzers.views.trace import bars, headline, histograms, overflow
 from analyzers.views.trace.document import document
 from analyzers.views.trace.histograms import figure as sums
 from analyzers.views.trace.roofline import figure as roofline
-from analyzers.views.trace.sections import Section, folded, largest_first, sections, table
+from analyzers.views.trace.sections import Section, chosen, folded, ordered, sections, table
 from tracer.records.columns import JOINT, TableName, specs_of
 from tracer.records.trace import Trace
 from tracer.storage import trace_file
@@ -48,12 +48,12 @@ def stored(trace: Trace, options: ViewOptions) -> bytes:
 def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Table]:
     title = headline.headline(trace, section)
     groups, named = folded(section, options), NAMES[options.by]
-    counted = overflow.has_overflow(section.nodes)
+    counted = overflow.has_overflow(groups)
     if counted and section.run is not None and section.run.sums:  # its times are of an emulation
         yield Table(
             title,
             _columns(groups, ("overflow",), named),
-            overflow.worst_first(groups),
+            chosen(overflow.worst_first(groups), options),
             head=overflow.words(section.nodes),
             lines=(overflow.totals(section.nodes),),
             is_long=True,
@@ -61,17 +61,17 @@ def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Ta
         title, counted = "", False
     head = headline.verdict(section.run, section.nodes) if section.run else ()
     head = (*head, *headline.others(trace, section))
-    lines = tuple(_lines(trace, section, groups, options))
     if counted:
         head = (*head, *overflow.counted(trace), *overflow.words(section.nodes))
-        lines = (*lines, overflow.totals(section.nodes))
         groups = overflow.described(groups)
+    rows = ordered(groups, options)
+    lines = tuple(_lines(trace, section, rows, options))
     yield Table(
         title,
-        _columns(groups, ("work", "overflow") if counted else ("work",), named),
-        _displayed(groups),
+        _columns(rows, ("work", "overflow") if counted else ("work",), named),
+        rows,
         head=head,
-        lines=lines,
+        lines=(*lines, overflow.totals(section.nodes)) if counted else lines,
         is_long=True,
         advice=tuple(advice.text for advice in advise(trace, section.run, section.nodes)),
         weight=("time_share", "time") if groups["time_us"].notna().any() else ("macs", "MACs"),
@@ -81,12 +81,15 @@ def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Ta
 def _lines(
     trace: Trace, section: Section, groups: pd.DataFrame, options: ViewOptions
 ) -> Iterator[str]:
+    if options.sort is not None and not _has_values(groups, options):
+        yield f"no row has a value of {options.sort}, so the rows are in their usual order"
     others = remark(groups, options.by)
     if others:
         yield others
     yield headline.totals(trace, section.nodes)
     yield from headline.memory(section)
-    yield from headline.roofs(trace.environment.peaks)
+    threads = section.run.threads if section.run else None
+    yield from headline.roofs(trace.environment.peaks_at(threads))
 
 
 def _columns(rows: pd.DataFrame, which: Sequence[TableName], named: str) -> list[Column]:
@@ -100,14 +103,6 @@ def _columns(rows: pd.DataFrame, which: Sequence[TableName], named: str) -> list
     ]
 
 
-def _displayed(groups: pd.DataFrame) -> pd.DataFrame:
-    rows = largest_first(groups)
-    if not (rows["nodes"] > 1).any():
-        rows = rows.drop(columns="nodes")
-    share = rows["time_share"]
-    rows = rows.assign(bar=share / share.max())
-    if "bytes_read" in rows:
-        rows["bytes_moved"] = rows["bytes_read"] + rows["bytes_written"]
-    if "time_us_ci95_high" in rows:  # the lower end stops at 0
-        rows["time_us_plus_minus"] = rows["time_us_ci95_high"] - rows["time_us"]
-    return rows
+def _has_values(rows: pd.DataFrame, options: ViewOptions) -> bool:
+    name = sort_column(options.sort or "", options.by).name
+    return name in rows and bool(rows[name].notna().any())

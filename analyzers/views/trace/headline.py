@@ -14,7 +14,7 @@ from tracer.records.environment import Peaks
 from tracer.records.trace import Run, Trace
 
 _ALL = "all"
-"""The default of `--optimization`, which a headline leaves out so that it fits 80 columns."""
+"""The default of `--optimization`; a headline leaves it out so that it fits 80 columns."""
 
 
 def headline(trace: Trace, section: Section) -> str:
@@ -26,11 +26,10 @@ def headline(trace: Trace, section: Section) -> str:
     if run is not None:
         version = trace.environment.packages.get(run.executor, "")
         parts.append(f"{run.executor} {version}".strip())
-        if trace.settings.get("optimization", _ALL) != _ALL:
-            parts.append(f"optimization {trace.settings['optimization']}")
-        threads = trace.settings.get("threads")
-        if threads:
-            parts.append(plural(threads, "thread"))
+        if run.optimization not in (None, _ALL):
+            parts.append(f"optimization {run.optimization}")
+        if run.threads is not None:
+            parts.append(plural(run.threads, "thread"))
         parts.append(plural(len(run.instrumented_us), "run"))
     return " · ".join(parts)
 

@@ -54,11 +54,11 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
         )
     chart = empty_figure(_WIDTH, _HEIGHT * len(timed))
     panels = chart.subplots(len(timed), squeeze=False)[:, 0]
-    peaks = trace.environment.peaks
     drawn = []
     for axes, section in zip(panels, timed, strict=True):
         title = textwrap.fill(plain(headline(trace, section)), _TITLE_CHARACTERS)
         axes.set_title(title, fontsize=10, loc="left")
+        peaks = trace.environment.peaks_at(section.run.threads if section.run else None)
         drawn.append((axes, _draw(axes, section, peaks)))
     chart.draw_without_rendering()  # labels are placed where there is room, in pixels
     for axes, rows in drawn:

@@ -5,9 +5,13 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analyzers.grouping import grouped
-from analyzers.options import ViewOptions, refuse_depth
+from analyzers.options import ViewOptions, refuse_depth, sort_column
 from analyzers.table import own_rows
+from tracer.records.columns import BY_NAME
 from tracer.records.trace import Run, Trace
+
+_LEADING = ["executor", "batch"]
+"""First columns of grouped rows in a file, in the order of the node table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +70,48 @@ def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
     if options.by == "node":
         refuse_depth(options.by, options.depth)
         nodes = section.nodes
-        return largest_first(nodes).head(options.top) if options.top else nodes
+        if not options.top and options.sort is None:
+            return nodes
+        return nodes.loc[ordered(nodes, options).index[: options.top or None]]
     groups = folded(section, options)
-    groups.insert(0, "batch", section.batch)
-    groups.insert(0, "executor", section.run.executor if section.run else None)
-    groups = largest_first(groups.astype({"executor": "string", "batch": "Int64"}))
-    return groups.head(options.top) if options.top else groups
+    key = section.run.key if section.run else {"batch": section.batch}
+    groups = groups.assign(**{name: key.get(name) for name in Run.KEY})
+    groups = groups.astype({name: BY_NAME[name].dtype for name in Run.KEY})
+    groups = groups[[*_LEADING, *groups.columns.drop(_LEADING)]]
+    return groups.loc[ordered(groups, options).index[: options.top or None]]
 
 
-def largest_first(nodes: pd.DataFrame) -> pd.DataFrame:
-    """Sorted by time, or without times by MACs and then flops; missing values are last."""
+def ordered(nodes: pd.DataFrame, options: ViewOptions) -> pd.DataFrame:
+    """Sorted by `options.sort`, by default by time, or without times by MACs and then flops.
+
+    The columns that views compute are added. Missing values are last.
+    """
     keys = ["time_us"] if nodes["time_us"].notna().any() else ["macs", "flops"]
-    return nodes.sort_values(keys, ascending=False, kind="stable", na_position="last")
+    rows = nodes.sort_values(keys, ascending=False, kind="stable", na_position="last")
+    return chosen(_displayed(rows), options)
+
+
+def chosen(rows: pd.DataFrame, options: ViewOptions) -> pd.DataFrame:
+    """Sorted by `options.sort`: names and positions upwards, amounts downwards; else as they are.
+
+    Raises UsageError for a column that such rows cannot have.
+    """
+    if options.sort is None:
+        return rows
+    spec = sort_column(options.sort, options.by)
+    if spec.name not in rows:
+        return rows
+    upwards = spec.is_name or spec.name == "index"
+    return rows.sort_values(spec.name, ascending=upwards, kind="stable", na_position="last")
+
+
+def _displayed(rows: pd.DataFrame) -> pd.DataFrame:
+    if "nodes" in rows and not (rows["nodes"] > 1).any():
+        rows = rows.drop(columns="nodes")
+    share = rows["time_share"]
+    rows = rows.assign(bar=share / share.max())
+    if "bytes_read" in rows:
+        rows["bytes_moved"] = rows["bytes_read"] + rows["bytes_written"]
+    if "time_us_ci95_high" in rows:  # the lower end stops at 0
+        rows["time_us_plus_minus"] = rows["time_us_ci95_high"] - rows["time_us"]
+    return rows

@@ -42,6 +42,7 @@ class SideSettings:
     optimization: str = "all"
     arguments: Mapping[str, Any] = field(default_factory=dict)
     weights: Path | None = None
+    train: bool = False
     backward: bool = False
     device: str = "cpu"
 
@@ -49,13 +50,13 @@ class SideSettings:
 _FLAGS = {
     "dims": "--dim", "feeds": "--inputs", "seed": "--seed", "warmup": "--warmup",
     "threads": "--threads", "optimization": "--optimization", "arguments": "--arg",
-    "weights": "--weights", "backward": "--backward", "device": "--device",
+    "weights": "--weights", "train": "--train", "backward": "--backward", "device": "--device",
 }  # fmt: skip
 """Options of the settings that some kinds of sides do not use."""
 
 _ONNX_SETTINGS = frozenset({"dims", "feeds", "seed", "warmup", "threads"})
 _FRAMEWORK_SETTINGS = frozenset(
-    {"arguments", "weights", "seed", "warmup", "threads", "backward", "device"}
+    {"arguments", "weights", "seed", "warmup", "threads", "train", "backward", "device"}
 )
 
 
@@ -147,6 +148,7 @@ class FrameworkSide:
             framework=self.framework,
             args=settings.arguments,
             weights=settings.weights,
+            train=settings.train,
             backward=settings.backward,
             device=settings.device,
             progress=progress,
