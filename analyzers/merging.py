@@ -23,6 +23,7 @@ import pandas as pd
 from analyzers.table import OF_RUN, of_batch, own_rows, rows_of
 from tracer.errors import InputError
 from tracer.records.columns import BY_NAME, COLUMNS, marked, stored_spec
+from tracer.records.environment import Environment
 from tracer.records.node_table import typed
 from tracer.records.trace import EMULATED, Run, Trace
 
@@ -60,20 +61,21 @@ def merged(sources: Sequence[Source]) -> Trace:
     others = [source for source in sources if source is not base]
     for other in others:
         _check_model(base, other)
-    _check_runs((base, *others))
+    ordered = (base, *others)
+    _check_runs(ordered)
+    priced = _priced(ordered)
     nodes = pd.concat([base.trace.nodes, *_more_rows(base, others)], ignore_index=True)
     for other in others:
         nodes = _with_times(nodes, base, other)
-        nodes = _with_columns(nodes, other)
-    ordered = (base, *others)
+        nodes = _with_columns(nodes, other, with_energy=other is priced)
     params = [each.trace.model.params for each in ordered if each.trace.model.params is not None]
     return replace(
         base.trace,
         model=replace(base.trace.model, params=next(iter(params), None)),
-        settings=_settings(ordered),
+        settings=_settings(ordered, priced),
         runs=tuple(run for each in ordered for run in each.trace.runs),
         nodes=typed(nodes),
-        notes=tuple(dict.fromkeys(_notes(base, others))),
+        notes=tuple(dict.fromkeys(_notes(base, others, priced))),
     )
 
 
@@ -110,6 +112,16 @@ def _timed_twice(run: Run, one: str, other: str) -> InputError:
 
 def _counts(nodes: pd.DataFrame) -> bool:
     return bool(nodes[_COUNTED].notna().any())
+
+
+def _priced(sources: Sequence[Source]) -> Source | None:
+    """Returns the trace whose energies count: they belong to the widths that sums were counted at.
+
+    Without counted sums, it is the first trace with energies.
+    """
+    having = [source for source in sources if source.trace.nodes[_ENERGY].notna().any()]
+    counting = (source for source in having if _counts(source.trace.nodes))
+    return next(counting, next(iter(having), None))
 
 
 def _executors(source: Source) -> frozenset[str]:
@@ -154,15 +166,11 @@ def _kernels_alone(theirs: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
     return extra[identity].assign(**here[list(Run.KEY)].iloc[0])
 
 
-def _with_columns(nodes: pd.DataFrame, other: Source) -> pd.DataFrame:
-    """Returns `nodes` with the columns of `other` that they lack.
-
-    An energy belongs to the widths beside it, and comes with them.
-    """
+def _with_columns(nodes: pd.DataFrame, other: Source, with_energy: bool) -> pd.DataFrame:
+    """Returns `nodes` with the columns of `other` that they lack, and with its energies."""
     table = other.trace.nodes
-    lacking = {name for name in (*_WORK, *_STATISTICS, _ENERGY) if nodes[name].isna().all()}
-    if _counts(table):
-        lacking |= {*_SUMS, *([_ENERGY] if table[_ENERGY].notna().any() else [])}
+    lacking = {name for name in (*_WORK, *_STATISTICS) if nodes[name].isna().all()}
+    lacking |= {*(_SUMS if _counts(table) else ()), *([_ENERGY] if with_energy else ())}
     for batch in list(dict.fromkeys(nodes["batch"])):
         size = None if pd.isna(batch) else int(batch)
         same = table[of_batch(table, size)]
@@ -198,12 +206,14 @@ def _filled(
     return nodes
 
 
-def _settings(sources: Sequence[Source]) -> dict[str, Any]:
-    """Returns the settings of the base, and under MERGED those of the others."""
+def _settings(sources: Sequence[Source], priced: Source | None) -> dict[str, Any]:
+    """Returns the settings of the base, the energy model, and under MERGED the others' settings."""
     base, *others = (source.trace for source in sources)
     more = [each for trace in others for each in _recorded(trace)]
-    merged = [*base.settings.get(MERGED, []), *more]
-    return {**base.settings, MERGED: merged} if merged else dict(base.settings)
+    settings = {**base.settings, MERGED: [*base.settings.get(MERGED, []), *more]}
+    if priced is not None:
+        settings[_ENERGY] = priced.trace.settings.get(_ENERGY)
+    return settings if settings[MERGED] else dict(base.settings)
 
 
 def _recorded(trace: Trace) -> Iterator[Mapping[str, Any]]:
@@ -213,11 +223,11 @@ def _recorded(trace: Trace) -> Iterator[Mapping[str, Any]]:
     yield from trace.settings.get(MERGED, [])
 
 
-def _notes(base: Source, others: Sequence[Source]) -> Iterator[str]:
+def _notes(base: Source, others: Sequence[Source], priced: Source | None) -> Iterator[str]:
     yield from base.trace.notes
-    machine = replace(base.trace.environment, peaks=None)
+    machine = _without_peaks(base)
     for other in others:
-        if replace(other.trace.environment, peaks=None) != machine:
+        if _without_peaks(other) != machine:
             yield (
                 f"{other.label} was recorded on another machine, or with other versions: "
                 f"{other.trace.environment.summary}"
@@ -225,3 +235,10 @@ def _notes(base: Source, others: Sequence[Source]) -> Iterator[str]:
         for note in other.trace.notes:
             if note not in base.trace.notes and not note.endswith(EMULATED):
                 yield f"{other.label}: {note}"
+    having = [s.label for s in (base, *others) if s.trace.nodes[_ENERGY].notna().any()]
+    if priced is not None and len(having) > 1:
+        yield f"energies are those of {priced.label}"
+
+
+def _without_peaks(source: Source) -> Environment:
+    return replace(source.trace.environment, peaks=None, other_peaks=())

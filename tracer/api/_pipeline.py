@@ -9,7 +9,7 @@ import numpy as np
 from analyzers import observed_shapes
 from analyzers.attribution import attribute
 from analyzers.timing import largest, wall
-from tracer.api._assembly import Analyzed, Groups, analyze, configured
+from tracer.api._assembly import Analyzed, Groups, Pricing, analyze, configured
 from tracer.errors import TracerError
 from tracer.executors.protocol import Executor, OptimizedGraph
 from tracer.graph import shape_inference
@@ -35,6 +35,7 @@ class Pipeline:
     model: Model
     executor: Executor[Model, FeedSet, Any]
     convention: str
+    pricing: Pricing | None
     roofs: Callable[[int], Peaks | None]
     replay: int
     confirm: bool
@@ -65,7 +66,9 @@ class Pipeline:
             run = self._replayed(run, graph, groups, feedset)
         types, calls = observed(self.model, feedset, run, graph)
         peaks = self.roofs(run.threads or 0)
-        return analyze(self.model, run, types, calls, self.convention, peaks, evidence, groups)
+        return analyze(
+            self.model, run, types, calls, self.convention, peaks, evidence, groups, self.pricing
+        )
 
     def _replayed(self, run: Run, graph: OptimizedGraph, groups: Groups, feedset: FeedSet) -> Run:
         """Returns `run` with the times of the kernels of the slowest rows, each run alone."""

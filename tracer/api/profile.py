@@ -6,10 +6,11 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
+from analyzers import energy as energy_models
 from analyzers.merging import Source, merged
 from exporters.source import names_code
 from tracer.accumulators.spec.policy import Policy
-from tracer.api._assembly import assembled
+from tracer.api._assembly import Pricing, assembled, energy_settings
 from tracer.api._pipeline import Pipeline
 from tracer.api._sweep import each
 from tracer.api.framework import FrameworkOptions, profile_framework
@@ -41,6 +42,7 @@ class ProfileOptions:
     provider: str = "cpu"
     replay: int = 0
     convention: str = "plain"
+    energy: str | None = None
     peaks: Callable[[int], Peaks] | None = None
 
 
@@ -66,9 +68,11 @@ def profile_target(
     """
     arguments = vars(options)
     if not names_code(str(target)):
-        counted = None if sums is None else _counted(target, options, sums, progress)
-        times = profile(target, **arguments, progress=progress)
-        return times if counted is None else merged([Source("times", times), counted])
+        if sums is None:
+            return profile(target, **arguments, progress=progress)
+        counted = _counted(target, options, sums, progress)
+        times = profile(target, **(arguments | {"energy": None}), progress=progress)
+        return merged([Source("times", times), counted])
     common = {name: arguments[name] for name in _COMMON}
     return profile_framework(str(target), **vars(framework), **common, progress=progress)
 
@@ -84,6 +88,7 @@ def _counted(
         seed=options.seed,
         accumulator=sums.policy,
         convention=options.convention,
+        energy=options.energy,
         progress=progress,
         receivers=sums.receivers,
     )
@@ -104,6 +109,7 @@ def profile(
     optimization: str | Sequence[str] | None = None,
     provider: str | None = None,
     convention: str = "plain",
+    energy: str | None = None,
     peaks: Callable[[int], Peaks] | None = None,
     replay: int = 0,
     confirm: bool = True,
@@ -116,12 +122,14 @@ def profile(
     folder, else random inputs with `seed`. Of many files, or `Samples` of a data set, the first
     `batch` (1) are timed. `dims` sizes symbolic dimensions by name. `runs` to
     `provider` are settings of the executor (see its `settings` module); None is its default.
-    `convention` says how additions are counted (see `analyzers.cost`). `peaks` is called with
-    `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the `replay`
-    slowest rows are also run alone, without the profiler. `confirm` checks which nodes fused
-    kernels contain by comparing tensors with the interpreter. Raises the errors of
+    `convention` says how additions are counted (see `analyzers.cost`). `energy` names a model of
+    `analyzers.energy`, which fills the column `energy`, in 32-bit accumulators. `peaks` is called
+    with `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the
+    `replay` slowest rows are also run alone, without the profiler. `confirm` checks which nodes
+    fused kernels contain by comparing tensors with the interpreter. Raises the errors of
     `tracer.errors`.
     """
+    energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_model(model)
     swept = {
         "threads": each("threads", threads),
@@ -137,6 +145,7 @@ def profile(
         loaded,
         registry.find_optimizing(executor) if replay else registry.find(executor),
         convention,
+        None if energy_model is None else Pricing(energy_model),
         roofs,
         replay,
         confirm,
@@ -148,7 +157,9 @@ def profile(
     ]
     arguments = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed}
     several = {name: values for name, values in swept.items() if len(values) > 1}
-    recorded = {**asdict(settings[0]), **several, **arguments}
-    recorded |= {"convention": convention, "replay": replay}
+    recorded = {
+        **asdict(settings[0]), **several, **arguments, "convention": convention,
+        "energy": energy_settings(energy_model), "replay": replay,
+    }  # fmt: skip
     found = [roofs(count) for count in sorted(swept["threads"])]  # the default's, 0, are first
     return assembled(loaded, analyzed, recorded, [peak for peak in found if peak is not None])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from tracer.cli import _accumulating, _data, _framework, _options
+from tracer.cli import _accumulating, _data, _energy, _framework, _options
 from tracer.cli._types import Amount, Count, Integers, PathName, Words
 from tracer.executors.measuring import MOST_THREADS
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, is_cpu
@@ -84,6 +84,7 @@ def _peaks(threads: int) -> Peaks:
                      help="Re-time the kernels of the N slowest rows in isolation as a "
                           "cross-check."),
         _options.CONVENTION,
+        _energy.energy("none"),
     ),
     cloup.option_group(
         "Roofline",

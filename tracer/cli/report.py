@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @cloup.command()
 @cloup.argument("traces", metavar="TRACE...", type=PathName(), nargs=-1, required=True)
-@_options.TRACE_VIEW
+@_options.SUMS_VIEW
 def command(traces: tuple[Path, ...], output: Output) -> None:
-    """Show a saved trace again, in any format, or several of one model as one.
+    """Show saved traces again, in any format, merged as one.
 
     TRACE is a .trace file that another command wrote. Several are merged: times, work, overflow and
     energy of a node stand in one row. Columns of a second executor are marked: time_us@reference.

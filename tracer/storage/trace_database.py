@@ -33,12 +33,16 @@ CREATE TABLE sums (
     run INTEGER, position INTEGER, record TEXT NOT NULL, arrays BLOB NOT NULL,
     PRIMARY KEY (run, position)
 );
+CREATE TABLE samples (run INTEGER PRIMARY KEY, nodes TEXT NOT NULL, arrays BLOB NOT NULL);
 CREATE TABLE evaluations (
     variant TEXT NOT NULL, widths TEXT NOT NULL, record TEXT NOT NULL,
     PRIMARY KEY (variant, widths)
 );
 """
-"""In a what-if `sums.run` is the index of a variant, and `runs` and `kernels` are empty."""
+"""In a what-if `sums.run` is the index of a variant, and other tables of runs are empty.
+
+Files from before statistics by sample lack the table `samples`.
+"""
 
 
 @dataclass(frozen=True, slots=True)

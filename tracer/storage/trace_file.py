@@ -4,6 +4,7 @@ import sqlite3
 import zlib
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tracer.records.columns import stored_spec
 from tracer.records.environment import Environment
 from tracer.records.node_table import typed
 from tracer.records.trace import Kernel, ModelInfo, Run, Trace
-from tracer.storage import trace_database
+from tracer.storage import sample_sums, trace_database
 from tracer.storage.trace_database import TRACE, as_text
 from tracer.support.types import FloatArray
 
@@ -82,19 +83,24 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
         row = (position, column, as_text(kernel), *cells, _pack(run.samples[:, column]))
         database.execute("INSERT INTO kernels VALUES (?, ?, ?, ?, ?, ?, ?)", row)
     trace_database.put_sums(database, position, run.sums)
+    sample_sums.put(database, position, run.sums_by_sample)
 
 
 def _read(database: sqlite3.Connection, meta: dict[str, str]) -> Trace:
     sums = trace_database.sums_by_run(database)
+    samples = sample_sums.by_run(database)
     settings = msgspec.json.decode(meta["settings"], type=dict[str, Any])
     lacking = _lacking(settings) if int(meta["format"]) < _CONFIGURED else {}
     rows = database.execute("SELECT * FROM runs ORDER BY position").fetchall()
+    runs = (_read_run(database, sums, (*row, *lacking.values())) for row in rows)
     dtypes = msgspec.json.decode(meta["dtypes"], type=dict[str, str])
     trace = Trace(
         model=msgspec.json.decode(meta["model"], type=ModelInfo),
         environment=msgspec.json.decode(meta["environment"], type=Environment),
         settings=settings,
-        runs=tuple(_read_run(database, sums, (*row, *lacking.values())) for row in rows),
+        runs=tuple(
+            replace(run, sums_by_sample=samples.get(position)) for position, run in enumerate(runs)
+        ),
         nodes=_read_nodes(database, dtypes, lacking if rows else {}),
         notes=msgspec.json.decode(meta["notes"], type=tuple[str, ...]),
     )

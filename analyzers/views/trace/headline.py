@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from analyzers.timing import coverage, empty, wall
-from analyzers.views.text import micros, plural, printable, quantity, si
+from analyzers.views.text import full, micros, plural, printable, quantity, si
 from analyzers.views.trace.sections import Section, joined_runs
 from tracer.records.environment import Peaks
 from tracer.records.trace import Run, Trace
@@ -77,6 +77,18 @@ def totals(trace: Trace, nodes: pd.DataFrame) -> str:
     moved = own["bytes_read"] + own["bytes_written"]
     parts.append(_sum(moved, "{} moved", lambda size: quantity(size, "B")))
     return f"{plural(trace.model.nodes, 'node')}: {', '.join(parts)}"
+
+
+def energy(trace: Trace, nodes: pd.DataFrame) -> tuple[str, ...]:
+    """The energy of all nodes with MACs, in full, with its unit and model, if there is a model."""
+    model = trace.settings.get("energy")
+    if not model:
+        return ()
+    own = nodes[nodes["index"].notna() & ~(nodes["macs"] == 0).fillna(False)]
+    if own["energy"].isna().all():
+        return (f"energy: unknown ({model['model']})",)
+    total = _sum(own["energy"], f"{{}} {model['unit']}".rstrip(), full)
+    return (f"energy: {total} per run ({model['model']})",)
 
 
 def roofs(peaks: Peaks | None) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analyzers.grouping import grouped
-from analyzers.options import ViewOptions, refuse_depth, sort_column
+from analyzers.options import SAMPLE, ViewOptions, refuse_depth, sort_column
 from analyzers.table import own_rows
+from analyzers.views.trace.overflow import worst_first
 from tracer.records.columns import BY_NAME
 from tracer.records.trace import Run, Trace
 
@@ -66,7 +67,10 @@ def folded(section: Section, options: ViewOptions) -> pd.DataFrame:
 
 
 def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
-    """The node table of a section as it is; folded or shortened, its largest rows first."""
+    """The node table of a section as it is; folded or shortened, its largest rows first.
+
+    Samples are in the order of the data; shortened, those with the most overflows come first.
+    """
     if options.by == "node":
         refuse_depth(options.by, options.depth)
         nodes = section.nodes
@@ -74,6 +78,10 @@ def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
             return nodes
         return nodes.loc[ordered(nodes, options).index[: options.top or None]]
     groups = folded(section, options)
+    if options.by == SAMPLE:
+        if not options.top and options.sort is None:
+            return groups
+        return groups.loc[chosen(worst_first(groups), options).index[: options.top or None]]
     key = section.run.key if section.run else {"batch": section.batch}
     groups = groups.assign(**{name: key.get(name) for name in Run.KEY})
     groups = groups.astype({name: BY_NAME[name].dtype for name in Run.KEY})
