@@ -76,16 +76,18 @@ def profile_framework(
 
     `target`, `args`, `weights` and `trust` are arguments of `exporters.source.load_source`, which
     runs code of the target. `input_shape` has the batch first; its default is the model's attribute
-    `input_shape`, without the batch. Inputs are random with `seed`. `runs` to `optimizer` are
-    described in `executors.eager.settings`; `compiled` adds a run of the model after torch.compile.
-    The model is restored afterwards. Raises the errors of `tracer.errors`.
+    `input_shape`, without the batch. Random weights and inputs are drawn from `seed`. `runs` to
+    `optimizer` are described in `executors.eager.settings`; `compiled` adds a run of the model
+    after torch.compile. The model is restored afterwards. Raises the errors of `tracer.errors`.
     """
     counts = each("threads", threads)
     settings = [
         EagerSettings(runs, warmup, min_time, count, seed, device, backward, loss, optimizer, train)
         for count in counts
     ]
-    model = load_source(target, dict(args), weights=weights, framework=framework, trust=trust)
+    model = load_source(
+        target, dict(args), weights=weights, framework=framework, trust=trust, seed=seed
+    )
     name = exporter_of(model, framework).name
     executor = registry.find_framework(name)
     if compiled and executor.compiled is None:

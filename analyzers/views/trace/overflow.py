@@ -59,7 +59,9 @@ def _sufficient(narrow: pd.DataFrame) -> str:
         data = "no partial sum was observed"
     if unknown:
         return f"{data}; no width is guaranteed for {plural(unknown, 'node')}"
-    return f"{data}, {width(float(guaranteed.max()))} bits for any input"
+    pairs = (narrow["overflow_outputs"] > 0) & (observed <= narrow["bits"])
+    but = "; no width keeps pairs of products from saturating" if pairs.any() else ""
+    return f"{data}, {width(float(guaranteed.max()))} bits for any input{but}"
 
 
 def worst_first(rows: pd.DataFrame) -> pd.DataFrame:
