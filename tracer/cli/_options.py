@@ -1,7 +1,7 @@
 """Options that several commands share."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -11,8 +11,10 @@ from analyzers.options import (
     ADDITION_CONVENTIONS,
     DEFAULT_TOP,
     GROUPINGS,
+    NODE_GROUPINGS,
     ViewOptions,
     refuse_depth,
+    sort_column,
 )
 from tracer.cli._types import LARGEST, Amount, Argument, Count, PathName, Size
 from tracer.errors import UsageError
@@ -120,13 +122,18 @@ def to_output(
     by: str = "node",
     depth: int | None = None,
     threshold: float | None = None,
+    sort: str | None = None,
+    full_numbers: bool = False,
 ) -> Any:
-    """Returns the Output that these options set. Raises UsageError for a depth without modules."""
+    """Returns the Output that these options set. Raises UsageError where `by` has no such rows."""
     from tracer.cli._output import Output
 
     refuse_depth(by, depth)
+    if sort is not None:
+        sort_column(sort, by)
     stdout = (["json:-"] if as_json else []) + (["csv:-"] if as_csv else [])
-    return Output(ViewOptions(by, top, threshold, depth, notes), (*outputs, *stdout), force)
+    options = ViewOptions(by, top, threshold, depth, notes, sort, full_numbers)
+    return Output(options, (*outputs, *stdout), force)
 
 
 MODEL = cloup.argument("model", type=PathName())
@@ -178,13 +185,14 @@ LIMITS = bundle(
     ),
 )  # fmt: skip
 
-BY = cloup.option(
-    "--by", type=click.Choice(GROUPINGS), default="node", show_default=True,
-    help="What a row is: a node, the nodes of an operator, module or source line, or a kernel.",
-)  # fmt: skip
 DEPTH = cloup.option(
     "--depth", type=Count(1),
     help="Module levels to keep with --by module; deeper levels are summed.  [default: all]",
+)  # fmt: skip
+SORT = cloup.option(
+    "--sort", metavar="COLUMN",
+    help="Sort the rows by this column, as its header or its name in files: total, macs, index.  "
+    "[default: time]",
 )  # fmt: skip
 TOP = top(f"{DEFAULT_TOP} on a terminal, all in files")
 NOTES = cloup.option("--notes", is_flag=True, help="Show all notes, not only the most important.")
@@ -205,9 +213,27 @@ def view(formats: str, *shown: Decorator, more: str = "") -> Decorator:
     return bundle("output", to_output, *sections)
 
 
-TRACE_VIEW = view(
-    f"{FORMATS} .roofline.png .roofline.svg", BY, DEPTH, TOP,
-    cloup.option("--threshold", type=Amount("µs"), metavar="µs",
-                 help="Highlight the chart's bars from this time on."),
-    NOTES,
-)  # fmt: skip
+def _trace_view(groupings: Sequence[str], rows: str) -> Decorator:
+    """Options for a trace whose rows may be any of `groupings`, as `rows` tells."""
+    return view(
+        f"{FORMATS} .roofline.png .roofline.svg",
+        cloup.option("--by", type=click.Choice(groupings), default="node", show_default=True,
+                     help=f"What a row is: {rows}."),
+        DEPTH, SORT, TOP,
+        cloup.option("--threshold", type=Amount("µs"), metavar="µs",
+                     help="Highlight the chart's bars from this time on."),
+        NOTES,
+        cloup.option("--full-numbers", is_flag=True,
+                     help="Show every digit of large numbers, as files do: 204,032,186, not "
+                          "204 M."),
+    )  # fmt: skip
+
+
+TRACE_VIEW = _trace_view(
+    NODE_GROUPINGS, "a node, the nodes of an operator, module or source line, or a kernel"
+)
+SUMS_VIEW = _trace_view(
+    GROUPINGS,
+    "a node, the nodes of an operator, module or source line, a kernel, or (with narrow "
+    "accumulators) a sample",
+)

@@ -38,17 +38,18 @@ def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Unli
     if not final.size:
         return UnlimitedSums(final, low, high)
     start, end = _start_and_end(matrices, accumulator)
+    clips = None if plan.has_one_width else np.empty(matrices.shape, np.int64)
     bits = _observing_bits(matrices, plan, accumulator)
     if bits:
         factors = Factors.of(replace(matrices, bias=start), plan.sequence, bits)
         factors.observe(tile_sums.of_matrix(matrices, plan.sequence), final, low, high)
     else:
-        _by_program(matrices, plan, accumulator, start, (final, low, high), observed=True)
+        _by_program(matrices, plan, accumulator, start, (final, low, high), True, clips)
     if end is not None:
         final += end
         np.minimum(low, final, out=low)
         np.maximum(high, final, out=high)
-    return UnlimitedSums(final, low, high)
+    return UnlimitedSums(final, low, high, clips)
 
 
 def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clipped:
@@ -66,7 +67,7 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
         factors.clip(tile_sums.of_matrix(matrices, plan.sequence), accumulator, values, events)
     else:
         start, start_events = limited(start, accumulator)
-        _by_program(matrices, plan, accumulator, start, (values, events, events), observed=False)
+        _by_program(matrices, plan, accumulator, start, (values, events, events), False)
         events += start_events
     if end is not None:
         values, end_events = limited(values + end, accumulator)
@@ -133,11 +134,14 @@ def _suits_tiles(matrices: Matrices, plan: Program, accumulator: Accumulator) ->
 
 def _by_program(
     matrices: Matrices, plan: Program, accumulator: Accumulator, start: Array, outs: Outs,
-    observed: bool,
+    observed: bool, clips: Array | None = None,
 ) -> None:  # fmt: skip
+    """Computes sums by the kernels of `programs`."""
     start = np.broadcast_to(start, matrices.shape)
-    kernel = sum_sorted if accumulator.order.reorders else sum_by_program
-    kernel(matrices, plan, accumulator, start, outs, observed)
+    if accumulator.order.reorders:
+        sum_sorted(matrices, plan, accumulator, start, outs, observed)
+    else:
+        sum_by_program(matrices, plan, accumulator, start, outs, observed, clips)
 
 
 def _by_oracle(

@@ -43,6 +43,12 @@ class NodePass:
             for a, b in ((self.matrices.left, left), (self.bias, bias))
         )
 
+    @property
+    def cannot_overflow(self) -> bool:
+        """Whether no sum leaves the range of the accumulator, whatever the columns."""
+        low, high = self.accumulator.range
+        return bool((self.matrices.least >= low).all() and (self.matrices.most <= high).all())
+
     def count(self, source: ColumnSource, changed: Array, with_events: bool) -> Array:
         """Writes changed sums to the flat `changed`; returns counts, as `Factors.count` does."""
         columns = replace(source.columns, offsets=source.columns.offsets[self.sequence])

@@ -60,6 +60,9 @@ class OverflowCounter(SumRunner):
     ) -> bool:
         if self._has_inner_widths or not self.mark_unchanged:
             return False
+        if node_pass.cannot_overflow:
+            out[:, channels] = UNCHANGED
+            return True
         first = channels.start * columns.columns.out_strides[1]
         counts = node_pass.count(columns, out.reshape(-1)[first:], with_events=True)
         self._add(*counts.tolist())
