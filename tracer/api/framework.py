@@ -24,7 +24,10 @@ from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.protocol import Profiled
 from tracer.records import environment
 from tracer.records.trace import ModelInfo, Trace, distinctions
+from tracer.support.arguments import RULES, check_arguments, swept
 from tracer.support.progress import Progress, silent
+
+_RULES = {name: swept(RULES[name]) for name in ("batch", "threads")}
 
 _NONE: Mapping[str, object] = MappingProxyType({})
 
@@ -80,6 +83,7 @@ def profile_framework(
     `optimizer` are described in `executors.eager.settings`; `compiled` adds a run of the model
     after torch.compile. The model is restored afterwards. Raises the errors of `tracer.errors`.
     """
+    check_arguments(locals(), _RULES)
     counts = each("threads", threads)
     settings = [
         EagerSettings(runs, warmup, min_time, count, seed, device, backward, loss, optimizer, train)

@@ -17,7 +17,10 @@ from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.request import request_for
 from tracer.records.environment import Peaks
 from tracer.records.trace import Trace
+from tracer.support.arguments import RULES, check_arguments, swept
 from tracer.support.progress import Progress, silent
+
+_RULES = {name: swept(RULES[name]) for name in ("batch", "threads", "optimization")}
 
 _COMMON = ("batch", "seed", "runs", "warmup", "min_time", "threads")
 """Options that a model of a framework has as well."""
@@ -93,6 +96,7 @@ def profile(
     fused kernels contain by comparing tensors with the interpreter. Raises the errors of
     `tracer.errors`.
     """
+    check_arguments(locals(), _RULES)
     energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_model(model)
     swept = {

@@ -21,6 +21,7 @@ from tracer.api.compare.sides import (
     with_short_labels,
 )
 from tracer.errors import ThresholdError, UsageError
+from tracer.support.arguments import check_arguments
 from tracer.support.progress import Progress
 from tracer.support.tolerance import Tolerance
 
@@ -44,6 +45,7 @@ def compare(
     saved traces are run now, alternating. With a `tolerance` their values are compared as well.
     Raises the errors of `tracer.errors`; InputError if the models have too little in common.
     """
+    check_arguments(locals())
     if len(sides) < 2:
         raise UsageError("one side alone cannot be compared", "Name two or more.")
     named = _named(sides, settings, rounds, runs)
@@ -79,6 +81,7 @@ def sweep(
     Runs alternate between batch sizes and models. Raises UsageError for a side without these
     sizes, and the other errors of `tracer.errors`.
     """
+    check_arguments(locals())
     named = _named(sides, settings, rounds, runs)
     live = [
         replace(side, batch=batch)

@@ -6,7 +6,7 @@
 
 import importlib.util
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -19,6 +19,7 @@ from tracer.graph.loading import open_model
 from tracer.graph.model import Model
 from tracer.records.trace import Trace
 from tracer.storage import trace_file
+from tracer.support.arguments import RULES, check_arguments
 from tracer.support.optional import not_installed
 from tracer.support.progress import Progress
 
@@ -45,6 +46,11 @@ class SideSettings:
     train: bool = False
     backward: bool = False
     device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a value that is not allowed."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        check_arguments(values, {"arguments": RULES["args"]})
 
 
 _FLAGS = {
