@@ -47,7 +47,7 @@ WRONG = {
     "force": [1, "yes", None],
     "batches": [4, [], [0], "1,2", [1, True]],
     "sides": ["a.onnx", [], [1, 2], [None]],
-    "input_shape": [5, "1,3", (1, 0), (1, 2.0), []],
+    "input_shape": [5, "1,3", (1, -1), (1, 2.0), []],
     "input_dtype": [3, [], [np.float32]],
     "path": [None, 5, ""],
     "data": [None, 5, ""],
@@ -131,7 +131,7 @@ def test_what_is_no_model_is_named_with_what_to_do(model, message):
 
 
 def test_a_single_width_is_not_a_range_of_widths():
-    with pytest.raises(UsageError, match=r"accumulator is 18\. Give text; or a list, each a whole"):
+    with pytest.raises(UsageError, match=r"accumulator is 18\. Give widths, as '12:32'"):
         tracer.what_if(residual(), 18, "digits")
 
 

@@ -84,7 +84,7 @@ def profile_framework(
     after torch.compile. The model is restored afterwards. Raises the errors of `tracer.errors`.
     """
     check_arguments(locals(), _RULES)
-    counts = each("threads", threads)
+    counts = each(threads)
     settings = [
         EagerSettings(runs, warmup, min_time, count, seed, device, backward, loss, optimizer, train)
         for count in counts
@@ -105,7 +105,7 @@ def profile_framework(
     compiler = executor.compiled if compiled else None
     profiles: list[Profiled] = []
     notes = [f"inputs are random, seed {seed}"]
-    for size, setting in product(each("batch", batch), settings):
+    for size, setting in product(each(batch), settings):
         specs = inputs if size is None else [spec.with_batch(size) for spec in inputs]
         arguments = (model, draw(specs, seed), setting, progress or silent)
         profiles.append(_configured(executor.profile(*arguments), setting))

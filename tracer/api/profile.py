@@ -100,8 +100,8 @@ def profile(
     energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_model(model)
     swept = {
-        "threads": each("threads", threads),
-        "optimization": each("optimization", optimization),
+        "threads": each(threads),
+        "optimization": each(optimization),
     }
     chosen = {"runs": runs, "warmup": warmup, "min_time": min_time, "provider": provider}
     settings = [
@@ -121,7 +121,7 @@ def profile(
     )
     analyzed = [
         pipeline.run(request_for(model, loaded, size, dims, feeds, seed), setting)
-        for size, setting in product(each("batch", batch), settings)
+        for size, setting in product(each(batch), settings)
     ]
     arguments = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed}
     several = {name: values for name, values in swept.items() if len(values) > 1}

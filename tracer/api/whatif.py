@@ -14,7 +14,16 @@ from tracer.records import environment
 from tracer.records.trace import ModelInfo
 from tracer.records.whatif import EnergyBasis, Judgement, WhatIf
 from tracer.storage.whatif_file import WhatIfFile
-from tracer.support.arguments import TEXT, check_arguments, either, instance, maybe, several, whole
+from tracer.support.arguments import (
+    TEXT,
+    Rule,
+    check_arguments,
+    either,
+    instance,
+    maybe,
+    several,
+    whole,
+)
 from tracer.support.progress import Progress
 from tracer.whatif import cache_key, width_plan
 from tracer.whatif.graph_variants import graph_variants
@@ -23,7 +32,9 @@ from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.variants import Task, run_variants
 
 _RULES = {
-    "accumulator": either(TEXT, several(whole())),
+    "accumulator": Rule(
+        "widths, as '12:32', 'conv1=18,*=12:32' or [16, 18]", either(TEXT, several(whole())).holds
+    ),
     "options": maybe(instance("tracer.whatif.options.WhatIfOptions")),
 }
 

@@ -98,7 +98,11 @@ PATH = Rule("a path", lambda v: isinstance(v, str | Path) and str(v) != "")
 FUNCTION = Rule("a function", callable)
 
 _COUNTS = {name: whole(*bounds) for name, bounds in BOUNDS.items()}
-_DIMENSIONS = several(whole(1))
+_SIZES = several(whole())
+_SHAPES = Rule(
+    "a shape with the batch first, as (1, 3, 32, 32), or a list of shapes",
+    either(_SIZES, several(_SIZES)).holds,
+)
 
 RULES: Mapping[str, Rule] = {
     **{name: rule if name == "seed" else maybe(rule) for name, rule in _COUNTS.items()},
@@ -125,7 +129,7 @@ RULES: Mapping[str, Rule] = {
     "feeds": maybe(either(swept(PATH), instance("tracer.inputs.request.Samples"))),
     "sides": several(TEXT),
     "batches": several(_COUNTS["batch"]),
-    "input_shape": maybe(either(_DIMENSIONS, several(_DIMENSIONS))),
+    "input_shape": maybe(_SHAPES),
     "input_dtype": swept(TEXT),
     "limits": maybe(instance("tracer.limits.Limits")),
     "tolerance": maybe(instance("tracer.support.tolerance.Tolerance")),
