@@ -38,7 +38,7 @@ WRONG = {
     "threads": [-1, 1025, True, "2", 1.0],
     "min_time": [-1, float("nan"), float("inf"), "1", True],
     "dims": [{"n": -1}, {"n": 1.5}, {"n": True}, {"n": 10**30}, {3: 4}, [("n", 3)], "n=3"],
-    "feeds": [5, "", [], [5], {"x": 1}],
+    "feeds": [5, "", [5], {"x": 1}],
     "limits": [5, {}, Tolerance()],
     "tolerance": [0.1, (1e-3, 1e-5), Limits()],
     "accumulator": [True, 1.5, -3],
@@ -153,6 +153,12 @@ def test_a_single_width_is_not_a_range_of_widths():
 def test_records_of_options_check_their_fields(make, name):
     with pytest.raises(UsageError, match=f"^{name} is "):
         make()
+
+
+@pytest.mark.parametrize("value", [5, None, {}, ""])
+def test_what_is_merged_is_a_trace_or_its_path(value):
+    with pytest.raises(UsageError, match=r"traces is .* Give a list, each a path; or a tracer"):
+        tracer.merge(tracer.count(residual()), value)
 
 
 def test_what_is_saved_is_a_result(tmp_path):

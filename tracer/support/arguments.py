@@ -103,6 +103,11 @@ _SHAPES = Rule(
     "a shape with the batch first, as (1, 3, 32, 32), or a list of shapes",
     either(_SIZES, several(_SIZES)).holds,
 )
+_EMPTY = Rule("an empty list", lambda v: isinstance(v, list | tuple) and not v)
+_FEEDS = Rule(
+    "a path, a list of paths, a tracer.inputs.request.Samples, or None",
+    maybe(either(swept(PATH), _EMPTY, instance("tracer.inputs.request.Samples"))).holds,
+)
 
 RULES: Mapping[str, Rule] = {
     **{name: rule if name == "seed" else maybe(rule) for name, rule in _COUNTS.items()},
@@ -126,7 +131,7 @@ RULES: Mapping[str, Rule] = {
     "min_time": maybe(amount("seconds")),
     "dims": maybe(mapping(whole(0))),
     "args": maybe(mapping(ANYTHING)),
-    "feeds": maybe(either(swept(PATH), instance("tracer.inputs.request.Samples"))),
+    "feeds": _FEEDS,
     "sides": several(TEXT),
     "batches": several(_COUNTS["batch"]),
     "input_shape": maybe(_SHAPES),
@@ -134,6 +139,8 @@ RULES: Mapping[str, Rule] = {
     "limits": maybe(instance("tracer.limits.Limits")),
     "tolerance": maybe(instance("tracer.support.tolerance.Tolerance")),
     "settings": instance("tracer.api.compare.sides.SideSettings"),
+    "inputs": maybe(several(instance("numpy.ndarray"))),
+    "traces": several(either(PATH, instance("tracer.records.trace.Trace"))),
     "result": instance("tracer.records.result.Result"),
 }  # fmt: skip
 """By name of the argument; a function passes the rules that differ to `check_arguments`."""
