@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tracer.support.arguments import amount, check_arguments
+from tracer.support.arguments import amount, check_arguments, maybe
 from tracer.support.types import Array, type_text
 
 _SMALLEST = 1e-8
@@ -33,7 +33,7 @@ class Tolerance:
     def __post_init__(self) -> None:
         """Raises UsageError for a tolerance that is no number of at least 0."""
         tolerances = {"relative": self.relative, "absolute": self.absolute}
-        check_arguments(tolerances, dict.fromkeys(tolerances, amount()))
+        check_arguments(tolerances, {"relative": amount(), "absolute": maybe(amount())})
 
     def exceeded(self, ours: Array, theirs: Array) -> npt.NDArray[np.bool_]:
         """Returns which elements are out of tolerance; NaN equals NaN, infinity equals itself."""
