@@ -73,10 +73,9 @@ _OPTIONS = cloup.option_group(
                       "1 if it does not hold. Without --accumulator, the policy is the "
                       "certificate's own."),
 )  # fmt: skip
-_NAMES = frozenset({
+NAMES = frozenset({
     "accumulator", "overflow", "order", "bias", "zero_points", "product_bits", "product_shift",
-    "product_rounding", "magnitude", "fixed",
-    "certificate", "check_certificate",
+    "product_rounding", "magnitude", "fixed", "certificate", "check_certificate",
 })  # fmt: skip
 _ANY = 32
 """A width that every entry of a policy replaces."""
@@ -136,8 +135,8 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def parsed(*, force: bool, **arguments: Any) -> Any:
-        rest = {name: value for name, value in arguments.items() if name not in _NAMES}
-        own = {n: v for n, v in arguments.items() if n in _NAMES and v is not None}
+        rest = {name: value for name, value in arguments.items() if name not in NAMES}
+        own = {n: v for n, v in arguments.items() if n in NAMES and v is not None}
         if own.get("certificate") is not None:
             check_writable(own["certificate"], force)
         _check_complete(own, {"accumulator", "check_certificate"})
