@@ -11,7 +11,7 @@ from tracer.accumulators.engine.matrices import LIMIT, Matrices
 from tracer.accumulators.engine.programs import (
     Outs,
     Program,
-    products_may_overflow,
+    products_may_change,
     program,
     sum_by_program,
     sum_sorted,
@@ -84,7 +84,7 @@ def has_fast_kernel(matrices: Matrices, terms: Terms, accumulator: Accumulator) 
 def inner_widths_may_change(matrices: Matrices, accumulator: Accumulator, terms: Terms) -> bool:
     """Whether products or stages with a width of their own may change sums without a range."""
     plan = program(accumulator.order, terms)
-    if plan is None or products_may_overflow(matrices, accumulator):
+    if plan is None or products_may_change(matrices, accumulator):
         return True
     own = min((1 << bits - 1 for bits in plan.bits if bits is not None), default=LIMIT)
     return matrices.bound >= own
@@ -129,7 +129,7 @@ def _suits_tiles(matrices: Matrices, plan: Program, accumulator: Accumulator) ->
     """Whether terms are added one after the other, from a bias for each row."""
     in_order = plan.sequential and not accumulator.order.reorders
     one_bias = matrices.bias.shape[1] == 1
-    return in_order and one_bias and not products_may_overflow(matrices, accumulator)
+    return in_order and one_bias and not products_may_change(matrices, accumulator)
 
 
 def _by_program(

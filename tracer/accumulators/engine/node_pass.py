@@ -12,7 +12,7 @@ import numpy as np
 from tracer.accumulators.engine import tile_sums
 from tracer.accumulators.engine.column_source import ColumnSource
 from tracer.accumulators.engine.matrices import Matrices, checked
-from tracer.accumulators.engine.programs import products_may_overflow, program
+from tracer.accumulators.engine.programs import products_may_change, program
 from tracer.accumulators.engine.tile_sums import Factors
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.modes import effect_of
@@ -98,7 +98,7 @@ def prepared(
     # Two columns of the ends of the range bound the sums of any columns.
     ends = np.broadcast_to(np.array(range_), (left.shape[1], 2))
     matrices = checked(left, ends, bias, terms)
-    if products_may_overflow(matrices, accumulator):
+    if products_may_change(matrices, accumulator):
         return None
     exact = tile_sums.exact_bits(matrices)
     limited = tile_sums.limited_bits(matrices, accumulator)
