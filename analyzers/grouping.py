@@ -1,4 +1,4 @@
-"""The node table grouped by node, operator, module, source line or kernel."""
+"""The node table grouped by node, operator, module, source line or kernel; samples of a run."""
 
 from typing import Any
 
@@ -7,8 +7,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.kernels import by_kernel
-from analyzers.options import GROUPINGS, KERNEL, NAMES, OF_KERNELS, refuse_depth
+from analyzers.options import GROUPINGS, KERNEL, NAMES, OF_KERNELS, SAMPLE, refuse_depth
 from analyzers.roofline import averaged
+from analyzers.samples import by_sample
 from analyzers.timing import RUNTIME
 from tracer.errors import UsageError
 from tracer.records.columns import EXTREMES, SUMMED
@@ -24,16 +25,19 @@ _SEPARATOR = "; "
 def grouped(
     nodes: pd.DataFrame, by: str, run: Run | None = None, depth: int | None = None
 ) -> pd.DataFrame:
-    """Folds the rows of one run; by kernel, returns the kernels of `run`.
+    """Folds the rows of one run; by kernel or sample, returns those of `run`.
 
     `depth` is the number of module levels that stay separate. Raises UsageError for an unknown
-    grouping, for a depth without modules, and for kernels without a run.
+    grouping, for a depth without modules, for kernels without a run, and for samples that
+    were not counted apart.
     """
     if by not in NAMES:
         raise UsageError(f"cannot group by '{by}'", f"Group by {', '.join(GROUPINGS)}.")
     refuse_depth(by, depth)
     if by == KERNEL:
         return by_kernel(run).reindex(columns=["op_type", *SUMMED, *OF_KERNELS, "nodes"])
+    if by == SAMPLE:
+        return by_sample(run)
     if by in UNKNOWN:
         return by_origin(nodes, by, depth)
     return by_op(nodes) if by == "op" else by_node(nodes)

@@ -25,8 +25,7 @@ def operation_table(profile: Profiled) -> pd.DataFrame:
             "op_type": operation.op_type,
             "domain": operation.domain,
             "module": operation.module,
-            "executor": run.executor,
-            "batch": run.batch,
+            **run.key,
             "input_shapes": ", ".join(map(str, operation.inputs)) or None,
             "peak_bytes": operation.peak_bytes,
         }

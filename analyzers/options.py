@@ -3,35 +3,51 @@
 Imports nothing heavy, because every `--help` imports this module.
 """
 
+import pkgutil
+from pathlib import Path
+
 from tracer.errors import UsageError
 from tracer.records.columns import SPECS, ColumnSpec
 from tracer.records.view_options import ViewOptions
 
 __all__ = [
     "ADDITION_CONVENTIONS",
+    "DEFAULT_ENERGY_MODEL",
     "DEFAULT_TOP",
     "GROUPINGS",
     "KERNEL",
     "NAMES",
+    "NODE_GROUPINGS",
     "OF_KERNELS",
+    "SAMPLE",
     "ViewOptions",
+    "energy_models",
     "refuse_depth",
     "sort_column",
 ]
 
-KERNEL = "kernel"
+KERNEL, SAMPLE = "kernel", "sample"
 NAMES = {
     "node": "node", "op": "op_type", "module": "module", "source": "source", KERNEL: "op_type",
+    SAMPLE: SAMPLE,
 }  # fmt: skip
-"""What a row of the node table may stand for, and the column that then names the rows."""
+"""What a row may stand for, and the column that then names the rows."""
 
 GROUPINGS = tuple(NAMES)
+NODE_GROUPINGS = tuple(name for name in NAMES if name != SAMPLE)
+"""Those of any run; samples are those of a run in narrow accumulators."""
 
 ADDITION_CONVENTIONS = ("plain", "channelwise")
 """How the additions of a convolution are counted: the names in `analyzers.cost.conventions`."""
 
+DEFAULT_ENERGY_MODEL = "lab"
+"""The energy model of narrow accumulators unless `--energy` names another."""
+
 OF_KERNELS = ("time_us_total", "time_total_share", "time_us_per_call")
 """Columns of the table by kernel that other groupings lack."""
+
+_OF_WEIGHTS = ("bits", "bits_guaranteed", "bits_datatype")
+"""Columns of overflows that samples lack."""
 
 _OF_SUMS = ("bytes_moved", "overflow_share")
 """Columns that views compute from columns that add up, in every grouping."""
@@ -45,6 +61,12 @@ def refuse_depth(by: str, depth: int | None) -> None:
     """Raise UsageError where a depth is set and rows are not modules."""
     if depth is not None and by != "module":
         raise UsageError("a depth counts levels of modules", "Give --by module with --depth.")
+
+
+def energy_models() -> tuple[str, ...]:
+    """Returns the names of the energy models: the modules of `analyzers.energy.models`."""
+    folder = Path(__file__).parent / "energy" / "models"
+    return tuple(sorted(module.name for module in pkgutil.iter_modules([str(folder)])))
 
 
 def sort_column(sort: str, by: str) -> ColumnSpec:
@@ -68,6 +90,8 @@ def _has(by: str, spec: ColumnSpec) -> bool:
     if by == KERNEL:
         summed = spec.kind == "stored" and spec.fold == "sum"
         return summed or spec.name in (NAMES[by], *OF_KERNELS)
+    if by == SAMPLE:
+        return spec.table == "overflow" and spec.name not in _OF_WEIGHTS
     if by == "node":
         return spec.kind != "folded" or spec.name == "nodes"
     return spec.fold != "none" or spec.name in (NAMES[by], *_OF_SUMS)

@@ -26,7 +26,7 @@ def node_table(
     table = table.reindex([*keys, *extra])
     table["node"] = table.index
     if run is not None:
-        table["executor"], table["batch"] = run.executor, run.batch
+        table = table.assign(**run.key)
         _describe_kernels(table, run, extra)
     return typed(table)
 
@@ -34,8 +34,10 @@ def node_table(
 def rows_of(trace: Trace, run: Run) -> pd.DataFrame:
     """Returns the rows of one run of a trace."""
     nodes = trace.nodes
-    same_batch = nodes["batch"].isna() if run.batch is None else nodes["batch"] == run.batch
-    return nodes[(nodes["executor"] == run.executor).fillna(False) & same_batch.fillna(False)]
+    own = pd.Series(True, nodes.index)
+    for name, value in run.key.items():
+        own &= nodes[name].isna() if value is None else (nodes[name] == value).fillna(False)
+    return nodes[own.astype(bool)]
 
 
 def _identity(model: Model, types: TensorTypes) -> pd.DataFrame:

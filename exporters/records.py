@@ -113,7 +113,8 @@ class Exported(Result):
     """The written model, and its agreement with the framework.
 
     `batches` are the batch sizes at which outputs of onnxruntime and framework were compared;
-    `max_abs_error` is their largest difference.
+    `max_abs_error` is their largest difference. `notes` name outputs that hardly depend on the
+    inputs, for which that comparison proves little.
     """
 
     view: ClassVar[str] = "analyzers.views.exported"
@@ -126,6 +127,7 @@ class Exported(Result):
     dynamic_batch: bool
     batches: tuple[int, ...]
     max_abs_error: float
+    notes: tuple[str, ...] = ()
 
     def headline(self) -> str:
         """The file and its difference from the framework."""

@@ -49,9 +49,9 @@ class Evidence:
         """Returns the evidence of one run of a trace; `nodes` are its rows."""
         rows = by_node(nodes)
         rows = rows[rows["time_us"] > 0].sort_values("time_us", ascending=False, kind="stable")
-        peaks = trace.environment.peaks
+        peaks = trace.environment.peaks_at(run.threads)
         reliable = peaks if peaks is not None and not peaks.is_busy else None
-        return cls(rows, run, reliable, str(trace.settings.get("optimization", "all")))
+        return cls(rows, run, reliable, run.optimization or "all")
 
     @property
     def sure(self) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from analyzers.compare.rounds import corrected, in_rounds, joined, tabulated
 from analyzers.statistics import BATCHES, outliers, t_quantile
 from analyzers.table import rows_of
 from tracer.errors import InputError
-from tracer.records.trace import Run, Trace
+from tracer.records.trace import Run, Trace, distinctions
 from tracer.support.types import FloatArray
 
 _TABLE_LEVEL = 0.05
@@ -135,10 +135,15 @@ def _run_of(label: str, trace: Trace, batch: int | None) -> Run:
             f"{label}: holds no run to compare, like a trace written by tracer count",
             "Make one with: tracer profile MODEL -o FILE.trace.",
         )
-    sizes = ", ".join(str(run.batch) for run in trace.runs)
+    sizes = ", ".join(dict.fromkeys(str(run.batch) for run in trace.runs))
     matching = [run for run in trace.runs if batch is None or run.batch == batch]
     if not matching:
         raise InputError(f"{label}: has no run of batch {batch}", f"It has batch {sizes}.")
-    if len(matching) > 1:
+    if len({run.batch for run in matching}) > 1:
         raise InputError(f"{label}: holds runs of batch {sizes}", "Choose one, as in --batch 1.")
+    if len(matching) > 1:
+        raise InputError(
+            f"{label}: holds several runs of one batch: {'; '.join(distinctions(matching))}",
+            "Profile the one to compare into a trace of its own.",
+        )
     return matching[0]

@@ -9,6 +9,7 @@ from tracer.records.columns import Format
 
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _WIDEST = 64
+_LEAST_WITHOUT_DECIMALS = 1e5
 _LONGEST = 10_000_000
 """Counts from here on are rounded."""
 
@@ -80,6 +81,15 @@ def number(value: float) -> str:
     if math.isnan(value):
         return ""
     return f"{value:,.0f}" if abs(value) < _LONGEST else si(value)
+
+
+def full(value: float | None) -> str:
+    """`204,032,186`: every digit of a whole number; at least six digits of any other."""
+    if value is None or math.isnan(value):
+        return ""
+    if float(value).is_integer() or abs(value) >= _LEAST_WITHOUT_DECIMALS:
+        return f"{value:,.0f}"
+    return f"{value:,.6g}"
 
 
 def width(value: float) -> str:

@@ -51,6 +51,8 @@ class Block:
         for sums in (unlimited, observe(*case)):
             for name in ("final", "low", "high"):
                 np.testing.assert_array_equal(getattr(sums, name), getattr(exact, name), name)
+            clips = np.zeros_like(exact.final) if sums.clips is None else sums.clips
+            np.testing.assert_array_equal(clips, exact.clips)
         for sums in (emulate(*case), narrow, narrow_again):
             np.testing.assert_array_equal(sums.values, clipped.values, "values")
             np.testing.assert_array_equal(sums.events, clipped.events, "events")

@@ -25,7 +25,8 @@ def export(
 
     `model` is a torch.nn.Module, a torch.export.ExportedProgram, a chainer.Link, or the name of
     one: `FILE.py:NAME`, `package.module:NAME` or `FILE.pt2`. The code of the named file is run.
-    `args`, `weights` and `trust` apply to a named model (see `exporters.source.load_source`).
+    `args`, `weights` and `trust` apply to a named model (see `exporters.source.load_source`), whose
+    random weights are drawn from `options.seed`.
     `input_shape` has the batch first, as in (1, 3, 32, 32). Several inputs are a sequence of
     shapes; `input_dtype` may then name a type for each.
 
@@ -37,8 +38,9 @@ def export(
     check_target(path, options.force)
     if isinstance(model, str):
         model = load_source(
-            model, dict(args or {}), weights=weights, framework=options.framework, trust=trust
-        )
+            model, dict(args or {}), weights=weights, framework=options.framework, trust=trust,
+            seed=options.seed,
+        )  # fmt: skip
     elif args or weights:
         raise UsageError("args and weights apply to a model that is named, as in FILE.py:NAME")
     return pipeline.export(model, path, input_specs(input_shape, input_dtype), options)

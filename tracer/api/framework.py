@@ -2,7 +2,8 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,14 +15,15 @@ from analyzers.timing import notes
 from exporters.records import InputSpec, draw, input_specs
 from exporters.registry import exporter_of
 from exporters.source import load_source
+from tracer.api._assembly import configured
+from tracer.api._sweep import each
 from tracer.errors import TracerError, UsageError
 from tracer.executors import registry
 from tracer.executors.eager.calls import BACKWARD, RANGE
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.protocol import Profiled
-from tracer.inputs.dims import batch_sizes
 from tracer.records import environment
-from tracer.records.trace import ModelInfo, Trace
+from tracer.records.trace import ModelInfo, Trace, distinctions
 from tracer.support.progress import Progress, silent
 
 _NONE: Mapping[str, object] = MappingProxyType({})
@@ -55,7 +57,7 @@ def profile_framework(
     runs: int | None = None,
     warmup: int = 5,
     min_time: float | None = None,
-    threads: int = 0,
+    threads: int | Sequence[int] = 0,
     seed: int = 0,
     train: bool = False,
     backward: bool = False,
@@ -68,18 +70,24 @@ def profile_framework(
     input_dtype: str | Sequence[str] = "float32",
     trust: bool = False,
 ) -> Trace:
-    """Profiles the model that `target` names in its own framework, once for each batch size.
+    """Profiles the model that `target` names in its own framework.
+
+    It is profiled once for each batch size and number of threads.
 
     `target`, `args`, `weights` and `trust` are arguments of `exporters.source.load_source`, which
     runs code of the target. `input_shape` has the batch first; its default is the model's attribute
-    `input_shape`, without the batch. Inputs are random with `seed`. `runs` to `optimizer` are
-    described in `executors.eager.settings`; `compiled` adds a run of the model after torch.compile.
-    The model is restored afterwards. Raises the errors of `tracer.errors`.
+    `input_shape`, without the batch. Random weights and inputs are drawn from `seed`. `runs` to
+    `optimizer` are described in `executors.eager.settings`; `compiled` adds a run of the model
+    after torch.compile. The model is restored afterwards. Raises the errors of `tracer.errors`.
     """
-    settings = EagerSettings(
-        runs, warmup, min_time, threads, seed, device, backward, loss, optimizer, train
+    counts = each("threads", threads)
+    settings = [
+        EagerSettings(runs, warmup, min_time, count, seed, device, backward, loss, optimizer, train)
+        for count in counts
+    ]
+    model = load_source(
+        target, dict(args), weights=weights, framework=framework, trust=trust, seed=seed
     )
-    model = load_source(target, dict(args), weights=weights, framework=framework, trust=trust)
     name = exporter_of(model, framework).name
     executor = registry.find_framework(name)
     if compiled and executor.compiled is None:
@@ -93,17 +101,18 @@ def profile_framework(
     compiler = executor.compiled if compiled else None
     profiles: list[Profiled] = []
     notes = [f"inputs are random, seed {seed}"]
-    for size in batch_sizes(batch):
+    for size, setting in product(each("batch", batch), settings):
         specs = inputs if size is None else [spec.with_batch(size) for spec in inputs]
-        arguments = (model, draw(specs, seed), settings, progress or silent)
-        profiles.append(executor.profile(*arguments))
+        arguments = (model, draw(specs, seed), setting, progress or silent)
+        profiles.append(_configured(executor.profile(*arguments), setting))
         try:
-            profiles += [compiler.profile(*arguments)] if compiler else []
+            profiles += [_configured(compiler.profile(*arguments), setting)] if compiler else []
         except TracerError as error:
             notes.append(f"torch.compile does not work here: {error.what}")
     operators = (row for row in profiles[0].operations if row.op_type != RANGE)
     rows = [row.node for row in operators if row.module is not None]
-    recorded = asdict(settings) | {"target": target, "args": dict(args), "batch": batch}
+    recorded = asdict(settings[0]) | {"target": target, "args": dict(args), "batch": batch}
+    recorded |= {"threads": threads if len(counts) == 1 else counts}
     recorded |= {"compiled": compiled, "framework": name, "weights": str(weights or "")}
     digest, params = _fingerprint(executor.parameters(model))
     return Trace(
@@ -151,9 +160,13 @@ def _inputs(
     return specs
 
 
+def _configured(profile: Profiled, settings: EagerSettings) -> Profiled:
+    return replace(profile, run=configured(profile.run, settings))
+
+
 def _notes(profiles: Sequence[Profiled]) -> Iterator[str]:
-    for profile in profiles:
-        run = profile.run
-        prefix = f"{run.executor}, batch {run.batch}: " if len(profiles) > 1 else ""
+    runs = [profile.run for profile in profiles]
+    for run, label in zip(runs, distinctions(runs), strict=True):
+        prefix = f"{label}: " if label else ""
         groups = [(str(kernel.node),) for kernel in run.kernels]
         yield from (prefix + note for note in (*run.notes, *notes(run, groups)))

@@ -3,15 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import Path
 
+from analyzers import energy as energy_models
 from exporters.source import names_code
-from tracer.api._assembly import assembled
+from tracer.api._assembly import Pricing, assembled, energy_settings
 from tracer.api._pipeline import Pipeline
+from tracer.api._sweep import each
 from tracer.api.framework import FrameworkOptions, profile_framework
 from tracer.executors import registry
 from tracer.graph.loading import ModelSource, open_model
-from tracer.inputs.dims import batch_sizes
 from tracer.inputs.request import request_for
 from tracer.records.environment import Peaks
 from tracer.records.trace import Trace
@@ -32,11 +34,12 @@ class ProfileOptions:
     runs: int | None = None
     warmup: int = 5
     min_time: float | None = None
-    threads: int = 0
-    optimization: str = "all"
+    threads: int | Sequence[int] = 0
+    optimization: str | Sequence[str] = "all"
     provider: str = "cpu"
     replay: int = 0
     convention: str = "plain"
+    energy: str | None = None
     peaks: Callable[[int], Peaks] | None = None
 
 
@@ -67,48 +70,60 @@ def profile(
     runs: int | None = None,
     warmup: int | None = None,
     min_time: float | None = None,
-    threads: int = 0,
-    optimization: str | None = None,
+    threads: int | Sequence[int] = 0,
+    optimization: str | Sequence[str] | None = None,
     provider: str | None = None,
     convention: str = "plain",
+    energy: str | None = None,
     peaks: Callable[[int], Peaks] | None = None,
     replay: int = 0,
     confirm: bool = True,
     progress: Progress | None = None,
     executor: str = "onnxruntime",
 ) -> Trace:
-    """Profiles `model`, once for each batch size.
+    """Profiles `model`, once for each batch size, number of threads and optimisation level.
 
     `feeds` names an .npz file or a test_data_set folder. The default is the test data of a model
     folder, else random inputs with `seed`. `dims` sizes symbolic dimensions by name. `runs` to
     `provider` are settings of the executor (see its `settings` module); None is its default.
-    `convention` says how additions are counted (see `analyzers.cost`). `peaks` is called with
-    `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the `replay`
-    slowest rows are also run alone, without the profiler. `confirm` checks which nodes fused
-    kernels contain by comparing tensors with the interpreter. Raises the errors of
+    `convention` says how additions are counted (see `analyzers.cost`). `energy` names a model of
+    `analyzers.energy`, which fills the column `energy`, in 32-bit accumulators. `peaks` is called
+    with `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the
+    `replay` slowest rows are also run alone, without the profiler. `confirm` checks which nodes
+    fused kernels contain by comparing tensors with the interpreter. Raises the errors of
     `tracer.errors`.
     """
+    energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_model(model)
-    values = {
-        "runs": runs, "warmup": warmup, "min_time": min_time, "threads": threads or None,
-        "optimization": optimization, "provider": provider,
-    }  # fmt: skip
-    settings = registry.settings_for(executor, values)
-    roofs = cache(lambda: peaks(threads) if peaks else None)
+    swept = {
+        "threads": each("threads", threads),
+        "optimization": each("optimization", optimization),
+    }
+    chosen = {"runs": runs, "warmup": warmup, "min_time": min_time, "provider": provider}
+    settings = [
+        registry.settings_for(executor, {**chosen, "threads": count or None, "optimization": level})
+        for count, level in product(*swept.values())
+    ]
+    roofs = cache(lambda count: peaks(count) if peaks else None)
     pipeline = Pipeline(
         loaded,
         registry.find_optimizing(executor) if replay else registry.find(executor),
-        settings,
         convention,
+        None if energy_model is None else Pricing(energy_model),
         roofs,
         replay,
         confirm,
         progress or silent,
     )
     analyzed = [
-        pipeline.run(request_for(model, loaded, size, dims, feeds, seed))
-        for size in batch_sizes(batch)
+        pipeline.run(request_for(model, loaded, size, dims, feeds, seed), setting)
+        for size, setting in product(each("batch", batch), settings)
     ]
     arguments = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed}
-    recorded = {**asdict(settings), **arguments, "convention": convention, "replay": replay}
-    return assembled(loaded, analyzed, recorded, roofs())
+    several = {name: values for name, values in swept.items() if len(values) > 1}
+    recorded = {
+        **asdict(settings[0]), **several, **arguments, "convention": convention,
+        "energy": energy_settings(energy_model), "replay": replay,
+    }  # fmt: skip
+    found = [roofs(count) for count in sorted(swept["threads"])]  # the default's, 0, are first
+    return assembled(loaded, analyzed, recorded, [peak for peak in found if peak is not None])

@@ -28,7 +28,8 @@ def data(required: bool) -> Decorator:
     """`--data`."""
     return cloup.option(
         "--data", required=required, metavar="DATA",
-        help=f"Data set: {SOURCES}. digits*28 repeats digits 28 times.",
+        help=f"Data set: {SOURCES}. digits:train is the training split of digits, digits*28 "
+        "repeats digits 28 times.",
     )  # fmt: skip
 
 

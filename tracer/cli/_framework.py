@@ -17,7 +17,8 @@ from tracer.executors.eager.settings import DEVICES, LOSSES, OPTIMIZERS
 if TYPE_CHECKING:
     from tracer.api.framework import FrameworkOptions
 
-_ONNX_ONLY = ("dims", "inputs", "optimization", "provider", "convention", "roofline", "replay")
+_ONNX_ONLY = ("dims", "inputs", "optimization", "provider", "convention", "energy", "roofline",
+              "replay")  # fmt: skip
 _FRAMEWORK_ONLY = (
     "framework", "args", "weights", "shapes", "dtypes", "train", "backward", "loss", "optimizer",
     "compiled", "device", "trust",

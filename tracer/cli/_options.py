@@ -1,7 +1,7 @@
 """Options that several commands share."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -11,6 +11,7 @@ from analyzers.options import (
     ADDITION_CONVENTIONS,
     DEFAULT_TOP,
     GROUPINGS,
+    NODE_GROUPINGS,
     ViewOptions,
     refuse_depth,
     sort_column,
@@ -182,10 +183,6 @@ LIMITS = bundle(
     ),
 )  # fmt: skip
 
-BY = cloup.option(
-    "--by", type=click.Choice(GROUPINGS), default="node", show_default=True,
-    help="What a row is: a node, the nodes of an operator, module or source line, or a kernel.",
-)  # fmt: skip
 DEPTH = cloup.option(
     "--depth", type=Count(1),
     help="Module levels to keep with --by module; deeper levels are summed.  [default: all]",
@@ -214,9 +211,24 @@ def view(formats: str, *shown: Decorator, more: str = "") -> Decorator:
     return bundle("output", to_output, *sections)
 
 
-TRACE_VIEW = view(
-    f"{FORMATS} .roofline.png .roofline.svg", BY, DEPTH, SORT, TOP,
-    cloup.option("--threshold", type=Amount("µs"), metavar="µs",
-                 help="Highlight the chart's bars from this time on."),
-    NOTES,
-)  # fmt: skip
+def _trace_view(groupings: Sequence[str], rows: str) -> Decorator:
+    """Options for a trace whose rows may be any of `groupings`, as `rows` tells."""
+    return view(
+        f"{FORMATS} .roofline.png .roofline.svg",
+        cloup.option("--by", type=click.Choice(groupings), default="node", show_default=True,
+                     help=f"What a row is: {rows}."),
+        DEPTH, SORT, TOP,
+        cloup.option("--threshold", type=Amount("µs"), metavar="µs",
+                     help="Highlight the chart's bars from this time on."),
+        NOTES,
+    )  # fmt: skip
+
+
+TRACE_VIEW = _trace_view(
+    NODE_GROUPINGS, "a node, the nodes of an operator, module or source line, or a kernel"
+)
+SUMS_VIEW = _trace_view(
+    GROUPINGS,
+    "a node, the nodes of an operator, module or source line, a kernel, or (with narrow "
+    "accumulators) a sample",
+)

@@ -75,9 +75,12 @@ class PathName(_Type):
 
 
 class Integers(_Type):
-    """Comma-separated positive integers: `1,16,64`."""
+    """Comma-separated integers from `least` to `most`: `1,16,64`."""
 
     name = "n,n,…"
+
+    def __init__(self, least: int = 1, most: int = LARGEST) -> None:
+        self._least, self._most = least, most
 
     def parse(self, text: str) -> tuple[int, ...]:
         """Returns the integers in their order."""
@@ -85,8 +88,9 @@ class Integers(_Type):
             numbers = tuple(int(part) for part in text.split(","))
         except ValueError:
             raise ValueError(f"'{text}' is not a list of integers such as 1,16,64") from None
-        if min(numbers) < 1 or max(numbers) > LARGEST:
-            raise ValueError(f"'{text}': every number must be from 1 to {LARGEST:,}")
+        if min(numbers) < self._least or max(numbers) > self._most:
+            allowed = f"from {self._least} to {self._most:,}"
+            raise ValueError(f"'{text}': every number must be {allowed}")
         if len(set(numbers)) < len(numbers):
             raise ValueError(f"'{text}' names a number twice")
         return numbers
@@ -110,6 +114,18 @@ class Words(_Type):
                 choices = ", ".join(self._allowed) or "words such as a,b"
                 raise ValueError(f"'{word}' is not one of {choices}")
         return words
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Completes the last word of the list."""
+        before, comma, last = incomplete.rpartition(",")
+        named = before.split(",")
+        return [
+            CompletionItem(before + comma + word)
+            for word in self._allowed
+            if word.startswith(last) and word not in named
+        ]
 
 
 class Size(_Type):

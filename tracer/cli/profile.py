@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from tracer.cli import _framework, _options
-from tracer.cli._types import Amount, Count, Integers
-from tracer.executors.onnxruntime.settings import is_cpu
+from tracer.cli import _energy, _framework, _options
+from tracer.cli._types import Amount, Count, Integers, Words
+from tracer.executors.measuring import MOST_THREADS
+from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, is_cpu
 
 if TYPE_CHECKING:
     from tracer.api.framework import FrameworkOptions
@@ -47,7 +48,7 @@ def _peaks(threads: int) -> Peaks:
     "options", _profile_options,
     cloup.option_group(
         "Input",
-        cloup.option("--batch", type=Integers(), help="Batch sizes to profile, e.g. 1,16,64."),
+        cloup.option("--batch", type=Integers(), help="Batch sizes, e.g. 1,16,64."),
         _options.DIMS,
         _options.INPUTS,
         _options.SEED,
@@ -59,17 +60,21 @@ def _peaks(threads: int) -> Peaks:
         cloup.option("--warmup", type=Count(), default=5, show_default=True,
                      help="Inferences before the measured ones."),
         cloup.option("--min-time", type=Amount("seconds"), help="Shortest time to measure for."),
-        _options.THREADS,
+        cloup.option("--threads", type=Integers(0, MOST_THREADS), default=0,
+                     help="Threads per operator, e.g. 1,2,4.  [default: all cores]"),
     ),
     cloup.option_group(
         "ONNX",
-        _options.OPTIMIZATION,
+        cloup.option("--optimization", type=Words(OPTIMIZATIONS), default="all",
+                     show_default=True,
+                     help=f"Graph optimisation levels of onnxruntime: {', '.join(OPTIMIZATIONS)}."),
         cloup.option("--provider", metavar="NAME", default="cpu", show_default=True,
                      help="Execution provider of onnxruntime: cpu, cuda, tensorrt, …"),
         cloup.option("--replay", type=Count(), default=0,
                      help="Re-time the kernels of the N slowest rows in isolation as a "
                           "cross-check."),
         _options.CONVENTION,
+        _energy.energy("none"),
     ),
     cloup.option_group(
         "Roofline",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @cloup.command()
 @cloup.argument("trace", type=PathName())
-@_options.TRACE_VIEW
+@_options.SUMS_VIEW
 def command(trace: Path, output: Output) -> None:
     """Show a saved trace again, in any format.
 

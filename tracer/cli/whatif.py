@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from analyzers.options import ADDITION_CONVENTIONS
-from tracer.cli import _accumulating, _data, _options
+from analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
+from tracer.cli import _accumulating, _data, _energy, _options
 from tracer.cli._types import LARGEST, Amount, Count, Integers, Words
 from tracer.errors import UsageError
 from tracer.support.files import check_writable
@@ -89,8 +89,8 @@ def _what_if_options(
                      help="Accuracy that may be lost, in percentage points or the metric's unit."),
         cloup.option("--search/--no-search", default=True, show_default=True,
                      help="Also search a width for each node."),
-        cloup.option("--energy", metavar="MODEL", default="lab", show_default=True,
-                     help="Energy model: lab, horowitz45, qtools, or FILE.toml."),
+        cloup.option("--energy", type=_energy.EnergyModelName(), default=DEFAULT_ENERGY_MODEL,
+                     show_default=True, help="Energy model; see docs/energy.md."),
         cloup.option("--convention", "addition_convention",
                      type=click.Choice(ADDITION_CONVENTIONS),
                      help="How additions are counted; see docs/counting.md.  "

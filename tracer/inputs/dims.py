@@ -1,7 +1,7 @@
 """Chooses sizes for the symbolic dimensions of a model's inputs."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from tracer.errors import InputError, UsageError
 from tracer.graph import tensor_type
@@ -130,15 +130,3 @@ def _assume(dim: Dim, axis: int, rank: int, shrink: int) -> int:
     else:
         size = _UNNAMED_IMAGE if rank == 4 and axis >= 2 else _OTHER
     return max(1, size // shrink) if size else 0
-
-
-def batch_sizes(batch: int | Sequence[int] | None) -> Sequence[int | None]:
-    """Returns the batch sizes to run, each once; None is the model's own size.
-
-    Raises UsageError for an empty list.
-    """
-    if batch is None or isinstance(batch, int):
-        return [batch]
-    if not batch:
-        raise UsageError("the list of batch sizes is empty", "Name one or more.")
-    return list(dict.fromkeys(batch))  # duplicates would repeat rows

@@ -119,6 +119,9 @@ SPECS = (
     _work("peak_bytes", "peak B", 11, "bytes alive while the node runs", "max", unit="B"),
     _work("arena_bytes", "arena B", 19, "bytes in use in the runtime's arena", "max", unit="B"),
     _text("also_holds", "also holds", 5, "rows whose time is in this row", kind="folded"),
+    _overflow("sample", "sample", 0, "number of the sample in the data, from 0", kind="folded"),
+    _text("worst_node", "worst node", 3, "node with the most overflows in the sample",
+          table="overflow", kind="folded"),
     _overflow("acc_min", None, 99, "least partial sum, integer units", "min"),
     _overflow("acc_max", None, 99, "greatest partial sum, integer units", "max"),
     _overflow("final_min", None, 99, "least final sum, integer units", "min"),
@@ -129,7 +132,8 @@ SPECS = (
               "max", unit="bits", format="width"),
     _overflow("bits_datatype", "datatype", 13, "width that follows from the operands' types",
               "max", unit="bits", format="width"),
-    _overflow("bits", "bits", 1, "width of the accumulator", unit="bits", format="count"),
+    _overflow("bits", "bits", 1, "width of the accumulator",
+              unit="bits", format="count", table=None),
     _overflow("outputs", "outputs", 11, "sums computed", "sum"),
     _overflow("overflow_outputs", "overflow", 1, "sums that leave the accumulator's range", "sum"),
     _rate("overflow_share", "share", 2, "share of sums that overflow",
@@ -155,6 +159,9 @@ SPECS = (
     _value("difference_max_ulp", "ULP", 3,
            "greatest difference from the reference in units in the last place", "max"),
     _text("timed_in", "timed in", 9, "row with the time of the kernel that contains this node"),
+    _work("threads", None, 99, "threads of the run; missing where the runtime chose",
+          format="count"),
+    _text("optimization", None, 99, "optimisation level of the run"),
 )  # fmt: skip
 
 COLUMNS = tuple(spec.name for spec in SPECS if spec.kind == "stored")

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.accumulators.spec import orders
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.modes import Bias, Convention, Overflow
@@ -37,7 +38,7 @@ class WhatIfOptions:
     batch: int = 64
     accuracy_budget: float = 1.0
     search: bool = True
-    energy: str = "lab"
+    energy: str = DEFAULT_ENERGY_MODEL
     addition_convention: str | None = None
 
     def accumulators(self, bits: int) -> Iterator[Accumulator]:

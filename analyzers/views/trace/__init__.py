@@ -10,7 +10,7 @@ import pandas as pd
 
 from analyzers.advice import advise
 from analyzers.grouping import remark
-from analyzers.options import NAMES, ViewOptions, sort_column
+from analyzers.options import NAMES, SAMPLE, ViewOptions, sort_column
 from analyzers.views.page import Column, Page, Table, specified
 from analyzers.views.trace import bars, headline, histograms, overflow
 from analyzers.views.trace.document import document
@@ -47,7 +47,10 @@ def stored(trace: Trace, options: ViewOptions) -> bytes:
 def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Table]:
     title = headline.headline(trace, section)
     groups, named = folded(section, options), NAMES[options.by]
-    if overflow.has_overflow(section.nodes):
+    if options.by == SAMPLE:
+        yield _of_samples(title, section, groups, options)
+        return
+    if section.run is not None and overflow.has_overflow(section.nodes):
         yield Table(
             title,
             _columns("overflow", named),
@@ -70,6 +73,18 @@ def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Ta
     )
 
 
+def _of_samples(title: str, section: Section, samples: pd.DataFrame, options: ViewOptions) -> Table:
+    return Table(
+        title,
+        _columns("overflow", SAMPLE),
+        chosen(overflow.worst_first(samples), options),
+        head=(overflow.of_samples(samples),),
+        lines=(overflow.totals(section.nodes),),
+        is_long=True,
+        weight=("overflow_outputs", "overflows"),
+    )
+
+
 def _lines(
     trace: Trace, section: Section, groups: pd.DataFrame, options: ViewOptions
 ) -> Iterator[str]:
@@ -79,8 +94,10 @@ def _lines(
     if others:
         yield others
     yield headline.totals(trace, section.nodes)
+    yield from headline.energy(trace, section.nodes)
     yield from headline.memory(section)
-    yield from headline.roofs(trace.environment.peaks)
+    threads = section.run.threads if section.run else None
+    yield from headline.roofs(trace.environment.peaks_at(threads))
 
 
 def _columns(which: TableName, named: str) -> list[Column]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from analyzers.options import NAMES, ViewOptions
-from analyzers.views.drawing import HIGH, PLAIN, empty_figure, label, plain
+from analyzers.views.drawing import HIGH, PLAIN, empty_figure, labels, plain
 from analyzers.views.text import micros, si
 from analyzers.views.trace.headline import headline
 from analyzers.views.trace.sections import Section, folded, ordered, sections
@@ -70,9 +70,7 @@ def _draw_panel(axes: Any, rows: pd.DataFrame, options: ViewOptions) -> None:
     axes.set_ylim(bottom=0, top=None if rows["value"].any() or threshold else 1)
     axes.spines[["top", "right"]].set_visible(False)
     if len(rows) <= _MOST_LABELS:
-        axes.set_xticks(
-            positions, list(map(label, rows[NAMES[options.by]])), rotation=90, fontsize=7
-        )
+        axes.set_xticks(positions, labels(rows[NAMES[options.by]]), rotation=90, fontsize=7)
     else:
         axes.set_xlabel(f"{len(rows):,} rows in the order of the graph")
 

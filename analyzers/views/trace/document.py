@@ -31,6 +31,8 @@ def _run(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]
     return {
         "batch": section.batch,
         "executor": run.executor if run else None,
+        "threads": run.threads if run else None,
+        "optimization": run.optimization if run else None,
         "inputs": run.inputs if run else None,
         "wall_us": wall(run) if run else None,
         "empty_us": empty(run) if run else None,

@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 
 from analyzers.timing import coverage, empty, wall
-from analyzers.views.text import micros, plural, printable, quantity, si
+from analyzers.views.text import full, micros, plural, printable, quantity, si
 from analyzers.views.trace.sections import Section
 from tracer.records.environment import Peaks
 from tracer.records.trace import Run, Trace
 
 _ALL = "all"
-"""The default of `--optimization`, which a headline leaves out so that it fits 80 columns."""
+"""The default of `--optimization`; a headline leaves it out so that it fits 80 columns."""
 
 
 def headline(trace: Trace, section: Section) -> str:
@@ -26,11 +26,10 @@ def headline(trace: Trace, section: Section) -> str:
     if run is not None:
         version = trace.environment.packages.get(run.executor, "")
         parts.append(f"{run.executor} {version}".strip())
-        if trace.settings.get("optimization", _ALL) != _ALL:
-            parts.append(f"optimization {trace.settings['optimization']}")
-        threads = trace.settings.get("threads")
-        if threads:
-            parts.append(plural(threads, "thread"))
+        if run.optimization not in (None, _ALL):
+            parts.append(f"optimization {run.optimization}")
+        if run.threads is not None:
+            parts.append(plural(run.threads, "thread"))
         parts.append(plural(len(run.instrumented_us), "run"))
     return " · ".join(parts)
 
@@ -68,6 +67,18 @@ def totals(trace: Trace, nodes: pd.DataFrame) -> str:
     moved = own["bytes_read"] + own["bytes_written"]
     parts.append(_sum(moved, "{} moved", lambda size: quantity(size, "B")))
     return f"{plural(trace.model.nodes, 'node')}: {', '.join(parts)}"
+
+
+def energy(trace: Trace, nodes: pd.DataFrame) -> tuple[str, ...]:
+    """The energy of all nodes with MACs, in full, with its unit and model, if there is a model."""
+    model = trace.settings.get("energy")
+    if not model:
+        return ()
+    own = nodes[nodes["index"].notna() & ~(nodes["macs"] == 0).fillna(False)]
+    if own["energy"].isna().all():
+        return (f"energy: unknown ({model['model']})",)
+    total = _sum(own["energy"], f"{{}} {model['unit']}".rstrip(), full)
+    return (f"energy: {total} per run ({model['model']})",)
 
 
 def roofs(peaks: Peaks | None) -> tuple[str, ...]:

@@ -22,6 +22,22 @@ def words(nodes: pd.DataFrame) -> tuple[str, str]:
     return _overflows(narrow, at), _sufficient(narrow)
 
 
+def of_samples(samples: pd.DataFrame) -> str:
+    """A sentence on how many samples overflow, and where most."""
+    over = samples[samples["overflow_outputs"] > 0]
+    if over.empty:
+        return f"nothing overflows in {plural(len(samples), 'sample')}"
+    most = over["worst_node"].mode().iloc[0]
+    return (
+        f"{len(over):,} of {plural(len(samples), 'sample')} {_verb(len(over))}; in "
+        f"{(over['worst_node'] == most).sum():,} of them {most} overflows most"
+    )
+
+
+def _verb(count: int) -> str:
+    return "overflows" if count == 1 else "overflow"
+
+
 def _overflows(narrow: pd.DataFrame, at: str) -> str:
     total = {name: int(narrow[name].sum()) for name in _COUNTS}
     outputs, over = total["outputs"], total["overflow_outputs"]
@@ -29,7 +45,7 @@ def _overflows(narrow: pd.DataFrame, at: str) -> str:
         return f"nothing overflows {at}: {plural(len(narrow), 'node')}, {outputs:,} outputs"
     nodes = int((narrow["overflow_outputs"] > 0).sum())
     return (
-        f"{nodes:,} of {plural(len(narrow), 'node')} {'overflows' if nodes == 1 else 'overflow'} "
+        f"{nodes:,} of {plural(len(narrow), 'node')} {_verb(nodes)} "
         f"{at}, in {over:,} of {outputs:,} outputs ({percent(over / outputs)}): "
         f"{total['transient_outputs']:,} transient, {total['persistent_outputs']:,} persistent"
     )
@@ -43,7 +59,9 @@ def _sufficient(narrow: pd.DataFrame) -> str:
         data = "no partial sum was observed"
     if unknown:
         return f"{data}; no width is guaranteed for {plural(unknown, 'node')}"
-    return f"{data}, {width(float(guaranteed.max()))} bits for any input"
+    pairs = (narrow["overflow_outputs"] > 0) & (observed <= narrow["bits"])
+    but = "; no width keeps pairs of products from saturating" if pairs.any() else ""
+    return f"{data}, {width(float(guaranteed.max()))} bits for any input{but}"
 
 
 def worst_first(rows: pd.DataFrame) -> pd.DataFrame:

@@ -5,9 +5,14 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analyzers.grouping import grouped
-from analyzers.options import ViewOptions, refuse_depth, sort_column
+from analyzers.options import SAMPLE, ViewOptions, refuse_depth, sort_column
 from analyzers.table import rows_of
+from analyzers.views.trace.overflow import worst_first
+from tracer.records.columns import BY_NAME
 from tracer.records.trace import Run, Trace
+
+_LEADING = ["executor", "batch"]
+"""First columns of grouped rows in a file, in the order of the node table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,10 @@ def folded(section: Section, options: ViewOptions) -> pd.DataFrame:
 
 
 def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
-    """The node table of a section as it is; folded or shortened, its largest rows first."""
+    """The node table of a section as it is; folded or shortened, its largest rows first.
+
+    Samples are in the order of the data; shortened, those with the most overflows come first.
+    """
     if options.by == "node":
         refuse_depth(options.by, options.depth)
         nodes = section.nodes
@@ -54,9 +62,14 @@ def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
             return nodes
         return nodes.loc[ordered(nodes, options).index[: options.top or None]]
     groups = folded(section, options)
-    groups.insert(0, "batch", section.batch)
-    groups.insert(0, "executor", section.run.executor if section.run else None)
-    groups = groups.astype({"executor": "string", "batch": "Int64"})
+    if options.by == SAMPLE:
+        if not options.top and options.sort is None:
+            return groups
+        return groups.loc[chosen(worst_first(groups), options).index[: options.top or None]]
+    key = section.run.key if section.run else {"batch": section.batch}
+    groups = groups.assign(**{name: key.get(name) for name in Run.KEY})
+    groups = groups.astype({name: BY_NAME[name].dtype for name in Run.KEY})
+    groups = groups[[*_LEADING, *groups.columns.drop(_LEADING)]]
     return groups.loc[ordered(groups, options).index[: options.top or None]]
 
 

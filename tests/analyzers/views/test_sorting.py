@@ -10,7 +10,7 @@ from rich.console import Console
 
 import tracer
 from analyzers.grouping import grouped
-from analyzers.options import GROUPINGS, ViewOptions, sort_column
+from analyzers.options import NODE_GROUPINGS, ViewOptions, sort_column
 from analyzers.views import render, show
 from analyzers.views.trace import page
 from tests.graphs import integers
@@ -81,7 +81,7 @@ def test_rows_without_a_value_stay_in_their_usual_order(counted):
     assert column(counted, "node", sort="time_us", top=9) == column(counted, "node", top=9)
 
 
-@pytest.mark.parametrize("by", GROUPINGS)
+@pytest.mark.parametrize("by", NODE_GROUPINGS)
 def test_a_column_that_the_rows_lack_is_refused_with_those_they_have(trace, by):
     with pytest.raises(UsageError, match=f"rows by {by} have no column 'speed'") as caught:
         render(trace, "csv", ViewOptions(by=by, sort="speed"))
@@ -91,7 +91,7 @@ def test_a_column_that_the_rows_lack_is_refused_with_those_they_have(trace, by):
         sort_column(other, by)
 
 
-@pytest.mark.parametrize("by", GROUPINGS)
+@pytest.mark.parametrize("by", NODE_GROUPINGS)
 def test_every_column_of_grouped_rows_can_be_sorted_by(trace, by):
     (run,) = trace.runs
     rows = grouped(trace.nodes, by, run)

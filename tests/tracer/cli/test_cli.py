@@ -71,6 +71,22 @@ def test_count_and_env_run_nothing(model, capfd):
     assert run(capfd, "env")[1].count("\n") > 5
 
 
+def test_env_lists_what_pip_lists_and_names_the_distribution(capfd):
+    shown = json.loads(run(capfd, "env", "--packages", "--json")[1])
+    pip = subprocess.run(
+        [sys.executable, "-m", "pip", "list", "--format=json", "--disable-pip-version-check"],
+        capture_output=True, check=True,
+    )  # fmt: skip
+    listed = {package["name"]: package["version"] for package in json.loads(pip.stdout)}
+    assert listed.items() <= shown["packages"].items()
+    assert shown["packages"].keys() > json.loads(run(capfd, "env", "--json")[1])["packages"].keys()
+    release = subprocess.run(
+        ["sh", "-c", ". /etc/os-release && echo $PRETTY_NAME"], capture_output=True, text=True
+    )
+    assert shown["distribution"] == (release.stdout.strip() or None)
+    assert release.stdout.strip() in run(capfd, "env")[1]
+
+
 def test_env_writes_the_environment_in_every_format(capfd, tmp_path):
     names = ["env.json", "env.md", "env.csv"]
     code, out, _ = run(capfd, "env", *(part for name in names for part in ("-o", tmp_path / name)))

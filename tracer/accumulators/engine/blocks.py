@@ -41,12 +41,13 @@ def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Unli
     if not final.size:
         return UnlimitedSums(final, low, high)
     start, end = _start_and_end(matrices, accumulator)
-    _sum(matrices, plan, terms, accumulator, start, (final, low, high), observed=True)
+    clips = None if plan.has_one_width else np.empty(matrices.shape, np.int64)
+    _sum(matrices, plan, terms, accumulator, start, (final, low, high), True, clips)
     if end is not None:
         final += end
         np.minimum(low, final, out=low)
         np.maximum(high, final, out=high)
-    return UnlimitedSums(final, low, high)
+    return UnlimitedSums(final, low, high, clips)
 
 
 def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clipped:
@@ -59,7 +60,7 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
         return Clipped(values, events)
     start, end = _start_and_end(matrices, accumulator)
     start, start_events = limited(start, accumulator)
-    _sum(matrices, plan, terms, accumulator, start, (values, events, events), observed=False)
+    _sum(matrices, plan, terms, accumulator, start, (values, events, events), False)
     if start_events.any():
         events += start_events
     if end is not None:
@@ -147,7 +148,7 @@ def _start_and_end(matrices: Matrices, accumulator: Accumulator) -> tuple[Array,
 
 def _sum(
     matrices: Matrices, plan: Program, terms: Terms, accumulator: Accumulator, start: Array,
-    outs: Outs, observed: bool,
+    outs: Outs, observed: bool, clips: Array | None = None,
 ) -> None:  # fmt: skip
     """Computes sums by the fastest kernel that supports the case."""
     start = np.broadcast_to(start, matrices.shape)
@@ -159,7 +160,7 @@ def _sum(
     elif not observed and plan.sequential and has_fast_kernel(matrices, terms, accumulator):
         _clip_sequential(matrices, plan, accumulator, start, outs[:2])
     else:
-        sum_by_program(matrices, plan, accumulator, start, outs, observed)
+        sum_by_program(matrices, plan, accumulator, start, outs, observed, clips)
 
 
 def _clip_sequential(

@@ -47,6 +47,11 @@ class Program:
         """Whether the accumulator is the only register."""
         return self.bits == (None,)
 
+    @property
+    def has_one_width(self) -> bool:
+        """Whether every register has the width of the accumulator."""
+        return all(bits is None for bits in self.bits)
+
 
 @lru_cache(maxsize=64)
 def program(order: Order, terms: Terms) -> Program | None:
@@ -92,9 +97,12 @@ def has_fast_groups(matrices: Matrices, plan: Program, accumulator: Accumulator)
 
 def sum_by_program(
     matrices: Matrices, plan: Program, accumulator: Accumulator, start: Array, outs: Outs,
-    observed: bool,
+    observed: bool, clips: Array | None = None,
 ) -> None:  # fmt: skip
-    """Computes sums in any order that is a tree; without a range if `observed`."""
+    """Computes sums in any order that is a tree; without a range if `observed`.
+
+    `clips` (M, P) receives the steps that left a register with a width of its own.
+    """
     rules = _rules(matrices, plan, accumulator, observed)
     narrow = matrices.bound < INT32 if observed else _fits_int32(matrices, plan, accumulator)
     if narrow:  # sums never leave a range that is wider than the lanes
@@ -107,11 +115,13 @@ def sum_by_program(
     tile = min(_TILE, -(-matrices.shape[1] // _NARROWEST) * _NARROWEST)
     layout = panels.for_loops(matrices, plan.sequence, tile, lane)
 
+    clips = np.empty((0, 0), np.int64) if clips is None else clips
+
     def block(rows: slice, columns: slice) -> None:
         left = layout.left[rows].reshape(-1)
         kernels.run(left, layout.depth, layout.panel(columns), layout.tile, plan.steps, rules,
                     observed, start[rows, columns],
-                    *(out[rows, columns] for out in outs))  # fmt: skip
+                    *(out[rows, columns] for out in (*outs, clips)))  # fmt: skip
 
     panels.run_in_blocks(matrices.shape, layout, block)
 
@@ -190,7 +200,7 @@ def _rules(matrices: Matrices, plan: Program, accumulator: Accumulator, observed
     kernels = loaded("program_sums")
     rule = kernels.rule_of(accumulator.overflow)
     rows = [
-        (kernels.SATURATE, *signed_range(bits), 0)
+        (kernels.SATURATE, *signed_range(bits), 1)
         if bits is not None
         else (kernels.EXACT if observed else rule, *accumulator.range, 1)
         for bits in plan.bits

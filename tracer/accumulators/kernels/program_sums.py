@@ -133,23 +133,24 @@ def _add_terms(
         row = np.uintp(index + k * terms.size)
         _multiply(left[factor + k], panel, row, tile, rules, terms, spare)
         _add(registers, begin, terms, begin, tile, rules, 0, events)
-        if observed and rules[0, 3]:
+        if observed and rules[0, 0] == EXACT:
             _widen(registers, begin, tile, least, greatest)
 
 
 @kernel(
     *(types.void(read_only(t), INT, read_only(t), INT, NUMBERS, TABLE, types.boolean, START,
-                 MATRIX_OUT, MATRIX_OUT, MATRIX_OUT)
+                 MATRIX_OUT, MATRIX_OUT, MATRIX_OUT, MATRIX_OUT)
       for t in _KINDS)
 )  # fmt: skip
 def run(
     left: Any, depth: int, panel: Any, tile: int, steps: Any, rules: Any, observed: bool,
-    start: Any, values: Any, first: Any, second: Any,
+    start: Any, values: Any, first: Any, second: Any, clips: Any,
 ) -> None:  # fmt: skip
     """Runs the program for every row and column; the last register begins with `start`.
 
     `rules` (registers + 1, 4), int64, has a row for each register and one for products. `first`
-    and `second` are the extremes of the registers whose events count if `observed`, else events.
+    and `second` are the extremes of the registers without a range if `observed`, else events.
+    `clips`, unless it is empty, are the events of the registers with a range if `observed`.
     """
     rows, columns = start.shape
     top, width = len(rules) - 2, np.uintp(tile)
@@ -177,9 +178,11 @@ def run(
                     to, at = np.uintp(-step * tile), np.uintp((-step - 1) * tile)
                     _add(registers, to, registers, at, width, rules, -step, events)
                     registers[at : at + width] = 0
-                    if observed and rules[-step, 3]:
+                    if observed and rules[-step, 0] == EXACT:
                         _widen(registers, to, width, least, greatest)
             for i in range(count):
                 values[row, column + i] = registers[top * tile + i]
                 first[row, column + i] = least[i] if observed else events[i]
                 second[row, column + i] = greatest[i] if observed else events[i]
+                if len(clips):
+                    clips[row, column + i] = events[i]

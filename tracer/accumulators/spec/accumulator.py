@@ -7,7 +7,7 @@ from typing import assert_never, get_args
 import numpy as np
 
 from tracer.accumulators.spec.modes import Bias, Convention, Overflow, ZeroPoints, effect_of
-from tracer.accumulators.spec.orders import Order, Terms
+from tracer.accumulators.spec.orders import Order, Terms, named
 from tracer.accumulators.spec.orders.sequential import Sequential
 from tracer.errors import UsageError
 from tracer.support.types import Array
@@ -39,7 +39,8 @@ class Accumulator:
     `after`, operands are multiplied as stored, as most byte libraries do, and the contribution of
     the zero points is subtracted from the sum.
 
-    Raises UsageError for a width or a word that is not allowed.
+    `order` may be given as text that `orders.named` reads. Raises UsageError for a width, a word or
+    an order that is not allowed.
     """
 
     bits: int
@@ -51,17 +52,24 @@ class Accumulator:
     zero_points: ZeroPoints = "before"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "order", _order(self.order))
         for name, choices in _CHOICES.items():
             choice = getattr(self, name)
             if choice not in choices:
-                raise UsageError(f"{name} '{choice}'", f"It is one of {', '.join(choices)}.")
-        for what, bits in (("an accumulator", self.bits), ("a product", self.product_bits)):
-            if bits is not None and not NARROWEST <= bits <= self.widest:
-                raise UsageError(
-                    f"{what} of {bits} bits",
-                    f"Widths from {NARROWEST} to {self.widest} are possible with "
-                    f"'{self.convention}'.",
-                )
+                raise UsageError(f"{name} {choice!r}", f"It is one of {', '.join(choices)}.")
+        object.__setattr__(self, "bits", self._width("an accumulator", self.bits))
+        if self.product_bits is not None:
+            object.__setattr__(self, "product_bits", self._width("a product", self.product_bits))
+
+    def _width(self, what: str, bits: int) -> int:
+        """Returns a width as an int of Python, which files can store. Raises UsageError."""
+        width = whole_number(f"the width of {what}", bits)
+        if not NARROWEST <= width <= self.widest:
+            raise UsageError(
+                f"{what} of {width} bits",
+                f"Widths from {NARROWEST} to {self.widest} are possible with '{self.convention}'.",
+            )
+        return width
 
     @property
     def uncounted_bits(self) -> int:
@@ -117,6 +125,21 @@ class Accumulator:
             _magnitude(low, self.is_symmetric), _magnitude(high, self.is_symmetric)
         )
         return np.maximum(_bits(largest) - self.uncounted_bits, NARROWEST)
+
+
+def whole_number(what: str, value: object) -> int:
+    """Returns `value` as an int of Python. Raises UsageError for another type."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise UsageError(f"{what} is {value!r}", "It is a whole number.")
+    return int(value)
+
+
+def _order(order: object) -> Order:
+    if isinstance(order, str):
+        return named(order)
+    if not isinstance(order, Order):
+        raise UsageError(f"order {order!r}", "It is a text such as 'chunked(32)', or an Order.")
+    return order
 
 
 def signed_range(bits: int, symmetric: bool = False) -> tuple[int, int]:

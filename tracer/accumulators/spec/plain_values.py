@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from tracer.accumulators.spec import orders
 from tracer.accumulators.spec.accumulator import Accumulator
 
 
@@ -17,6 +16,6 @@ def dumped(accumulator: Accumulator) -> dict[str, Any]:
 def loaded(values: Mapping[str, Any]) -> Accumulator:
     """Returns the accumulator with properties as from `dumped`.
 
-    Raises UsageError, KeyError or TypeError for values of no accumulator.
+    Raises UsageError or TypeError for values of no accumulator.
     """
-    return Accumulator(**{**values, "order": orders.named(values["order"])})
+    return Accumulator(**values)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tracer.accumulators.spec import orders
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.fixed_point import Formats, formats
 from tracer.accumulators.spec.policy import ALL, Entry, Policy
@@ -95,8 +94,6 @@ def _file(path: Path, like: Accumulator) -> Policy:
             properties = _checked(table)
             if "fixed" in properties:
                 fixed.append(Entry(pattern, formats(properties.pop("fixed")), text))
-            if "order" in properties:
-                properties["order"] = orders.named(properties["order"])
             accumulators.append(Entry(pattern, replace(like, **properties), text))
     return Policy(tuple(accumulators), tuple(fixed))
 
