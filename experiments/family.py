@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = _page.parser(__doc__)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--size", type=int, default=224, help="height and width of the images")
-    parser.add_argument("--rounds", type=int, default=6, help="rounds of each network")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each network")
     parser.add_argument("--runs", type=int, default=1, help="forward passes per round")
     parser.add_argument("--networks", nargs="+", default=list(ORIGINAL), metavar="NAME")
     args = parser.parse_args(argv)

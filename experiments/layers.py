@@ -19,7 +19,9 @@ from experiments import _page
 from experiments._page import Page
 from experiments.networks.resnet20 import ONNX
 from tracer.api.compare import compare, values
-from tracer.api.compare.sides import SideSettings, parse
+from tracer.api.compare.inputs import shared
+from tracer.api.compare.naming import parse
+from tracer.api.compare.sides import SideSettings
 from tracer.records.trace import Trace
 from tracer.support.tolerance import Tolerance
 
@@ -86,7 +88,8 @@ def _compared(
     settings = SideSettings(threads=threads)
     totals = compare(SIDES, by="model", settings=settings, rounds=rounds, runs=turn)
     plain = [parse(side) for side in SIDES[:-1]]
-    numbers, _ = values.compare_values(plain, settings, Tolerance(1e-3, 1e-4))
+    arrays = shared(plain, settings)
+    numbers, _ = values.compare_values(plain, arrays, settings, Tolerance(1e-3, 1e-4))
     return compared(totals.sides[:-1]), totals, numbers
 
 

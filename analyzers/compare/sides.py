@@ -29,7 +29,8 @@ class Side:
     `wall` is the time of an inference. `time_us` (rows) has the times of the rows, NaN for untimed
     rows; `error_us` their standard errors with `dof` degrees of freedom; `systematic_us` the
     standard deviation of errors common to all runs. `rounds_us` (rounds × rows) has the times in
-    rounds that alternated with other sides, if any.
+    rounds that alternated with other sides, if any. `lender` is the side whose work its rows have,
+    if they count none themselves.
     """
 
     label: str
@@ -42,6 +43,7 @@ class Side:
     dof: int
     rounds_us: FloatArray | None = field(repr=False)
     systematic_us: FloatArray = field(repr=False)
+    lender: "Side | None" = field(default=None, repr=False)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -69,6 +71,13 @@ class Side:
         """Returns the sum of a column over some rows, None if it is unknown for all."""
         values = self.nodes[column].iloc[list(rows)].dropna()
         return float(values.sum()) if len(values) else None
+
+    def total_of(self, column: str) -> float | None:
+        """Returns the sum of a column over all rows; None if rows lack a part of the lender's."""
+        total = self.sum_of(column, range(len(self.nodes)))
+        if self.lender is None or total == self.lender.total_of(column):
+            return total
+        return None
 
 
 def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from exporters import pipeline
-from exporters.records import Exported, ExportOptions, input_specs
+from exporters.records import Exported, ExportOptions, inputs_of
 from exporters.source import load_source
 from exporters.writing import check_target
 from tracer.errors import UsageError
@@ -28,7 +28,8 @@ def export(
     `args`, `weights` and `trust` apply to a named model (see `exporters.source.load_source`), whose
     random weights are drawn from `options.seed`.
     `input_shape` has the batch first, as in (1, 3, 32, 32). Several inputs are a sequence of
-    shapes; `input_dtype` may then name a type for each.
+    shapes; `input_dtype` may then name a type for each. The default is the model's attribute
+    `input_shape`, without the batch.
 
     Raises UsageError or ModelError if the model cannot be exported, InputError if `path` exists or
     cannot be written, LimitError above 2 GB, ThresholdError if onnxruntime and the framework
@@ -43,4 +44,4 @@ def export(
         )  # fmt: skip
     elif args or weights:
         raise UsageError("args and weights apply to a model that is named, as in FILE.py:NAME")
-    return pipeline.export(model, path, input_specs(input_shape, input_dtype), options)
+    return pipeline.export(model, path, inputs_of(model, input_shape, input_dtype), options)

@@ -1,6 +1,7 @@
 """`tracer.profile_framework`: profiles a live model in PyTorch or Chainer."""
 
 import hashlib
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
@@ -9,17 +10,18 @@ from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
+from numpy.typing import NDArray
 
 from analyzers.operations import operation_table
 from analyzers.timing import notes
-from exporters.records import InputSpec, draw, input_specs
+from exporters.records import InputSpec, draw, inputs_of
 from exporters.registry import exporter_of
 from exporters.source import load_source
 from tracer.api._assembly import configured
 from tracer.api._sweep import each
-from tracer.errors import TracerError, UsageError
+from tracer.errors import InputError, TracerError, UsageError
 from tracer.executors import registry
-from tracer.executors.eager.calls import BACKWARD, RANGE
+from tracer.executors.eager.calls import BACKWARD, RANGE, described
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.protocol import Profiled
 from tracer.records import environment
@@ -69,6 +71,7 @@ def profile_framework(
     input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None,
     input_dtype: str | Sequence[str] = "float32",
     trust: bool = False,
+    inputs: Sequence[NDArray[Any]] | None = None,
 ) -> Trace:
     """Profiles the model that `target` names in its own framework.
 
@@ -76,7 +79,8 @@ def profile_framework(
 
     `target`, `args`, `weights` and `trust` are arguments of `exporters.source.load_source`, which
     runs code of the target. `input_shape` has the batch first; its default is the model's attribute
-    `input_shape`, without the batch. Random weights and inputs are drawn from `seed`. `runs` to
+    `input_shape`, without the batch. Random weights and inputs are drawn from `seed`. Or `inputs`
+    are the arrays, by position; `batch`, `input_shape` and `input_dtype` then do nothing. `runs` to
     `optimizer` are described in `executors.eager.settings`; `compiled` adds a run of the model
     after torch.compile. The model is restored afterwards. Raises the errors of `tracer.errors`.
     """
@@ -97,13 +101,17 @@ def profile_framework(
             f"{target} is an exported program, which has no modules to profile",
             "Name the torch.nn.Module, or export it: tracer export.",
         )
-    inputs = _inputs(model, target, input_shape, input_dtype)
+    if inputs is None:
+        specs = _specs(model, target, input_shape, input_dtype)
+        drawn = [_drawn(specs, size, seed) for size in each("batch", batch)]
+        notes = [f"inputs are random, seed {seed}"]
+    else:
+        drawn, notes = [inputs], ["inputs are arrays that were given"]
+    _check_number(model, target, drawn[0])
     compiler = executor.compiled if compiled else None
     profiles: list[Profiled] = []
-    notes = [f"inputs are random, seed {seed}"]
-    for size, setting in product(each("batch", batch), settings):
-        specs = inputs if size is None else [spec.with_batch(size) for spec in inputs]
-        arguments = (model, draw(specs, seed), setting, progress or silent)
+    for arrays, setting in product(drawn, settings):
+        arguments = (model, arrays, setting, progress or silent)
         profiles.append(_configured(executor.profile(*arguments), setting))
         try:
             profiles += [_configured(compiler.profile(*arguments), setting)] if compiler else []
@@ -142,22 +150,36 @@ def _fingerprint(parameters: Iterable[tuple[str, int, bytes]]) -> tuple[str, int
     return digest.hexdigest(), count
 
 
-def _inputs(
+def _specs(
     model: object, target: str, shapes: Any, dtypes: str | Sequence[str]
 ) -> tuple[InputSpec, ...]:
-    """Returns the inputs of these shapes; by default the model's `input_shape` of one example."""
-    default = getattr(model, "input_shape", None)
-    if shapes is None and isinstance(default, tuple) and all(isinstance(n, int) for n in default):
-        shapes = (1, *default)
-    if shapes is None:
+    specs = inputs_of(model, shapes, dtypes)
+    if not specs:
         raise UsageError(
             f"the shape of the input of {target} is not known",
             "Give it with the batch first: --input-shape 1,3,32,32.",
         )
-    specs = input_specs(shapes, dtypes)
-    for spec in specs:
-        spec.check()
     return specs
+
+
+def _drawn(specs: Sequence[InputSpec], batch: int | None, seed: int) -> Sequence[NDArray[Any]]:
+    return draw(specs if batch is None else [spec.with_batch(batch) for spec in specs], seed)
+
+
+def _check_number(model: Any, target: str, arrays: Sequence[NDArray[Any]]) -> None:
+    """Raises InputError for a number of inputs that the forward pass of `model` does not take."""
+    try:
+        signature = inspect.signature(getattr(model, "forward", model))
+    except ValueError:  # compiled code has none; then the first run tells
+        return
+    try:
+        signature.bind(*arrays)
+    except TypeError as error:
+        given = ", ".join(map(described, arrays)) or "none"
+        raise InputError(
+            f"{target}: its forward pass takes {signature}, and the inputs are {given}",
+            "Every input of the ONNX model, or every --input-shape, is one argument.",
+        ) from error
 
 
 def _configured(profile: Profiled, settings: EagerSettings) -> Profiled:

@@ -123,6 +123,7 @@ def to_output(
     depth: int | None = None,
     threshold: float | None = None,
     sort: str | None = None,
+    full_numbers: bool = False,
 ) -> Any:
     """Returns the Output that these options set. Raises UsageError where `by` has no such rows."""
     from tracer.cli._output import Output
@@ -131,7 +132,8 @@ def to_output(
     if sort is not None:
         sort_column(sort, by)
     stdout = (["json:-"] if as_json else []) + (["csv:-"] if as_csv else [])
-    return Output(ViewOptions(by, top, threshold, depth, notes, sort), (*outputs, *stdout), force)
+    options = ViewOptions(by, top, threshold, depth, notes, sort, full_numbers)
+    return Output(options, (*outputs, *stdout), force)
 
 
 MODEL = cloup.argument("model", type=PathName())
@@ -221,6 +223,9 @@ def _trace_view(groupings: Sequence[str], rows: str) -> Decorator:
         cloup.option("--threshold", type=Amount("µs"), metavar="µs",
                      help="Highlight the chart's bars from this time on."),
         NOTES,
+        cloup.option("--full-numbers", is_flag=True,
+                     help="Show every digit of large numbers, as files do: 204,032,186, not "
+                          "204 M."),
     )  # fmt: skip
 
 

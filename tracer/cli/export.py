@@ -29,7 +29,7 @@ def _export_options(static_batch: bool, **values: Any) -> ExportOptions:
 @_options.bundle(
     "options", _export_options,
     cloup.option_group("Model", FRAMEWORK, _options.ARGUMENTS, _options.WEIGHTS, TRUST),
-    cloup.option_group("Input", *input_options("that of a .pt2 file")),
+    cloup.option_group("Input", *input_options("the model's")),
     cloup.option_group(
         "ONNX",
         cloup.option("--opset", type=Count(1),

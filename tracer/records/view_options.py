@@ -9,7 +9,8 @@ class ViewOptions:
 
     `sort` names the column that orders the rows, None for the view's own order. `top` is None for
     the view's default, 0 for all rows. `depth` is the number of module levels that stay apart, None
-    for all. `notes` shows every note instead of the most important ones.
+    for all. `notes` shows every note instead of the most important ones. `full_numbers` shows every
+    digit of large numbers.
     """
 
     by: str = "node"
@@ -18,3 +19,4 @@ class ViewOptions:
     depth: int | None = None
     notes: bool = False
     sort: str | None = None
+    full_numbers: bool = False

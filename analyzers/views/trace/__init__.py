@@ -12,6 +12,7 @@ from analyzers.advice import advise
 from analyzers.grouping import remark
 from analyzers.options import NAMES, SAMPLE, ViewOptions, sort_column
 from analyzers.views.page import Column, Page, Table, specified
+from analyzers.views.text import full, si
 from analyzers.views.trace import bars, headline, histograms, overflow
 from analyzers.views.trace.document import document
 from analyzers.views.trace.roofline import figure as roofline
@@ -53,17 +54,17 @@ def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Ta
     if section.run is not None and overflow.has_overflow(section.nodes):
         yield Table(
             title,
-            _columns("overflow", named),
-            chosen(overflow.worst_first(groups), options),
+            _columns("overflow", named, options),
+            chosen(overflow.worst_first(groups, options.full_numbers), options),
             head=overflow.words(section.nodes),
-            lines=(overflow.totals(section.nodes),),
+            lines=(overflow.totals(section.nodes, options.full_numbers),),
             is_long=True,
         )
         title = ""
     rows = ordered(groups, options)
     yield Table(
         title,
-        _columns("work", named),
+        _columns("work", named, options),
         rows,
         head=headline.verdict(section.run, section.nodes) if section.run else (),
         lines=tuple(_lines(trace, section, rows, options)),
@@ -76,10 +77,10 @@ def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Ta
 def _of_samples(title: str, section: Section, samples: pd.DataFrame, options: ViewOptions) -> Table:
     return Table(
         title,
-        _columns("overflow", SAMPLE),
-        chosen(overflow.worst_first(samples), options),
+        _columns("overflow", SAMPLE, options),
+        chosen(overflow.worst_first(samples, options.full_numbers), options),
         head=(overflow.of_samples(samples),),
-        lines=(overflow.totals(section.nodes),),
+        lines=(overflow.totals(section.nodes, options.full_numbers),),
         is_long=True,
         weight=("overflow_outputs", "overflows"),
     )
@@ -93,17 +94,20 @@ def _lines(
     others = remark(groups, options.by)
     if others:
         yield others
-    yield headline.totals(trace, section.nodes)
+    text = full if options.full_numbers else si
+    yield headline.totals(trace, section.nodes, text)
     yield from headline.energy(trace, section.nodes)
-    yield from headline.memory(section)
+    yield from headline.memory(section, text)
     threads = section.run.threads if section.run else None
     yield from headline.roofs(trace.environment.peaks_at(threads))
 
 
-def _columns(which: TableName, named: str) -> list[Column]:
+def _columns(which: TableName, named: str, options: ViewOptions) -> list[Column]:
     """Returns the columns of one table; the column that names the rows gets room first."""
     columns = [
-        specified(spec) for spec in SPECS if spec.header is not None and spec.table in (which, None)
+        specified(spec, options.full_numbers)
+        for spec in SPECS
+        if spec.header is not None and spec.table in (which, None)
     ]
     return [replace(column, rank=0) if column.field == named else column for column in columns]
 

@@ -1,10 +1,11 @@
 """The overflow table of a trace: what narrow accumulators did, in words and by row."""
 
 import math
+from collections.abc import Callable
 
 import pandas as pd
 
-from analyzers.views.text import number, percent, plural, width
+from analyzers.views.text import full, number, percent, plural, width
 
 _COUNTS = ("outputs", "overflow_outputs", "transient_outputs", "persistent_outputs")
 
@@ -64,31 +65,33 @@ def _sufficient(narrow: pd.DataFrame) -> str:
     return f"{data}, {width(float(guaranteed.max()))} bits for any input{but}"
 
 
-def worst_first(rows: pd.DataFrame) -> pd.DataFrame:
+def worst_first(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
     """Rows with sums: those with the largest share of overflows first, then the widest.
 
     With `overflow_share` and `partial_sums`, the range as text.
     """
     rows = rows[rows["outputs"].notna()]
     outputs = rows["outputs"].where(rows["outputs"] > 0)
+    write = full if full_numbers else number
     low, high = (rows[name].astype("float64") for name in ("acc_min", "acc_max"))
     ranked = rows.assign(
         overflow_share=(rows["overflow_outputs"] / outputs).astype("float64"),
-        partial_sums=[_range(*ends) for ends in zip(low, high, strict=True)],
+        partial_sums=[_range(*ends, write) for ends in zip(low, high, strict=True)],
     )
     return ranked.sort_values(["overflow_share", "bits_observed"], ascending=False, kind="stable")
 
 
-def totals(nodes: pd.DataFrame) -> str:
+def totals(nodes: pd.DataFrame, full_numbers: bool = False) -> str:
     """The counts over all nodes with narrow accumulators."""
     narrow = nodes[nodes["bits"].notna()]
     parts = [f"{int(narrow['outputs'].sum()):,} outputs"]
     if narrow["saturation_events"].notna().all():
         parts.append(f"{int(narrow['saturation_events'].sum()):,} saturation events")
         parts.append(f"{int(narrow['outputs_changed'].sum()):,} outputs changed")
-        parts.append(f"largest error {number(float(narrow['max_abs_error'].max()))}")
+        largest = float(narrow["max_abs_error"].max())
+        parts.append(f"largest error {full(largest) if full_numbers else number(largest)}")
     return f"{plural(len(narrow), 'node')} with narrow accumulators: {', '.join(parts)}"
 
 
-def _range(low: float, high: float) -> str:
-    return "" if math.isnan(low) else f"{number(low)} … {number(high)}"
+def _range(low: float, high: float, write: Callable[[float], str]) -> str:
+    return "" if math.isnan(low) else f"{write(low)} … {write(high)}"
