@@ -12,7 +12,7 @@ from analyzers.roofline import averaged
 from analyzers.samples import by_sample
 from analyzers.timing import RUNTIME
 from tracer.errors import UsageError
-from tracer.records.columns import EXTREMES, SUMMED
+from tracer.records.columns import EXTREMES, SUMMED, summed
 from tracer.records.trace import Run
 
 ROOT, OF_RUNTIME = "(root)", f"({RUNTIME})"
@@ -55,7 +55,7 @@ def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
     nodes = nodes.sort_values(["kernel", "fused"], kind="stable").drop(columns="fused")
     groups = nodes.groupby("kernel")
     folded = groups.first()
-    folded[list(SUMMED)] = groups[list(SUMMED)].sum(min_count=1)
+    folded[summed(nodes.columns)] = groups[summed(nodes.columns)].sum(min_count=1)
     folded[list(EXTREMES)] = _worst(groups)
     folded["calls"] = groups["calls"].first()
     folded["nodes"] = groups.size()
@@ -143,7 +143,7 @@ def _kernels(nodes: pd.DataFrame) -> npt.NDArray[np.integer[Any]]:
 
 def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     groups = rows.groupby(key, sort=False)
-    folded = groups[[*SUMMED, "nodes"]].sum(min_count=1)
+    folded = groups[[*summed(rows.columns), "nodes"]].sum(min_count=1)
     return folded.join(_worst(groups)).join(averaged(rows, key)).reset_index()
 
 

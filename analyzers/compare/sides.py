@@ -10,7 +10,7 @@ from analyzers.compare import contrast
 from analyzers.compare.contrast import Sample
 from analyzers.compare.rounds import corrected, in_rounds, joined, tabulated
 from analyzers.statistics import BATCHES, outliers, t_quantile
-from analyzers.table import rows_of
+from analyzers.table import own_rows, rows_of
 from tracer.errors import InputError
 from tracer.records.trace import Run, Trace, distinctions
 from tracer.support.types import FloatArray
@@ -144,8 +144,9 @@ def _run_of(label: str, trace: Trace, batch: int | None) -> Run:
             f"{label}: holds no run to compare, like a trace written by tracer count",
             "Make one with: tracer profile MODEL -o FILE.trace.",
         )
-    sizes = ", ".join(dict.fromkeys(str(run.batch) for run in trace.runs))
-    matching = [run for run in trace.runs if batch is None or run.batch == batch]
+    runs = [run for run in trace.runs if len(own_rows(trace, run))] or trace.runs
+    sizes = ", ".join(dict.fromkeys(str(run.batch) for run in runs))
+    matching = [run for run in runs if batch is None or run.batch == batch]
     if not matching:
         raise InputError(f"{label}: has no run of batch {batch}", f"It has batch {sizes}.")
     if len({run.batch for run in matching}) > 1:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import accumulators, batches, family, layers, training
+from experiments import _images, accumulators, batches, family, layers, training
 from experiments.__main__ import EXPERIMENTS
 from experiments._page import Page
 from tracer.graph import loading
@@ -125,6 +125,12 @@ def test_narrower_accumulators_overflow_more_and_cost_less():
     assert wide[3] == "0 of 12"
     assert float(narrow[2].rstrip("%")) > 0
     assert narrow[3] == "12 of 12"
+    worst = rows(page, "Which images overflow")
+    assert len(worst) == min(_images.WORST, int(re.search(r"(\d+) of 12 images", page.text)[1]))
+    original = {row[0][0]: row[4:] for row in rows(page, "Which widths to build")}
+    assert original["A"] == ["18", "53.48%", "223,315,236"]
+    assert original["B"] == ["17", "52.02%", "199,829,594"]
+    assert original["C"] == ["18, 16, 17, 16, 17", "53.47%", "204,032,186"]
     energy = [int(row[4].replace(",", "")) for row in (wide, narrow)]
     assert energy[0] > energy[1]
 

@@ -7,14 +7,17 @@ from itertools import product
 from pathlib import Path
 
 from analyzers import energy as energy_models
+from analyzers.merging import Source, merged
 from exporters.source import names_code
+from tracer.accumulators.spec.policy import Policy
 from tracer.api._assembly import Pricing, assembled, energy_settings
 from tracer.api._pipeline import Pipeline
 from tracer.api._sweep import each
 from tracer.api.framework import FrameworkOptions, profile_framework
+from tracer.api.interpret import Receiver, interpret
 from tracer.executors import registry
 from tracer.graph.loading import ModelSource, open_model
-from tracer.inputs.request import request_for
+from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.records.environment import Peaks
 from tracer.records.trace import Trace
 from tracer.support.progress import Progress, silent
@@ -29,7 +32,7 @@ class ProfileOptions:
 
     batch: Sequence[int] | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
-    feeds: Path | None = None
+    feeds: InputPaths | Samples = None
     seed: int = 0
     runs: int | None = None
     warmup: int = 5
@@ -43,21 +46,53 @@ class ProfileOptions:
     peaks: Callable[[int], Peaks] | None = None
 
 
+@dataclass(frozen=True)
+class SumOptions:
+    """The accumulators whose overflow is counted beside the times, and who receives the outputs."""
+
+    policy: Policy
+    receivers: Sequence[Receiver] = ()
+
+
 def profile_target(
     target: str | Path,
     options: ProfileOptions,
     framework: FrameworkOptions,
+    sums: SumOptions | None = None,
     progress: Progress | None = None,
 ) -> Trace:
     """Profiles an ONNX model, or the model that FILE.py:NAME names, in its framework.
 
-    Raises the errors of `profile` and `profile_framework`.
+    With `sums`, the overflow of an ONNX model is counted over all inputs first, and merged into the
+    rows of the times. Raises the errors of `profile`, `interpret` and `profile_framework`.
     """
     arguments = vars(options)
     if not names_code(str(target)):
-        return profile(target, **arguments, progress=progress)
+        if sums is None:
+            return profile(target, **arguments, progress=progress)
+        counted = _counted(target, options, sums, progress)
+        times = profile(target, **(arguments | {"energy": None}), progress=progress)
+        return merged([Source("times", times), counted])
     common = {name: arguments[name] for name in _COMMON}
     return profile_framework(str(target), **vars(framework), **common, progress=progress)
+
+
+def _counted(
+    target: str | Path, options: ProfileOptions, sums: SumOptions, progress: Progress | None
+) -> Source:
+    """Returns the trace of all inputs in narrow accumulators, by the options of the profile."""
+    trace = interpret(
+        target,
+        dims=options.dims,
+        feeds=options.feeds,
+        seed=options.seed,
+        accumulator=sums.policy,
+        convention=options.convention,
+        energy=options.energy,
+        progress=progress,
+        receivers=sums.receivers,
+    )
+    return Source("sums", trace)
 
 
 def profile(
@@ -65,7 +100,7 @@ def profile(
     *,
     batch: int | Sequence[int] | None = None,
     dims: Mapping[str, int] | None = None,
-    feeds: str | Path | None = None,
+    feeds: InputPaths | Samples = None,
     seed: int = 0,
     runs: int | None = None,
     warmup: int | None = None,
@@ -84,7 +119,8 @@ def profile(
     """Profiles `model`, once for each batch size, number of threads and optimisation level.
 
     `feeds` names an .npz file or a test_data_set folder. The default is the test data of a model
-    folder, else random inputs with `seed`. `dims` sizes symbolic dimensions by name. `runs` to
+    folder, else random inputs with `seed`. Of many files, or `Samples` of a data set, the first
+    `batch` (1) are timed. `dims` sizes symbolic dimensions by name. `runs` to
     `provider` are settings of the executor (see its `settings` module); None is its default.
     `convention` says how additions are counted (see `analyzers.cost`). `energy` names a model of
     `analyzers.energy`, which fills the column `energy`, in 32-bit accumulators. `peaks` is called
@@ -116,7 +152,7 @@ def profile(
         progress or silent,
     )
     analyzed = [
-        pipeline.run(request_for(model, loaded, size, dims, feeds, seed), setting)
+        pipeline.run(request_for(model, loaded, size, dims, feeds, seed).cut(), setting)
         for size, setting in product(each("batch", batch), settings)
     ]
     arguments = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed}

@@ -9,7 +9,7 @@ import click
 import cloup
 
 from exporters.frameworks import frameworks
-from tracer.cli import _options
+from tracer.cli import _accumulating, _options
 from tracer.cli._options import Decorator, bundle
 from tracer.errors import UsageError
 from tracer.executors.eager.settings import DEVICES, LOSSES, OPTIMIZERS
@@ -17,8 +17,10 @@ from tracer.executors.eager.settings import DEVICES, LOSSES, OPTIMIZERS
 if TYPE_CHECKING:
     from tracer.api.framework import FrameworkOptions
 
-_ONNX_ONLY = ("dims", "inputs", "optimization", "provider", "convention", "energy", "roofline",
-              "replay")  # fmt: skip
+_ONNX_ONLY = (
+    "dims", "inputs", "data", "data_dir", "limit", "optimization", "provider", "convention",
+    "energy", "roofline", "replay", *_accumulating.NAMES,
+)  # fmt: skip
 _FRAMEWORK_ONLY = (
     "framework", "args", "weights", "shapes", "dtypes", "train", "backward", "loss", "optimizer",
     "compiled", "device", "trust",

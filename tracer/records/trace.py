@@ -23,6 +23,9 @@ from tracer.records.result import Result
 from tracer.support.tolerance import Difference
 from tracer.support.types import FloatArray
 
+EMULATED = "times are those of emulating the accumulators"
+"""The note of a run with narrow accumulators."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.records.columns import COLUMNS
+from tracer.records.columns import stored_spec
 from tracer.records.environment import Environment
 from tracer.records.node_table import typed
 from tracer.records.trace import Kernel, ModelInfo, Run, Trace
@@ -161,7 +161,8 @@ def _read_nodes(
     database: sqlite3.Connection, dtypes: dict[str, str], lacking: Mapping[str, Any]
 ) -> pd.DataFrame:
     nodes = pd.read_sql("SELECT * FROM nodes", database).astype(dtypes)
-    return typed(nodes.assign(**lacking).reindex(columns=list(COLUMNS)))  # older: fewer columns
+    nodes = nodes[[name for name in nodes.columns if stored_spec(name) is not None]]
+    return typed(nodes.assign(**lacking))
 
 
 def _pack(values: FloatArray) -> bytes:

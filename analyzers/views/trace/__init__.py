@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,16 +15,17 @@ from analyzers.views.page import Column, Page, Table, specified
 from analyzers.views.text import full, si
 from analyzers.views.trace import bars, headline, histograms, overflow
 from analyzers.views.trace.document import document
+from analyzers.views.trace.histograms import figure as sums
 from analyzers.views.trace.roofline import figure as roofline
 from analyzers.views.trace.sections import Section, chosen, folded, ordered, sections, table
-from tracer.records.columns import SPECS, TableName
+from tracer.records.columns import JOINT, TableName, specs_of
 from tracer.records.trace import Trace
 from tracer.storage import trace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["document", "figure", "page", "roofline", "stored", "table"]
+__all__ = ["document", "figure", "page", "roofline", "stored", "sums", "table"]
 
 
 def page(trace: Trace, options: ViewOptions) -> Page:
@@ -34,8 +35,8 @@ def page(trace: Trace, options: ViewOptions) -> Page:
 
 
 def figure(trace: Trace, options: ViewOptions) -> Figure:
-    """The histograms of partial sums if accumulators were narrow, else the time of each layer."""
-    if any(run.sums for run in trace.runs):
+    """The time of each layer; if the times are of emulated accumulators, their histograms."""
+    if all(section.run is not None and section.run.sums for section in sections(trace)):
         return histograms.figure(trace, options)
     return bars.figure(trace, options)
 
@@ -47,37 +48,63 @@ def stored(trace: Trace, options: ViewOptions) -> bytes:
 
 def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Table]:
     title = headline.headline(trace, section)
-    groups, named = folded(section, options), NAMES[options.by]
+    groups = folded(section, options)
     if options.by == SAMPLE:
         yield _of_samples(title, section, groups, options)
         return
-    if section.run is not None and overflow.has_overflow(section.nodes):
-        yield Table(
-            title,
-            _columns("overflow", named, options),
-            chosen(overflow.worst_first(groups, options.full_numbers), options),
-            head=overflow.words(section.nodes),
-            lines=(overflow.totals(section.nodes, options.full_numbers),),
-            is_long=True,
-        )
-        title = ""
+    counted = overflow.has_overflow(groups)
+    if counted and section.run is not None and section.run.sums:  # its times are of an emulation
+        yield _of_sums(title, section, groups, options)
+        title, counted = "", False
+    yield _of_work(title, trace, section, groups, options, counted)
+
+
+def _of_work(
+    title: str,
+    trace: Trace,
+    section: Section,
+    groups: pd.DataFrame,
+    options: ViewOptions,
+    counted: bool,
+) -> Table:
+    """Returns the table of times and work, and of overflow too if it was `counted` elsewhere."""
+    head = headline.verdict(section.run, section.nodes) if section.run else ()
+    head = (*head, *headline.others(trace, section))
+    which: tuple[TableName, ...] = ("work",)
+    below: tuple[str, ...] = ()
+    if counted:
+        head = (*head, *overflow.counted(trace), *overflow.words(section.nodes))
+        groups = overflow.described(groups, options.full_numbers)
+        which = ("work", "overflow")
+        below = (overflow.totals(section.nodes, options.full_numbers),)
     rows = ordered(groups, options)
-    yield Table(
+    return Table(
         title,
-        _columns("work", named, options),
+        _columns(rows, which, NAMES[options.by], options),
         rows,
-        head=headline.verdict(section.run, section.nodes) if section.run else (),
-        lines=tuple(_lines(trace, section, rows, options)),
+        head=head,
+        lines=(*_lines(trace, section, rows, options), *below),
         is_long=True,
         advice=tuple(advice.text for advice in advise(trace, section.run, section.nodes)),
         weight=("time_share", "time") if groups["time_us"].notna().any() else ("macs", "MACs"),
     )
 
 
+def _of_sums(title: str, section: Section, groups: pd.DataFrame, options: ViewOptions) -> Table:
+    return Table(
+        title,
+        _columns(groups, ("overflow",), NAMES[options.by], options),
+        chosen(overflow.worst_first(groups, options.full_numbers), options),
+        head=overflow.words(section.nodes),
+        lines=(overflow.totals(section.nodes, options.full_numbers),),
+        is_long=True,
+    )
+
+
 def _of_samples(title: str, section: Section, samples: pd.DataFrame, options: ViewOptions) -> Table:
     return Table(
         title,
-        _columns("overflow", SAMPLE, options),
+        _columns(samples, ("overflow",), SAMPLE, options),
         chosen(overflow.worst_first(samples, options.full_numbers), options),
         head=(overflow.of_samples(samples),),
         lines=(overflow.totals(section.nodes, options.full_numbers),),
@@ -102,14 +129,17 @@ def _lines(
     yield from headline.roofs(trace.environment.peaks_at(threads))
 
 
-def _columns(which: TableName, named: str, options: ViewOptions) -> list[Column]:
+def _columns(
+    rows: pd.DataFrame, which: Sequence[TableName], named: str, options: ViewOptions
+) -> list[Column]:
     """Returns the columns of one table; the column that names the rows gets room first."""
-    columns = [
-        specified(spec, options.full_numbers)
-        for spec in SPECS
-        if spec.header is not None and spec.table in (which, None)
+    first = JOINT if len(which) > 1 else ()
+    ranks = {name: rank - len(first) for rank, name in enumerate(first)} | {named: -len(JOINT)}
+    return [
+        replace(specified(spec, options.full_numbers), rank=ranks.get(spec.name, spec.rank))
+        for spec in specs_of(rows.columns)
+        if spec.header is not None and (spec.table is None or spec.table in which)
     ]
-    return [replace(column, rank=0) if column.field == named else column for column in columns]
 
 
 def _has_values(rows: pd.DataFrame, options: ViewOptions) -> bool:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analyzers.timing import coverage, empty, wall
 from analyzers.views.text import full, micros, plural, printable, quantity, si
-from analyzers.views.trace.sections import Section
+from analyzers.views.trace.sections import Section, joined_runs
 from tracer.records.environment import Peaks
 from tracer.records.trace import Run, Trace
 
@@ -55,6 +55,16 @@ def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
         rest = micros(measured["mean"] - corrected)
         lines.append(f"rest  {rest} µs (a run without nodes takes {micros(alone)} µs)")
     return tuple(lines)
+
+
+def others(trace: Trace, section: Section) -> tuple[str, ...]:
+    """The wall time of each other executor whose times a merged trace has in the same rows."""
+    return tuple(
+        f"also  {run.executor} {micros(wall(run)['mean'])} µs per run "
+        f"({plural(len(run.wall_us), 'run')}), in columns marked @{run.executor}"
+        for run in joined_runs(trace)
+        if run.batch == section.batch and not run.sums
+    )
 
 
 def totals(trace: Trace, nodes: pd.DataFrame, text: Text) -> str:

@@ -13,6 +13,7 @@ from analyzers.overflow import bits_observed, widest
 from analyzers.views.drawing import EXTREMES, HIGH, LINEAR, PLAIN, empty_figure, labels, plain
 from tracer.accumulators.statistics.bins import edges
 from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.errors import UsageError
 from tracer.records.trace import Trace
 
 if TYPE_CHECKING:
@@ -30,9 +31,15 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
     """Returns a panel for each node in the order of the run: final sums, extremes of partial sums.
 
     The background beyond the accumulator's range is red. `options.top` is the number of nodes
-    [default: 60]; nodes that need the most bits are drawn.
+    [default: 60]; nodes that need the most bits are drawn. Raises UsageError without
+    sums.
     """
     all_sums = [sums for run in trace.runs for sums in run.sums]
+    if not all_sums:
+        raise UsageError(
+            "histograms of sums need narrow accumulators, and this trace has none",
+            "Make one with: tracer interpret MODEL.onnx --accumulator BITS -o sums.png.",
+        )
     drawn = widest(all_sums, _MOST if options.top is None else options.top)
     columns = min(_COLUMNS, len(drawn))
     rows = math.ceil(len(drawn) / columns)

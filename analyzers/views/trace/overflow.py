@@ -6,13 +6,29 @@ from collections.abc import Callable
 import pandas as pd
 
 from analyzers.views.text import full, number, percent, plural, width
+from tracer.records.trace import Trace
+
+_INPUTS = "inputs are "
+"""How the note on the inputs of a run begins."""
 
 _COUNTS = ("outputs", "overflow_outputs", "transient_outputs", "persistent_outputs")
 
 
 def has_overflow(nodes: pd.DataFrame) -> bool:
-    """Whether any node of a node table had a narrow accumulator."""
-    return "bits" in nodes and bool(nodes["bits"].notna().any())
+    """Whether the sums of any node of a node table were counted."""
+    return "outputs" in nodes and bool(nodes["outputs"].notna().any())
+
+
+def counted(trace: Trace) -> tuple[str, ...]:
+    """What the sums of a trace are over, and how their terms are added."""
+    lines = []
+    for run in trace.runs:
+        accumulators = [sums.tally.accumulator for sums in run.sums]
+        kinds = dict.fromkeys(f"{each.order}, {each.overflow}" for each in accumulators)
+        data = [n.removeprefix(_INPUTS) for n in run.notes if n.startswith(_INPUTS)]
+        if accumulators:
+            lines.append(f"sums  over {' · '.join((*data, *kinds))}")
+    return tuple(lines)
 
 
 def words(nodes: pd.DataFrame) -> tuple[str, str]:
@@ -66,19 +82,20 @@ def _sufficient(narrow: pd.DataFrame) -> str:
 
 
 def worst_first(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
-    """Rows with sums: those with the largest share of overflows first, then the widest.
+    """Rows with sums: those with the largest share of overflows first, then the widest."""
+    ranked = described(rows[rows["outputs"].notna()], full_numbers)
+    return ranked.sort_values(["overflow_share", "bits_observed"], ascending=False, kind="stable")
 
-    With `overflow_share` and `partial_sums`, the range as text.
-    """
-    rows = rows[rows["outputs"].notna()]
+
+def described(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
+    """Rows with `overflow_share`, and with `partial_sums`, the range as text."""
     outputs = rows["outputs"].where(rows["outputs"] > 0)
     write = full if full_numbers else number
     low, high = (rows[name].astype("float64") for name in ("acc_min", "acc_max"))
-    ranked = rows.assign(
+    return rows.assign(
         overflow_share=(rows["overflow_outputs"] / outputs).astype("float64"),
         partial_sums=[_range(*ends, write) for ends in zip(low, high, strict=True)],
     )
-    return ranked.sort_values(["overflow_share", "bits_observed"], ascending=False, kind="stable")
 
 
 def totals(nodes: pd.DataFrame, full_numbers: bool = False) -> str:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from analyzers.grouping import grouped
 from analyzers.options import SAMPLE, ViewOptions, refuse_depth, sort_column
-from analyzers.table import rows_of
+from analyzers.table import own_rows
 from analyzers.views.trace.overflow import worst_first
 from tracer.records.columns import BY_NAME
 from tracer.records.trace import Run, Trace
@@ -25,11 +25,27 @@ class Section:
 
 
 def sections(trace: Trace) -> tuple[Section, ...]:
-    """A section for each run, in their order; one section for a trace without runs."""
-    if trace.runs:
-        return tuple(Section(run, run.batch, rows_of(trace, run)) for run in trace.runs)
+    """A section for each run with rows of its own, in their order; one if no run has any.
+
+    In a merged trace, other runs are joined to these rows.
+    """
+    taken: set[object] = set()
+    shown = []
+    for run in trace.runs:
+        nodes = own_rows(trace, run)
+        if taken.isdisjoint(nodes.index) and (len(nodes) or trace.nodes.empty):
+            shown.append(Section(run, run.batch, nodes))
+            taken.update(nodes.index)
+    if shown:
+        return tuple(shown)
     batches = trace.nodes["batch"].dropna()
     return (Section(None, int(batches.iloc[0]) if len(batches) else None, trace.nodes),)
+
+
+def joined_runs(trace: Trace) -> tuple[Run, ...]:
+    """The runs of a merged trace that have no section."""
+    own = [id(section.run) for section in sections(trace)]
+    return tuple(run for run in trace.runs if id(run) not in own)
 
 
 def table(trace: Trace, options: ViewOptions) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -202,6 +203,28 @@ def shell(command, model):
     """A command line run by bash, where $t is tracer and $m the model."""
     env = {**os.environ, "t": f"{sys.executable} -m tracer", "m": str(model), "COLUMNS": "100"}
     return subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=env)
+
+
+def test_a_pipe_is_as_wide_as_its_content_unless_columns_sets_a_width(model, tmp_path):
+    proto = onnx.load(model)
+    proto.graph.node[0].name = "/encoder/layers.0/" + "self_attention/" * 20 + "output/Conv"
+    onnx.save(proto, tmp_path / "long.onnx")
+    whole, cut = (
+        shell(f"env {setting} $t count $m", tmp_path / "long.onnx").stdout
+        for setting in ("-u COLUMNS", "COLUMNS=80")
+    )
+    assert proto.graph.node[0].name in whole
+    assert proto.graph.node[0].name not in cut
+    assert max(map(len, cut.splitlines())) <= 80
+    assert all(header in text for text in (whole, cut) for header in ("MACs", "params"))
+
+
+def test_a_terminal_keeps_its_own_width(model):
+    code = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]))"
+    command = f"env -u COLUMNS {sys.executable} -c '{code}' bash -c 'stty cols 60; $t count $m'"
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shell(command, model).stdout).splitlines()
+    assert any("MACs" in line for line in lines)
+    assert max(map(len, lines)) == 60
 
 
 @pytest.mark.parametrize("kind", ["", "--csv", "--json"])

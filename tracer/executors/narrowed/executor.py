@@ -21,7 +21,7 @@ from tracer.inputs.feedset import FeedSet
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import NodeRecord, Recorder
 from tracer.limits import Limits
-from tracer.records.trace import Kernel, Run
+from tracer.records.trace import EMULATED, Kernel, Run
 from tracer.support.progress import Progress
 
 
@@ -91,7 +91,7 @@ class _Narrowed:
             samples=times.samples(),
             bias_us=np.zeros(len(kernels)),
             kernels=kernels,
-            notes=(*notes, *narrowing.notes, "times are those of emulating the accumulators"),
+            notes=(*notes, *narrowing.notes, EMULATED),
             sums=tuple(narrowing.accumulations().values()),
             sums_by_sample=None if samples is None else samples.recorder.collected(),
         )
