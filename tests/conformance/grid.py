@@ -63,8 +63,10 @@ def oracle_of(key: Key) -> str:
     return oracles[0] if oracles else ""
 
 
-def _preference(oracle: str) -> tuple[bool, int]:
-    return oracle != ONNXRUNTIME, -int(oracle.rpartition(" ")[2]) if " " in oracle else 0
+def _preference(oracle: str) -> tuple[bool, int, str]:
+    """onnxruntime first, then the highest number, then by name."""
+    number = 0 if oracle == ONNXRUNTIME else int(oracle.rpartition(" ")[2])
+    return oracle != ONNXRUNTIME, -number, oracle
 
 
 def _outcome(trial: Trial) -> Outcome | None:

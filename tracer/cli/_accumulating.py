@@ -57,6 +57,12 @@ _OPTIONS = cloup.option_group(
                       "after it.  [default: before]"),
     cloup.option("--product-bits", type=Count(),
                  help="Width of products before they are added.  [default: exact]"),
+    cloup.option("--product-shift", type=click.IntRange(0), metavar="BITS",
+                 help="Low bits of products that are rounded away before they are added.  "
+                      "[default: 0]"),
+    cloup.option("--product-rounding", metavar="RULE",
+                 help="Rounding of products: half-even, half-away, floor, truncate, "
+                      "stochastic(SEED).  [default: half-even]"),
     _MAGNITUDE,
     _FIXED,
     cloup.option("--certificate", type=PathName(), metavar="FILE.json",
@@ -68,8 +74,8 @@ _OPTIONS = cloup.option_group(
                       "certificate's own."),
 )  # fmt: skip
 NAMES = frozenset({
-    "accumulator", "overflow", "order", "bias", "zero_points", "product_bits", "magnitude", "fixed",
-    "certificate", "check_certificate",
+    "accumulator", "overflow", "order", "bias", "zero_points", "product_bits", "product_shift",
+    "product_rounding", "magnitude", "fixed", "certificate", "check_certificate",
 })  # fmt: skip
 _ANY = 32
 """A width that every entry of a policy replaces."""
@@ -159,6 +165,11 @@ def _accumulating(
                 "Set --accumulator as well, or leave out the options of accumulators.",
             )
         return AccumulatorOptions(checked[1].policy(), certificate, checked)
+    if "product_rounding" in properties and "product_shift" not in properties:
+        raise UsageError(
+            "--product-rounding rounds nothing: products keep all of their bits",
+            "Set --product-shift as well.",
+        )
     like = Accumulator(_ANY, convention=_convention(magnitude), **properties)
     policy = read(accumulator, fixed, like)
     return AccumulatorOptions(policy, certificate, checked)

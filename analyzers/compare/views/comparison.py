@@ -150,7 +150,7 @@ def _parameters(result: Comparison) -> Iterator[str]:
         for side, row in enumerate(result.totals.to_dict("records"))
         if not pd.isna(row["params"])
     )
-    yield f"parameters differ: {listed}; the sides are not the same network, or one has folded some"
+    yield f"parameters differ: {listed}; other networks, or some are folded or not used"
 
 
 def _verdicts(result: Comparison) -> Iterator[str]:

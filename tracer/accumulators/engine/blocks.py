@@ -11,7 +11,7 @@ from tracer.accumulators.engine.programs import (
     Outs,
     Program,
     has_fast_groups,
-    products_may_overflow,
+    products_may_change,
     program,
     sum_by_program,
     sum_sorted,
@@ -74,7 +74,7 @@ def has_fast_kernel(matrices: Matrices, terms: Terms, accumulator: Accumulator) 
     if accumulator.order.reorders or not effect_of(accumulator.overflow).clips:
         return False
     plan = program(accumulator.order, terms)
-    if plan is None or products_may_overflow(matrices, accumulator):
+    if plan is None or products_may_change(matrices, accumulator):
         return False
     if plan.sequential:
         return lane_bits(matrices, accumulator) > 0
@@ -84,7 +84,7 @@ def has_fast_kernel(matrices: Matrices, terms: Terms, accumulator: Accumulator) 
 def inner_widths_may_change(matrices: Matrices, accumulator: Accumulator, terms: Terms) -> bool:
     """Whether products or stages with a width of their own may change sums without a range."""
     plan = program(accumulator.order, terms)
-    if plan is None or products_may_overflow(matrices, accumulator):
+    if plan is None or products_may_change(matrices, accumulator):
         return True
     own = min((1 << bits - 1 for bits in plan.bits if bits is not None), default=LIMIT)
     return matrices.bound >= own
@@ -152,7 +152,7 @@ def _sum(
 ) -> None:  # fmt: skip
     """Computes sums by the fastest kernel that supports the case."""
     start = np.broadcast_to(start, matrices.shape)
-    exact_products = not products_may_overflow(matrices, accumulator)
+    exact_products = not products_may_change(matrices, accumulator)
     if type(accumulator.order) is Sorted:
         sum_sorted(matrices, plan, accumulator, start, outs, observed)
     elif observed and plan.sequential and exact_products and matrices.bound < INT32:

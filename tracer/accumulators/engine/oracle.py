@@ -10,6 +10,7 @@ import numpy as np
 from tracer.accumulators.spec.accumulator import Accumulator, signed_range
 from tracer.accumulators.spec.modes import Overflow
 from tracer.accumulators.spec.orders import Terms
+from tracer.accumulators.spec.rounding import rounded
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.support.types import Array
 
@@ -62,11 +63,17 @@ def _start(left: Array, right: Array, bias: Array | None) -> Array:
 
 
 def _products(left: Array, right: Array, accumulator: Accumulator) -> Array:
-    """All products (M, P, K), limited to `product_bits` if the accumulator has them."""
-    exact = left.astype(np.int64)[:, None, :] * right.astype(np.int64).T[None]
-    if accumulator.product_bits is None:
-        return exact
-    return into_range(exact, *accumulator.range_of(accumulator.product_bits), accumulator.overflow)
+    """All products (M, P, K): rounded, and limited to `product_bits`, if the accumulator says so.
+
+    A rounded product counts in units of 2^`product_shift` while it is limited.
+    """
+    products = left.astype(np.int64)[:, None, :] * right.astype(np.int64).T[None]
+    shift, bits = accumulator.product_shift, accumulator.product_bits
+    if shift:
+        products = rounded(products, shift, accumulator.product_rounding)
+    if bits is not None:
+        products = into_range(products, *accumulator.range_of(bits), accumulator.overflow)
+    return products << shift
 
 
 class _Run:

@@ -16,7 +16,8 @@ FILE = ".toml"
 _DIGITS = 4
 _FIELD_TYPES: Mapping[str, type] = {
     "bits": int, "overflow": str, "order": str, "bias": str, "product_bits": int,
-    "convention": str, "zero_points": str, "fixed": str,
+    "convention": str, "zero_points": str, "product_shift": int, "product_rounding": str,
+    "fixed": str,
 }  # fmt: skip
 """Fields of a table in a policy file, and their types."""
 
