@@ -219,7 +219,8 @@ def _settings(sources: Sequence[Source], priced: Source | None) -> dict[str, Any
 def _recorded(trace: Trace) -> Iterator[Mapping[str, Any]]:
     """Yields the settings and the environment of a trace, and of those merged into it."""
     own = {name: value for name, value in trace.settings.items() if name != MERGED}
-    yield {"settings": own, "environment": msgspec.to_builtins(trace.environment)}
+    environment = msgspec.json.decode(msgspec.json.encode(trace.environment))
+    yield {"settings": own, "environment": environment}
     yield from trace.settings.get(MERGED, [])
 
 

@@ -27,6 +27,7 @@ from tracer.inputs import dims as dimensions
 from tracer.records import environment
 from tracer.records.node_table import typed
 from tracer.records.trace import ModelInfo, Trace
+from tracer.support.arguments import check_arguments
 
 
 def count(
@@ -46,6 +47,7 @@ def count(
     `energy`. `accumulator` and `fixed`, as in `interpret`, are what the energies are those of, and
     fill the column `bits`; nothing runs. Raises the errors of `tracer.errors`.
     """
+    check_arguments(locals())
     energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_model(model)
     rules, unfit = _narrowed(loaded, accumulator, fixed)

@@ -8,6 +8,9 @@ from exporters.records import Exported, ExportOptions, inputs_of
 from exporters.source import load_source
 from exporters.writing import check_target
 from tracer.errors import UsageError
+from tracer.support.arguments import check_arguments, instance, maybe
+
+_RULES = {"options": maybe(instance("exporters.records.ExportOptions"))}
 
 
 def export(
@@ -35,6 +38,7 @@ def export(
     cannot be written, LimitError above 2 GB, ThresholdError if onnxruntime and the framework
     disagree. Nothing is written in these cases.
     """
+    check_arguments(locals(), _RULES)
     path, options = Path(path), options or ExportOptions()
     check_target(path, options.force)
     if isinstance(model, str):

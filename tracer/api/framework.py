@@ -26,7 +26,10 @@ from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.protocol import Profiled
 from tracer.records import environment
 from tracer.records.trace import ModelInfo, Trace, distinctions
+from tracer.support.arguments import RULES, check_arguments, swept
 from tracer.support.progress import Progress, silent
+
+_RULES = {name: swept(RULES[name]) for name in ("batch", "threads")}
 
 _NONE: Mapping[str, object] = MappingProxyType({})
 
@@ -84,7 +87,8 @@ def profile_framework(
     `optimizer` are described in `executors.eager.settings`; `compiled` adds a run of the model
     after torch.compile. The model is restored afterwards. Raises the errors of `tracer.errors`.
     """
-    counts = each("threads", threads)
+    check_arguments(locals(), _RULES)
+    counts = each(threads)
     settings = [
         EagerSettings(runs, warmup, min_time, count, seed, device, backward, loss, optimizer, train)
         for count in counts
@@ -103,7 +107,7 @@ def profile_framework(
         )
     if inputs is None:
         specs = _specs(model, target, input_shape, input_dtype)
-        drawn = [_drawn(specs, size, seed) for size in each("batch", batch)]
+        drawn = [_drawn(specs, size, seed) for size in each(batch)]
         notes = [f"inputs are random, seed {seed}"]
     else:
         drawn, notes = [inputs], ["inputs are arrays that were given"]

@@ -20,6 +20,7 @@ from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.limits import Limits
 from tracer.records.trace import Trace
+from tracer.support.arguments import check_arguments
 from tracer.support.progress import Progress, silent
 from tracer.support.tolerance import Tolerance
 
@@ -81,6 +82,7 @@ def interpret(
 
     Raises the errors of `tracer.errors`, among them LimitError for a run beyond `limits`.
     """
+    check_arguments(locals())
     if against is not None and accumulator is not None:
         raise UsageError("a narrow accumulator differs from onnxruntime", "Leave out one of them.")
     if by_sample and accumulator is None:

@@ -6,6 +6,7 @@ from analyzers.merging import Source, merged
 from tracer.api.load import load
 from tracer.errors import UsageError
 from tracer.records.trace import Trace
+from tracer.support.arguments import check_arguments
 
 
 def merge(*traces: Trace | str | Path) -> Trace:
@@ -20,6 +21,7 @@ def merge(*traces: Trace | str | Path) -> Trace:
     """
     if not traces:
         raise UsageError("there is no trace to merge", "Name one or more.")
+    check_arguments({"traces": traces})
     return merged([_source(position, trace) for position, trace in enumerate(traces, 1)])
 
 

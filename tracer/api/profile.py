@@ -20,7 +20,10 @@ from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.records.environment import Peaks
 from tracer.records.trace import Trace
+from tracer.support.arguments import RULES, check_arguments, swept
 from tracer.support.progress import Progress, silent
+
+_RULES = {name: swept(RULES[name]) for name in ("batch", "threads", "optimization")}
 
 _COMMON = ("batch", "seed", "runs", "warmup", "min_time", "threads")
 """Options that a model of a framework has as well."""
@@ -129,11 +132,12 @@ def profile(
     fused kernels contain by comparing tensors with the interpreter. Raises the errors of
     `tracer.errors`.
     """
+    check_arguments(locals(), _RULES)
     energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_model(model)
     swept = {
-        "threads": each("threads", threads),
-        "optimization": each("optimization", optimization),
+        "threads": each(threads),
+        "optimization": each(optimization),
     }
     chosen = {"runs": runs, "warmup": warmup, "min_time": min_time, "provider": provider}
     settings = [
@@ -153,7 +157,7 @@ def profile(
     )
     analyzed = [
         pipeline.run(request_for(model, loaded, size, dims, feeds, seed).cut(), setting)
-        for size, setting in product(each("batch", batch), settings)
+        for size, setting in product(each(batch), settings)
     ]
     arguments = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed}
     several = {name: values for name, values in swept.items() if len(values) > 1}

@@ -14,7 +14,10 @@ from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.options import QuantizationOptions
 from tracer.records.quantized import Quantized
 from tracer.records.trace import ModelInfo
+from tracer.support.arguments import check_arguments, instance, maybe
 from tracer.support.progress import Progress
+
+_RULES = {"options": maybe(instance("tracer.quantization.options.QuantizationOptions"))}
 
 
 def quantize(
@@ -41,6 +44,7 @@ def quantize(
     `tracer.quantization.accuracy`. Raises the errors of `tracer.errors`; replaces an existing file
     only with `force`.
     """
+    check_arguments(locals(), _RULES)
     target = None if output is None else Path(output)
     if target is not None:
         writing.check_target(target, force)

@@ -16,7 +16,7 @@ from analyzers.options import (
     refuse_depth,
     sort_column,
 )
-from tracer.cli._types import LARGEST, Amount, Argument, Count, PathName, Size
+from tracer.cli._types import Amount, Argument, Count, PathName, Size
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
 
@@ -54,7 +54,7 @@ def bundle(
 
 def batch(help: str) -> Decorator:
     """`--batch N`, one batch size."""
-    return cloup.option("--batch", type=Count(1, LARGEST), help=help)
+    return cloup.option("--batch", type=Count.of("batch"), help=help)
 
 
 def output(formats: str, more: str = "") -> Decorator:
@@ -147,10 +147,13 @@ INPUTS = cloup.option(
     help="Input values: an .npz file or a test_data_set folder.  [default: random]",
 )  # fmt: skip
 SEED = cloup.option(
-    "--seed", type=Count(), default=0, show_default=True, help="Seed of random inputs."
+    "--seed", type=Count.of("seed"), default=0, show_default=True, help="Seed of random inputs."
 )
 THREADS = cloup.option(
-    "--threads", type=Count(), default=0, help="Threads per operator.  [default: all cores]"
+    "--threads",
+    type=Count.of("threads"),
+    default=0,
+    help="Threads per operator.  [default: all cores]",
 )
 OPTIMIZATION = cloup.option(
     "--optimization", type=click.Choice(OPTIMIZATIONS), default="all", show_default=True,
@@ -186,7 +189,7 @@ LIMITS = bundle(
 )  # fmt: skip
 
 DEPTH = cloup.option(
-    "--depth", type=Count(1),
+    "--depth", type=Count.of("depth"),
     help="Module levels to keep with --by module; deeper levels are summed.  [default: all]",
 )  # fmt: skip
 SORT = cloup.option(

@@ -1,14 +1,14 @@
 """Types of option values: numbers, lists, sizes, percentages, paths."""
 
 import ast
+import math
 from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-LARGEST = 2**31 - 1
-"""Largest dimension that an option accepts; a larger one is a typing error."""
+from tracer.support.arguments import BOUNDS, LARGEST
 
 _DIGITS = 10
 
@@ -45,15 +45,27 @@ class _Number(click.ParamType[Any]):
 class Count(_Number):
     """An integer from `least` to `most`."""
 
-    def __init__(self, least: int = 0, most: int | None = None) -> None:
+    def __init__(self, least: int = 0, most: int = LARGEST) -> None:
         super().__init__("n", click.IntRange(least, most))
+
+    @classmethod
+    def of(cls, argument: str) -> "Count":
+        """Returns the type of an argument of the API, with its bounds."""
+        return cls(*BOUNDS[argument])
 
 
 class Amount(_Number):
-    """A number of at least 0, of the unit that `name` tells."""
+    """A finite number of at least 0, of the unit that `name` tells."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, click.FloatRange(min=0))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the number."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
 
 
 class PathName(_Type):

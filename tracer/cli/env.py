@@ -11,7 +11,6 @@ import cloup
 
 from tracer.cli import _options
 from tracer.cli._types import Count
-from tracer.executors.measuring import MOST_THREADS
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     "Peak rates",
     cloup.option("--peaks", "measure", is_flag=True,
                  help="Measure the peak rates of this machine (3 s)."),
-    cloup.option("--threads", type=Count(0, MOST_THREADS), default=0,
+    cloup.option("--threads", type=Count.of("threads"), default=0,
                  help="Threads for the peak rates.  [default: all cores]"),
 )  # fmt: skip
 @_options.view(".json .csv .md")

@@ -46,7 +46,7 @@ def _export_options(static_batch: bool, **values: Any) -> ExportOptions:
         cloup.option("-o", "--output", type=PathName(), required=True,
                      help="The .onnx file to write."),
         _options.FORCE,
-        cloup.option("--seed", type=Count(), default=0, show_default=True,
+        cloup.option("--seed", type=Count.of("seed"), default=0, show_default=True,
                      help="Seed of random weights, and of the inputs of the check."),
     ),
     apart=("args", "weights", "trust", "shapes", "dtypes", "output"),

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @cloup.option_group(
     "Runs",
-    cloup.option("--runs", type=Count(1), default=1, show_default=True,
+    cloup.option("--runs", type=Count.of("runs"), default=1, show_default=True,
                  help="Inferences to time, without --accumulator."),
-    cloup.option("--threads", type=Count(), default=0,
+    cloup.option("--threads", type=Count.of("threads"), default=0,
                  help="Threads per operator.  [default: as BLAS is set]"),
     cloup.option("--against", type=click.Choice(["ort"]),
                  help="Compare every node with onnxruntime; exit 1 if one exceeds the tolerance."),

@@ -13,8 +13,8 @@ import cloup
 
 from tracer.cli import _accumulating, _data, _energy, _framework, _options
 from tracer.cli._types import Amount, Count, Integers, PathName, Words
-from tracer.executors.measuring import MOST_THREADS
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, is_cpu
+from tracer.support.arguments import BOUNDS
 
 if TYPE_CHECKING:
     from tracer.api.framework import FrameworkOptions
@@ -65,12 +65,12 @@ def _peaks(threads: int) -> Peaks:
     ),
     cloup.option_group(
         "Runs",
-        cloup.option("--runs", type=Count(1),
+        cloup.option("--runs", type=Count.of("runs"),
                      help="Inferences to measure.  [default: 1 s of them, at least 10]"),
-        cloup.option("--warmup", type=Count(), default=5, show_default=True,
+        cloup.option("--warmup", type=Count.of("warmup"), default=5, show_default=True,
                      help="Inferences before the measured ones."),
         cloup.option("--min-time", type=Amount("seconds"), help="Shortest time to measure for."),
-        cloup.option("--threads", type=Integers(0, MOST_THREADS), default=0,
+        cloup.option("--threads", type=Integers(*BOUNDS["threads"]), default=0,
                      help="Threads per operator, e.g. 1,2,4.  [default: all cores]"),
     ),
     cloup.option_group(
@@ -80,7 +80,7 @@ def _peaks(threads: int) -> Peaks:
                      help=f"Graph optimisation levels of onnxruntime: {', '.join(OPTIMIZATIONS)}."),
         cloup.option("--provider", metavar="NAME", default="cpu", show_default=True,
                      help="Execution provider of onnxruntime: cpu, cuda, tensorrt, …"),
-        cloup.option("--replay", type=Count(), default=0,
+        cloup.option("--replay", type=Count.of("replay"), default=0,
                      help="Re-time the kernels of the N slowest rows in isolation as a "
                           "cross-check."),
         _options.CONVENTION,

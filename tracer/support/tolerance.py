@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from tracer.support.arguments import amount, check_arguments, maybe
 from tracer.support.types import Array, type_text
 
 _SMALLEST = 1e-8
@@ -28,6 +29,11 @@ class Tolerance:
 
     relative: float = 1e-3
     absolute: float | None = 1e-5
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a tolerance that is no number of at least 0."""
+        tolerances = {"relative": self.relative, "absolute": self.absolute}
+        check_arguments(tolerances, {"relative": amount(), "absolute": maybe(amount())})
 
     def exceeded(self, ours: Array, theirs: Array) -> npt.NDArray[np.bool_]:
         """Returns which elements are out of tolerance; NaN equals NaN, infinity equals itself."""

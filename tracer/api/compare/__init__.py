@@ -14,6 +14,7 @@ from tracer.api.compare.naming import parse, refuse_unused, with_short_labels
 from tracer.api.compare.rounds import quieter, take_turns
 from tracer.api.compare.sides import LiveSide, NamedSide, Recorded, SideSettings
 from tracer.errors import ThresholdError, UsageError
+from tracer.support.arguments import check_arguments
 from tracer.support.progress import Progress
 from tracer.support.tolerance import Tolerance
 
@@ -38,6 +39,7 @@ def compare(
     the inputs of the first ONNX model (see `tracer.api.compare.inputs`).
     Raises the errors of `tracer.errors`; InputError if the models have too little in common.
     """
+    check_arguments(locals())
     if len(sides) < 2:
         raise UsageError("one side alone cannot be compared", "Name two or more.")
     named = _named(sides, settings, rounds, runs)
@@ -74,6 +76,7 @@ def sweep(
     Runs alternate between batch sizes and models. Raises UsageError for a side without these
     sizes, and the other errors of `tracer.errors`.
     """
+    check_arguments(locals())
     named = _named(sides, settings, rounds, runs)
     by_batch = [_at(named, settings, batch) for batch in batches]
     live = [side for group in zip(*by_batch, strict=True) for side in group]

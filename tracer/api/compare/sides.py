@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -19,9 +19,11 @@ from tracer.inputs.dims import sizes_of
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import Request, request_for
 from tracer.records.trace import Trace
+from tracer.support.arguments import PATH, RULES, check_arguments, either, mapping, maybe
 from tracer.support.progress import Progress
 
 DEFAULT, LEVEL = "ort", "optimization"
+_RULES = {"arguments": RULES["args"], "weights": maybe(either(PATH, mapping(PATH)))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,10 @@ class SideSettings:
     device: str = "cpu"
     input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None
     input_dtype: str | Sequence[str] = "float32"
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a value that is not allowed."""
+        check_arguments({each.name: getattr(self, each.name) for each in fields(self)}, _RULES)
 
     def shapes(self, batch: int | None) -> list[tuple[int, ...]] | None:
         """Returns the shapes of `input_shape`, at another batch if there is one."""
