@@ -88,6 +88,22 @@ def test_env_lists_what_pip_lists_and_names_the_distribution(capfd):
     assert release.stdout.strip() in run(capfd, "env")[1]
 
 
+def test_env_counts_equal_gpus_and_names_the_version_of_cuda(capfd, tmp_path, monkeypatch):
+    tool = tmp_path / "nvidia-smi"  # answers as the driver's own does
+    tool.write_text("""#!/bin/sh
+case "$1" in
+  --query-gpu=*) printf 'NVIDIA H100 PCIe, 81559 MiB\\nNVIDIA H100 PCIe, 81559 MiB\\n' ;;
+  *) echo '| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4     |' ;;
+esac
+""")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    out = run(capfd, "env")[1]
+    assert "2 x NVIDIA H100 PCIe, 81559 MiB" in out
+    assert re.search(r"CUDA +12\.4", out)
+    assert json.loads(run(capfd, "env", "--json")[1])["gpus"] == ["NVIDIA H100 PCIe, 81559 MiB"] * 2
+
+
 def test_env_writes_the_environment_in_every_format(capfd, tmp_path):
     names = ["env.json", "env.md", "env.csv"]
     code, out, _ = run(capfd, "env", *(part for name in names for part in ("-o", tmp_path / name)))
