@@ -1,4 +1,4 @@
-"""The node table grouped by node, operator, module, source line or kernel."""
+"""The node table grouped by node, operator, module, source line or kernel; samples of a run."""
 
 from typing import Any
 
@@ -7,22 +7,17 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.kernels import by_kernel
-from analyzers.options import GROUPINGS, refuse_depth
+from analyzers.options import GROUPINGS, KERNEL, NAMES, OF_KERNELS, SAMPLE, refuse_depth
 from analyzers.roofline import averaged
+from analyzers.samples import by_sample
 from analyzers.timing import RUNTIME
 from tracer.errors import UsageError
-from tracer.records.columns import EXTREMES, SUMMED
+from tracer.records.columns import EXTREMES, SUMMED, summed
 from tracer.records.trace import Run
 
 ROOT, OF_RUNTIME = "(root)", f"({RUNTIME})"
 UNKNOWN = {"module": "(no module)", "source": "(no source)"}
 """The row of nodes without an origin."""
-
-KERNEL = "kernel"
-NAMES = {
-    "node": "node", "op": "op_type", "module": "module", "source": "source", KERNEL: "op_type",
-}  # fmt: skip
-"""The column that names the rows of each grouping of `analyzers.options.GROUPINGS`."""
 
 _SEPARATOR = "; "
 
@@ -30,17 +25,19 @@ _SEPARATOR = "; "
 def grouped(
     nodes: pd.DataFrame, by: str, run: Run | None = None, depth: int | None = None
 ) -> pd.DataFrame:
-    """Folds the rows of one run; by kernel, returns the kernels of `run`.
+    """Folds the rows of one run; by kernel or sample, returns those of `run`.
 
     `depth` is the number of module levels that stay separate. Raises UsageError for an unknown
-    grouping, for a depth without modules, and for kernels without a run.
+    grouping, for a depth without modules, for kernels without a run, and for samples that
+    were not counted apart.
     """
     if by not in NAMES:
         raise UsageError(f"cannot group by '{by}'", f"Group by {', '.join(GROUPINGS)}.")
     refuse_depth(by, depth)
     if by == KERNEL:
-        columns = ["op_type", *SUMMED, "time_us_total", "time_us_per_call", "nodes"]
-        return by_kernel(run).reindex(columns=columns)
+        return by_kernel(run).reindex(columns=["op_type", *SUMMED, *OF_KERNELS, "nodes"])
+    if by == SAMPLE:
+        return by_sample(run)
     if by in UNKNOWN:
         return by_origin(nodes, by, depth)
     return by_op(nodes) if by == "op" else by_node(nodes)
@@ -49,17 +46,21 @@ def grouped(
 def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
     """Returns a row for each kernel or single node, in the order of the graph.
 
-    Fused nodes share a row: `node`, `module`, `source` and the statistics of the first node, the
-    `op_type` of all, and their number, `nodes`.
+    Fused nodes share a row: `node`, `module`, `source` and the values of the main node, the worst
+    extremes and the `op_type` of all, and their number, `nodes`. The main node, which has the time
+    of the kernel, comes first.
     """
-    of = _kernels(nodes)
-    groups = nodes.groupby(of, sort=False)
+    nodes = nodes.drop(columns="timed_in", errors="ignore")  # a row has its own time
+    nodes = nodes.assign(kernel=_kernels(nodes), fused=nodes["time_us"].isna())
+    nodes = nodes.sort_values(["kernel", "fused"], kind="stable").drop(columns="fused")
+    groups = nodes.groupby("kernel")
     folded = groups.first()
-    folded[list(SUMMED)] = groups[list(SUMMED)].sum(min_count=1)
+    folded[summed(nodes.columns)] = groups[summed(nodes.columns)].sum(min_count=1)
+    folded[list(EXTREMES)] = _worst(groups)
     folded["calls"] = groups["calls"].first()
     folded["nodes"] = groups.size()
-    shared = groups["op_type"].transform("size") > 1
-    joined = nodes[shared].groupby(of[shared], sort=False)["op_type"].agg("+".join)
+    shared = nodes[groups["op_type"].transform("size") > 1].groupby("kernel")
+    joined = shared["op_type"].agg("+".join)
     folded.loc[joined.index, "op_type"] = joined
     return folded.reset_index(drop=True)
 
@@ -73,8 +74,8 @@ def by_origin(nodes: pd.DataFrame, of: str, depth: int | None = None) -> pd.Data
     """Returns a row for each `module` or `source`, in the order of the graph.
 
     Modules below `depth` are summed into their ancestor. The time of a kernel with nodes of several
-    rows is in the first of these rows: its `also_holds` names the other rows, and their `timed_in`
-    names the first. Nodes without an origin share a row, and so do the runtime's own kernels.
+    rows is in the row of its main node: its `also_holds` names the other rows, and their `timed_in`
+    names this row. Nodes without an origin share a row, and so do the runtime's own kernels.
     """
     own = nodes["node"].str.startswith(f"{RUNTIME}:") & nodes["index"].isna()
     names = [named(name, of, depth) for name in nodes[of].mask(own, OF_RUNTIME)]
@@ -111,7 +112,9 @@ def _across(rows: pd.DataFrame, of: str) -> pd.DataFrame:
     """Returns by row name the rows whose nodes its kernels hold, and the rows that hold its own."""
     holds: dict[str, dict[str, None]] = {}
     timed: dict[str, dict[str, None]] = {}
-    for _, names in rows[of].groupby(_kernels(rows), sort=False):
+    main_first = rows[of].loc[rows["time_us"].isna().sort_values(kind="stable").index]
+    kernels = pd.Series(_kernels(rows), rows.index).loc[main_first.index]
+    for _, names in main_first.groupby(kernels, sort=False):
         first, *others = dict.fromkeys(names)
         for other in others:
             holds.setdefault(first, {})[other] = None
@@ -140,9 +143,13 @@ def _kernels(nodes: pd.DataFrame) -> npt.NDArray[np.integer[Any]]:
 
 def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     groups = rows.groupby(key, sort=False)
-    folded = groups[[*SUMMED, "nodes"]].sum(min_count=1)
-    worst = groups.agg(EXTREMES)
-    # A group is guaranteed what all its narrow nodes are.
+    folded = groups[[*summed(rows.columns), "nodes"]].sum(min_count=1)
+    return folded.join(_worst(groups)).join(averaged(rows, key)).reset_index()
+
+
+def _worst(groups: Any) -> pd.DataFrame:
+    """Returns the worst values of each group; it is guaranteed what all its narrow nodes are."""
+    worst: pd.DataFrame = groups.agg(EXTREMES)
     guaranteed = groups["bits_guaranteed"].count() == groups["bits"].count()
     worst["bits_guaranteed"] = worst["bits_guaranteed"].where(guaranteed)
-    return folded.join(worst).join(averaged(rows, key)).reset_index()
+    return worst

@@ -15,7 +15,8 @@ def by_kernel(run: Run | None) -> pd.DataFrame:
     """Returns a row for each kind of kernel of a run.
 
     `time_us` is its own time. `time_us_total` includes the kernels inside it, if the runtime says
-    which; `time_us_per_call` is the mean of the total. A kernel that only calls a kernel of the
+    which; `time_total_share` is its part of the time of all kernels, and `time_us_per_call` its
+    mean over the calls. A kernel that only calls a kernel of the
     same name counts as one call with it, as in torch's tables. Raises UsageError without a run.
     """
     if run is None:
@@ -35,6 +36,7 @@ def by_kernel(run: Run | None) -> pd.DataFrame:
         }
     )
     folded = rows.groupby("op_type", sort=False).sum(min_count=1).reset_index()
+    folded["time_total_share"] = folded["time_us_total"] / (folded["time_us"].sum() or np.nan)
     folded["time_us_per_call"] = folded["time_us_total"] / folded["calls"]
     return folded
 

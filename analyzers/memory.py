@@ -61,7 +61,7 @@ def memory(
 
 
 def arena(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
-    """Returns `arena_bytes`, in use in the runtime's arena, by the first node of each kernel.
+    """Returns `arena_bytes`, in use in the runtime's arena, by the main node of each kernel.
 
     A node with several kernels has their maximum. The table is empty if the runtime has no figures.
     """

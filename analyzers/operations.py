@@ -25,8 +25,7 @@ def operation_table(profile: Profiled) -> pd.DataFrame:
             "op_type": operation.op_type,
             "domain": operation.domain,
             "module": operation.module,
-            "executor": run.executor,
-            "batch": run.batch,
+            **run.key,
             "input_shapes": ", ".join(map(str, operation.inputs)) or None,
             "peak_bytes": operation.peak_bytes,
         }
@@ -40,7 +39,8 @@ def operation_table(profile: Profiled) -> pd.DataFrame:
 
 
 def _calls(run: Run) -> Mapping[str, float]:
-    return {str(k.node): k.calls for k in reversed(run.kernels) if not k.scope}
+    """Returns the calls of the first kernel of each row, which encloses the others."""
+    return {str(kernel.node): kernel.calls for kernel in reversed(run.kernels)}
 
 
 def _kernels(run: Run) -> Mapping[str, str]:

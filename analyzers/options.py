@@ -3,22 +3,55 @@
 Imports nothing heavy, because every `--help` imports this module.
 """
 
+import pkgutil
+from pathlib import Path
+
 from tracer.errors import UsageError
+from tracer.records.columns import SPECS, ColumnSpec
 from tracer.records.view_options import ViewOptions
 
 __all__ = [
     "ADDITION_CONVENTIONS",
+    "DEFAULT_ENERGY_MODEL",
     "DEFAULT_TOP",
     "GROUPINGS",
+    "KERNEL",
+    "NAMES",
+    "NODE_GROUPINGS",
+    "OF_KERNELS",
+    "SAMPLE",
     "ViewOptions",
+    "energy_models",
     "refuse_depth",
+    "sort_column",
 ]
 
-GROUPINGS = ("node", "op", "module", "source", "kernel")
-"""What a row of the node table stands for."""
+KERNEL, SAMPLE = "kernel", "sample"
+NAMES = {
+    "node": "node", "op": "op_type", "module": "module", "source": "source", KERNEL: "op_type",
+    SAMPLE: SAMPLE,
+}  # fmt: skip
+"""What a row may stand for, and the column that then names the rows."""
+
+GROUPINGS = tuple(NAMES)
+NODE_GROUPINGS = tuple(name for name in NAMES if name != SAMPLE)
+"""Those of any run; samples are those of a run in narrow accumulators."""
 
 ADDITION_CONVENTIONS = ("plain", "channelwise")
 """How the additions of a convolution are counted: the names in `analyzers.cost.conventions`."""
+
+DEFAULT_ENERGY_MODEL = "lab"
+"""The energy model of narrow accumulators unless `--energy` names another."""
+
+OF_KERNELS = ("time_us_total", "time_total_share", "time_us_per_call")
+"""Columns of the table by kernel that other groupings lack."""
+
+_OF_WEIGHTS = ("bits", "bits_guaranteed", "bits_datatype")
+"""Columns of overflows that samples lack."""
+
+_OF_SUMS = ("bytes_moved", "overflow_share")
+"""Columns that views compute from columns that add up, in every grouping."""
+_UNORDERED = ("bar", "partial_sums")
 
 DEFAULT_TOP = 10
 """Rows that a terminal shows unless `--top` sets another number."""
@@ -28,3 +61,42 @@ def refuse_depth(by: str, depth: int | None) -> None:
     """Raise UsageError where a depth is set and rows are not modules."""
     if depth is not None and by != "module":
         raise UsageError("a depth counts levels of modules", "Give --by module with --depth.")
+
+
+def energy_models() -> tuple[str, ...]:
+    """Returns the names of the energy models: the modules of `analyzers.energy.models`."""
+    folder = Path(__file__).parent / "energy" / "models"
+    return tuple(sorted(module.name for module in pkgutil.iter_modules([str(folder)])))
+
+
+def sort_column(sort: str, by: str) -> ColumnSpec:
+    """Returns the column that `sort` names, as files (`time_us`) or tables (`time`, `MACs`) do.
+
+    Raises UsageError for a name that no column has in a table of these rows.
+    """
+    columns = [spec for spec in SPECS if spec.name not in _UNORDERED and _has(by, spec)]
+    for spec in columns:
+        if sort == spec.name:
+            return spec
+    for spec in columns:
+        if spec.header is not None and sort.lower() in _headers(spec.header):
+            return spec
+    headers = ", ".join(dict.fromkeys(spec.header or spec.name for spec in columns))
+    raise UsageError(f"rows by {by} have no column '{sort}'", f"Sort by one of: {headers}.")
+
+
+def _has(by: str, spec: ColumnSpec) -> bool:
+    """Returns whether the rows of a grouping have a column."""
+    if by == KERNEL:
+        summed = spec.kind == "stored" and spec.fold == "sum"
+        return summed or spec.name in (NAMES[by], *OF_KERNELS)
+    if by == SAMPLE:
+        return spec.table == "overflow" and spec.name not in _OF_WEIGHTS
+    if by == "node":
+        return spec.kind != "folded" or spec.name == "nodes"
+    return spec.fold != "none" or spec.name in (NAMES[by], *_OF_SUMS)
+
+
+def _headers(header: str) -> tuple[str, str]:
+    """Returns the header as one may type it, with and without its unit."""
+    return header.lower(), header.lower().removesuffix(" µs")

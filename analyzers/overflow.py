@@ -8,13 +8,17 @@ import pandas as pd
 
 from tracer.accumulators.spec.accumulator import NARROWEST
 from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.records.columns import BY_NAME, SPECS
+from tracer.records import columns
+from tracer.records.columns import BY_NAME
 
 _EXTREMES = ("acc_min", "acc_max", "final_min", "final_max")
 _COUNTED = ("outputs", "overflow_outputs", "transient_outputs", "persistent_outputs")
 _EMULATED = ("saturation_events", "outputs_changed", "max_abs_error")
 
-COLUMNS = tuple(spec.name for spec in SPECS if spec.table == "overflow" and spec.kind == "stored")
+_WIDTHS = ("bits_observed", "bits_guaranteed", "bits_datatype", "bits")
+
+_OWN = frozenset((*_EXTREMES, *_WIDTHS, *_COUNTED, *_EMULATED))
+COLUMNS = tuple(name for name in columns.COLUMNS if name in _OWN)
 """The columns that this analyzer fills; all are whole numbers."""
 
 

@@ -1,13 +1,19 @@
 """The node table: the columns of all analyzers, joined to the nodes of the model."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pandas as pd
 
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import TensorTypes
+from tracer.records.columns import BY_NAME, COLUMNS, marked
 from tracer.records.node_table import typed
 from tracer.records.trace import Run, Trace
+
+OF_RUN = tuple(name for name in COLUMNS if BY_NAME[name].scope == "run")
+"""Columns that depend on the executor; a merged trace has them once for each."""
 
 
 def node_table(
@@ -26,16 +32,37 @@ def node_table(
     table = table.reindex([*keys, *extra])
     table["node"] = table.index
     if run is not None:
-        table["executor"], table["batch"] = run.executor, run.batch
+        table = table.assign(**run.key)
         _describe_kernels(table, run, extra)
     return typed(table)
 
 
-def rows_of(trace: Trace, run: Run) -> pd.DataFrame:
-    """Returns the rows of one run of a trace."""
+def own_rows(trace: Trace, run: Run) -> pd.DataFrame:
+    """Returns the rows of one run of a trace; none for a run that is joined to another's rows."""
     nodes = trace.nodes
-    same_batch = nodes["batch"].isna() if run.batch is None else nodes["batch"] == run.batch
-    return nodes[(nodes["executor"] == run.executor).fillna(False) & same_batch.fillna(False)]
+    own = pd.Series(True, nodes.index)
+    for name, value in run.key.items():
+        own &= nodes[name].isna() if value is None else (nodes[name] == value).fillna(False)
+    return nodes[own.astype(bool)]
+
+
+def rows_of(trace: Trace, run: Run) -> pd.DataFrame:
+    """Returns the rows of one run of a trace.
+
+    In a merged trace, the columns of a run that is joined to another's rows lose their mark.
+    """
+    own = own_rows(trace, run)
+    names = {marked(name, run.executor): name for name in OF_RUN}
+    if len(own) or names.keys().isdisjoint(trace.nodes):
+        return own
+    joined = trace.nodes[of_batch(trace.nodes, run.batch)].drop_duplicates("node")
+    return typed(joined.drop(columns=list(OF_RUN)).rename(columns=names).assign(**run.key))
+
+
+def of_batch(nodes: pd.DataFrame, batch: int | None) -> pd.Series[bool]:
+    """Returns which rows of a node table are of this batch size."""
+    same = nodes["batch"].isna() if batch is None else nodes["batch"] == batch
+    return same.fillna(False).astype(bool)
 
 
 def _identity(model: Model, types: TensorTypes) -> pd.DataFrame:

@@ -38,11 +38,11 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
     """Returns the timing columns, indexed by node key, for every node that a kernel stands for.
 
     `groups` gives the nodes of each kernel of the run. The first node of a kernel has its time; the
-    other nodes name the kernel and have no time. A kernel that belongs to the runtime has a row
-    called `runtime:<name>`. Outliers (see `statistics.outliers`) are excluded; `notes` counts them.
-    Confidence intervals include the variation between runs and the uncertainty of the correction
-    (see `correction`). Two more columns separate them: `random_us`, half the 95 % interval of the
-    variation, and `systematic_us`, the standard deviation of the correction.
+    other nodes name the kernel, and in `timed_in` the first node. A kernel that belongs to the
+    runtime has a row called `runtime:<name>`. Outliers (see `statistics.outliers`) are excluded;
+    `notes` counts them. Confidence intervals include the variation between runs and the uncertainty
+    of the correction (see `correction`). Two more columns separate them: `random_us`, half the 95 %
+    interval of the variation, and `systematic_us`, the standard deviation of the correction.
     """
     rows = _rows(run, groups)
     raw = summarize(rows.samples)
@@ -69,8 +69,9 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
         },
         index=list(rows.members),
     )
-    fused = {key: table.at[g[0], "kernels"] for g in groups for key in g if key not in rows.members}
-    return pd.concat([table, pd.DataFrame({"kernels": fused})])
+    hosts = {key: group[0] for group in groups for key in group if key not in rows.members}
+    fused = {key: table.at[host, "kernels"] for key, host in hosts.items()}
+    return pd.concat([table, pd.DataFrame({"kernels": fused, "timed_in": hosts}, dtype="object")])
 
 
 def largest(run: Run, groups: Sequence[tuple[str, ...]], top: int) -> tuple[int, ...]:

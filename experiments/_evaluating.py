@@ -12,7 +12,9 @@ from tracer.accumulators.spec.policy import Policy
 from tracer.graph.model import Model
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset
+from tracer.inputs.request import Samples
 from tracer.metrics import METRICS
+from tracer.records.trace import Trace
 from tracer.records.whatif import Answer
 from tracer.whatif.evaluation import Evaluator
 from tracer.whatif.evaluation_cache import EvaluationCache
@@ -25,7 +27,7 @@ BATCH = 60
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Sweep, search and sums of each layer, by module; `images` are widths (images, layers)."""
+    """Sweep, search and sums of each layer, by module; `images` are widths (images,)."""
 
     answer: Answer
     layers: tuple[str, ...]
@@ -50,11 +52,22 @@ def answered(
     )
     cache = EvaluationCache(evaluator.nodes, evaluator.evaluate)
     modules = {node.key: node.module or node.key for node in model.nodes}
-    single = evaluated(model, dataset, ACCUMULATOR, 1)
+    samples = by_image(model, dataset, ACCUMULATOR).runs[0].sums_by_sample
+    assert samples is not None
     return Sums(
         sweep_and_search(evaluator.baseline, ACCUMULATOR, question, cache),
         tuple(modules[key] for key in evaluator.nodes),
-        single.baseline.needed,
+        samples.bits_observed,
+    )
+
+
+def by_image(model: Model, dataset: Dataset, accumulator: Accumulator) -> Trace:
+    """Returns a trace with statistics of each image."""
+    return tracer.interpret(
+        model,
+        accumulator=Policy.of(accumulator),
+        feeds=Samples(dataset.name, dataset.limit),
+        by_sample=True,
     )
 
 

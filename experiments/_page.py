@@ -93,7 +93,7 @@ def environment() -> dict[str, str]:
         "memory": f"{machine.memory_bytes / 2**30:.1f} GiB" if machine.memory_bytes else "unknown",
         "GPU": ", ".join(machine.gpus) or "none",
         "CUDA": machine.cuda or "none",
-        "OS": machine.os.partition("-")[0],  # without the build of the kernel
+        "OS": machine.distribution or machine.os.partition("-")[0],  # without the kernel's build
         "Python": machine.python,
     }
     return facts | dict(machine.packages)

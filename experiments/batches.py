@@ -6,10 +6,12 @@ python -m experiments.batches [--data mnist] [--epochs 10]
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 import tracer
@@ -28,9 +30,10 @@ from models.training.tensorboard import CURVES, Board
 from tracer.api.compare import sweep
 from tracer.api.compare.sides import SideSettings
 from tracer.graph import loading
-from tracer.inputs.datasets.labelled import DEFAULT_FOLDER
+from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, Split
 from tracer.records.trace import Run, Trace
 from tracer.support.progress import silent
+from tracer.support.timing import elapsed_us
 
 NETWORK = "models/mnist/torch_net.py:MnistNet"
 IMAGES = 10_000
@@ -58,7 +61,7 @@ def make(
 ) -> Page:
     """Returns the page: a short training, then the trained network at each batch size."""
     with tempfile.TemporaryDirectory() as folder:
-        rows, weights = trained(Path(folder), epochs, data)
+        rows, weights, images = trained(Path(folder), epochs, data)
         trace = tracer.profile_framework(
             NETWORK, framework="torch", weights=weights, batch=batches, runs=runs, threads=threads
         )
@@ -77,6 +80,10 @@ def make(
         f"TensorBoard shows {_listed([f'`{tag}`' for tag in CURVES])}, and the graph of the "
         "exported model.",
         *_operators(trace),
+        "## Data loader",
+        loader(trace, images),
+        "The loader cuts a batch out of the images in memory and converts it to float32. The "
+        "network takes a wall without profiler.",
         "## Time against work",
         growth(sweeps),
         _page.picture("3-batches.png", "time of a sample, and growth of time against work"),
@@ -94,8 +101,8 @@ def make(
     return Page("3-batches", "Experiment 3: batch sizes, and what they cost", parts, pictures)
 
 
-def trained(folder: Path, epochs: int, data: str) -> tuple[list[Epoch], Path]:
-    """Trains in `folder`; returns the epochs and the path of the weights, next to the model."""
+def trained(folder: Path, epochs: int, data: str) -> tuple[list[Epoch], Path, Split]:
+    """Trains in `folder`; returns the epochs, the path of the weights, and the test images."""
     request = {"family": "mnist", "epochs": epochs, "data": data}
     run = session.start(request, RunFolder(folder / "run"), DEFAULT_FOLDER)
     with closing(Board(folder / "board")) as board:
@@ -103,7 +110,7 @@ def trained(folder: Path, epochs: int, data: str) -> tuple[list[Epoch], Path]:
             board.add_epoch(row)
         weights, exported = run.finish()
         board.add_graph(loading.load(exported.path))
-    return run.rows, weights
+    return run.rows, weights, run.dataset.test
 
 
 def _operators(trace: Trace) -> list[str]:
@@ -111,7 +118,7 @@ def _operators(trace: Trace) -> list[str]:
     parts = []
     for run in trace.runs:
         nodes = trace.nodes[trace.nodes["batch"] == run.batch]
-        inside = _page.folded(f"Their kernels: the {TOP} with the largest self time", kernels(run))
+        inside = _page.folded(f"Their kernels: the {TOP} with the largest total time", kernels(run))
         parts += [f"## Operators at batch {run.batch}", operators(run, nodes), inside]
     return parts
 
@@ -130,12 +137,25 @@ def operators(run: Run, nodes: pd.DataFrame) -> str:
 
 def kernels(run: Run) -> str:
     """Returns the kernels inside the operators as in torch's table, less profiler overhead."""
-    rows = by_kernel(run).sort_values("time_us", ascending=False).head(TOP)
+    rows = by_kernel(run).sort_values("time_us_total", ascending=False).head(TOP)
     rows["s"], rows["total"] = (rows[c] * _seconds(run) for c in ("time_us", "time_us_total"))
     columns = {"operator ": "`{op_type}`", "self s": "{s:.3f}", "self %": "{time_share:.1%}",
-               "total s": "{total:.3f}", "µs a call": "{time_us_per_call:,.1f}",
-               "calls a run": "{calls:,.0f}"}  # fmt: skip
+               "total s": "{total:.3f}", "total %": "{time_total_share:.1%}",
+               "µs a call": "{time_us_per_call:,.1f}", "calls a run": "{calls:,.0f}"}  # fmt: skip
     return _page.records(columns, rows.to_dict("records"))
+
+
+def loader(trace: Trace, images: Split) -> str:
+    """Returns the time to load a batch next to the time of the network, at each batch size."""
+    rows = []
+    for run in trace.runs:
+        size = run.batch or 1
+        cuts = [slice(at, at + size) for at in range(0, max(1, len(images) - size + 1), size)]
+        load_us = float(np.mean([elapsed_us(partial(images.batch, cut)) for cut in cuts]))
+        wall_us = float(run.wall_us.mean())
+        share = load_us / (load_us + wall_us)
+        rows.append((size, f"{load_us:,.1f}", f"{wall_us:,.1f}", f"{share:.1%}"))
+    return _page.table(("batch", "loader: µs a batch", "network: µs", "loader's share"), rows)
 
 
 def _seconds(run: Run) -> float:
@@ -189,18 +209,22 @@ def convolution_calls(trace: Trace) -> dict[int, float]:
 def _commands(
     batches: Sequence[int], runs: int, rounds: int, epochs: int, data: str, threads: int
 ) -> str:
-    sizes = ",".join(map(str, batches))
+    sizes = f"--batch {','.join(map(str, batches))} --runs {runs} --threads {threads}"
     weights = "--weights runs/mnist/weights.safetensors"
     return _page.code(
         f"python -m models.train mnist --data {data} --epochs {epochs} --out runs/mnist \\",
         "    --tensorboard runs/board",
         f"tracer profile {NETWORK} --framework torch {weights} \\",
-        f"    --batch {sizes} --runs {runs} --threads {threads} --by op --top {TOP}",
+        f"    {sizes} --by op --top {TOP}",
+        f"tracer profile {NETWORK} --framework torch {weights} \\",
+        f"    {sizes} --by kernel --sort total --top {TOP}",
         f"tracer compare {NETWORK}@torch runs/mnist/model.onnx {weights} \\",
-        f"    --batch {sizes} --rounds {rounds} --threads {threads} -o batches.png",
+        f"    --batch {','.join(map(str, batches))} --rounds {rounds} --threads {threads} "
+        "-o batches.png",
         "tracer env",
         f"python -m experiments.batches --data {data} --epochs {epochs} --runs {runs} "
         f"--rounds {rounds} --threads {threads}  # this page",
+        "python -m experiments.batches --data mnist  # the original's images",
     )
 
 

@@ -8,13 +8,14 @@ import onnx
 from exporters import runtime
 from exporters.records import BATCH, Conversion, Exported, Exporter, ExportOptions, InputSpec, draw
 from exporters.registry import exporter_of
-from exporters.verify import verify
+from exporters.verify import insensitive, verify
 from exporters.writing import check_size, check_target, write
 from tracer.errors import ModelError, UsageError
 from tracer.support.optional import not_installed
 
 _COMPARED = 2**16
-"""Number of the random draw for the comparison; no exporter traces on this draw."""
+"""Number of the random draw for the comparison, and the next is another input of the check; no
+exporter traces on these draws."""
 
 
 def export(
@@ -68,6 +69,7 @@ def convert(
         dynamic_batch=dynamic,
         batches=batches,
         max_abs_error=_compare(conversion, batches, options, exporter.name),
+        notes=_notes(conversion, options, exporter.name),
     )
 
 
@@ -111,3 +113,11 @@ def _compare(
         arrays = draw(specs, (options.seed, _COMPARED))
         errors.append(verify(conversion, arrays, options, framework))
     return max(errors)
+
+
+def _notes(conversion: Conversion, options: ExportOptions, framework: str) -> tuple[str, ...]:
+    """Returns a note for each output that does not tell inputs apart."""
+    if not conversion.inputs:
+        return ()
+    one, other = (draw(conversion.inputs, (options.seed, _COMPARED + n)) for n in (0, 1))
+    return insensitive(conversion, one, other, options, framework)

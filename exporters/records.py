@@ -75,6 +75,29 @@ def input_specs(shapes: Any, dtypes: str | Sequence[str]) -> tuple[InputSpec, ..
     return tuple(InputSpec(tuple(s), n) for s, n in zip(shapes, names, strict=True))
 
 
+def inputs_of(model: object, shapes: Any, dtypes: str | Sequence[str]) -> tuple[InputSpec, ...]:
+    """Returns the inputs of `shapes`; for None those of the `input_shape` of `model`, () without.
+
+    The attribute `input_shape` is the shape of one example, such as (3, 32, 32), or a tuple of
+    shapes. Raises UsageError for a shape or a type that no input can have.
+    """
+    specs = input_specs(_own_shapes(model) if shapes is None else shapes, dtypes)
+    for spec in specs:
+        spec.check()
+    return specs
+
+
+def _own_shapes(model: object) -> list[tuple[int, ...]] | None:
+    """Returns the shapes of the attribute `input_shape` with a batch of 1, None without one."""
+    own = getattr(model, "input_shape", None)
+    if not isinstance(own, tuple) or not own:
+        return None
+    shapes = own if all(isinstance(shape, tuple) for shape in own) else (own,)
+    if not all(isinstance(size, int) for shape in shapes for size in shape):
+        return None
+    return [(1, *shape) for shape in shapes]
+
+
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
     """How to export; None leaves the choice to the exporter.
@@ -113,7 +136,8 @@ class Exported(Result):
     """The written model, and its agreement with the framework.
 
     `batches` are the batch sizes at which outputs of onnxruntime and framework were compared;
-    `max_abs_error` is their largest difference.
+    `max_abs_error` is their largest difference. `notes` name outputs that hardly depend on the
+    inputs, for which that comparison proves little.
     """
 
     view: ClassVar[str] = "analyzers.views.exported"
@@ -126,6 +150,7 @@ class Exported(Result):
     dynamic_batch: bool
     batches: tuple[int, ...]
     max_abs_error: float
+    notes: tuple[str, ...] = ()
 
     def headline(self) -> str:
         """The file and its difference from the framework."""
@@ -148,6 +173,9 @@ class Exporter(Protocol):
         self, model: object, inputs: Sequence[InputSpec], options: ExportOptions
     ) -> Conversion:
         """Traces and converts `model`. Raises UsageError or ModelError."""
+
+    def run(self, model: object, arrays: Arrays) -> list[NDArray[Any]]:
+        """Returns the outputs of one inference, in the order of the exported graph."""
 
     def load_weights(self, model: object, path: Path, *, trust: bool) -> None:
         """Fills `model` from a file. Raises InputError if file or weights do not fit."""

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from exporters.registry import all_exporters, exporter_of
+from exporters.seeding import seeded
 from tracer.errors import InputError, ModelError, TracerError, UsageError
 from tracer.support.optional import not_installed
 from tracer.support.usercode import from_file
@@ -24,17 +25,19 @@ def load_source(
     weights: Path | None = None,
     framework: str | None = None,
     trust: bool = False,
+    seed: int | None = None,
 ) -> object:
     """Returns the model that `source` names, called with `arguments`, filled with `weights`.
 
     Runs the code of the named file or package. NAME is a class, a factory or an instance, and may
-    be a path of attributes (`Nets.small`). Nothing is unpickled without `trust`.
+    be a path of attributes (`Nets.small`). Nothing is unpickled without `trust`. With a `seed`, the
+    global random numbers that this code draws start there, and continue afterwards as they were.
 
     Raises UsageError, InputError or ModelError if the name, its arguments or the weights do not
     fit, or if the result is no model.
     """
     try:
-        model = _model(source, dict(arguments or {}), trust=trust)
+        model = _model(source, dict(arguments or {}), trust=trust, seed=seed)
     except ModuleNotFoundError as error:
         raise not_installed(source, error) from error
     exporter = exporter_of(model, framework)
@@ -53,7 +56,7 @@ def names_code(source: str) -> bool:
     return (named and not Path(source).exists()) or source.endswith((".py", ".pt2"))
 
 
-def _model(source: str, arguments: dict[str, Any], *, trust: bool) -> object:
+def _model(source: str, arguments: dict[str, Any], *, trust: bool, seed: int | None) -> object:
     if source.endswith(".pt2"):
         if arguments:
             raise UsageError(f"{source}: an exported program takes no --arg")
@@ -63,7 +66,12 @@ def _model(source: str, arguments: dict[str, Any], *, trust: bool) -> object:
     file, _, path = source.rpartition(":")
     if not file:
         raise UsageError(f"'{source}' names no model", _remedy(source))
-    target = _attribute(_module(file), path, file)
+    with seeded(seed, _located(file)):
+        return _made(_attribute(_module(file), path, file), source, arguments)
+
+
+def _made(target: Any, source: str, arguments: dict[str, Any]) -> object:
+    """Returns the model that `target` is or makes."""
     if any(exporter.claims(target) for exporter in all_exporters()):
         if arguments:
             raise UsageError(f"{source} is an instance and takes no --arg")
@@ -82,24 +90,38 @@ def _remedy(source: str) -> str:
     return _FORM
 
 
-def _module(name: str) -> ModuleType:
-    """Imports a path by path or a module by name; the working directory is on the path."""
+def _located(name: str) -> Path | None:
+    """Returns the file of a path or a module, if it has one.
+
+    Puts the working directory on the path. Raises InputError where there is no file or module.
+    """
     for exporter in all_exporters():
         exporter.prepare()
     cwd = str(Path.cwd())
     if cwd not in sys.path:
         sys.path.insert(0, cwd)  # like `python -m`; models import neighbouring files
-    path = Path(name)
-    if path.suffix == ".py" or len(path.parts) > 1:
-        if not path.is_file():
+    if _is_path(name):
+        if not Path(name).is_file():
             raise InputError(f"{name}: no such file", _FORM)
-        return _run(lambda: from_file(path), name)
+        return Path(name)
     try:
-        missing = importlib.util.find_spec(name) is None
+        spec = importlib.util.find_spec(name)
     except (ModuleNotFoundError, ValueError):
-        missing = True
-    if missing:
+        spec = None
+    if spec is None:
         raise InputError(f"there is no module '{name}'", _FORM)
+    return Path(spec.origin) if spec.has_location and spec.origin else None
+
+
+def _is_path(name: str) -> bool:
+    return Path(name).suffix == ".py" or len(Path(name).parts) > 1
+
+
+def _module(name: str) -> ModuleType:
+    """Imports a path by path, or a module by name."""
+    _located(name)
+    if _is_path(name):
+        return _run(lambda: from_file(Path(name)), name)
     return _run(lambda: importlib.import_module(name), name)
 
 

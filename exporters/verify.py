@@ -39,6 +39,30 @@ def verify(conversion: Conversion, arrays: Arrays, options: ExportOptions, frame
     return max(map(max_abs_difference, actual, expected), default=0.0)
 
 
+def insensitive(
+    conversion: Conversion, arrays: Arrays, others: Arrays, options: ExportOptions, framework: str
+) -> tuple[str, ...]:
+    """Returns a note for each output that two different inputs give within the tolerance.
+
+    A check on such an output proves little: a graph that ignores its inputs would pass. Outputs
+    without elements, and shapes that depend on the values, are left out.
+    """
+    names = [output.name for output in conversion.proto.graph.output]
+    outputs = (_expected(conversion, each, options, framework) for each in (arrays, others))
+    return tuple(
+        f"output '{name}' hardly depends on the inputs: between two random inputs it changes by at "
+        f"most {max_abs_difference(first, second):.2g}, and values reach {_scale(first):.2g}; the "
+        "check proves little for it"
+        for name, first, second in zip(names, *outputs, strict=True)
+        if first.size and first.shape == second.shape and not difference(second, first, options)
+    )
+
+
+def _scale(array: Array) -> float:
+    numbers = np.abs(array[np.isfinite(array)].astype(np.float64))
+    return float(np.max(numbers, initial=0))
+
+
 def _expected(
     conversion: Conversion, arrays: Arrays, options: ExportOptions, framework: str
 ) -> list[Array]:

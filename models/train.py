@@ -10,6 +10,7 @@ import click
 from models import families, options
 from models.training import session
 from models.training.folder import RunFolder
+from models.training.learner import DEVICES
 from models.training.loop import Epoch
 from models.training.product import AGREEMENT
 from models.training.tensorboard import Board
@@ -18,7 +19,7 @@ from tracer.cli import _options
 from tracer.cli._progress import progress
 from tracer.graph import loading
 
-HEADER = "epoch      loss  accuracy  val. loss  val. accuracy  seconds"
+HEADER = "epoch      loss  accuracy  val. loss  val. accuracy  seconds  load ms  learn ms"
 
 
 @click.command(
@@ -35,6 +36,7 @@ HEADER = "epoch      loss  accuracy  val. loss  val. accuracy  seconds"
 @click.option(
     "--seed", type=click.IntRange(0), help="Seed of weights, order and dropout  [default: 0]"
 )
+@click.option("--device", type=click.Choice(DEVICES), help="Device of the network  [default: cpu]")
 @click.option("--size", type=click.IntRange(1), help="Height and width of the images.")
 @_options.ARGUMENTS
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder of the run.")
@@ -54,6 +56,7 @@ def command(
     batch: int | None,
     lr: float | None,
     seed: int | None,
+    device: str | None,
     size: int | None,
     args: tuple[tuple[str, Any], ...],
     out: Path | None,
@@ -66,6 +69,8 @@ def command(
     The run's folder gets settings.json, log.jsonl, a snapshot after every epoch, and at the end the
     weights and model.onnx. --resume continues an interrupted run, or adds --epochs, with the same
     results as a run without interruption.
+
+    The columns load ms and learn ms are the times of a batch: to get its images, and of its step.
 
     Examples:
 
@@ -84,6 +89,7 @@ def command(
         "batch": batch,
         "lr": lr,
         "seed": seed,
+        "device": device,
         "arguments": dict(args) or None,
     }
     request = {"family": family} | {name: v for name, v in overrides.items() if v is not None}
@@ -129,9 +135,13 @@ def _epochs(run: session.Session, board: Board | None) -> None:
 
 
 def _line(row: Epoch) -> str:
+    batch = "".join(
+        f"{'' if ms is None else f'{ms:.2f}':>{width}}"
+        for ms, width in ((row.loading_ms, 9), (row.learning_ms, 10))
+    )
     return (
         f"{row.epoch:5d}  {row.loss:8.4f}  {row.accuracy:8.2%}  {row.validation_loss:9.4f}"
-        f"  {row.validation_accuracy:13.2%}  {row.seconds:7.1f}"
+        f"  {row.validation_accuracy:13.2%}  {row.seconds:7.1f}{batch}"
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tracer.api.fusions import fusions
     from tracer.api.interpret import interpret
     from tracer.api.load import load
+    from tracer.api.merge import merge
     from tracer.api.profile import profile
     from tracer.api.quantize import quantize
     from tracer.api.save import save
@@ -36,6 +37,7 @@ __all__ = [
     "fusions",
     "interpret",
     "load",
+    "merge",
     "profile",
     "profile_framework",
     "quantize",
@@ -56,6 +58,7 @@ _HOMES = {
     "quantize": "tracer.api.quantize",
     "what_if": "tracer.api.whatif",
     "load": "tracer.api.load",
+    "merge": "tracer.api.merge",
     "save": "tracer.api.save",
     "Accumulator": "tracer.accumulators.spec.accumulator",
     "Policy": "tracer.accumulators.spec.policy",

@@ -5,12 +5,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
 from tracer.errors import LimitError
 from tracer.graph.tensor_type import bits_of
+from tracer.support.arguments import amount, check_arguments, maybe
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -24,6 +25,12 @@ class Limits:
     loop_trips: int = 1_000_000
     depth: int = 32
     seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a limit that is no number of at least 0."""
+        limits = {field.name: getattr(self, field.name) for field in fields(self)}
+        rules = dict.fromkeys(limits, amount()) | {"seconds": maybe(amount("seconds"))}
+        check_arguments(limits, rules)
 
 
 class Budget:

@@ -20,7 +20,7 @@ _RUNTIME = "onnxruntime"
 
 
 def advise(trace: Trace, run: Run | None, nodes: pd.DataFrame) -> tuple[Advice, ...]:
-    """Returns the advice on one run, the largest share of its time first.
+    """Returns the advice on one run, the largest share of its time or energy first.
 
     `nodes` are the rows of the run. The rules only know onnxruntime.
     """
@@ -28,7 +28,7 @@ def advise(trace: Trace, run: Run | None, nodes: pd.DataFrame) -> tuple[Advice, 
         return ()
     evidence = Evidence.of(trace, run, nodes)
     advices = [advice for rule in _rules() if (advice := rule(evidence)) is not None]
-    return tuple(sorted(advices, key=lambda advice: -advice.time_share)[:MOST])
+    return tuple(sorted(advices, key=lambda advice: -advice.weight)[:MOST])
 
 
 def _rules() -> Iterator[Rule]:

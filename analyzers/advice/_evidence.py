@@ -16,30 +16,43 @@ _SURE = 0.5
 """A time is reliable if the lower end of its interval is at least this share of it, and it is at
 least this share of the time before the overhead is subtracted."""
 _NAMED = 2
+_LEAST_TOLD, _ROUNDED = 0.001, 0.1
 
 Figures = Mapping[str, float | str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One line of advice: its rule, text, nodes and figures, and their share of the node time."""
+    """One line of advice: its rule, text, nodes and figures.
+
+    `time_share` is the share of these nodes in the node time, `energy_share` in the energy.
+    """
 
     rule: str
     text: str
     time_share: float
     nodes: tuple[str, ...]
     figures: Figures
+    energy_share: float = 0.0
+
+    @property
+    def weight(self) -> float:
+        """What the advice is about, as a share of the whole."""
+        return max(self.time_share, self.energy_share)
 
 
 @dataclass(frozen=True)
 class Evidence:
     """One run, and its `rows` with a time, folded by `analyzers.grouping.by_node`.
 
+    `sums` are the folded rows whose sums were counted and whose energy is known, with
+    `energy_share`, their share of the energy.
     `peaks` are None if other programs ran while they were measured: peaks that are too low make
     kernels seem near the roof.
     """
 
     rows: pd.DataFrame
+    sums: pd.DataFrame
     run: Run
     peaks: Peaks | None
     optimization: str
@@ -47,11 +60,13 @@ class Evidence:
     @classmethod
     def of(cls, trace: Trace, run: Run, nodes: pd.DataFrame) -> Evidence:
         """Returns the evidence of one run of a trace; `nodes` are its rows."""
-        rows = by_node(nodes)
-        rows = rows[rows["time_us"] > 0].sort_values("time_us", ascending=False, kind="stable")
-        peaks = trace.environment.peaks
+        folded = by_node(nodes)
+        sums = folded.assign(energy_share=folded["energy"] / folded["energy"].sum())
+        sums = sums[sums["outputs"].notna() & sums["energy_share"].notna()]
+        rows = folded[folded["time_us"] > 0].sort_values("time_us", ascending=False, kind="stable")
+        peaks = trace.environment.peaks_at(run.threads)
         reliable = peaks if peaks is not None and not peaks.is_busy else None
-        return cls(rows, run, reliable, str(trace.settings.get("optimization", "all")))
+        return cls(rows, sums, run, reliable, run.optimization or "all")
 
     @property
     def sure(self) -> pd.DataFrame:
@@ -79,6 +94,18 @@ def named(rows: pd.DataFrame) -> str:
 def mean(rows: pd.DataFrame, column: str) -> float:
     """Returns the mean of a rate, weighted by time."""
     return float((rows[column] * rows["time_us"]).sum() / rows["time_us"].sum())
+
+
+def share(value: float) -> float:
+    """Returns a share; 0 where nothing was timed."""
+    return 0.0 if pd.isna(value) else float(value)
+
+
+def percentage(value: float) -> str:
+    """`41%`, `0.3%`, `less than 0.1%`."""
+    if 0 < value < _LEAST_TOLD:
+        return f"less than {_LEAST_TOLD:.1%}"
+    return f"{value:.1%}" if value < _ROUNDED else f"{value:.0%}"
 
 
 def keys(rows: pd.DataFrame) -> tuple[str, ...]:

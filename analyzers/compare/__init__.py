@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from analyzers.compare import layers, totals
+from analyzers.compare import layers, totals, work
 from analyzers.compare.alignment import Layer, align
 from analyzers.compare.numbers import Numbers
 from analyzers.compare.rows import rows_of
@@ -37,6 +37,11 @@ class Comparison(Result):
     notes: tuple[str, ...]
     numbers: tuple[Numbers, ...] = ()
 
+    @property
+    def differ(self) -> bool:
+        """Whether compared values of any side differ from the first side's."""
+        return any(numbers.differ for numbers in self.numbers)
+
     def headline(self) -> str:
         """The sides, each with its time relative to the first."""
         rows = self.totals.to_dict("records")
@@ -59,6 +64,7 @@ def compare(sides: Sequence[Side], by: str = "layer", depth: int | None = None) 
         rows = [rows_of(side.nodes, side.run.kernels) for side in sides]
         aligned = align(rows)
         notes += _alignment_notes(sides, aligned)
+        sides = work.lent(sides, aligned)
         table = layers.table(sides, aligned, by, depth)
     return Comparison(tuple(sides), by, totals.table(sides), table, notes)
 

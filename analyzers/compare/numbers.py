@@ -36,12 +36,16 @@ class Numbers:
 
     first: str
     second: str
-    relative: float
-    absolute: float
+    tolerance: Tolerance
     layers: pd.DataFrame = field(repr=False)
     outputs: pd.DataFrame = field(repr=False)
     first_divergence: str | None
     notes: tuple[str, ...] = ()
+
+    @property
+    def differ(self) -> bool:
+        """Whether a layer or an output is out of tolerance."""
+        return any((table["fault"] != "").any() for table in (self.layers, self.outputs))
 
 
 def numbers(first: Values, second: Values, tolerance: Tolerance) -> Numbers:
@@ -64,10 +68,14 @@ def numbers(first: Values, second: Values, tolerance: Tolerance) -> Numbers:
     ]
     faults = (row["layer"] for row in rows if row["fault"])
     return Numbers(
-        first.label, second.label, tolerance.relative, tolerance.absolute,
-        _frame(rows, "layer"), _frame(outputs, "output"), next(faults, None),
-        _notes(first, second),
-    )  # fmt: skip
+        first=first.label,
+        second=second.label,
+        tolerance=tolerance,
+        layers=_frame(rows, "layer"),
+        outputs=_frame(outputs, "output"),
+        first_divergence=next(faults, None),
+        notes=_notes(first, second),
+    )
 
 
 def _last_same_shape(

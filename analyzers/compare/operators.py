@@ -22,7 +22,7 @@ _ALIASES = {
     "flatten": "reshape", "view": "reshape", "squeeze": "reshape", "unsqueeze": "reshape",
     "expanddims": "reshape", "unsafe_view": "reshape",
     "permute": "transpose", "t": "transpose", "sum": "add",
-    "concatenation": "concat", "cat": "concat", "embeddingid": "gather", "embedding": "gather",
+    "concatenation": "concat", "cat": "concat", "embedid": "gather", "embedding": "gather",
     "scaled_dot_product_attention": "attention", "logsoftmax": "logsoftmax",
     "log_softmax": "logsoftmax", "multiply": "mul", "division": "div",
 }  # fmt: skip

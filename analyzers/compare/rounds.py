@@ -112,11 +112,14 @@ def _kernels_of(nodes: pd.DataFrame, run: Run) -> list[list[int]]:
 def _groups(
     nodes: pd.DataFrame, rows: Sequence[Sequence[int]], kernels: int
 ) -> list[tuple[str, ...]]:
-    """Returns the rows of each kernel, as attributed; none for the runtime's own kernels."""
+    """Returns the rows of each kernel, as attributed; none for the runtime's own kernels.
+
+    The row with the time of the kernel comes first.
+    """
     keys_by_kernel: list[list[str]] = [[] for _ in range(kernels)]
-    of_runtime = nodes["index"].isna()
-    for row, (key, indices) in enumerate(zip(nodes["node"], rows, strict=True)):
-        for index in indices:
+    of_runtime, keys = nodes["index"].isna(), list(map(str, nodes["node"]))
+    for row in nodes["time_us"].isna().to_numpy().argsort(kind="stable"):
+        for index in rows[row]:
             if not of_runtime.iloc[row]:
-                keys_by_kernel[index].append(str(key))
-    return [tuple(keys) for keys in keys_by_kernel]
+                keys_by_kernel[index].append(keys[row])
+    return [tuple(members) for members in keys_by_kernel]

@@ -10,9 +10,9 @@ from analyzers.compare import contrast
 from analyzers.compare.contrast import Sample
 from analyzers.compare.rounds import corrected, in_rounds, joined, tabulated
 from analyzers.statistics import BATCHES, outliers, t_quantile
-from analyzers.table import rows_of
+from analyzers.table import own_rows, rows_of
 from tracer.errors import InputError
-from tracer.records.trace import Run, Trace
+from tracer.records.trace import Run, Trace, distinctions
 from tracer.support.types import FloatArray
 
 _TABLE_LEVEL = 0.05
@@ -29,7 +29,8 @@ class Side:
     `wall` is the time of an inference. `time_us` (rows) has the times of the rows, NaN for untimed
     rows; `error_us` their standard errors with `dof` degrees of freedom; `systematic_us` the
     standard deviation of errors common to all runs. `rounds_us` (rounds × rows) has the times in
-    rounds that alternated with other sides, if any.
+    rounds that alternated with other sides, if any. `lender` is the side whose work its rows have,
+    if they count none themselves.
     """
 
     label: str
@@ -42,6 +43,7 @@ class Side:
     dof: int
     rounds_us: FloatArray | None = field(repr=False)
     systematic_us: FloatArray = field(repr=False)
+    lender: "Side | None" = field(default=None, repr=False)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -69,6 +71,13 @@ class Side:
         """Returns the sum of a column over some rows, None if it is unknown for all."""
         values = self.nodes[column].iloc[list(rows)].dropna()
         return float(values.sum()) if len(values) else None
+
+    def total_of(self, column: str) -> float | None:
+        """Returns the sum of a column over all rows; None if rows lack a part of the lender's."""
+        total = self.sum_of(column, range(len(self.nodes)))
+        if self.lender is None or total == self.lender.total_of(column):
+            return total
+        return None
 
 
 def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:
@@ -135,10 +144,16 @@ def _run_of(label: str, trace: Trace, batch: int | None) -> Run:
             f"{label}: holds no run to compare, like a trace written by tracer count",
             "Make one with: tracer profile MODEL -o FILE.trace.",
         )
-    sizes = ", ".join(str(run.batch) for run in trace.runs)
-    matching = [run for run in trace.runs if batch is None or run.batch == batch]
+    runs = [run for run in trace.runs if len(own_rows(trace, run))] or trace.runs
+    sizes = ", ".join(dict.fromkeys(str(run.batch) for run in runs))
+    matching = [run for run in runs if batch is None or run.batch == batch]
     if not matching:
         raise InputError(f"{label}: has no run of batch {batch}", f"It has batch {sizes}.")
-    if len(matching) > 1:
+    if len({run.batch for run in matching}) > 1:
         raise InputError(f"{label}: holds runs of batch {sizes}", "Choose one, as in --batch 1.")
+    if len(matching) > 1:
+        raise InputError(
+            f"{label}: holds several runs of one batch: {'; '.join(distinctions(matching))}",
+            "Profile the one to compare into a trace of its own.",
+        )
     return matching[0]

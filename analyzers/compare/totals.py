@@ -27,9 +27,10 @@ def table(sides: Sequence[Side]) -> pd.DataFrame:
 def _row(first: Side, side: Side) -> dict[str, object]:
     result = contrast(first.wall, side.wall)
     baseline = side is first
-    rows = range(len(side.nodes))
-    work = {name: side.sum_of(name, rows) for name in ("macs", "flops")}
-    moved = [side.sum_of(name, rows) for name in ("bytes_read", "bytes_written")]
+    backward_share = _share(side, _is_backward)
+    trains = side.lender is not None and backward_share > 0
+    work = {name: None if trains else side.total_of(name) for name in ("macs", "flops")}
+    moved = [side.total_of(name) for name in ("bytes_read", "bytes_written")]
     flops, params = work["flops"], side.trace.model.params
     return {
         "side": side.label,
@@ -44,9 +45,9 @@ def _row(first: Side, side: Side) -> dict[str, object]:
         "p": math.nan if baseline else result.p,
         "significant": not baseline and result.p < LEVEL,
         "convolution_share": _share(side, is_convolution),
-        "backward_share": _share(side, _is_backward) or math.nan,
+        "backward_share": backward_share or math.nan,
         **work,
-        "params": params if params is not None else side.sum_of("params", rows),
+        "params": params if params is not None else side.total_of("params"),
         "bytes": None if None in moved else sum(value for value in moved if value is not None),
         "flops_per_s": 1e6 * flops / side.wall.mean if flops and side.wall.mean else math.nan,
     }

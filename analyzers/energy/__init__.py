@@ -1,27 +1,57 @@
-"""Energy of sums of products, from the number of operations and their widths in bits.
+"""Energy of sums of products, from the number of operations and the types of their operands.
 
 `find` returns an energy model by the name of its module in `analyzers.energy.models`, or from a
-TOML file with the user's own figures.
+TOML file with the user's own figures. `energy` fills the column `energy` of the node table.
 """
 
 import importlib
-import pkgutil
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
 from analyzers.energy import model_file, models
-from analyzers.energy.energy_model import EnergyModel
-from analyzers.energy.work import Work, operand_bits
+from analyzers.energy.energy_model import EnergyModel, FloatEnergy
+from analyzers.energy.operands import Operands, operands
+from analyzers.energy.work import Work
+from analyzers.options import energy_models
+from tracer.accumulators.spec.policy import Rule
 from tracer.errors import UsageError
+from tracer.graph.model import Model
+from tracer.graph.shape_inference import TensorTypes
 
-__all__ = ["EnergyModel", "Work", "energy", "find", "names", "operand_bits"]
+__all__ = [
+    "EnergyModel",
+    "FloatEnergy",
+    "NodeEnergies",
+    "Operands",
+    "Work",
+    "energy",
+    "find",
+    "names",
+    "operands",
+]
+
+WIDE = 32
+"""Bits of the accumulator of a node without a narrow one; wider operands have as many as they."""
+
+_LISTED = 6
+"""Nodes that a note lists by name; it counts further nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEnergies:
+    """The column `energy` (Float64), indexed by node key, and notes on nodes without one."""
+
+    table: pd.DataFrame = field(repr=False)
+    notes: tuple[str, ...]
 
 
 def names() -> tuple[str, ...]:
     """Returns the names of the energy models."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(models.__path__)))
+    return energy_models()
 
 
 def find(spec: str) -> EnergyModel:
@@ -40,11 +70,45 @@ def find(spec: str) -> EnergyModel:
     )
 
 
-def energy(model: EnergyModel, work: Work, bits: Mapping[str, int] | int) -> pd.DataFrame:
-    """Returns the column `energy` of the node table, per run, indexed by node key.
+def energy(
+    energy_model: EnergyModel,
+    model: Model,
+    types: TensorTypes,
+    counts: pd.DataFrame,
+    rules: Mapping[str, Rule] | None = None,
+) -> NodeEnergies:
+    """Returns the energies per run of the nodes of `model` with known MACs.
 
-    Nodes without sums of products are missing. Raises KeyError for a node without a width.
+    `counts` is the table of `analyzers.cost`. `rules` are those of nodes with narrow accumulators;
+    other nodes have 32 bits. Raises InputError for a width that the user's own figures lack.
     """
-    energies = model.per_node(work, bits)
+    rules = rules or {}
+    factors = operands(model, types, rules)
+    work = Work.of(counts, factors)
+    bits = {
+        node: rules[node].accumulator.bits if node in rules else _wide(factors[node])
+        for node in work.nodes
+    }
+    energies = energy_model.per_node(work, bits)
+    multiplying = counts.index[counts["macs"].fillna(0) > 0]
+    unpriced: dict[str, list[str]] = defaultdict(list)
+    for node in multiplying.difference(list(energies), sort=False):
+        known = factors.get(node)
+        kind = known.float_type if known is not None else "operands of unknown type"
+        unpriced[f"{energy_model.name} has no figures for {kind}"].append(node)
     index = pd.Index(list(energies), name="node", dtype="object")
-    return pd.DataFrame({"energy": pd.array(list(energies.values()), dtype="Float64")}, index=index)
+    column = pd.array(list(energies.values()), dtype="Float64")
+    notes = (
+        f"energy unknown, excluded from the total: {_listed(nodes)}: {why}"
+        for why, nodes in unpriced.items()
+    )
+    return NodeEnergies(pd.DataFrame({"energy": column}, index=index), tuple(notes))
+
+
+def _wide(factors: Operands) -> int:
+    return max(WIDE, factors.activation_bits, factors.weight_bits)
+
+
+def _listed(nodes: list[str]) -> str:
+    more = f" and {len(nodes) - _LISTED} more" if len(nodes) > _LISTED else ""
+    return ", ".join(nodes[:_LISTED]) + more

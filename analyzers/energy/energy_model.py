@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -10,15 +10,23 @@ from analyzers.energy.work import Work
 from tracer.support.types import FloatArray
 
 Rule: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
-"""Maps bits of activation, weight and accumulator to the energy of one operation."""
+"""Maps bits of activation, weight and accumulator to the energy of one integer operation."""
+
+
+class FloatEnergy(NamedTuple):
+    """Energies of one multiplication and one addition of floats."""
+
+    multiplication: float
+    addition: float
 
 
 @dataclass(frozen=True, slots=True)
 class EnergyModel:
     """Energies of a multiplication and an addition, in `unit`; `source` cites their origin.
 
-    Only sums of products count: memory traffic and other arithmetic do not depend on the width of
-    the accumulator.
+    `multiplication` and `addition` are rules for integers. `floats` has the figures of float types
+    by name, as `float16`; a type without figures has no energy. Only sums of products count:
+    memory traffic and other arithmetic do not depend on the width of the accumulator.
     """
 
     name: str
@@ -26,25 +34,35 @@ class EnergyModel:
     source: str
     multiplication: Rule = field(repr=False)
     addition: Rule = field(repr=False)
+    floats: Mapping[str, FloatEnergy] = field(default_factory=dict, repr=False)
 
     def energies(self, work: Work, widths: FloatArray) -> FloatArray:
-        """Returns the energy per run of each node, float64 (..., nodes).
+        """Returns the energy per run of each node, float64 (..., nodes); NaN without figures.
 
         `widths` has the accumulator bits: (nodes,), or (candidates, nodes) for many assignments.
+        Nodes that multiply floats add in the same type, and do not depend on them.
         """
-        operands, weights = work.operand_bits, work.weight_bits
-        each_mul = self.multiplication(operands, weights, widths)
-        each_add = self.addition(operands, weights, widths)
-        return np.asarray(each_mul * work.muls + each_add * work.adds, np.float64)
+        energies = np.full(widths.shape, np.nan)
+        ints = np.array([name is None for name in work.float_types], bool)
+        bits = work.operand_bits[ints], work.weight_bits[ints], widths[..., ints]
+        multiplied = self.multiplication(*bits) * work.muls[ints]
+        energies[..., ints] = multiplied + self.addition(*bits) * work.adds[ints]
+        for index, name in enumerate(work.float_types):
+            if name is not None and name in self.floats:
+                each = self.floats[name]
+                multiplied = each.multiplication * work.muls[index]
+                energies[..., index] = multiplied + each.addition * work.adds[index]
+        return energies
 
     def per_node(self, work: Work, bits: Mapping[str, int] | int) -> dict[str, float]:
         """Returns the energy per run of each node; `bits` is one width or a width for each node.
 
-        Raises KeyError for a node without a width.
+        Nodes of a type without figures are left out. Raises KeyError for a node without a width.
         """
         energies = self.energies(work, work.widths(bits))
-        return dict(zip(work.nodes, energies.tolist(), strict=True))
+        pairs = zip(work.nodes, energies.tolist(), strict=True)
+        return {node: energy for node, energy in pairs if energy == energy}  # NaN differs
 
     def total(self, work: Work, bits: Mapping[str, int] | int) -> float:
-        """Returns the energy per run of all nodes. Raises KeyError for a node without a width."""
-        return float(self.energies(work, work.widths(bits)).sum())
+        """Returns the energy per run of all nodes with figures. Raises KeyError as `per_node`."""
+        return float(sum(self.per_node(work, bits).values()))

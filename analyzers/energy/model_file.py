@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from analyzers.energy.energy_model import EnergyModel, Rule
+from analyzers.energy.energy_model import EnergyModel, FloatEnergy, Rule
 from tracer.errors import InputError
 from tracer.support.types import FloatArray
 
 _OPERATIONS = ("mul", "add")
 _KEYS = {"name", "unit", "source", *_OPERATIONS}
+_FLOATS = frozenset({
+    "float16", "bfloat16", "float32", "float64",
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+})  # fmt: skip
 _WIDTHS: dict[str, Rule] = {
     "accumulator": lambda operands, weights, widths: widths,
     "operands": lambda operands, weights, widths: np.sqrt(operands * weights),
@@ -27,7 +31,9 @@ def read(path: Path) -> EnergyModel:
 
     `mul` and `add` each have `bits`, "accumulator" or "operands" (√(activation × weight)), and
     either `polynomial`, coefficients of 1, b, b², …, or `table`, energies by width, interpolated
-    linearly. Raises InputError, with file and key, for a file that is missing or not of this form.
+    linearly. A float type, as `float32`, has two numbers, `mul` and `add`.
+
+    Raises InputError, with file and key, for a file that is missing or not of this form.
     """
     try:
         document = tomllib.loads(path.read_text("utf-8"))
@@ -37,14 +43,22 @@ def read(path: Path) -> EnergyModel:
         raise InputError(f"{path}: cannot be read ({error})", _HINT) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not TOML ({error})", _HINT) from error
-    _check_keys(path, "", document, _KEYS, {"unit", *_OPERATIONS})
+    _check_keys(path, "", document, {*_KEYS, *_FLOATS}, {"unit", *_OPERATIONS})
     texts = {key: document.get(key, "") for key in ("name", "unit", "source")}
     for key, text in texts.items():
         if not isinstance(text, str):
             raise InputError(f"{path}: {key} is not a text", _HINT)
     mul, add = (_rule(path, key, document[key]) for key in _OPERATIONS)
+    floats = {key: _floats(path, key, document[key]) for key in _FLOATS & set(document)}
     name = texts["name"] or path.stem
-    return EnergyModel(name, texts["unit"], texts["source"] or str(path), mul, add)
+    return EnergyModel(name, texts["unit"], texts["source"] or str(path), mul, add, floats)
+
+
+def _floats(path: Path, key: str, table: Any) -> FloatEnergy:
+    if not isinstance(table, dict):
+        raise InputError(f"{path}: {key} is not a table such as [{key}]", _HINT)
+    _check_keys(path, f"{key}.", table, set(_OPERATIONS), set(_OPERATIONS))
+    return FloatEnergy(*(_positive(path, f"{key}.{name}", table[name]) for name in _OPERATIONS))
 
 
 def _rule(path: Path, key: str, table: Any) -> Rule:
@@ -86,9 +100,7 @@ def _table(path: Path, key: str, table: Any) -> Callable[[FloatArray], FloatArra
     for name, value in table.items():
         if not (name.isascii() and name.isdigit() and len(name) <= 2 and 1 <= int(name) <= 64):
             raise InputError(f"{path}: {key}.{name} is no width in bits", "Widths are 1 to 64.")
-        points[int(name)] = _number(path, f"{key}.{name}", value)
-        if points[int(name)] < 0:
-            raise InputError(f"{path}: {key}.{name} is below 0", _HINT)
+        points[int(name)] = _positive(path, f"{key}.{name}", value)
     widths = sorted(points)
     return lambda bits: _between(path, key, bits, widths, [points[width] for width in widths])
 
@@ -103,6 +115,13 @@ def _between(
             f"It has widths {widths[0]} to {widths[-1]}: add the others.",
         )
     return np.interp(bits, widths, energies)
+
+
+def _positive(path: Path, key: str, value: Any) -> float:
+    number = _number(path, key, value)
+    if number < 0:
+        raise InputError(f"{path}: {key} is below 0", _HINT)
+    return number
 
 
 def _number(path: Path, key: str, value: Any) -> float:

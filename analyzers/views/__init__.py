@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -50,6 +51,7 @@ def render(result: Result, extension: str, options: ViewOptions = _DEFAULT) -> b
     chosen = available[extension]
     chosen.check()
     part = getattr(_view(result), chosen.part)
+    options = replace(options, full_numbers=options.full_numbers or chosen.in_full)
     return chosen.render(part(result, options), options)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from analyzers.views.short_names import short_names
 from analyzers.views.text import printable
 from tracer.errors import UsageError
 
@@ -17,7 +19,6 @@ LINEAR = 16
 """Up to this sum the axis of a histogram is linear, and logarithmic beyond."""
 
 _DPI = 120
-_MOST_CHARACTERS = 28
 
 
 def empty_figure(width: float, height: float) -> Figure:
@@ -43,14 +44,9 @@ def saved(figure: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def short(name: str) -> str:
-    """The end of a long name, which tells more than its beginning."""
-    return name if len(name) <= _MOST_CHARACTERS else "…" + name[1 - _MOST_CHARACTERS :]
-
-
-def label(name: object) -> str:
-    """The end of a name, safe to draw."""
-    return plain(short(str(name)))
+def labels(names: Iterable[object]) -> list[str]:
+    """Short forms of names, all different where the names are, safe to draw."""
+    return [plain(name) for name in short_names([printable(str(name)) for name in names])]
 
 
 def plain(text: str) -> str:

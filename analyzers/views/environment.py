@@ -1,6 +1,7 @@
 """The view of an Environment: the machine, the versions of packages, and the machine's peaks."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -32,15 +33,20 @@ def _facts(observed: Environment) -> Iterator[tuple[str, str]]:
     yield "instructions", " ".join(observed.cpu_flags) or "unknown"
     memory = observed.memory_bytes
     yield "memory", f"{memory / 2**30:.1f} GiB" if memory else "unknown"
-    yield "GPU", ", ".join(observed.gpus) or "none"
+    yield "GPU", _cards(observed.gpus) or "none"
     yield "CUDA", observed.cuda or "none"
-    yield "OS", observed.os
+    yield "OS", ", ".join(filter(None, (observed.distribution, observed.os)))
     yield "Python", observed.python
     yield from observed.packages.items()
     if observed.peaks is None:
         yield "peaks", "not measured: tracer env --peaks"
     else:
         yield from _peaks(observed.peaks)
+
+
+def _cards(gpus: Sequence[str]) -> str:
+    """`2 x NVIDIA H100, 81559 MiB`: equal cards are counted."""
+    return "; ".join(f"{n} x {name}" if n > 1 else name for name, n in Counter(gpus).items())
 
 
 def _peaks(peaks: Peaks) -> Iterator[tuple[str, str]]:

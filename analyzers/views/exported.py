@@ -1,6 +1,6 @@
 """The view of an export: the file that was written, and how it was checked."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pandas as pd
@@ -11,8 +11,9 @@ from exporters.records import Exported
 
 
 def page(result: Exported, options: ViewOptions) -> Page:
-    """One table of names and values."""
-    return facts(str(result.path), table(result, options))
+    """One table of names and values, and the notes."""
+    rows = table(result, options)
+    return replace(facts(str(result.path), rows[rows["name"] != "notes"]), notes=result.notes)
 
 
 def table(result: Exported, options: ViewOptions) -> pd.DataFrame:

@@ -23,7 +23,7 @@ class Format:
 
     `part` is the function of a result's view module that yields what `render` makes bytes of:
     `page`, `table`, `document`, `figure`, `roofline`, `stored` or `model`. A result without that
-    function does not have this format.
+    function does not have this format. With `in_full`, large numbers always have all their digits.
     """
 
     extension: str
@@ -31,6 +31,7 @@ class Format:
     render: Callable[[Any, ViewOptions], bytes]
     is_binary: bool = False
     needs: Extra | None = None
+    in_full: bool = False
 
     def check(self) -> None:
         """Raise UsageError where the package that the format needs is not installed."""

@@ -12,8 +12,8 @@ from analyzers.views.page import Column
 _NAME_LEAST, _NAME_ROOM, _NAME_COMFORT = 6, 15, 30
 """Cells that a name needs, on narrow and wide terminals, and its cells before optional columns."""
 
-_SHARE_OF_A_NAME = 6
-"""On a narrow terminal a name needs a sixth of the cells."""
+_SHARE_OF_A_NAME, _SHARE_OF_OTHERS = 6, 9
+"""On a narrow terminal the name of a row needs a sixth of the cells, its other names a ninth."""
 
 _OPTIONAL = 10
 """Columns of this rank or higher get room only after the names are complete."""
@@ -59,14 +59,16 @@ def _widths(
     """Returns the cells of each column that fits, by header: by rank, then the names grow."""
     full = {c.header: max(map(cell_len, (c.header, *texts[c.header]))) for c in columns}
     names = [c for c in columns if c.is_name]
-    name_room = min(max(_NAME_LEAST, width // _SHARE_OF_A_NAME), _NAME_ROOM)
+    of_row = min(columns, key=lambda c: c.rank)
     room = width - 1
     widths: dict[str, int] = {}
     for column in sorted(columns, key=lambda c: c.rank):
         if column.rank >= _OPTIONAL:
             room -= _grow(widths, names, full, room, _NAME_COMFORT)
         least = full[column.header]
-        least = min(least, name_room) if column.is_name else least
+        if column.is_name:
+            share = _SHARE_OF_A_NAME if column is of_row else _SHARE_OF_OTHERS
+            least = min(least, max(_NAME_LEAST, width // share), _NAME_ROOM)
         if least + _GAP > room:
             break
         widths[column.header] = least

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from analyzers.views.text import FORMATS
+from analyzers.views.text import FORMATS, FULL_FORMATS
 from tracer.records.columns import PAGE_RANK, ColumnSpec
 
 Row: TypeAlias = "pd.Series[Any]"
@@ -90,9 +90,9 @@ def facts(title: str, rows: pd.DataFrame) -> Page:
     return Page((Table(title, columns, rows),))
 
 
-def specified(spec: ColumnSpec) -> Column:
+def specified(spec: ColumnSpec, full_numbers: bool = False) -> Column:
     """The column of the node table that `spec` describes."""
-    write: Callable[[Any], str] = FORMATS[spec.format]
+    write: Callable[[Any], str] = (FULL_FORMATS if full_numbers else FORMATS)[spec.format]
     return Column(
         spec.header or "",
         spec.name,

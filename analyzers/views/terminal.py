@@ -1,4 +1,7 @@
-"""A page on a terminal: as many columns as its width has room for, the most important notes."""
+"""A page on a terminal: as many columns as its width has room for, the most important notes.
+
+A console of `WITHOUT_EDGE` cells is no terminal: it gets the columns of a Markdown page, uncut.
+"""
 
 from rich.console import Console
 from rich.text import Text
@@ -9,6 +12,7 @@ from analyzers.views.page import Page, Table
 from analyzers.views.text import plural, printable
 
 MOST_NOTES = 3
+WITHOUT_EDGE = 1 << 20
 
 
 def show(page: Page, options: ViewOptions, console: Console) -> None:
@@ -33,7 +37,7 @@ def _show(table: Table, top: int, console: Console) -> None:
         console.print(Text(printable(table.title), style="bold"))
     for line in table.head:
         console.print(Text(printable(line)))
-    columns, rows = table.cells(top)
+    columns, rows = table.cells(top, on_page=console.width == WITHOUT_EDGE)
     if columns:
         console.print(layout.fitted(columns, rows, console.width))
     if len(rows) < len(table.rows) and columns:

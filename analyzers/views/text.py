@@ -9,6 +9,7 @@ from tracer.records.columns import Format
 
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _WIDEST = 64
+_LEAST_WITHOUT_DECIMALS = 1e5
 _LONGEST = 10_000_000
 """Counts from here on are rounded."""
 
@@ -31,9 +32,9 @@ def si(value: float | None) -> str:
     return f"{rounded:.3g}"
 
 
-def quantity(value: float, unit: str) -> str:
-    """`2.36 MB` and `144 B`: a number with the unit it is a number of."""
-    number = si(value)
+def quantity(value: float, unit: str, text: Callable[[float], str] = si) -> str:
+    """`2.36 MB` and `144 B`: a number, as `text` writes it, with the unit it is a number of."""
+    number = text(value)
     return f"{number}{unit}" if " " in number else f"{number} {unit}"
 
 
@@ -80,6 +81,15 @@ def number(value: float) -> str:
     if math.isnan(value):
         return ""
     return f"{value:,.0f}" if abs(value) < _LONGEST else si(value)
+
+
+def full(value: float | None) -> str:
+    """`204,032,186`: every digit of a whole number; six of any other, three of one below 1."""
+    if value is None or math.isnan(value):
+        return ""
+    if float(value).is_integer() or abs(value) >= _LEAST_WITHOUT_DECIMALS:
+        return f"{value:,.0f}"
+    return f"{value:,.6g}" if abs(value) >= 1 else f"{value:.3g}"
 
 
 def width(value: float) -> str:
@@ -131,3 +141,6 @@ FORMATS: Mapping[Format, Callable[[Any], str]] = {
     "difference": digits,
 }
 """The text of a cell, by the format of its `ColumnSpec`; '' for a missing value."""
+
+FULL_FORMATS: Mapping[Format, Callable[[Any], str]] = {**FORMATS, "si": full, "number": full}
+"""The same with every digit of large numbers."""

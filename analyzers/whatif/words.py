@@ -4,7 +4,14 @@ from collections.abc import Iterator
 
 from analyzers.views.text import percent, plural, si
 from analyzers.whatif import saved
-from tracer.records.whatif import REFERENCE_BITS, Judgement, Variant, WhatIf, WidthChoice
+from tracer.records.whatif import (
+    REFERENCE_BITS,
+    Judgement,
+    Variant,
+    WhatIf,
+    WidthChoice,
+    known_sum,
+)
 
 _WIDEST = 64
 _MOST_LISTED = 8
@@ -125,7 +132,7 @@ def _each(result: WhatIf, variant: Variant, choice: WidthChoice) -> str:
 def _reason(variant: Variant, choice: WidthChoice) -> str:
     """Returns why the search ends at B: no node can lose a bit and save energy."""
     energies = {tuple(each) for each in variant.energies.values()}
-    if not any(map(sum, energies)):
+    if not any(map(known_sum, energies)):
         return "no node has a known energy"
     if len(variant.swept(choice)) == 1:
         return "there is only one node"

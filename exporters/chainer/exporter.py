@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from exporters.chainer.compat import chainer_ready
-from exporters.records import Conversion, ExportOptions, InputSpec
+from exporters.records import Arrays, Conversion, ExportOptions, InputSpec
 from exporters.registry import inherits
 
 
@@ -25,6 +28,11 @@ class _Exporter:
         from exporters.chainer.conversion import convert
 
         return convert(model, inputs, options)
+
+    def run(self, model: Any, arrays: Arrays) -> list[NDArray[Any]]:
+        from exporters.chainer.trace import run
+
+        return run(model, arrays)
 
     def load_weights(self, model: object, path: Path, *, trust: bool) -> None:
         from exporters.chainer.weights import load_weights

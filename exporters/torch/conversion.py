@@ -50,7 +50,7 @@ def _convert_module(
         shapes if batched else None,
         options,
     )
-    return _conversion(program, lambda arrays: _run(model, arrays), inputs, options)
+    return _conversion(program, lambda arrays: run(model, arrays), inputs, options)
 
 
 def _convert_program(program: torch.export.ExportedProgram, options: ExportOptions) -> Conversion:
@@ -64,7 +64,7 @@ def _convert_program(program: torch.export.ExportedProgram, options: ExportOptio
     inputs = [InputSpec(tuple(a.shape), str(a.dtype).removeprefix("torch.")) for a in args]
     module = program.module()
     exported = _export(program, args, None, options)
-    conversion = _conversion(exported, lambda arrays: _run(module, arrays), inputs, options)
+    conversion = _conversion(exported, lambda arrays: run(module, arrays), inputs, options)
     name_batch(conversion.proto)
     return conversion
 
@@ -158,7 +158,8 @@ def _values(program: torch.export.ExportedProgram, arrays: Arrays) -> Mapping[st
     return values
 
 
-def _run(module: torch.nn.Module, arrays: Arrays) -> list[NDArray[Any]]:
+def run(module: torch.nn.Module, arrays: Arrays) -> list[NDArray[Any]]:
+    """Returns the outputs of one inference in evaluation mode."""
     with torch.no_grad(), _evaluating(module):
         outputs = module(*_tensors(module, arrays))
     leaves = torch.utils._pytree.tree_leaves(outputs)

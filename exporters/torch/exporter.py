@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from exporters.records import Conversion, ExportOptions, InputSpec
+from numpy.typing import NDArray
+
+from exporters.records import Arrays, Conversion, ExportOptions, InputSpec
 from exporters.registry import inherits
 
 
@@ -25,6 +27,11 @@ class _Exporter:
         from exporters.torch.conversion import convert
 
         return convert(model, inputs, options)
+
+    def run(self, model: Any, arrays: Arrays) -> list[NDArray[Any]]:
+        from exporters.torch.conversion import run
+
+        return run(model, arrays)
 
     def load_weights(self, model: Any, path: Path, *, trust: bool) -> None:
         from exporters.torch.weights import load_weights

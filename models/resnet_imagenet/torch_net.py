@@ -16,6 +16,8 @@ BLOCKS = {
     152: (3, 8, 36, 3),
 }
 KINDS = ("plain", "bottleneck", "large")
+CHANNELS = (64, 128, 256, 512)
+"""Channels that a stage puts out; twice as many in `large` networks."""
 
 
 class Plain(nn.Module):
@@ -61,8 +63,9 @@ class ImageNetResNet(nn.Module):
     """A 7×7 convolution, max pooling, four stages of 64 to 512 channels, a classifier.
 
     `plain` blocks are two 3×3 convolutions. `bottleneck` blocks go through a quarter of their
-    stage's channels, `large` ones through four times that. A depth is known by its number of
-    blocks, which are the published ones: `plain` 50 has the blocks of 34.
+    channels; those of `large` have twice as many, inside and outside, and its first convolution
+    has no ReLU. A depth is known by its number of blocks, which are the published ones: `plain` 50
+    has the blocks of 34.
 
     Takes float32 [N, 3, H, W], H and W at least 32, and returns logits [N, classes]. Raises
     UsageError for a depth or kind that does not exist.
@@ -77,17 +80,20 @@ class ImageNetResNet(nn.Module):
         if kind not in KINDS:
             raise UsageError(f"kind '{kind}' does not exist", f"Give one of {KINDS}.")
         blocks = BLOCKS[depth]
+        widths = [2 * width if kind == "large" else width for width in CHANNELS]
+        self.kind = kind
         self.conv = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
         self.bn = nn.BatchNorm2d(64)
-        self.stage1 = _stage(kind, 64, 64, 1, blocks[0])
-        self.stage2 = _stage(kind, 64, 128, 2, blocks[1])
-        self.stage3 = _stage(kind, 128, 256, 2, blocks[2])
-        self.stage4 = _stage(kind, 256, 512, 2, blocks[3])
-        self.fc = nn.Linear(512, classes)
+        self.stage1 = _stage(kind, 64, widths[0], 1, blocks[0])
+        self.stage2 = _stage(kind, widths[0], widths[1], 2, blocks[1])
+        self.stage3 = _stage(kind, widths[1], widths[2], 2, blocks[2])
+        self.stage4 = _stage(kind, widths[2], widths[3], 2, blocks[3])
+        self.fc = nn.Linear(widths[3], classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Images to logits."""
-        h = functional.relu(self.bn(self.conv(x)))
+        h = self.bn(self.conv(x))
+        h = h if self.kind == "large" else functional.relu(h)
         h = functional.max_pool2d(h, 3, 2, 1)
         h = self.stage4(self.stage3(self.stage2(self.stage1(h))))
         h = functional.avg_pool2d(h, h.shape[2:])
@@ -102,8 +108,7 @@ def _stage(kind: str, inside: int, outside: int, stride: int, blocks: int) -> nn
 def _block(kind: str, inside: int, outside: int, stride: int) -> nn.Module:
     if kind == "plain":
         return Plain(inside, outside, stride)
-    inner = outside // 4 if kind == "bottleneck" else outside
-    return Bottleneck(inside, inner, outside, stride)
+    return Bottleneck(inside, outside // 4, outside, stride)
 
 
 def _shortcut(inside: int, outside: int, stride: int) -> nn.Sequential | None:

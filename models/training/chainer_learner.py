@@ -12,6 +12,7 @@ import numpy as np
 from exporters.chainer import compat
 from models import families
 from models.training.learner import Classes, Floats, no_snapshot
+from tracer.errors import UsageError
 
 chainer: Any = compat.load()
 
@@ -88,8 +89,19 @@ class ChainerLearner:
         return file.getvalue()
 
 
-def new(family: str, arguments: Mapping[str, object], lr: float, seed: int) -> ChainerLearner:
-    """Returns an untrained learner, seeded in `np.random`, from which Chainer draws."""
+def new(
+    family: str, arguments: Mapping[str, object], lr: float, seed: int, device: str
+) -> ChainerLearner:
+    """Returns an untrained learner, seeded in `np.random`, from which Chainer draws.
+
+    Raises UsageError for a device other than the CPU.
+    """
+    if device != "cpu":
+        raise UsageError(
+            f"Chainer cannot use {device} here",
+            "It needs a CuPy as old as itself, which this Python cannot install. Leave --device "
+            "out, or train with --framework torch.",
+        )
     np.random.seed(seed)
     return ChainerLearner(families.build(family, "chainer", arguments), lr)
 

@@ -16,6 +16,8 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "chainer": (),  # its learner imports Chainer through exporters.chainer.compat
 }
 
+DEVICES = ("cpu", "cuda", "mps")
+
 Floats = NDArray[np.float32]
 Classes = NDArray[np.int64]
 
@@ -32,7 +34,7 @@ class Learner(Protocol):
 
     @property
     def model(self) -> object:
-        """The torch Module or Chainer Chain."""
+        """The torch Module or Chainer Chain, on the CPU."""
 
     def step(self, x: Floats, y: Classes) -> tuple[float, int]:
         """Updates the weights by a batch; returns the score before the update, with dropout."""
@@ -61,14 +63,15 @@ def no_snapshot(path: Path) -> InputError:
 
 
 def new_learner(
-    family: str, framework: str, arguments: Mapping[str, object], lr: float, seed: int
-) -> Learner:
-    """Returns an untrained learner of `family`.
+    family: str, framework: str, arguments: Mapping[str, object], lr: float, seed: int,
+    device: str = "cpu",
+) -> Learner:  # fmt: skip
+    """Returns an untrained learner of `family` on a device of `DEVICES`.
 
-    Raises UsageError as `families.build` does, or if a package is missing. Packages of the export
-    are checked as well, before hours of training.
+    Raises UsageError as `families.build` does, or if a package or the device is missing. Packages
+    of the export are checked as well, before hours of training.
     """
     require(f"training in {framework}", *_PACKAGES[framework])
     module = importlib.import_module(f"models.training.{framework}_learner")
-    learner: Learner = module.new(family, arguments, lr, seed)
+    learner: Learner = module.new(family, arguments, lr, seed, device)
     return learner

@@ -18,7 +18,11 @@ SCORING_BATCH = 256
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Means over the images of an epoch; losses in nats, `seconds` of both passes together."""
+    """Means over the images of an epoch; losses in nats, `seconds` of both passes together.
+
+    `loading_ms` and `learning_ms` are means over the batches of training images: the time to cut a
+    batch out of the data set, and the time of its step. None in logs of older versions.
+    """
 
     epoch: int
     loss: float
@@ -26,6 +30,8 @@ class Epoch:
     validation_loss: float
     validation_accuracy: float
     seconds: float
+    loading_ms: float | None = None
+    learning_ms: float | None = None
 
     def to_json(self) -> dict[str, float]:
         """Returns plain values by field name."""
@@ -38,6 +44,8 @@ def from_json(saved: object) -> Epoch:
         raise TypeError(f"{saved!r} is no epoch")
     for name, value in saved.items():
         kinds = int if name == "epoch" else (int, float)
+        if value is None and name in ("loading_ms", "learning_ms"):
+            continue
         if isinstance(value, bool) or not isinstance(value, kinds):
             raise TypeError(f"{name} is {value!r}")
     return Epoch(**saved)
@@ -57,12 +65,15 @@ def train(
     """
     for epoch in range(done + 1, settings.epochs + 1):
         start = time.perf_counter()
-        loss, accuracy = _learn(learner, dataset.train, settings, epoch, progress)
+        loss, accuracy, batch_ms = _learn(learner, dataset.train, settings, epoch, progress)
         _require_finite(loss, f"the loss of epoch {epoch}")
         validation_loss, validation_accuracy = evaluate(learner, dataset.test)
         _require_finite(validation_loss, f"the validation loss of epoch {epoch}")
         seconds = time.perf_counter() - start
-        yield Epoch(epoch, loss, accuracy, validation_loss, validation_accuracy, seconds)
+        yield Epoch(
+            epoch, loss, accuracy, validation_loss, validation_accuracy, seconds,
+            *batch_ms,
+        )  # fmt: skip
 
 
 def batches(count: int, size: int) -> list[slice]:
@@ -92,15 +103,21 @@ def order(seed: int, epoch: int, count: int) -> np.ndarray[tuple[int], np.dtype[
 
 def _learn(
     learner: Learner, split: Split, settings: TrainSettings, epoch: int, progress: Progress
-) -> tuple[float, float]:
+) -> tuple[float, float, tuple[float, float]]:
+    """Returns mean loss and accuracy, and the mean ms to load a batch and to learn from it."""
     indices = order(settings.seed, epoch, len(split))
     task = f"epoch {epoch}/{settings.epochs}"
-    scores = []
+    scores, times = [], []
     progress(0, len(split), task)
     for part in batches(len(split), settings.batch):
-        scores.append(learner.step(*split.batch(indices[part])))
+        begun = time.perf_counter()
+        images, classes = split.batch(indices[part])
+        loaded = time.perf_counter()
+        scores.append(learner.step(images, classes))
+        times.append((loaded - begun, time.perf_counter() - loaded))
         progress(part.stop, len(split), task)
-    return _mean(scores, len(split))
+    loading, learning = np.mean(times, axis=0) * 1e3
+    return *_mean(scores, len(split)), (float(loading), float(learning))
 
 
 def _require_finite(loss: float, name: str) -> None:

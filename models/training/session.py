@@ -81,8 +81,9 @@ def _prepare(settings: TrainSettings, folder: RunFolder, data_dir: Path) -> Sess
 
     def untrained() -> Learner:
         return new_learner(
-            settings.family, settings.framework, arguments, settings.lr, settings.seed
-        )
+            settings.family, settings.framework, arguments, settings.lr, settings.seed,
+            settings.device,
+        )  # fmt: skip
 
     _probe(untrained(), dataset, settings)
     return Session(settings, folder, dataset, untrained())  # the probe updated its weights

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from models.families import FRAMEWORKS
+from models.training.learner import DEVICES
 from tracer.errors import InputError, UsageError
 
 
@@ -12,7 +13,8 @@ from tracer.errors import InputError, UsageError
 class TrainSettings:
     """The settings that determine the results of a run.
 
-    `input_shape` is (channels, height, width); `arguments` go to the model's class.
+    `input_shape` is (channels, height, width); `arguments` go to the model's class. Runs of older
+    versions have no `device`, and were on the CPU.
     """
 
     family: str
@@ -23,6 +25,7 @@ class TrainSettings:
     batch: int
     lr: float
     seed: int = 0
+    device: str = "cpu"
     arguments: Mapping[str, object] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
@@ -47,6 +50,7 @@ _VALID: Mapping[str, Callable[[object], bool]] = {
     "batch": _whole,
     "lr": lambda value: isinstance(value, (int, float)) and value > 0,
     "seed": lambda value: _whole(value, 0),
+    "device": lambda value: value in DEVICES,
     "arguments": lambda value: isinstance(value, dict),
 }
 
@@ -59,6 +63,7 @@ def continued(
     `request` has the explicit options. Raises UsageError if it contradicts the saved settings,
     InputError if the saved settings are invalid.
     """
+    saved = {"device": "cpu", **saved}
     settings = _from_json(saved, where)
     other = {
         name: value

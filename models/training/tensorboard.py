@@ -18,6 +18,8 @@ CURVES = {
     "accuracy/train": "accuracy",
     "accuracy/validation": "validation_accuracy",
     "seconds": "seconds",
+    "batch/load_ms": "loading_ms",
+    "batch/learn_ms": "learning_ms",
 }
 
 
@@ -45,7 +47,9 @@ class Board:
         from tensorboardX.summary import scalar
 
         for tag, name in CURVES.items():
-            self._writer.add_summary(scalar(tag, getattr(row, name)), row.epoch)
+            value = getattr(row, name)
+            if value is not None:
+                self._writer.add_summary(scalar(tag, value), row.epoch)
 
     def add_graph(self, model: Model) -> None:
         """Adds the nodes of an ONNX model, grouped by module."""

@@ -11,6 +11,7 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 
 ORDERS = ("sequential", "channelwise", "chunked(3)", "tree", "lanes(2)", "sorted", "maddubs(2)")
+ROUNDINGS = ("half-even", "half-away", "floor", "truncate", "stochastic(7)")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ def accumulators(draw):
         draw(st.none() | st.integers(2, 12)),
         draw(st.sampled_from(["first", "last"])),
         draw(st.sampled_from(["twos-complement", "magnitude"])),
+        product_shift=draw(st.just(0) | st.integers(0, 9)),
+        product_rounding=draw(st.sampled_from(ROUNDINGS)),
     )
 
 

@@ -30,7 +30,9 @@ def compare(loaded, policy, x, threads=None):
     fused = Interpreter(loaded, around=narrowing.kernel, fuse=narrowing.fuse, threads=threads)
     results = []
     for interpreter in (whole, fused):
-        counters, runners = (narrowing.new_runners({}, kind) for kind in (OverflowCounter, SumRunner))
+        counters, runners = (
+            narrowing.new_runners({}, kind) for kind in (OverflowCounter, SumRunner)
+        )
         outputs = []
         for runner in (counters, runners):
             with narrowing.using(runner):
@@ -46,7 +48,9 @@ def compare(loaded, policy, x, threads=None):
     return whole.steps, fused.steps
 
 
-@pytest.mark.parametrize("path", ["lenet/lenet", "resnet_cifar/resnet20", "transformer/transformer"])
+@pytest.mark.parametrize(
+    "path", ["lenet/lenet", "resnet_cifar/resnet20", "transformer/transformer"]
+)
 @pytest.mark.parametrize("bits", [14, 18])
 def test_a_shipped_network_keeps_its_bits(path, bits):
     loaded = loading.load(MODELS / f"{path}.int8.onnx")
@@ -151,7 +155,7 @@ def test_random_chains_keep_their_bits(chain, bits, threads):
 @pytest.mark.parametrize(
     "accumulator",
     [
-        Accumulator(14, order=named("tiled:16")),
+        Accumulator(14, order=named("chunked(16)")),
         Accumulator(14, "wrap"),
         Accumulator(14, bias="last"),
         Accumulator(14, zero_points="after"),

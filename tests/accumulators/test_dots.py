@@ -16,6 +16,7 @@ from tracer.interpreter.numeric import parallel
 
 ORDERS = ("sequential", "channelwise", "chunked(5)", "tree", "lanes(4)", "maddubs(4)", "sorted")
 OVERFLOWS = ("saturate", "symmetric", "wrap", "zero", "error")
+ROUNDINGS = ("half-even", "half-away", "floor", "truncate", "stochastic(3)")
 RANGES = {  # the lowest and the highest number of an operand
     "int8": (-128, 127),
     "uint8": (0, 255),
@@ -51,6 +52,8 @@ class Block:
         for sums in (unlimited, observe(*case)):
             for name in ("final", "low", "high"):
                 np.testing.assert_array_equal(getattr(sums, name), getattr(exact, name), name)
+            clips = np.zeros_like(exact.final) if sums.clips is None else sums.clips
+            np.testing.assert_array_equal(clips, exact.clips)
         for sums in (emulate(*case), narrow, narrow_again):
             np.testing.assert_array_equal(sums.values, clipped.values, "values")
             np.testing.assert_array_equal(sums.events, clipped.events, "events")
@@ -84,6 +87,8 @@ def accumulators():
         st.none() | widths,
         st.sampled_from(("first", "last")),
         st.sampled_from(("twos-complement", "magnitude")),
+        product_shift=st.just(0) | st.integers(0, 32),
+        product_rounding=st.sampled_from(ROUNDINGS),
     )
 
 

@@ -99,14 +99,15 @@ def test_formats_differ_for_activations_and_weights():
     assert np.isfinite(output).all()
 
 
-def test_what_pairs_lose_counts_as_an_error_but_not_as_an_event():
+def test_pairs_that_saturate_are_events_and_errors():
     w = np.full((4, 1), 127, np.int8)
     proto = model("(uint8[1,4] a) => (int32[r,c] y) { y = MatMulInteger (a, w) }", w=w)
     policy = read("32", like=Accumulator(32, order=named("maddubs")))
     output, narrowing = narrowed(proto, policy, np.full((1, 4), 255, np.uint8))
     (accumulation,) = narrowing.accumulations().values()
     assert output.item() == 2 * 32767
-    assert accumulation.tally.saturation_events.sum() == 0
+    assert accumulation.tally.saturation_events.sum() == 2
+    assert accumulation.tally.overflow(32).overflow_outputs.sum() == 1
     assert accumulation.tally.outputs_changed.sum() == 1
     assert accumulation.tally.max_abs_error.max() == 2 * (64770 - 32767)
 

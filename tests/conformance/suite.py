@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
+from tests.conformance.operators import Key
+from tracer.graph.model import canonical_domain
+
 FILE_KINDS = ("simple", "pytorch-converted", "pytorch-operator")
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 
 
+@cache
 def node_cases() -> list[TestCase]:
     """The 1,884 cases of single operators (and their expansions), built in process."""
     with warnings.catch_warnings():
@@ -47,6 +52,15 @@ def data_sets(case: TestCase) -> Iterator[tuple[list[Any], list[Any]]]:
             [read(f, v) for f, v in zip(_files(data, "input"), model.graph.input, strict=False)],
             [read(f, v) for f, v in zip(_files(data, "output"), model.graph.output, strict=True)],
         )
+
+
+def key_of(case: TestCase) -> Key:
+    """The operator version that a case is for: the one of its last node."""
+    node = case.model.graph.node[-1]
+    domain = canonical_domain(node.domain)
+    opsets = {canonical_domain(o.domain): o.version for o in case.model.opset_import}
+    schema = onnx.defs.get_schema(node.op_type, opsets[domain], domain)
+    return schema.domain, schema.name, schema.since_version
 
 
 def array(value: Any) -> Any:
@@ -83,6 +97,27 @@ def assert_similar(actual: Any, expected: Any, rtol: float, atol: float) -> None
     else:
         assert isinstance(actual, np.ndarray)
         Runner.assert_similar_outputs([np.asarray(expected)], [actual], rtol, atol)
+
+
+def error(ours: Any, theirs: Any) -> float:
+    """The largest difference of numbers, relative to the largest number of `theirs`."""
+    if isinstance(theirs, list):
+        return max(map(error, ours, theirs), default=0.0)
+    if not isinstance(theirs, np.ndarray) or theirs.dtype.hasobject or not theirs.size:
+        return 0.0
+    with np.errstate(all="ignore"):
+        a, b = ours.astype(np.float64), theirs.astype(np.float64)
+        known = np.isfinite(a) & np.isfinite(b)
+        scale = np.abs(b[known]).max(initial=0.0)
+        return float(np.abs(a[known] - b[known]).max(initial=0.0) / (scale or 1.0))
+
+
+def stored(ours: Any, theirs: Any) -> Any:
+    """Our array of bytes that numpy has no type for, as bytes where the other side has bytes."""
+    both = isinstance(ours, np.ndarray) and isinstance(theirs, np.ndarray)
+    if both and ours.dtype.kind == "V" and theirs.dtype == np.uint8:
+        return ours.view(np.uint8)
+    return ours
 
 
 def _files(folder: Path, prefix: str) -> Sequence[Path]:

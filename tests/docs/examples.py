@@ -4,21 +4,29 @@ A block fenced as `console` holds commands, each after `$ `, and the output belo
 block fenced as `python` holds code. All blocks of a page run in one folder, in the order of the
 page, with the shipped models in `models/`. `python -m tests.docs.examples README.md` replaces the
 outputs that a page shows by complete ones; cut them by hand, and mark each cut with a line `…`.
+
+Other blocks, and tables, show commands with names that stand for the reader's: those are parsed.
 """
 
+import io
 import os
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from rich.console import Console
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = 110
 _BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_OTHER_BLOCK = re.compile(r"^```(?!console|python)\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(r"^tracer (?:\\\n *|[^\n\\])*", re.MULTILINE)
+_IN_A_TABLE = re.compile(r"^\| .* \| `(tracer [^`]*)` \|$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -29,26 +37,58 @@ class Example:
     code: str
     shown: str
 
-    def run(self, folder: Path, columns: int = COLUMNS) -> subprocess.CompletedProcess[str]:
+    def run(self, folder: Path) -> subprocess.CompletedProcess[str]:
         """Run the example in `folder`, as a reader would."""
-        environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
+        environment = {**os.environ, "COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
         environment["PYTHONPATH"] = str(ROOT)
         return subprocess.run(
             self._command(), cwd=folder, env=environment, capture_output=True, text=True
         )
 
+    @property
+    def arguments(self) -> list[str]:
+        """The words after `tracer`."""
+        program, *arguments = shlex.split(self.code)
+        assert program == "tracer", self.code
+        return arguments
+
     def _command(self) -> list[str]:
         if self.language == "python":
             return [sys.executable, "-c", self.code]
-        program, *arguments = shlex.split(self.code)
-        assert program in {"tracer", "python"}, self.code
-        return [sys.executable, *(["-m", "tracer"] if program == "tracer" else []), *arguments]
+        return [sys.executable, "-m", "tracer", *self.arguments]
+
+
+class Screens:
+    """Takes the place of `tracer.cli._output.write_screen`: shows every page at several widths.
+
+    A command runs once, and what it shows is drawn for each width.
+    """
+
+    def __init__(self, *widths: int) -> None:
+        self._files = {width: io.StringIO() for width in widths}
+
+    def __call__(self, show: Callable[[Console], None]) -> None:
+        for width, file in self._files.items():
+            show(Console(file=file, width=width, highlight=False))
+
+    @property
+    def shown(self) -> Mapping[int, str]:
+        """All that was shown so far, by width."""
+        return {width: file.getvalue() for width, file in self._files.items()}
 
 
 def examples(page: Path) -> list[Example]:
     """Every example of a page, in its order."""
     blocks = _BLOCK.finditer(page.read_text())
     return [example for block in blocks for example in _of(block[1], block[2])]
+
+
+def mentioned(page: Path) -> list[str]:
+    """Every command of a page that stands in another block, or alone in a cell of a table."""
+    text = page.read_text()
+    in_blocks = [c[0] for block in _OTHER_BLOCK.findall(text) for c in _COMMAND.finditer(block)]
+    whole = [re.sub(r"\\\n *", "", command) for command in in_blocks]
+    return [*(re.split(" {2,}", command)[0] for command in whole), *_IN_A_TABLE.findall(text)]
 
 
 def _of(language: str, text: str) -> Iterator[Example]:

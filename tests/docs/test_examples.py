@@ -1,14 +1,24 @@
-"""Every example of the documentation runs, and the outputs that pages show are still printed."""
+"""Every example of the documentation runs, fits terminals, and prints what its page shows."""
 
 import re
+import shlex
 
+import click
 import pytest
 
-from tests.docs.examples import ROOT, examples, folder_of_examples
+import tracer.cli
+from tests.docs.examples import (
+    COLUMNS,
+    ROOT,
+    Screens,
+    examples,
+    folder_of_examples,
+    mentioned,
+)
 
-PAGES = [
-    page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if examples(page)
-]
+ALL = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [page for page in ALL if examples(page)]
+TERMINALS = 80, 160
 _MEASURED = ("note: ", "- ")
 """How lines begin that depend on the machine: notes and advice."""
 
@@ -22,17 +32,34 @@ def words(text: str) -> set[str]:
 
 @pytest.mark.needs("torch", "chainer", "sklearn", "matplotlib")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_examples_of_a_page_run_and_print_what_it_shows(page, tmp_path):
-    folder = folder_of_examples(tmp_path)
+def test_the_examples_of_a_page_run_and_print_what_it_shows(page, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(folder_of_examples(tmp_path))
     for example in examples(page):
-        result = example.run(folder)
-        assert result.returncode == 0, f"{example.code}\n{result.stderr}"
-        assert "Traceback" not in result.stderr
-        missing = words(example.shown) - words(result.stdout)
+        if example.language == "python":
+            exec(compile(example.code, f"{page.name}, python", "exec"), {"__name__": "__main__"})
+            continue
+        screens = Screens(COLUMNS, *TERMINALS)
+        monkeypatch.setattr("tracer.cli._output.write_screen", screens)
+        code = tracer.cli.main(example.arguments)
+        out, err = capfd.readouterr()
+        assert code == 0, f"{example.code}\n{err}"
+        for columns in TERMINALS:
+            lines = screens.shown[columns].splitlines()
+            assert max(map(len, lines), default=0) <= columns, example.code
+        missing = words(example.shown) - words(out + screens.shown[COLUMNS])
         assert not missing, f"{example.code}: the page shows {sorted(missing)}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", ALL, ids=lambda page: page.stem)
+def test_commands_with_the_readers_names_have_options_that_exist(page):
+    for command in mentioned(page):
+        _, name, *arguments = shlex.split(command)
+        chosen = tracer.cli.tracer.get_command(click.Context(tracer.cli.tracer), name)
+        assert chosen is not None, command
+        chosen.make_context(name, arguments)  # raises where click cannot parse it
+
+
+@pytest.mark.parametrize("page", ALL, ids=lambda page: page.stem)
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name}: {target}"

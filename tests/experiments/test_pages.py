@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import accumulators, batches, family, layers, training
+from experiments import _images, accumulators, batches, family, layers, training
 from experiments.__main__ import EXPERIMENTS
 from experiments._page import Page
 from tracer.graph import loading
@@ -36,7 +36,12 @@ def rows(page: Page, heading: str) -> list[list[str]]:
     table = re.search(r"(?:^\|.*\n)+", below, re.MULTILINE)
     assert table is not None
     lines = table.group().splitlines()[2:]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [cells(line) for line in lines]
+
+
+def cells(line: str) -> list[str]:
+    """The cells of a row of a table."""
+    return [cell.strip() for cell in line.strip("|").split("|")]
 
 
 def check_pictures(page: Page) -> None:
@@ -62,8 +67,14 @@ def test_the_family_calls_as_many_convolutions_as_the_original():
     result = rows(page, "Forward")
     assert [row[0] for row in result] == list(names)
     assert [int(row[1]) for row in result[:2]] == [20, 36]
-    assert len(rows(page, "Forward and backward")) == family.TOP
-    assert any("backward" in row[0] for row in rows(page, "Forward and backward"))
+    assert [row[-2] for row in result] == ["74.4%", "83.8%", "40 to 45%"]
+    table = rows(page, "Forward and backward")
+    assert table[0] == ["convolutions in the backward pass", "28", "155"]
+    assert float(table[2][1].rstrip("%")) > 0
+    operators = [cells(line) for line in page.text.splitlines() if line.startswith("| `")]
+    assert len(operators) == family.TOP
+    assert any("backward" in row[0] for row in operators)
+    assert all(0 < float(row[3].rstrip("%")) <= 100 for row in operators)
 
 
 def test_batch_sizes_have_operators_with_memory_and_a_training_has_curves(images):
@@ -77,6 +88,13 @@ def test_batch_sizes_have_operators_with_memory_and_a_training_has_curves(images
     assert memory[1]["`relu`"] == pytest.approx(2 * memory[0]["`relu`"], rel=0.1)
     assert [row[1] for row in rows(page, "Time against work")] == ["1", "2"] * 2
     assert len(rows(page, "Training")) == 1
+    loader = rows(page, "Data loader")
+    assert [row[0] for row in loader] == ["1", "2"]
+    assert all(float(row[1].replace(",", "")) > 0 for row in loader)
+    kernels = page.text.partition("Their kernels")[2].partition("</details>")[0]
+    totals = [float(cells(line)[3]) for line in kernels.splitlines() if line.startswith("| `")]
+    assert len(totals) == batches.TOP
+    assert totals == sorted(totals, reverse=True)
 
 
 def test_a_resumed_training_is_the_same_bit_for_bit(images):
@@ -107,6 +125,12 @@ def test_narrower_accumulators_overflow_more_and_cost_less():
     assert wide[3] == "0 of 12"
     assert float(narrow[2].rstrip("%")) > 0
     assert narrow[3] == "12 of 12"
+    worst = rows(page, "Which images overflow")
+    assert len(worst) == min(_images.WORST, int(re.search(r"(\d+) of 12 images", page.text)[1]))
+    original = {row[0][0]: row[4:] for row in rows(page, "Which widths to build")}
+    assert original["A"] == ["18", "53.48%", "223,315,236"]
+    assert original["B"] == ["17", "52.02%", "199,829,594"]
+    assert original["C"] == ["18, 16, 17, 16, 17", "53.47%", "204,032,186"]
     energy = [int(row[4].replace(",", "")) for row in (wide, narrow)]
     assert energy[0] > energy[1]
 

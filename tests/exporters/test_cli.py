@@ -134,3 +134,30 @@ def test_a_model_that_differs_is_exit_1_with_the_first_node_and_no_file(here, ca
 def test_the_help_page_has_an_example(capsys):
     assert main(["export", "--help"]) == 0
     assert "tracer export net.py:Net --input-shape 1,3,32,32 -o net.onnx" in capsys.readouterr().out
+
+
+DEAD = """
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self, bias):
+            super().__init__()
+            self.fc = nn.Linear(4, 3)
+            nn.init.constant_(self.fc.bias, bias)
+
+        def forward(self, x):
+            y = torch.relu(self.fc(x))
+            return y, torch.softmax(1e6 * y.sum((1, 2)), 0), x
+"""
+
+
+@pytest.mark.parametrize(("bias", "dead"), [(-100, ["relu"]), (1, [])])
+def test_an_output_that_hardly_depends_on_the_input_is_named(here, capsys, bias, dead):
+    (here / "dead.py").write_text(textwrap.dedent(DEAD))
+    arguments = ("dead.py:Net", "--arg", f"bias={bias}", "--input-shape", "2,5,4", "-o", "d.onnx")
+    code, messages = run(capsys, *arguments)
+    named = [line.split("'")[1] for line in messages.splitlines() if "hardly depends" in line]
+    assert code == 0
+    assert [name for name in named if "relu" in name] == dead
+    assert ("changes by at most 0, and values reach 0" in messages) == bool(dead)

@@ -187,3 +187,18 @@ def test_a_value_of_the_traced_input_does_not_pass_for_a_function_of_it(target):
     options = ExportOptions(dynamic_batch=False)
     with pytest.raises(ThresholdError, match="differs from baking"):
         pipeline.convert(Baking(), None, [InputSpec((2, 4))], options, target)
+
+
+def test_a_model_with_an_input_shape_needs_none_to_be_given(tmp_path):
+    class Sum(torch.nn.Module):
+        input_shape = ((2, 3), (3,))
+
+        def forward(self, x, y):
+            return (x + y[:, None]).sum(1)
+
+    exported = export(Sum(), tmp_path / "sum.onnx")
+    shapes = [
+        [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in loading.load(exported.path).inputs
+    ]
+    assert shapes == [["batch", 2, 3], ["batch", 3]]

@@ -97,10 +97,22 @@ def test_ranges(bits, convention, expected):
 
 @pytest.mark.parametrize("arguments", [{"bits": 1}, {"bits": 65}, {"bits": 8, "overflow": "clip"},
                                        {"bits": 64, "convention": "magnitude"},
-                                       {"bits": 8, "product_bits": 1}])  # fmt: skip
+                                       {"bits": 8, "product_bits": 1}, {"bits": 18.0},
+                                       {"bits": "18"}, {"bits": True}, {"bits": None},
+                                       {"bits": 8, "product_bits": 9.5},
+                                       {"bits": 8, "overflow": None}, {"bits": 8, "bias": 1},
+                                       {"bits": 8, "order": "trees"}, {"bits": 8, "order": 4},
+                                       {"bits": 8, "order": "chunked"},
+                                       {"bits": 8, "zero_points": ["before"]}])  # fmt: skip
 def test_what_no_register_is_is_refused(arguments):
     with pytest.raises(UsageError):
         Accumulator(**arguments)
+
+
+def test_an_order_may_be_text_and_a_width_an_integer_of_numpy():
+    accumulator = Accumulator(np.int64(18), order="chunked(4)", product_bits=np.int8(9))
+    assert accumulator == Accumulator(18, order=named("chunked(4)"), product_bits=9)
+    assert {type(accumulator.bits), type(accumulator.product_bits)} == {int}
 
 
 def test_bits_that_numbers_need():

@@ -79,15 +79,28 @@ def test_the_mnist_convnet_has_the_parameters_of_the_tutorial_network():
 
 
 @pytest.mark.needs("torch")
-def test_large_bottlenecks_are_four_times_as_wide_inside():
-    narrow, large = (
-        torch_convolutions(families.build("resnet_imagenet", "torch", {"depth": 50, "kind": k}))
-        for k in ("bottleneck", "large")
+@pytest.mark.parametrize(("depth", "calls"), [(50, 53), (101, 104), (152, 155)])
+def test_large_resnets_have_the_convolutions_of_the_published_ones(depth, calls):
+    large, narrow = (
+        families.build("resnet_imagenet", "torch", {"depth": depth, "kind": kind})
+        for kind in ("large", "bottleneck")
     )
-    assert len(narrow) == len(large) == 1 + 3 * 16 + 3
-    inner = [(a, b) for a, b in zip(narrow, large, strict=True) if a.kernel_size == (3, 3)]
-    assert len(inner) == 16
-    assert all(b.out_channels == 4 * a.out_channels for a, b in inner)
+    assert len(torch_convolutions(large)) == calls
+    assert len(torch_convolutions(narrow)) == calls - 1  # its first stage needs no projection
+    for wide, slim in zip(large.stage3[1:], narrow.stage3[1:], strict=True):
+        weights = [sum(p.numel() for p in b.parameters() if p.dim() == 4) for b in (wide, slim)]
+        assert weights[0] == 4 * weights[1]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(("kind", "relus"), [("large", 48), ("bottleneck", 49)])
+def test_the_first_convolution_of_a_large_resnet_has_no_relu(kind, relus):
+    import torch
+
+    model = families.build("resnet_imagenet", "torch", {"depth": 50, "kind": kind})
+    with torch.no_grad(), torch.autograd.profiler.profile() as profile:
+        model.eval()(torch.zeros(1, 3, 32, 32))
+    assert [e.count for e in profile.key_averages() if e.key == "aten::relu"] == [relus]
 
 
 @pytest.mark.needs("chainer")

@@ -47,7 +47,7 @@ def graph_of(text: str):
 def test_every_epoch_is_a_point_on_every_curve(tmp_path):
     board = Board(tmp_path)
     board.add_epoch(Epoch(1, 2.0, 0.25, 2.5, 0.125, 3.0))
-    board.add_epoch(Epoch(2, 1.0, 0.5, 1.5, 0.25, 4.0))
+    board.add_epoch(Epoch(2, 1.0, 0.5, 1.5, 0.25, 4.0, 0.5, 2.0))
     board.close()
     assert scalars(tmp_path) == {
         ("loss/train", 1): 2.0,
@@ -60,6 +60,8 @@ def test_every_epoch_is_a_point_on_every_curve(tmp_path):
         ("loss/validation", 2): 1.5,
         ("accuracy/validation", 2): 0.25,
         ("seconds", 2): 4.0,
+        ("batch/load_ms", 2): 0.5,
+        ("batch/learn_ms", 2): 2.0,
     }
 
 

@@ -276,3 +276,76 @@ def test_bad_arguments_end_with_one_line_and_their_code(
     (tmp_path / "README.md").write_text("a file")
     assert cli.run(train.command, "models.train", args) == code
     assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize("framework", families.FRAMEWORKS)
+def test_a_row_holds_the_time_to_load_a_batch_and_to_learn_from_it(
+    framework, tmp_path, tiny_data, monkeypatch
+):
+    """A loader that sleeps shows up as such, in the log and in the printed row."""
+    run = session.start(
+        asked("lenet", framework, tiny_data, epochs=1), RunFolder(tmp_path / "run"), Path()
+    )
+    quick = type(run.dataset.train).batch
+
+    def slow(split, indices):
+        time.sleep(0.05)
+        return quick(split, indices)
+
+    monkeypatch.setattr(type(run.dataset.train), "batch", slow)
+    (row,) = run.epochs(silent)
+    assert row.loading_ms >= 50
+    assert 0 < row.learning_ms < row.seconds * 1e3
+    assert json.loads((tmp_path / "run" / "log.jsonl").read_text())["loading_ms"] == row.loading_ms
+    assert train._line(row).split()[-2:] == [f"{row.loading_ms:.2f}", f"{row.learning_ms:.2f}"]
+
+
+def test_a_run_of_an_older_version_goes_on(tmp_path, tiny_data):
+    """Its settings have no device, and its log no times of batches."""
+    folder = RunFolder(tmp_path / "run")
+    trained(session.start, asked("lenet", "torch", tiny_data, epochs=1), folder)
+    settings, log = tmp_path / "run" / "settings.json", tmp_path / "run" / "log.jsonl"
+    for file, new in ((settings, ["device"]), (log, ["loading_ms", "learning_ms"])):
+        values = json.loads(file.read_text())
+        file.write_text(json.dumps({k: v for k, v in values.items() if k not in new}) + "\n")
+    first, second = trained(session.resume, {"epochs": 2}, folder).rows
+    assert (first.loading_ms, first.learning_ms) == (None, None)
+    assert second.loading_ms > 0
+    assert len(train._line(first).split()) == 6
+
+
+@pytest.mark.parametrize(
+    ("framework", "device", "words"),
+    [
+        ("torch", "cuda", "torch sees no cuda device. Leave --device out; torch can use: cpu"),
+        ("torch", "mps", "torch sees no mps device"),
+        ("chainer", "cuda", "Chainer cannot use cuda here"),
+    ],
+)
+def test_a_device_that_is_not_there_is_an_error_before_anything_is_written(
+    framework, device, words, tmp_path, tiny_data, monkeypatch
+):
+    if framework == "torch":
+        import torch
+
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    out = tmp_path / "run"
+    args = ["lenet", "--framework", framework, "--data", str(tiny_data), "--out", str(out)]
+    result = CliRunner().invoke(train.command, [*args, "--device", device])
+    assert isinstance(result.exception, UsageError)
+    assert words in f"{result.exception.what}. {result.exception.hint}"
+    assert not out.exists()
+
+
+def test_a_device_that_does_not_exist_is_refused():
+    result = CliRunner().invoke(train.command, ["lenet", "--device", "tpu"])
+    assert result.exit_code == 2
+    assert "'cpu', 'cuda', 'mps'" in result.output
+
+
+def test_a_run_stays_on_its_device(tmp_path, tiny_data):
+    folder = RunFolder(tmp_path / "run")
+    trained(session.start, asked("lenet", "torch", tiny_data, epochs=1), folder)
+    with pytest.raises(UsageError, match="was started with device cpu, not cuda"):
+        session.resume({"device": "cuda"}, folder, Path())

@@ -45,7 +45,7 @@ def test_a_trace_survives_the_file(trace, tmp_path):
         assert np.array_equal(ours.samples, theirs.samples)
         assert np.allclose(ours.wall_us, theirs.wall_us)
     for extension in formats(Trace):
-        if extension not in ("trace", "png"):
+        if extension not in ("trace", "png") and not extension.startswith("sums."):
             assert render(again, extension) == render(trace, extension)
 
 
@@ -168,7 +168,7 @@ def test_work_that_differs_between_the_trips_of_a_loop_is_not_known():
 def test_the_same_batch_twice_is_measured_once_and_none_is_refused():
     trace = tracer.profile(residual(), batch=[2, 2], runs=2)
     assert [run.batch for run in trace.runs] == [2]
-    with pytest.raises(UsageError, match="empty"):
+    with pytest.raises(UsageError, match=r"batch is \[\]"):
         tracer.profile(residual(), batch=[])
 
 

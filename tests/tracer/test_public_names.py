@@ -14,7 +14,7 @@ FUNCTIONS = [name for name in tracer.__all__ if inspect.isfunction(getattr(trace
 
 def test_every_job_of_the_command_line_is_a_function():
     jobs = {"profile", "compare", "count", "fusions", "interpret", "export", "quantize", "what_if"}
-    assert jobs | {"load", "save", "sweep", "profile_framework"} == set(FUNCTIONS)
+    assert jobs | {"load", "merge", "save", "sweep", "profile_framework"} == set(FUNCTIONS)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

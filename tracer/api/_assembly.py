@@ -1,7 +1,7 @@
 """Applies the analyzers to a run, and assembles runs into a Trace."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import pandas as pd
@@ -9,21 +9,32 @@ import pandas as pd
 from analyzers import roofline
 from analyzers.attribution import attribute
 from analyzers.cost import Cost, cost, fused
+from analyzers.energy import EnergyModel, energy
 from analyzers.fusions.confirmation import doubted
+from analyzers.main_nodes import main_first
 from analyzers.memory import arena, memory
 from analyzers.overflow import overflow
 from analyzers.table import node_table
 from analyzers.timing import notes, timing
 from analyzers.values import value_columns
+from tracer.accumulators.spec.policy import Rule
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
 from tracer.records import environment
 from tracer.records.environment import Peaks
 from tracer.records.tensor_match import Evidence
-from tracer.records.trace import ModelInfo, Run, Trace
+from tracer.records.trace import ModelInfo, Run, Trace, distinctions
 
 Groups: TypeAlias = Sequence[tuple[str, ...]]
 """The keys of the nodes of each kernel of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """An energy model, and the rules of the nodes with narrow accumulators by key."""
+
+    model: EnergyModel
+    rules: Mapping[str, Rule] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,43 +56,60 @@ def analyze(
     peaks: Peaks | None = None,
     evidence: Evidence | None = None,
     groups: Groups | None = None,
+    pricing: Pricing | None = None,
 ) -> Analyzed:
     """Returns the node table of `run`; `calls` are executions of nodes, where observed.
 
     `evidence` says which tensors of the optimised graph equal tensors of the model; `groups` are
-    the nodes of each kernel [default: from names and evidence].
+    the nodes of each kernel [default: from names and evidence]. `pricing` fills the energies.
     """
     counted = cost(model, types, calls, convention)
+    work, unpriced = priced(model, types, counted, pricing)
     if groups is None:
         groups = attribute(model, run.kernels, evidence)
-    times = timing(run, groups)
+    headed = main_first(model, groups, counted.table["macs"])
+    times = timing(run, headed)
     rows = roofline.rows(times, run, groups)
     moved = fused.traffic(model, types, [row.nodes for row in rows], calls)
     roofs = roofline.roofline(rows, counted.table["flops"], moved, peaks)
-    needs = memory(model, types, groups).join(arena(run, groups))
-    measured = [times, counted.table, roofs, needs, overflow(run.sums), value_columns(run.values)]
+    needs = memory(model, types, groups).join(arena(run, headed))
+    measured = [times, *work, roofs, needs, overflow(run.sums), value_columns(run.values)]
     table = node_table(model, types, measured, run)
     unconfirmed = doubted(model, run.kernels, groups, evidence) if evidence else ()
     measuring = (*notes(run, groups), *roofline.notes(table, peaks))
-    every_note = (*run.notes, *unconfirmed, *measuring, *cost_notes(counted))
+    every_note = (*run.notes, *unconfirmed, *measuring, *cost_notes(counted), *unpriced)
     return Analyzed(run, table, parameter_count(counted), every_note)
+
+
+def configured(run: Run, settings: object) -> Run:
+    """Returns `run` with the threads and the optimisation level of its executor's settings."""
+    return replace(
+        run,
+        threads=getattr(settings, "threads", None) or None,
+        optimization=getattr(settings, "optimization", None),
+    )
 
 
 def assembled(
     model: Model,
     analyzed: Sequence[Analyzed],
     settings: Mapping[str, object],
-    peaks: Peaks | None = None,
+    peaks: Sequence[Peaks] = (),
 ) -> Trace:
-    """Returns the trace of all runs of `model` with these settings on this machine."""
+    """Returns the trace of all runs of `model` with these settings on this machine.
+
+    `peaks` are those of the runs, each number of threads once.
+    """
+    labels = distinctions([each.run for each in analyzed])
     notes = [
-        f"batch {each.run.batch}: {note}" if len(analyzed) > 1 else note
-        for each in analyzed
+        f"{label}: {note}" if label else note
+        for label, each in zip(labels, analyzed, strict=True)
         for note in each.notes
     ]
+    first, others = next(iter(peaks), None), tuple(peaks[1:])
     return Trace(
         model=ModelInfo.of(model, analyzed[0].params),
-        environment=replace(environment.observe(), peaks=peaks),
+        environment=replace(environment.observe(), peaks=first, other_peaks=others),
         settings={name: _plain(value) for name, value in settings.items()},
         runs=tuple(each.run for each in analyzed),
         nodes=pd.concat([each.table for each in analyzed], ignore_index=True),
@@ -96,6 +124,23 @@ def _plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value if isinstance(value, int | float | None) else str(value)
+
+
+def priced(
+    model: Model, types: TensorTypes, counted: Cost, pricing: Pricing | None
+) -> tuple[list[pd.DataFrame], tuple[str, ...]]:
+    """Returns the columns of work, with energies if there is a `pricing`, and notes on these."""
+    if pricing is None:
+        return [counted.table], ()
+    energies = energy(pricing.model, model, types, counted.table, pricing.rules)
+    return [counted.table, energies.table], energies.notes
+
+
+def energy_settings(model: EnergyModel | None) -> Mapping[str, str] | None:
+    """Returns what a trace says of its energies: the name of the model, its unit and source."""
+    if model is None:
+        return None
+    return {"model": model.name, "unit": model.unit, "source": model.source}
 
 
 def cost_notes(counted: Cost) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from analyzers import observed_shapes
 from analyzers.attribution import attribute
 from analyzers.timing import largest, wall
-from tracer.api._assembly import Analyzed, Groups, analyze
+from tracer.api._assembly import Analyzed, Groups, Pricing, analyze, configured
 from tracer.errors import TracerError
 from tracer.executors.protocol import Executor, OptimizedGraph
 from tracer.graph import shape_inference
@@ -30,24 +30,27 @@ _COMPARISON = Limits(live_bytes=1 << 30, seconds=20.0)
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """The profile of one model at any batch size; see `tracer.profile` for the fields."""
+    """The profile of one model, run by run; see `tracer.profile` for the fields."""
 
     model: Model
     executor: Executor[Model, FeedSet, Any]
-    settings: Any
     convention: str
-    roofs: Callable[[], Peaks | None]
+    pricing: Pricing | None
+    roofs: Callable[[int], Peaks | None]
     replay: int
     confirm: bool
     progress: Progress
 
-    def run(self, request: Request) -> Analyzed:
-        """Returns the run on the inputs of `request` and its rows of the node table."""
+    def run(self, request: Request, settings: Any) -> Analyzed:
+        """Returns the run on the inputs of `request` and its rows of the node table.
+
+        `settings` are the executor's.
+        """
         feedset, profiled = on_sizes_that_run(
             request,
-            lambda feeds: self.executor.profile(self.model, feeds, self.settings, self.progress),
+            lambda feeds: self.executor.profile(self.model, feeds, settings, self.progress),
         )
-        run, graph = profiled.run, profiled.optimized_graph
+        run, graph = configured(profiled.run, settings), profiled.optimized_graph
         groups: Groups = attribute(self.model, run.kernels)
         evidence = None
         fused = any(len(group) > 1 for group in groups)
@@ -62,8 +65,9 @@ class Pipeline:
         if self.replay and graph is not None:
             run = self._replayed(run, graph, groups, feedset)
         types, calls = observed(self.model, feedset, run, graph)
+        peaks = self.roofs(run.threads or 0)
         return analyze(
-            self.model, run, types, calls, self.convention, self.roofs(), evidence, groups
+            self.model, run, types, calls, self.convention, peaks, evidence, groups, self.pricing
         )
 
     def _replayed(self, run: Run, graph: OptimizedGraph, groups: Groups, feedset: FeedSet) -> Run:

@@ -1,28 +1,35 @@
 """`tracer.profile_framework`: profiles a live model in PyTorch or Chainer."""
 
 import hashlib
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
+from numpy.typing import NDArray
 
 from analyzers.operations import operation_table
 from analyzers.timing import notes
-from exporters.records import InputSpec, draw, input_specs
+from exporters.records import InputSpec, draw, inputs_of
 from exporters.registry import exporter_of
 from exporters.source import load_source
-from tracer.errors import TracerError, UsageError
+from tracer.api._assembly import configured
+from tracer.api._sweep import each
+from tracer.errors import InputError, TracerError, UsageError
 from tracer.executors import registry
-from tracer.executors.eager.calls import BACKWARD
+from tracer.executors.eager.calls import BACKWARD, RANGE, described
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.protocol import Profiled
-from tracer.inputs.dims import batch_sizes
 from tracer.records import environment
-from tracer.records.trace import ModelInfo, Trace
+from tracer.records.trace import ModelInfo, Trace, distinctions
+from tracer.support.arguments import RULES, check_arguments, swept
 from tracer.support.progress import Progress, silent
+
+_RULES = {name: swept(RULES[name]) for name in ("batch", "threads")}
 
 _NONE: Mapping[str, object] = MappingProxyType({})
 
@@ -36,6 +43,7 @@ class FrameworkOptions:
     weights: Path | None = None
     input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None
     input_dtype: str | Sequence[str] = "float32"
+    train: bool = False
     backward: bool = False
     loss: str | None = None
     optimizer: str | None = None
@@ -54,8 +62,9 @@ def profile_framework(
     runs: int | None = None,
     warmup: int = 5,
     min_time: float | None = None,
-    threads: int = 0,
+    threads: int | Sequence[int] = 0,
     seed: int = 0,
+    train: bool = False,
     backward: bool = False,
     device: str = "cpu",
     progress: Progress | None = None,
@@ -65,19 +74,28 @@ def profile_framework(
     input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None,
     input_dtype: str | Sequence[str] = "float32",
     trust: bool = False,
+    inputs: Sequence[NDArray[Any]] | None = None,
 ) -> Trace:
-    """Profiles the model that `target` names in its own framework, once for each batch size.
+    """Profiles the model that `target` names in its own framework.
+
+    It is profiled once for each batch size and number of threads.
 
     `target`, `args`, `weights` and `trust` are arguments of `exporters.source.load_source`, which
     runs code of the target. `input_shape` has the batch first; its default is the model's attribute
-    `input_shape`, without the batch. Inputs are random with `seed`. `runs` to `optimizer` are
-    described in `executors.eager.settings`; `compiled` adds a run of the model after torch.compile.
-    The model is restored afterwards. Raises the errors of `tracer.errors`.
+    `input_shape`, without the batch. Random weights and inputs are drawn from `seed`. Or `inputs`
+    are the arrays, by position; `batch`, `input_shape` and `input_dtype` then do nothing. `runs` to
+    `optimizer` are described in `executors.eager.settings`; `compiled` adds a run of the model
+    after torch.compile. The model is restored afterwards. Raises the errors of `tracer.errors`.
     """
-    settings = EagerSettings(
-        runs, warmup, min_time, threads, seed, device, backward, loss, optimizer
+    check_arguments(locals(), _RULES)
+    counts = each(threads)
+    settings = [
+        EagerSettings(runs, warmup, min_time, count, seed, device, backward, loss, optimizer, train)
+        for count in counts
+    ]
+    model = load_source(
+        target, dict(args), weights=weights, framework=framework, trust=trust, seed=seed
     )
-    model = load_source(target, dict(args), weights=weights, framework=framework, trust=trust)
     name = exporter_of(model, framework).name
     executor = registry.find_framework(name)
     if compiled and executor.compiled is None:
@@ -87,20 +105,26 @@ def profile_framework(
             f"{target} is an exported program, which has no modules to profile",
             "Name the torch.nn.Module, or export it: tracer export.",
         )
-    inputs = _inputs(model, target, input_shape, input_dtype)
+    if inputs is None:
+        specs = _specs(model, target, input_shape, input_dtype)
+        drawn = [_drawn(specs, size, seed) for size in each(batch)]
+        notes = [f"inputs are random, seed {seed}"]
+    else:
+        drawn, notes = [inputs], ["inputs are arrays that were given"]
+    _check_number(model, target, drawn[0])
     compiler = executor.compiled if compiled else None
     profiles: list[Profiled] = []
-    notes = [f"inputs are random, seed {seed}"]
-    for size in batch_sizes(batch):
-        specs = inputs if size is None else [spec.with_batch(size) for spec in inputs]
-        arguments = (model, draw(specs, seed), settings, progress or silent)
-        profiles.append(executor.profile(*arguments))
+    for arrays, setting in product(drawn, settings):
+        arguments = (model, arrays, setting, progress or silent)
+        profiles.append(_configured(executor.profile(*arguments), setting))
         try:
-            profiles += [compiler.profile(*arguments)] if compiler else []
+            profiles += [_configured(compiler.profile(*arguments), setting)] if compiler else []
         except TracerError as error:
             notes.append(f"torch.compile does not work here: {error.what}")
-    rows = [row.node for row in profiles[0].operations if row.module is not None]
-    recorded = asdict(settings) | {"target": target, "args": dict(args), "batch": batch}
+    operators = (row for row in profiles[0].operations if row.op_type != RANGE)
+    rows = [row.node for row in operators if row.module is not None]
+    recorded = asdict(settings[0]) | {"target": target, "args": dict(args), "batch": batch}
+    recorded |= {"threads": threads if len(counts) == 1 else counts}
     recorded |= {"compiled": compiled, "framework": name, "weights": str(weights or "")}
     digest, params = _fingerprint(executor.parameters(model))
     return Trace(
@@ -130,27 +154,45 @@ def _fingerprint(parameters: Iterable[tuple[str, int, bytes]]) -> tuple[str, int
     return digest.hexdigest(), count
 
 
-def _inputs(
+def _specs(
     model: object, target: str, shapes: Any, dtypes: str | Sequence[str]
 ) -> tuple[InputSpec, ...]:
-    """Returns the inputs of these shapes; by default the model's `input_shape` of one example."""
-    default = getattr(model, "input_shape", None)
-    if shapes is None and isinstance(default, tuple) and all(isinstance(n, int) for n in default):
-        shapes = (1, *default)
-    if shapes is None:
+    specs = inputs_of(model, shapes, dtypes)
+    if not specs:
         raise UsageError(
             f"the shape of the input of {target} is not known",
             "Give it with the batch first: --input-shape 1,3,32,32.",
         )
-    specs = input_specs(shapes, dtypes)
-    for spec in specs:
-        spec.check()
     return specs
 
 
+def _drawn(specs: Sequence[InputSpec], batch: int | None, seed: int) -> Sequence[NDArray[Any]]:
+    return draw(specs if batch is None else [spec.with_batch(batch) for spec in specs], seed)
+
+
+def _check_number(model: Any, target: str, arrays: Sequence[NDArray[Any]]) -> None:
+    """Raises InputError for a number of inputs that the forward pass of `model` does not take."""
+    try:
+        signature = inspect.signature(getattr(model, "forward", model))
+    except ValueError:  # compiled code has none; then the first run tells
+        return
+    try:
+        signature.bind(*arrays)
+    except TypeError as error:
+        given = ", ".join(map(described, arrays)) or "none"
+        raise InputError(
+            f"{target}: its forward pass takes {signature}, and the inputs are {given}",
+            "Every input of the ONNX model, or every --input-shape, is one argument.",
+        ) from error
+
+
+def _configured(profile: Profiled, settings: EagerSettings) -> Profiled:
+    return replace(profile, run=configured(profile.run, settings))
+
+
 def _notes(profiles: Sequence[Profiled]) -> Iterator[str]:
-    for profile in profiles:
-        run = profile.run
-        prefix = f"{run.executor}, batch {run.batch}: " if len(profiles) > 1 else ""
+    runs = [profile.run for profile in profiles]
+    for run, label in zip(runs, distinctions(runs), strict=True):
+        prefix = f"{label}: " if label else ""
         groups = [(str(kernel.node),) for kernel in run.kernels]
         yield from (prefix + note for note in (*run.notes, *notes(run, groups)))

@@ -12,6 +12,7 @@ from tracer.inputs.request import on_sizes_that_run, request_for
 from tracer.limits import Limits
 from tracer.records import environment
 from tracer.records.trace import ModelInfo
+from tracer.support.arguments import check_arguments
 from tracer.support.progress import Progress, silent
 
 _LIMITS = Limits(live_bytes=4 << 30)
@@ -36,6 +37,7 @@ def fusions(
     tensors that the interpreter computes; where this is impossible, a note says why and no kernel
     is confirmed. Raises the errors of `tracer.errors` for a model or inputs that cannot run.
     """
+    check_arguments(locals())
     loaded = open_model(model)
     runtime = registry.find_optimizing(executor)
     settings = registry.settings_for(

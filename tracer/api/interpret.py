@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
+from analyzers import energy as energy_models
 from analyzers import observed_shapes
+from analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.policy import Policy
+from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
-from tracer.api._assembly import analyze, assembled
+from tracer.api._assembly import Pricing, analyze, assembled, configured, energy_settings
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.executors.protocol import Receive
@@ -18,8 +20,11 @@ from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.limits import Limits
 from tracer.records.trace import Trace
+from tracer.support.arguments import check_arguments
 from tracer.support.progress import Progress, silent
 from tracer.support.tolerance import Tolerance
+
+_NARROW = "Set an accumulator as well, as in --accumulator 16."
 
 
 class Receiver(Protocol):
@@ -46,8 +51,10 @@ def interpret(
     tolerance: Tolerance | None = None,
     accumulator: int | str | Accumulator | Policy | None = None,
     fixed: str | None = None,
+    by_sample: bool = False,
     limits: Limits | None = None,
     convention: str = "plain",
+    energy: str | None = None,
     progress: Progress | None = None,
     receive: Receive | None = None,
     receivers: Sequence[Receiver] = (),
@@ -64,19 +71,31 @@ def interpret(
     (`conv1=18,*=17`), the path of a TOML file, or an object of `tracer.accumulators`; `fixed` are
     the fixed-point formats of float operands, as in `8:5/8:7`.
 
+    `energy` names the model of `analyzers.energy` that fills the column `energy`, per run. The
+    default is `lab` with an `accumulator`, and no energies without one.
+
     `feeds` are chosen as in `profile`. With an `accumulator`, they may be many .npz files and
     test_data_set folders, which are split into batches of `batch` rows, or `Samples` of a data set
-    in batches of `batch` (64). `receive` is called with the feeds and the outputs of every batch,
-    and so are `receivers`, which are called with the model before.
+    in batches of `batch` (64). With `by_sample`, samples run one at a time, and
+    `run.sums_by_sample` says what overflowed in each. `receive` is called with the feeds and the
+    outputs of every batch, and so are `receivers`, which are called with the model before.
 
     Raises the errors of `tracer.errors`, among them LimitError for a run beyond `limits`.
     """
+    check_arguments(locals())
     if against is not None and accumulator is not None:
         raise UsageError("a narrow accumulator differs from onnxruntime", "Leave out one of them.")
+    if by_sample and accumulator is None:
+        raise UsageError("only narrow accumulators have statistics by sample", _NARROW)
+    if by_sample and batch not in (None, 1):
+        raise UsageError(f"statistics by sample in batches of {batch}", "Leave out the batch.")
+    if energy is None and accumulator is not None:
+        energy = DEFAULT_ENERGY_MODEL
+    energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_model(model)
     for receiver in receivers:
         receiver.start(loaded)
-    request = request_for(model, loaded, batch, dims, feeds, seed)
+    request = request_for(model, loaded, 1 if by_sample else batch, dims, feeds, seed)
     chosen: dict[str, object] = {
         "threads": threads or None,
         "limits": limits,
@@ -84,6 +103,7 @@ def interpret(
     }
     settings: dict[str, object] = {"threads": threads}
     inputs: FeedSet | Iterable[FeedSet]
+    rules: Mapping[str, Rule] = {}
     if accumulator is None:
         executor, inputs = registry.REFERENCE, request.feeds()
         feedset = inputs
@@ -93,16 +113,21 @@ def interpret(
     else:
         executor, inputs = registry.NARROWED, request.batches()
         feedset = next(iter(inputs))
-        chosen |= {"policy": policy(accumulator, fixed)}
-        settings |= {"accumulator": accumulator, "fixed": fixed}
+        chosen |= {"policy": policy(accumulator, fixed), "by_sample": by_sample}
+        rules = policy(accumulator, fixed).assign(loaded.nodes)
+        settings |= {"accumulator": accumulator, "fixed": fixed, "by_sample": by_sample}
     measuring = registry.settings_for(executor, chosen)
-    run = registry.find(executor).profile(loaded, inputs, measuring, progress or silent).run
+    profiled = registry.find(executor).profile(loaded, inputs, measuring, progress or silent)
+    run = configured(profiled.run, measuring)
     observation = observed_shapes.of(loaded, run.kernels)
     types = shape_inference.infer(loaded, feedset.shapes).updated(observation.types)
     settings |= {
-        "batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention
+        "batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention,
+        "energy": energy_settings(energy_model),
     }  # fmt: skip
-    analyzed = [analyze(loaded, run, types, observation.calls, convention)]
+    narrow = {sums.node: rules[sums.node] for sums in run.sums}
+    pricing = None if energy_model is None else Pricing(energy_model, narrow)
+    analyzed = [analyze(loaded, run, types, observation.calls, convention, pricing=pricing)]
     return assembled(loaded, analyzed, settings)
 
 

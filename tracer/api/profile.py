@@ -3,19 +3,27 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import Path
 
+from analyzers import energy as energy_models
+from analyzers.merging import Source, merged
 from exporters.source import names_code
-from tracer.api._assembly import assembled
+from tracer.accumulators.spec.policy import Policy
+from tracer.api._assembly import Pricing, assembled, energy_settings
 from tracer.api._pipeline import Pipeline
+from tracer.api._sweep import each
 from tracer.api.framework import FrameworkOptions, profile_framework
+from tracer.api.interpret import Receiver, interpret
 from tracer.executors import registry
 from tracer.graph.loading import ModelSource, open_model
-from tracer.inputs.dims import batch_sizes
-from tracer.inputs.request import request_for
+from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.records.environment import Peaks
 from tracer.records.trace import Trace
+from tracer.support.arguments import RULES, check_arguments, swept
 from tracer.support.progress import Progress, silent
+
+_RULES = {name: swept(RULES[name]) for name in ("batch", "threads", "optimization")}
 
 _COMMON = ("batch", "seed", "runs", "warmup", "min_time", "threads")
 """Options that a model of a framework has as well."""
@@ -27,34 +35,67 @@ class ProfileOptions:
 
     batch: Sequence[int] | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
-    feeds: Path | None = None
+    feeds: InputPaths | Samples = None
     seed: int = 0
     runs: int | None = None
     warmup: int = 5
     min_time: float | None = None
-    threads: int = 0
-    optimization: str = "all"
+    threads: int | Sequence[int] = 0
+    optimization: str | Sequence[str] = "all"
     provider: str = "cpu"
     replay: int = 0
     convention: str = "plain"
+    energy: str | None = None
     peaks: Callable[[int], Peaks] | None = None
+
+
+@dataclass(frozen=True)
+class SumOptions:
+    """The accumulators whose overflow is counted beside the times, and who receives the outputs."""
+
+    policy: Policy
+    receivers: Sequence[Receiver] = ()
 
 
 def profile_target(
     target: str | Path,
     options: ProfileOptions,
     framework: FrameworkOptions,
+    sums: SumOptions | None = None,
     progress: Progress | None = None,
 ) -> Trace:
     """Profiles an ONNX model, or the model that FILE.py:NAME names, in its framework.
 
-    Raises the errors of `profile` and `profile_framework`.
+    With `sums`, the overflow of an ONNX model is counted over all inputs first, and merged into the
+    rows of the times. Raises the errors of `profile`, `interpret` and `profile_framework`.
     """
     arguments = vars(options)
     if not names_code(str(target)):
-        return profile(target, **arguments, progress=progress)
+        if sums is None:
+            return profile(target, **arguments, progress=progress)
+        counted = _counted(target, options, sums, progress)
+        times = profile(target, **(arguments | {"energy": None}), progress=progress)
+        return merged([Source("times", times), counted])
     common = {name: arguments[name] for name in _COMMON}
     return profile_framework(str(target), **vars(framework), **common, progress=progress)
+
+
+def _counted(
+    target: str | Path, options: ProfileOptions, sums: SumOptions, progress: Progress | None
+) -> Source:
+    """Returns the trace of all inputs in narrow accumulators, by the options of the profile."""
+    trace = interpret(
+        target,
+        dims=options.dims,
+        feeds=options.feeds,
+        seed=options.seed,
+        accumulator=sums.policy,
+        convention=options.convention,
+        energy=options.energy,
+        progress=progress,
+        receivers=sums.receivers,
+    )
+    return Source("sums", trace)
 
 
 def profile(
@@ -62,53 +103,67 @@ def profile(
     *,
     batch: int | Sequence[int] | None = None,
     dims: Mapping[str, int] | None = None,
-    feeds: str | Path | None = None,
+    feeds: InputPaths | Samples = None,
     seed: int = 0,
     runs: int | None = None,
     warmup: int | None = None,
     min_time: float | None = None,
-    threads: int = 0,
-    optimization: str | None = None,
+    threads: int | Sequence[int] = 0,
+    optimization: str | Sequence[str] | None = None,
     provider: str | None = None,
     convention: str = "plain",
+    energy: str | None = None,
     peaks: Callable[[int], Peaks] | None = None,
     replay: int = 0,
     confirm: bool = True,
     progress: Progress | None = None,
     executor: str = "onnxruntime",
 ) -> Trace:
-    """Profiles `model`, once for each batch size.
+    """Profiles `model`, once for each batch size, number of threads and optimisation level.
 
     `feeds` names an .npz file or a test_data_set folder. The default is the test data of a model
-    folder, else random inputs with `seed`. `dims` sizes symbolic dimensions by name. `runs` to
+    folder, else random inputs with `seed`. Of many files, or `Samples` of a data set, the first
+    `batch` (1) are timed. `dims` sizes symbolic dimensions by name. `runs` to
     `provider` are settings of the executor (see its `settings` module); None is its default.
-    `convention` says how additions are counted (see `analyzers.cost`). `peaks` is called with
-    `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the `replay`
-    slowest rows are also run alone, without the profiler. `confirm` checks which nodes fused
-    kernels contain by comparing tensors with the interpreter. Raises the errors of
+    `convention` says how additions are counted (see `analyzers.cost`). `energy` names a model of
+    `analyzers.energy`, which fills the column `energy`, in 32-bit accumulators. `peaks` is called
+    with `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the
+    `replay` slowest rows are also run alone, without the profiler. `confirm` checks which nodes
+    fused kernels contain by comparing tensors with the interpreter. Raises the errors of
     `tracer.errors`.
     """
+    check_arguments(locals(), _RULES)
+    energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_model(model)
-    values = {
-        "runs": runs, "warmup": warmup, "min_time": min_time, "threads": threads or None,
-        "optimization": optimization, "provider": provider,
-    }  # fmt: skip
-    settings = registry.settings_for(executor, values)
-    roofs = cache(lambda: peaks(threads) if peaks else None)
+    swept = {
+        "threads": each(threads),
+        "optimization": each(optimization),
+    }
+    chosen = {"runs": runs, "warmup": warmup, "min_time": min_time, "provider": provider}
+    settings = [
+        registry.settings_for(executor, {**chosen, "threads": count or None, "optimization": level})
+        for count, level in product(*swept.values())
+    ]
+    roofs = cache(lambda count: peaks(count) if peaks else None)
     pipeline = Pipeline(
         loaded,
         registry.find_optimizing(executor) if replay else registry.find(executor),
-        settings,
         convention,
+        None if energy_model is None else Pricing(energy_model),
         roofs,
         replay,
         confirm,
         progress or silent,
     )
     analyzed = [
-        pipeline.run(request_for(model, loaded, size, dims, feeds, seed))
-        for size in batch_sizes(batch)
+        pipeline.run(request_for(model, loaded, size, dims, feeds, seed).cut(), setting)
+        for size, setting in product(each(batch), settings)
     ]
     arguments = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed}
-    recorded = {**asdict(settings), **arguments, "convention": convention, "replay": replay}
-    return assembled(loaded, analyzed, recorded, roofs())
+    several = {name: values for name, values in swept.items() if len(values) > 1}
+    recorded = {
+        **asdict(settings[0]), **several, **arguments, "convention": convention,
+        "energy": energy_settings(energy_model), "replay": replay,
+    }  # fmt: skip
+    found = [roofs(count) for count in sorted(swept["threads"])]  # the default's, 0, are first
+    return assembled(loaded, analyzed, recorded, [peak for peak in found if peak is not None])

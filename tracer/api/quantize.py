@@ -7,14 +7,17 @@ from exporters import writing
 from tracer import metrics
 from tracer.graph import loading
 from tracer.graph.loading import ModelSource, open_model
-from tracer.inputs.datasets.opening import open_dataset
+from tracer.inputs.datasets.opening import open_dataset, without_split
 from tracer.quantization import quantizer
 from tracer.quantization.accuracy import accuracy
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.options import QuantizationOptions
 from tracer.records.quantized import Quantized
 from tracer.records.trace import ModelInfo
+from tracer.support.arguments import check_arguments, instance, maybe
 from tracer.support.progress import Progress
+
+_RULES = {"options": maybe(instance("tracer.quantization.options.QuantizationOptions"))}
 
 
 def quantize(
@@ -35,11 +38,13 @@ def quantize(
     """Quantises `model` with activation ranges of `limit` samples of the data set `calibrate`.
 
     A data set is a name (`digits`; files of other names are in `folder`), an .npz file or a folder
-    with test_data_sets; calibration uses the training split where there is one. Writes the model to
-    `output`, if there is one. Then scores both models by `metric` on the data set `test` [default:
-    the test split of `calibrate`]; see `tracer.quantization.accuracy`. Raises the errors of
-    `tracer.errors`; replaces an existing file only with `force`.
+    with test_data_sets; calibration uses the training split where there is one, unless the name
+    says otherwise (`digits:test`). Writes the model to `output`, if there is one. Then scores both
+    models by `metric` on the data set `test` [default: the test split of `calibrate`]; see
+    `tracer.quantization.accuracy`. Raises the errors of `tracer.errors`; replaces an existing file
+    only with `force`.
     """
+    check_arguments(locals(), _RULES)
     target = None if output is None else Path(output)
     if target is not None:
         writing.check_target(target, force)
@@ -47,7 +52,8 @@ def quantize(
     loaded, options = open_model(model), options or QuantizationOptions()
     split = "test" if Path(calibrate).is_dir() else "train"
     calibration = open_dataset(calibrate, loaded, limit=limit, split=split, folder=Path(folder))
-    test_data = open_dataset(test or calibrate, loaded, limit=test_limit, folder=Path(folder))
+    tested = test or without_split(calibrate)
+    test_data = open_dataset(tested, loaded, limit=test_limit, folder=Path(folder))
     samples = CalibrationSamples(calibration, batch)
     graph = quantizer.quantize(loaded, samples, options, progress)
     if target is not None:

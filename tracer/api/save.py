@@ -4,6 +4,9 @@ from pathlib import Path
 
 from analyzers.options import ViewOptions
 from tracer.records.result import Result
+from tracer.support.arguments import check_arguments, instance, maybe
+
+_RULES = {"options": maybe(instance("tracer.records.view_options.ViewOptions"))}
 
 
 def save(
@@ -14,4 +17,5 @@ def save(
     `options` set what the file shows. Raises UsageError for an unknown format, InputError where
     the file exists (unless `force`) or cannot be written.
     """
+    check_arguments(locals(), _RULES)
     return result.save(path, options, force)

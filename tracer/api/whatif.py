@@ -14,12 +14,29 @@ from tracer.records import environment
 from tracer.records.trace import ModelInfo
 from tracer.records.whatif import EnergyBasis, Judgement, WhatIf
 from tracer.storage.whatif_file import WhatIfFile
+from tracer.support.arguments import (
+    TEXT,
+    Rule,
+    check_arguments,
+    either,
+    instance,
+    maybe,
+    several,
+    whole,
+)
 from tracer.support.progress import Progress
 from tracer.whatif import cache_key, width_plan
 from tracer.whatif.graph_variants import graph_variants
 from tracer.whatif.metric_scores import checked_metric
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.variants import Task, run_variants
+
+_RULES = {
+    "accumulator": Rule(
+        "widths, as '12:32', 'conv1=18,*=12:32' or [16, 18]", either(TEXT, several(whole())).holds
+    ),
+    "options": maybe(instance("tracer.whatif.options.WhatIfOptions")),
+}
 
 _SETTING_NAMES = {
     "accuracy_budget": "budget",
@@ -50,6 +67,7 @@ def what_if(
     repeated; only the pass in wide accumulators is repeated. Raises the errors of `tracer.errors`;
     a `trace` of something else is replaced only with `force`.
     """
+    check_arguments(locals(), _RULES)
     options = options or WhatIfOptions()
     plan = width_plan.read(accumulator)
     narrowest, widest = plan.ends

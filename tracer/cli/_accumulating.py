@@ -1,9 +1,9 @@
-"""Options for narrow accumulators and their certificates."""
+"""Options for narrow accumulators, of runs and of counts, and for certificates."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import cloup
 
-from tracer.accumulators.spec.modes import Bias, Overflow, ZeroPoints
+from tracer.accumulators.spec.modes import Bias, Convention, Overflow, ZeroPoints
+from tracer.cli._options import bundle
 from tracer.cli._types import Count, PathName
 from tracer.errors import InputError, UsageError
 from tracer.support.files import check_writable, write_atomically
@@ -27,11 +28,23 @@ OVERFLOWS = get_args(Overflow)
 BIASES = get_args(Bias)
 ZERO_POINTS = get_args(ZeroPoints)
 
+_ACCUMULATOR = cloup.option(
+    "--accumulator", metavar="BITS|RULES|FILE.toml",
+    help="Width of the accumulators, for all nodes or by node, operator or module: "
+         "18, 'conv1=18,Gemm=20,*=17'.",
+)  # fmt: skip
+_MAGNITUDE = cloup.option(
+    "--magnitude", is_flag=True, default=None,
+    help="Do not count the sign in widths: N bits hold -2^N to 2^N - 1.",
+)  # fmt: skip
+_FIXED = cloup.option(
+    "--fixed", metavar="FORMATS",
+    help="Fixed-point formats of float operands as bits:fraction bits, for activations/weights: "
+         "8:5, 'conv1=16:8,*=8:5/8:7'.",
+)  # fmt: skip
 _OPTIONS = cloup.option_group(
     "Narrow accumulators",
-    cloup.option("--accumulator", metavar="BITS|RULES|FILE.toml",
-                 help="Width of the accumulators, for all nodes or by node, operator or module: "
-                      "18, 'conv1=18,Gemm=20,*=17'."),
+    _ACCUMULATOR,
     cloup.option("--overflow", type=click.Choice(OVERFLOWS),
                  help="Effect of a sum outside the range.  [default: saturate]"),
     cloup.option("--order", metavar="ORDER",
@@ -44,11 +57,14 @@ _OPTIONS = cloup.option_group(
                       "after it.  [default: before]"),
     cloup.option("--product-bits", type=Count(),
                  help="Width of products before they are added.  [default: exact]"),
-    cloup.option("--magnitude", is_flag=True, default=None,
-                 help="Do not count the sign in widths: N bits hold -2^N to 2^N - 1."),
-    cloup.option("--fixed", metavar="FORMATS",
-                 help="Fixed-point formats of float operands as bits:fraction bits, for "
-                      "activations/weights: 8:5, 'conv1=16:8,*=8:5/8:7'."),
+    cloup.option("--product-shift", type=click.IntRange(0), metavar="BITS",
+                 help="Low bits of products that are rounded away before they are added.  "
+                      "[default: 0]"),
+    cloup.option("--product-rounding", metavar="RULE",
+                 help="Rounding of products: half-even, half-away, floor, truncate, "
+                      "stochastic(SEED).  [default: half-even]"),
+    _MAGNITUDE,
+    _FIXED,
     cloup.option("--certificate", type=PathName(), metavar="FILE.json",
                  help="Write a certificate that no sum overflows on these inputs. Exit 1 if one "
                       "does."),
@@ -57,9 +73,9 @@ _OPTIONS = cloup.option_group(
                       "1 if it does not hold. Without --accumulator, the policy is the "
                       "certificate's own."),
 )  # fmt: skip
-_NAMES = frozenset({
-    "accumulator", "overflow", "order", "bias", "zero_points", "product_bits", "magnitude", "fixed",
-    "certificate", "check_certificate",
+NAMES = frozenset({
+    "accumulator", "overflow", "order", "bias", "zero_points", "product_bits", "product_shift",
+    "product_rounding", "magnitude", "fixed", "certificate", "check_certificate",
 })  # fmt: skip
 _ANY = 32
 """A width that every entry of a policy replaces."""
@@ -119,15 +135,11 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def parsed(*, force: bool, **arguments: Any) -> Any:
-        rest = {name: value for name, value in arguments.items() if name not in _NAMES}
-        own = {n: v for n, v in arguments.items() if n in _NAMES and v is not None}
+        rest = {name: value for name, value in arguments.items() if name not in NAMES}
+        own = {n: v for n, v in arguments.items() if n in NAMES and v is not None}
         if own.get("certificate") is not None:
             check_writable(own["certificate"], force)
-        if own and not own.keys() & {"accumulator", "check_certificate"}:
-            raise UsageError(
-                f"--{next(iter(own)).replace('_', '-')} is about narrow accumulators",
-                "Set --accumulator as well.",
-            )
+        _check_complete(own, {"accumulator", "check_certificate"})
         return command(accumulating=_accumulating(**own) if own else None, force=force, **rest)
 
     return _OPTIONS(parsed)
@@ -141,7 +153,6 @@ def _accumulating(
     magnitude: bool = False,
     **properties: Any,
 ) -> AccumulatorOptions:
-    from tracer.accumulators.spec import orders
     from tracer.accumulators.spec.accumulator import Accumulator
     from tracer.accumulators.spec.policy_text import read
 
@@ -154,12 +165,45 @@ def _accumulating(
                 "Set --accumulator as well, or leave out the options of accumulators.",
             )
         return AccumulatorOptions(checked[1].policy(), certificate, checked)
-    if magnitude:
-        properties["convention"] = "magnitude"
-    if "order" in properties:
-        properties["order"] = orders.named(properties["order"])
-    policy = read(accumulator, fixed, Accumulator(_ANY, **properties))
+    if "product_rounding" in properties and "product_shift" not in properties:
+        raise UsageError(
+            "--product-rounding rounds nothing: products keep all of their bits",
+            "Set --product-shift as well.",
+        )
+    like = Accumulator(_ANY, convention=_convention(magnitude), **properties)
+    policy = read(accumulator, fixed, like)
     return AccumulatorOptions(policy, certificate, checked)
+
+
+def _policy(accumulator: str | None, magnitude: bool | None, fixed: str | None) -> Policy | None:
+    from tracer.accumulators.spec.accumulator import Accumulator
+    from tracer.accumulators.spec.policy_text import read
+
+    options = {"accumulator": accumulator, "magnitude": magnitude, "fixed": fixed}
+    _check_complete({n: v for n, v in options.items() if v is not None}, {"accumulator"})
+    if accumulator is None:
+        return None
+    return read(accumulator, fixed, Accumulator(_ANY, convention=_convention(bool(magnitude))))
+
+
+def _convention(magnitude: bool) -> Convention:
+    return "magnitude" if magnitude else "twos-complement"
+
+
+def _check_complete(given: Mapping[str, Any], sufficient: Set[str]) -> None:
+    """Raises UsageError for options of accumulators without an option that sets widths."""
+    if given and not given.keys() & sufficient:
+        raise UsageError(
+            f"--{next(iter(given)).replace('_', '-')} is about narrow accumulators",
+            "Set --accumulator as well.",
+        )
+
+
+WIDTHS = bundle(
+    "accumulator", _policy,
+    cloup.option_group("Narrow accumulators", _ACCUMULATOR, _MAGNITUDE, _FIXED),
+)  # fmt: skip
+"""Widths of a model that is not run; the command takes the policy as `accumulator`, or None."""
 
 
 def _read(path: Path) -> tuple[Path, Certificate]:

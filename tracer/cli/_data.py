@@ -21,14 +21,17 @@ FOLDER = cloup.option(
     "--data-dir", type=PathName(), metavar="FOLDER", default=Path("data"), show_default=True,
     help="Folder with the files of cifar10 and mnist.",
 )  # fmt: skip
-LIMIT = cloup.option("--limit", type=Count(1), help="Samples of --data to use.  [default: all]")
+LIMIT = cloup.option(
+    "--limit", type=Count.of("limit"), help="Samples of --data to use.  [default: all]"
+)
 
 
 def data(required: bool) -> Decorator:
     """`--data`."""
     return cloup.option(
         "--data", required=required, metavar="DATA",
-        help=f"Data set: {SOURCES}. digits*28 repeats digits 28 times.",
+        help=f"Data set: {SOURCES}. digits:train is the training split of digits, digits*28 "
+        "repeats digits 28 times.",
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import click
 import cloup
 
 from exporters.frameworks import frameworks
-from tracer.cli import _options
+from tracer.cli import _accumulating, _options
 from tracer.cli._options import Decorator, bundle
 from tracer.errors import UsageError
 from tracer.executors.eager.settings import DEVICES, LOSSES, OPTIMIZERS
@@ -17,10 +17,13 @@ from tracer.executors.eager.settings import DEVICES, LOSSES, OPTIMIZERS
 if TYPE_CHECKING:
     from tracer.api.framework import FrameworkOptions
 
-_ONNX_ONLY = ("dims", "inputs", "optimization", "provider", "convention", "roofline", "replay")
+_ONNX_ONLY = (
+    "dims", "inputs", "data", "data_dir", "limit", "optimization", "provider", "convention",
+    "energy", "roofline", "replay", *_accumulating.NAMES,
+)  # fmt: skip
 _FRAMEWORK_ONLY = (
-    "framework", "args", "weights", "shapes", "dtypes", "backward", "loss", "optimizer", "compiled",
-    "device", "trust",
+    "framework", "args", "weights", "shapes", "dtypes", "train", "backward", "loss", "optimizer",
+    "compiled", "device", "trust",
 )  # fmt: skip
 """Parameters of `tracer profile` that apply to an .onnx file, or to FILE.py:NAME, only."""
 
@@ -95,6 +98,8 @@ OPTIONS = bundle(
         _options.ARGUMENTS,
         _options.WEIGHTS,
         *input_options("the model's"),
+        cloup.option("--train", is_flag=True,
+                     help="Measure the forward pass in training mode, recorded for gradients."),
         cloup.option("--backward", is_flag=True,
                      help="Measure training steps: forward and backward pass."),
         cloup.option("--loss", type=click.Choice(LOSSES),

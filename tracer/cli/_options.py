@@ -1,7 +1,7 @@
 """Options that several commands share."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -11,10 +11,12 @@ from analyzers.options import (
     ADDITION_CONVENTIONS,
     DEFAULT_TOP,
     GROUPINGS,
+    NODE_GROUPINGS,
     ViewOptions,
     refuse_depth,
+    sort_column,
 )
-from tracer.cli._types import LARGEST, Amount, Argument, Count, PathName, Size
+from tracer.cli._types import Amount, Argument, Count, PathName, Size
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
 
@@ -52,7 +54,7 @@ def bundle(
 
 def batch(help: str) -> Decorator:
     """`--batch N`, one batch size."""
-    return cloup.option("--batch", type=Count(1, LARGEST), help=help)
+    return cloup.option("--batch", type=Count.of("batch"), help=help)
 
 
 def output(formats: str, more: str = "") -> Decorator:
@@ -120,13 +122,18 @@ def to_output(
     by: str = "node",
     depth: int | None = None,
     threshold: float | None = None,
+    sort: str | None = None,
+    full_numbers: bool = False,
 ) -> Any:
-    """Returns the Output that these options set. Raises UsageError for a depth without modules."""
+    """Returns the Output that these options set. Raises UsageError where `by` has no such rows."""
     from tracer.cli._output import Output
 
     refuse_depth(by, depth)
+    if sort is not None:
+        sort_column(sort, by)
     stdout = (["json:-"] if as_json else []) + (["csv:-"] if as_csv else [])
-    return Output(ViewOptions(by, top, threshold, depth, notes), (*outputs, *stdout), force)
+    options = ViewOptions(by, top, threshold, depth, notes, sort, full_numbers)
+    return Output(options, (*outputs, *stdout), force)
 
 
 MODEL = cloup.argument("model", type=PathName())
@@ -140,10 +147,13 @@ INPUTS = cloup.option(
     help="Input values: an .npz file or a test_data_set folder.  [default: random]",
 )  # fmt: skip
 SEED = cloup.option(
-    "--seed", type=Count(), default=0, show_default=True, help="Seed of random inputs."
+    "--seed", type=Count.of("seed"), default=0, show_default=True, help="Seed of random inputs."
 )
 THREADS = cloup.option(
-    "--threads", type=Count(), default=0, help="Threads per operator.  [default: all cores]"
+    "--threads",
+    type=Count.of("threads"),
+    default=0,
+    help="Threads per operator.  [default: all cores]",
 )
 OPTIMIZATION = cloup.option(
     "--optimization", type=click.Choice(OPTIMIZATIONS), default="all", show_default=True,
@@ -178,13 +188,14 @@ LIMITS = bundle(
     ),
 )  # fmt: skip
 
-BY = cloup.option(
-    "--by", type=click.Choice(GROUPINGS), default="node", show_default=True,
-    help="What a row is: a node, the nodes of an operator, module or source line, or a kernel.",
-)  # fmt: skip
 DEPTH = cloup.option(
-    "--depth", type=Count(1),
+    "--depth", type=Count.of("depth"),
     help="Module levels to keep with --by module; deeper levels are summed.  [default: all]",
+)  # fmt: skip
+SORT = cloup.option(
+    "--sort", metavar="COLUMN",
+    help="Sort the rows by this column, as its header or its name in files: total, macs, index.  "
+    "[default: time]",
 )  # fmt: skip
 TOP = top(f"{DEFAULT_TOP} on a terminal, all in files")
 NOTES = cloup.option("--notes", is_flag=True, help="Show all notes, not only the most important.")
@@ -205,9 +216,27 @@ def view(formats: str, *shown: Decorator, more: str = "") -> Decorator:
     return bundle("output", to_output, *sections)
 
 
-TRACE_VIEW = view(
-    f"{FORMATS} .roofline.png .roofline.svg", BY, DEPTH, TOP,
-    cloup.option("--threshold", type=Amount("µs"), metavar="µs",
-                 help="Highlight the chart's bars from this time on."),
-    NOTES,
-)  # fmt: skip
+def _trace_view(groupings: Sequence[str], rows: str) -> Decorator:
+    """Options for a trace whose rows may be any of `groupings`, as `rows` tells."""
+    return view(
+        f"{FORMATS} .roofline.png .roofline.svg",
+        cloup.option("--by", type=click.Choice(groupings), default="node", show_default=True,
+                     help=f"What a row is: {rows}."),
+        DEPTH, SORT, TOP,
+        cloup.option("--threshold", type=Amount("µs"), metavar="µs",
+                     help="Highlight the chart's bars from this time on."),
+        NOTES,
+        cloup.option("--full-numbers", is_flag=True,
+                     help="Show every digit of large numbers, as files do: 204,032,186, not "
+                          "204 M."),
+    )  # fmt: skip
+
+
+TRACE_VIEW = _trace_view(
+    NODE_GROUPINGS, "a node, the nodes of an operator, module or source line, or a kernel"
+)
+SUMS_VIEW = _trace_view(
+    GROUPINGS,
+    "a node, the nodes of an operator, module or source line, a kernel, or (with narrow "
+    "accumulators) a sample",
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -140,13 +141,20 @@ def _refuse_duplicates(targets: Sequence[Target]) -> None:
 
 
 def write_screen(show: Callable[[Console], None]) -> None:
-    """Writes what `show` prints to standard output, in its width and colours."""
+    """Writes what `show` prints to standard output, in its width and colours.
+
+    A pipe or a file has no width, unless the variable COLUMNS sets one.
+    """
     from rich.console import Console
+
+    from analyzers.views.terminal import WITHOUT_EDGE
 
     if sys.stdout is None:  # closed by the user, who named a file
         return
     page = io.BytesIO()
     stream = io.TextIOWrapper(page, sys.stdout.encoding, "replace")
-    show(Console(file=stream, force_terminal=sys.stdout.isatty() or None, highlight=False))
+    is_terminal = sys.stdout.isatty()
+    width = None if is_terminal or os.environ.get("COLUMNS") else WITHOUT_EDGE
+    show(Console(file=stream, force_terminal=is_terminal or None, highlight=False, width=width))
     stream.flush()
     write_stdout(page.getvalue())

@@ -1,14 +1,14 @@
 """Types of option values: numbers, lists, sizes, percentages, paths."""
 
 import ast
+import math
 from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-LARGEST = 2**31 - 1
-"""Largest dimension that an option accepts; a larger one is a typing error."""
+from tracer.support.arguments import BOUNDS, LARGEST
 
 _DIGITS = 10
 
@@ -45,15 +45,27 @@ class _Number(click.ParamType[Any]):
 class Count(_Number):
     """An integer from `least` to `most`."""
 
-    def __init__(self, least: int = 0, most: int | None = None) -> None:
+    def __init__(self, least: int = 0, most: int = LARGEST) -> None:
         super().__init__("n", click.IntRange(least, most))
+
+    @classmethod
+    def of(cls, argument: str) -> "Count":
+        """Returns the type of an argument of the API, with its bounds."""
+        return cls(*BOUNDS[argument])
 
 
 class Amount(_Number):
-    """A number of at least 0, of the unit that `name` tells."""
+    """A finite number of at least 0, of the unit that `name` tells."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, click.FloatRange(min=0))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the number."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
 
 
 class PathName(_Type):
@@ -75,9 +87,12 @@ class PathName(_Type):
 
 
 class Integers(_Type):
-    """Comma-separated positive integers: `1,16,64`."""
+    """Comma-separated integers from `least` to `most`: `1,16,64`."""
 
     name = "n,n,…"
+
+    def __init__(self, least: int = 1, most: int = LARGEST) -> None:
+        self._least, self._most = least, most
 
     def parse(self, text: str) -> tuple[int, ...]:
         """Returns the integers in their order."""
@@ -85,8 +100,9 @@ class Integers(_Type):
             numbers = tuple(int(part) for part in text.split(","))
         except ValueError:
             raise ValueError(f"'{text}' is not a list of integers such as 1,16,64") from None
-        if min(numbers) < 1 or max(numbers) > LARGEST:
-            raise ValueError(f"'{text}': every number must be from 1 to {LARGEST:,}")
+        if min(numbers) < self._least or max(numbers) > self._most:
+            allowed = f"from {self._least} to {self._most:,}"
+            raise ValueError(f"'{text}': every number must be {allowed}")
         if len(set(numbers)) < len(numbers):
             raise ValueError(f"'{text}' names a number twice")
         return numbers
@@ -110,6 +126,18 @@ class Words(_Type):
                 choices = ", ".join(self._allowed) or "words such as a,b"
                 raise ValueError(f"'{word}' is not one of {choices}")
         return words
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Completes the last word of the list."""
+        before, comma, last = incomplete.rpartition(",")
+        named = before.split(",")
+        return [
+            CompletionItem(before + comma + word)
+            for word in self._allowed
+            if word.startswith(last) and word not in named
+        ]
 
 
 class Size(_Type):

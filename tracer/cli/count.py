@@ -7,23 +7,26 @@ from typing import TYPE_CHECKING
 
 import cloup
 
-from tracer.cli import _options
+from tracer.cli import _accumulating, _energy, _options
 
 if TYPE_CHECKING:
+    from tracer.accumulators.spec.policy import Policy
     from tracer.cli._output import Output
 
 
 @cloup.command()
 @_options.MODEL
-@cloup.option_group(
-    "Input", _options.batch("Batch size.  [default: 1]"), _options.DIMS, _options.CONVENTION
-)
+@cloup.option_group("Input", _options.batch("Batch size.  [default: 1]"), _options.DIMS)
+@cloup.option_group("Work", _options.CONVENTION, _energy.energy("none"))
+@_accumulating.WIDTHS
 @_options.TRACE_VIEW
 def command(
     model: Path,
     batch: int | None,
     dims: tuple[tuple[str, int], ...],
     convention: str,
+    energy: str | None,
+    accumulator: Policy | None,
     output: Output,
 ) -> None:
     """Count MACs, operations, parameters and bytes of a model.
@@ -31,13 +34,26 @@ def command(
     The counts follow from the shapes of the tensors; MODEL is not run. Nodes that cannot be
     counted are listed. They are missing from the totals, not counted as zero.
 
+    --energy prices the counted operations, with the accumulators of --accumulator. Nodes without
+    one, and all nodes without --accumulator, have accumulators of 32 bits.
+
     \b
     Examples:
       tracer count model.onnx
       tracer count model.onnx --batch 8 --by op --json
+      tracer count int8.onnx --energy lab --accumulator 'conv1=18,conv2=16,*=17'
     """
     from tracer.api.count import count
     from tracer.records.trace import Trace
 
     output.check(Trace)
-    output.emit(count(model, batch=batch, dims=dict(dims), convention=convention))
+    output.emit(
+        count(
+            model,
+            batch=batch,
+            dims=dict(dims),
+            convention=convention,
+            energy=energy,
+            accumulator=accumulator,
+        )
+    )

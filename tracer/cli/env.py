@@ -11,30 +11,32 @@ import cloup
 
 from tracer.cli import _options
 from tracer.cli._types import Count
-from tracer.executors.measuring import MOST_THREADS
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
 
 
 @cloup.command()
+@cloup.option(
+    "--packages", is_flag=True, help="List all installed packages, not only those that run models."
+)
 @cloup.option_group(
     "Peak rates",
     cloup.option("--peaks", "measure", is_flag=True,
                  help="Measure the peak rates of this machine (3 s)."),
-    cloup.option("--threads", type=Count(0, MOST_THREADS), default=0,
+    cloup.option("--threads", type=Count.of("threads"), default=0,
                  help="Threads for the peak rates.  [default: all cores]"),
 )  # fmt: skip
 @_options.view(".json .csv .md")
-def command(measure: bool, threads: int, output: Output) -> None:
+def command(packages: bool, measure: bool, threads: int, output: Output) -> None:
     """Show the machine, package versions and peak rates.
 
-    The machine is CPU, memory, GPU, operating system and Python. Peak rates are the fastest
+    The machine is CPU, memory, GPUs, CUDA, operating system and Python. Peak rates are the fastest
     arithmetic and memory traffic that tracer measured on this machine.
 
     \b
     Examples:
-      tracer env --json
+      tracer env --packages --json
       tracer env --peaks --threads 1
     """
     from tracer import host
@@ -43,4 +45,5 @@ def command(measure: bool, threads: int, output: Output) -> None:
     output.check(environment.Environment)
     announce = functools.partial(click.echo, err=True)
     peaks = host.peaks(threads, anew=True, announce=announce) if measure else host.known(threads)
-    output.emit(replace(environment.observe(), peaks=peaks))
+    observed = replace(environment.observe(), peaks=peaks)
+    output.emit(replace(observed, packages=environment.installed()) if packages else observed)

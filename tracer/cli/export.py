@@ -29,7 +29,7 @@ def _export_options(static_batch: bool, **values: Any) -> ExportOptions:
 @_options.bundle(
     "options", _export_options,
     cloup.option_group("Model", FRAMEWORK, _options.ARGUMENTS, _options.WEIGHTS, TRUST),
-    cloup.option_group("Input", *input_options("that of a .pt2 file")),
+    cloup.option_group("Input", *input_options("the model's")),
     cloup.option_group(
         "ONNX",
         cloup.option("--opset", type=Count(1),
@@ -46,7 +46,8 @@ def _export_options(static_batch: bool, **values: Any) -> ExportOptions:
         cloup.option("-o", "--output", type=PathName(), required=True,
                      help="The .onnx file to write."),
         _options.FORCE,
-        _options.SEED,
+        cloup.option("--seed", type=Count.of("seed"), default=0, show_default=True,
+                     help="Seed of random weights, and of the inputs of the check."),
     ),
     apart=("args", "weights", "trust", "shapes", "dtypes", "output"),
 )  # fmt: skip
@@ -93,3 +94,5 @@ def command(
         f"{exported.framework} at batch {batches}: max abs error {exported.max_abs_error:.2g})",
         err=True,
     )
+    for note in exported.notes:
+        click.echo(f"note: {note}", err=True)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 import cloup
 
-from tracer.cli import _accumulating, _data, _options, _values
+from analyzers.options import DEFAULT_ENERGY_MODEL, SAMPLE
+from tracer.cli import _accumulating, _data, _energy, _options, _values
 from tracer.cli._types import Count, PathName
 from tracer.errors import UsageError
 
@@ -41,18 +42,19 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @cloup.option_group(
     "Runs",
-    cloup.option("--runs", type=Count(1), default=1, show_default=True,
+    cloup.option("--runs", type=Count.of("runs"), default=1, show_default=True,
                  help="Inferences to time, without --accumulator."),
-    cloup.option("--threads", type=Count(), default=0,
+    cloup.option("--threads", type=Count.of("threads"), default=0,
                  help="Threads per operator.  [default: as BLAS is set]"),
     cloup.option("--against", type=click.Choice(["ort"]),
                  help="Compare every node with onnxruntime; exit 1 if one exceeds the tolerance."),
+    _energy.energy(f"{DEFAULT_ENERGY_MODEL} with --accumulator, else none"),
 )  # fmt: skip
 @_options.tolerance(rtol=1e-3, atol=1e-5)
 @_options.LIMITS
 @_values.tensor_output
 @_accumulating.options
-@_options.TRACE_VIEW
+@_options.SUMS_VIEW
 def command(
     model: Path,
     batch: int | None,
@@ -62,6 +64,7 @@ def command(
     runs: int,
     threads: int,
     against: Literal["ort"] | None,
+    energy: str | None,
     rtol: float,
     atol: float,
     limits: Limits,
@@ -78,7 +81,8 @@ def command(
 
     --accumulator computes sums as hardware with narrow accumulators does. The table shows how
     often sums overflow and which widths suffice, over all inputs or all samples of --data. Without
-    it, the model runs on the first batch alone.
+    it, the model runs on the first batch alone. With --by sample, samples run one at a time, and
+    the table shows which of them overflow.
 
     \b
     Examples:
@@ -86,6 +90,7 @@ def command(
       tracer interpret model.onnx --against ort --rtol 1e-4 -o differences.csv
       tracer interpret model.onnx --inputs test_data_set_0 -o outputs.npz
       tracer interpret int8.onnx --accumulator 16 --inputs images.npz --batch 64 -o sums.png
+      tracer interpret int8.onnx --accumulator 16 --data digits --by sample -o overflow.csv
       tracer interpret int8.onnx --accumulator 24 --data digits --certificate safe.json
       tracer interpret int8.onnx --data digits --check-certificate safe.json
     """
@@ -112,7 +117,9 @@ def command(
             against=against,
             tolerance=Tolerance(rtol, atol),
             accumulator=None if accumulating is None else accumulating.policy,
+            by_sample=output.options.by == SAMPLE,
             limits=limits,
+            energy=energy,
             progress=report,
             receivers=[each for each in (writer, witness) if each is not None],
         )

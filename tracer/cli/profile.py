@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from tracer.cli import _framework, _options
-from tracer.cli._types import Amount, Count, Integers
-from tracer.executors.onnxruntime.settings import is_cpu
+from tracer.cli import _accumulating, _data, _energy, _framework, _options
+from tracer.cli._types import Amount, Count, Integers, PathName, Words
+from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, is_cpu
+from tracer.support.arguments import BOUNDS
 
 if TYPE_CHECKING:
     from tracer.api.framework import FrameworkOptions
@@ -23,15 +25,19 @@ if TYPE_CHECKING:
 
 def _profile_options(
     dims: tuple[tuple[str, int], ...],
-    inputs: Path | None,
+    inputs: Sequence[Path],
+    data: str | None,
+    limit: int | None,
+    data_dir: Path,
     provider: str,
     roofline: bool,
     **values: Any,
 ) -> ProfileOptions:
     from tracer.api.profile import ProfileOptions
 
+    feeds = _data.feeds(inputs, data, limit, data_dir)
     peaks = _peaks if roofline and is_cpu(provider) else None  # peaks of the processor
-    return ProfileOptions(dims=dict(dims), feeds=inputs, provider=provider, peaks=peaks, **values)
+    return ProfileOptions(dims=dict(dims), feeds=feeds, provider=provider, peaks=peaks, **values)
 
 
 def _peaks(threads: int) -> Peaks:
@@ -47,29 +53,38 @@ def _peaks(threads: int) -> Peaks:
     "options", _profile_options,
     cloup.option_group(
         "Input",
-        cloup.option("--batch", type=Integers(), help="Batch sizes to profile, e.g. 1,16,64."),
+        cloup.option("--batch", type=Integers(), help="Batch sizes, e.g. 1,16,64."),
         _options.DIMS,
-        _options.INPUTS,
+        cloup.option("--inputs", type=PathName(), multiple=True,
+                     help="Input values: an .npz file or a test_data_set folder; any number of "
+                          "them, and folders of them.  [default: random]"),
+        _data.data(required=False),
+        _data.FOLDER,
+        _data.LIMIT,
         _options.SEED,
     ),
     cloup.option_group(
         "Runs",
-        cloup.option("--runs", type=Count(1),
+        cloup.option("--runs", type=Count.of("runs"),
                      help="Inferences to measure.  [default: 1 s of them, at least 10]"),
-        cloup.option("--warmup", type=Count(), default=5, show_default=True,
+        cloup.option("--warmup", type=Count.of("warmup"), default=5, show_default=True,
                      help="Inferences before the measured ones."),
         cloup.option("--min-time", type=Amount("seconds"), help="Shortest time to measure for."),
-        _options.THREADS,
+        cloup.option("--threads", type=Integers(*BOUNDS["threads"]), default=0,
+                     help="Threads per operator, e.g. 1,2,4.  [default: all cores]"),
     ),
     cloup.option_group(
         "ONNX",
-        _options.OPTIMIZATION,
+        cloup.option("--optimization", type=Words(OPTIMIZATIONS), default="all",
+                     show_default=True,
+                     help=f"Graph optimisation levels of onnxruntime: {', '.join(OPTIMIZATIONS)}."),
         cloup.option("--provider", metavar="NAME", default="cpu", show_default=True,
                      help="Execution provider of onnxruntime: cpu, cuda, tensorrt, …"),
-        cloup.option("--replay", type=Count(), default=0,
+        cloup.option("--replay", type=Count.of("replay"), default=0,
                      help="Re-time the kernels of the N slowest rows in isolation as a "
                           "cross-check."),
         _options.CONVENTION,
+        _energy.energy("none"),
     ),
     cloup.option_group(
         "Roofline",
@@ -77,12 +92,14 @@ def _peaks(threads: int) -> Peaks:
                      help="Compare with the peak rates of this machine, measured once (3 s)."),
     ),
 )  # fmt: skip
+@_accumulating.options
 @_framework.OPTIONS
 @_options.TRACE_VIEW
 def command(
     model: Path,
     options: ProfileOptions,
     framework: FrameworkOptions,
+    accumulating: _accumulating.AccumulatorOptions | None,
     output: Output,
 ) -> None:
     """Measure where the time of a model goes, node by node.
@@ -91,20 +108,31 @@ def command(
     or an instance of PyTorch or Chainer; FILE.py is executed. Node times are corrected for
     profiler overhead. The wall time comes from runs without a profiler.
 
+    --accumulator also counts which sums of an .onnx file overflow in narrow accumulators, over all
+    inputs or all samples of --data. The first of them, --batch at a time, are timed. A row then has
+    time, work, overflow and energy of a node.
+
     \b
     Examples:
       tracer profile model.onnx
       tracer profile model.onnx --batch 1,16,64 --by op
       tracer profile model.onnx --runs 10000 -o run.trace -o layers.png
+      tracer profile int8.onnx --accumulator 18 --data digits -o int8.csv
       tracer profile net.py:Net --input-shape 1,3,32,32 --backward --by module
     """
-    from tracer.api.profile import profile_target
+    from tracer.api.profile import SumOptions, profile_target
     from tracer.cli import _progress
     from tracer.records.trace import Trace
 
     output.check(Trace)
     _framework.refuse_misplaced(model)
+    witness = None if accumulating is None else _accumulating.Witness(accumulating)
+    sums = None
+    if accumulating is not None and witness is not None:
+        sums = SumOptions(accumulating.policy, [witness])
     # What the code of the user prints is no data of ours.
     with _progress.progress() as report, redirect_stdout(sys.stderr):
-        trace = profile_target(model, options, framework, report)
+        trace = profile_target(model, options, framework, sums, report)
     output.emit(trace)
+    if witness is not None:
+        witness.finish(trace)

@@ -9,7 +9,7 @@ import click
 import cloup
 
 from tracer.cli import _data, _options
-from tracer.cli._types import LARGEST, Count, PathName
+from tracer.cli._types import Count, PathName
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     "Calibration",
     cloup.option("--calibrate", required=True, metavar="DATA",
                  help=f"Data set to calibrate with: {_data.SOURCES}."),
-    cloup.option("--limit", type=Count(1), default=512, show_default=True,
+    cloup.option("--limit", type=Count.of("limit"), default=512, show_default=True,
                  help="Samples to calibrate with."),
     _data.FOLDER,
-    cloup.option("--batch", type=Count(1, LARGEST), default=32, show_default=True,
+    cloup.option("--batch", type=Count.of("batch"), default=32, show_default=True,
                  help="Samples per inference."),
 )  # fmt: skip
 @_options.bundle("options", QuantizationOptions, cloup.option_group(
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     "Accuracy",
     cloup.option("--test", metavar="DATA",
                  help="Data set for measuring accuracy.  [default: the calibration data]"),
-    cloup.option("--test-limit", type=Count(1),
+    cloup.option("--test-limit", type=Count.of("test_limit"),
                  help="Samples for measuring accuracy.  [default: all]"),
     cloup.option("--metric", metavar="NAME",
                  help="Accuracy metric: top1, top5, mse, agreement (with the float model), or "

@@ -1,4 +1,4 @@
-"""`tracer report`: render a saved trace again, in any format."""
+"""`tracer report`: render saved traces again, in any format, merged if there are several."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ if TYPE_CHECKING:
 
 
 @cloup.command()
-@cloup.argument("trace", type=PathName())
-@_options.TRACE_VIEW
-def command(trace: Path, output: Output) -> None:
-    """Show a saved trace again, in any format.
+@cloup.argument("traces", metavar="TRACE...", type=PathName(), nargs=-1, required=True)
+@_options.SUMS_VIEW
+def command(traces: tuple[Path, ...], output: Output) -> None:
+    """Show saved traces again, in any format, merged as one.
 
-    TRACE is a .trace file that another command wrote.
+    TRACE is a .trace file that another command wrote. Several are merged: times, work, overflow and
+    energy of a node stand in one row. Columns of a second executor are marked: time_us@reference.
 
     \b
     Examples:
       tracer report run.trace --by module
       tracer report run.trace -o layers.svg --threshold 20
+      tracer report time.trace sums.trace -o one.csv
     """
     from tracer.api.load import load_result
+    from tracer.api.merge import merge
 
-    result = load_result(trace)
+    result = load_result(traces[0]) if len(traces) == 1 else merge(*traces)
     output.check(type(result))
     output.emit(result)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from analyzers.options import ADDITION_CONVENTIONS
-from tracer.cli import _accumulating, _data, _options
-from tracer.cli._types import LARGEST, Amount, Count, Integers, Words
+from analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
+from tracer.cli import _accumulating, _data, _energy, _options
+from tracer.cli._types import Amount, Count, Integers, Words
 from tracer.errors import UsageError
 from tracer.support.files import check_writable
 
@@ -47,7 +47,7 @@ def _what_if_options(
         _data.data(required=True),
         _data.FOLDER,
         _data.LIMIT,
-        cloup.option("--batch", type=Count(1, LARGEST), default=64, show_default=True,
+        cloup.option("--batch", type=Count.of("batch"), default=64, show_default=True,
                      help="Samples per inference."),
     ),
     cloup.option_group(
@@ -89,13 +89,13 @@ def _what_if_options(
                      help="Accuracy that may be lost, in percentage points or the metric's unit."),
         cloup.option("--search/--no-search", default=True, show_default=True,
                      help="Also search a width for each node."),
-        cloup.option("--energy", metavar="MODEL", default="lab", show_default=True,
-                     help="Energy model: lab, horowitz45, qtools, or FILE.toml."),
+        cloup.option("--energy", type=_energy.EnergyModelName(), default=DEFAULT_ENERGY_MODEL,
+                     show_default=True, help="Energy model; see docs/energy.md."),
         cloup.option("--convention", "addition_convention",
                      type=click.Choice(ADDITION_CONVENTIONS),
                      help="How additions are counted; see docs/counting.md.  "
                           "[default: by --order]"),
-        cloup.option("--threads", type=Count(), default=0,
+        cloup.option("--threads", type=Count.of("threads"), default=0,
                      help="Threads of the interpreter.  [default: as many as BLAS uses]"),
     ),
     apart=("accumulator", "data", "data_dir", "threads"),

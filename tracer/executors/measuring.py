@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from tracer.errors import UsageError
+from tracer.support.arguments import check_arguments
 
-MOST_THREADS = 1024
 _LEAST_RUNS = 10
 _DEFAULT_SECONDS = 1.0
 
@@ -24,12 +23,8 @@ class MeasuringSettings:
 
     def __post_init__(self) -> None:
         """Raises UsageError for values out of range."""
-        for name, least in (("runs", 1), ("warmup", 0), ("min_time", 0), ("threads", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UsageError(f"{name} is {value}", f"It is at least {least}.")
-        if self.threads > MOST_THREADS:
-            raise UsageError(f"{self.threads} threads are too many", f"At most {MOST_THREADS}.")
+        names = ("runs", "warmup", "min_time", "threads")
+        check_arguments({name: getattr(self, name) for name in names})
 
     def missing_runs(self, runs: int, seconds: float) -> int:
         """Returns how many runs to add, by number and by time, to `runs` that took `seconds`."""

@@ -8,7 +8,7 @@ import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError
 
-from tracer.errors import ModelError
+from tracer.errors import ModelError, UsageError
 from tracer.graph import provenance, validation
 from tracer.graph.model import Model, expanded_keys, expansion, node_protos
 
@@ -16,13 +16,30 @@ ModelSource: TypeAlias = "str | Path | onnx.ModelProto | Model"
 """What a model may be opened from."""
 
 
+_FRAMEWORKS = frozenset({"torch", "chainer"})
+_EXPORT = (
+    'Export it: tracer.export(model, "net.onnx", input_shape=(1, 3, 32, 32)); or run it in its '
+    'framework: tracer.profile_framework("FILE.py:NAME").'
+)
+
+
 def open_model(source: ModelSource) -> Model:
-    """Returns a checked Model from a path, a protobuf, or a Model."""
+    """Returns a checked Model from a path, a protobuf, or a Model.
+
+    Raises UsageError for anything else, and the errors of `load` and `from_proto`.
+    """
     if isinstance(source, Model):
         return source
     if isinstance(source, str | Path):
         return load(source)
-    return from_proto(source)
+    if isinstance(source, onnx.ModelProto):
+        return from_proto(source)
+    kind = type(source)
+    origins = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    raise UsageError(
+        f"model is an object of type {kind.__module__}.{kind.__qualname__}, not an ONNX model",
+        _EXPORT if origins & _FRAMEWORKS else "Give a path, an onnx.ModelProto or a tracer Model.",
+    )
 
 
 def load(path: str | Path) -> Model:

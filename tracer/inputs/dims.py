@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from tracer.errors import InputError, UsageError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
-from tracer.graph.shape_inference import Shapes
+from tracer.graph.shape_inference import Shapes, symbol_sizes
 from tracer.graph.tensor_type import Dim
 
 _BATCH = re.compile(r"(?i)^(n|b|bs|batch.*|.*batch(_?size)?)$")
@@ -58,6 +58,29 @@ def choose(
             sizes.append(size)
         chosen[name] = tuple(sizes)
     return chosen, assumed
+
+
+def sizes_of(model: Model, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    """Returns the size of each symbolic dimension where the inputs, in order, have these shapes.
+
+    Raises InputError for another number of inputs, shapes that the model does not take, or
+    dimensions without a name that have no default of this size.
+    """
+    names = [value.name for value in model.inputs]
+    if len(names) != len(shapes):
+        raise InputError(
+            f"the inputs of {model.name} are {', '.join(names) or 'none'}; {len(shapes)} shapes "
+            "are given",
+            "Give a shape for each: repeat --input-shape.",
+        )
+    named = dict(zip(names, shapes, strict=True))
+    sizes = symbol_sizes(model, named)
+    if choose(model, None, sizes)[0] != named:
+        raise InputError(
+            f"{model.name} has dimensions without a name, which a shape cannot set",
+            "Give values: --inputs FILE.npz.",
+        )
+    return sizes
 
 
 def notes(assumed: Mapping[str, int]) -> tuple[str, ...]:
@@ -130,15 +153,3 @@ def _assume(dim: Dim, axis: int, rank: int, shrink: int) -> int:
     else:
         size = _UNNAMED_IMAGE if rank == 4 and axis >= 2 else _OTHER
     return max(1, size // shrink) if size else 0
-
-
-def batch_sizes(batch: int | Sequence[int] | None) -> Sequence[int | None]:
-    """Returns the batch sizes to run, each once; None is the model's own size.
-
-    Raises UsageError for an empty list.
-    """
-    if batch is None or isinstance(batch, int):
-        return [batch]
-    if not batch:
-        raise UsageError("the list of batch sizes is empty", "Name one or more.")
-    return list(dict.fromkeys(batch))  # duplicates would repeat rows

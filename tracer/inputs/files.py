@@ -21,14 +21,19 @@ def read(model: Model, path: Path) -> Feeds:
     if path.is_dir():
         return _read_folder(model, path)
     if path.suffix == ".npz":
-        archive = npz.members(path)
-        with npz.opened(path, list(archive.values())) as streams:
-            pairs = zip(archive.items(), streams, strict=True)
-            return {name: member.whole(stream).copy() for (name, member), stream in pairs}
+        return read_arrays(path)
     raise InputError(
         f"{path}: inputs are read from .npz files and test_data_set folders only",
         "Write one with numpy.savez(file, input_name=array).",
     )
+
+
+def read_arrays(path: Path) -> Feeds:
+    """Returns the arrays of an `.npz` file, in its order. Raises InputError for any other file."""
+    archive = npz.members(path)
+    with npz.opened(path, list(archive.values())) as streams:
+        pairs = zip(archive.items(), streams, strict=True)
+        return {name: member.whole(stream).copy() for (name, member), stream in pairs}
 
 
 def test_data_sets(folder: Path) -> list[Path]:

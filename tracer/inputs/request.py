@@ -1,7 +1,9 @@
 """Feeds for a model as options request them: files, a data set, or random inputs."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -42,7 +44,8 @@ class Request:
     """Files or samples to feed `model` from, or the sizes and the seed of random inputs.
 
     `folder` is the folder that holds the model, if the source is a folder: its first
-    test_data_set is the default input.
+    test_data_set is the default input. With `is_cut`, feeds for one inference are the first `batch`
+    samples (1) of the files or the data set.
     """
 
     model: Model
@@ -52,6 +55,7 @@ class Request:
     paths: tuple[Path, ...] = ()
     seed: int = 0
     data: Samples | None = None
+    is_cut: bool = False
 
     def __post_init__(self) -> None:
         """Raises UsageError for dims of inputs that have their own shapes."""
@@ -72,6 +76,8 @@ class Request:
         A data set yields its first batch. Raises UsageError for several files, and the errors of
         `make_feeds`.
         """
+        if self.is_cut:
+            return self._first()
         if self.data is not None:
             return next(iter(self._samples(self.data)))
         if len(self.paths) > 1:
@@ -88,6 +94,14 @@ class Request:
             shrink=shrink,
         )
 
+    def cut(self) -> Request:
+        """Returns the request for the first `batch` samples, if its data may hold more of them.
+
+        A single file without a `batch` is one inference as it is.
+        """
+        several = self.data is not None or len(self.paths) > 1
+        return replace(self, is_cut=several or (bool(self.paths) and self.batch is not None))
+
     def batches(self) -> Iterable[FeedSet]:
         """Returns feeds for all inferences of the data; may be iterated any number of times.
 
@@ -96,6 +110,16 @@ class Request:
         if self.data is not None:
             return self._samples(self.data)
         return open_batches(self.model, self.paths, self.batch) if self.paths else (self.feeds(),)
+
+    def _first(self) -> FeedSet:
+        feedset = next(iter(replace(self, batch=self.batch or 1).batches()))
+        if self.batch is not None and feedset.batch != self.batch:
+            raise InputError(
+                f"{self.data or self.paths[0]}: the first batch has {feedset.batch} rows, not "
+                f"{self.batch}",
+                "Set a smaller batch, or name more samples.",
+            )
+        return feedset
 
     def _samples(self, data: Samples) -> FeedBatches:
         dataset = open_dataset(data.name, self.model, limit=data.limit, folder=data.folder)

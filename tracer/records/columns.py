@@ -5,7 +5,8 @@ docs/architecture.md all follow from it. A new column is one line here and the a
 it.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -24,6 +25,10 @@ TableName = Literal["work", "overflow"]
 Kind = Literal["stored", "folded", "displayed"]
 """`folded` columns are in tables of grouped rows alone; `displayed` ones are computed by views."""
 
+Scope = Literal["node", "work", "run", "data"]
+"""What a value depends on: the node alone; the sizes of its inputs; the executor that ran it as
+well; the values of the inputs, of which it is a statistic."""
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
@@ -31,7 +36,7 @@ class ColumnSpec:
 
     `header` is None for a column that only files hold. A narrow terminal shows the columns with
     the lowest `rank` first; pages show ranks below `PAGE_RANK`. `table` is the table on a terminal
-    that the column belongs to, None for every one.
+    that the column belongs to, None for every one. `scope` says how traces of one model are merged.
     """
 
     name: str
@@ -45,6 +50,7 @@ class ColumnSpec:
     format: Format
     table: TableName | None = "work"
     kind: Kind = "stored"
+    scope: Scope = "work"
 
     @property
     def is_name(self) -> bool:
@@ -56,32 +62,36 @@ PAGE_RANK = 12
 """Ranks from here on are for wide terminals and files, and too much for a Markdown page."""
 
 
-_text = partial(ColumnSpec, dtype="string", unit="", format="name")
-_time = partial(ColumnSpec, dtype="float64", unit="µs", format="micros")
+_text = partial(ColumnSpec, dtype="string", unit="", format="name", scope="node")
+_kernel = partial(ColumnSpec, dtype="string", unit="", format="name", scope="run")
+_time = partial(ColumnSpec, dtype="float64", unit="µs", format="micros", scope="run")
+_rate = partial(ColumnSpec, dtype="float64", unit="", format="si", scope="run")
 _work = partial(ColumnSpec, dtype="Int64", unit="", format="si")
-_rate = partial(ColumnSpec, dtype="float64", unit="", format="si")
-_overflow = partial(ColumnSpec, dtype="Int64", unit="", format="number", table="overflow")
-_value = partial(ColumnSpec, dtype="float64", unit="", format="difference")
+_overflow = partial(ColumnSpec, dtype="Int64", unit="", format="number", table="overflow",
+                    scope="data")  # fmt: skip
+_value = partial(ColumnSpec, dtype="float64", unit="", format="difference", scope="data")
 
 SPECS = (
     _text("node", "node", 0, "key of the node: its ONNX name where unique, else `OpType_<index>`",
           table=None),
     _work("index", None, 99,
           "position in the model; missing for kernels that belong to the runtime",
-          format="count", table=None),
+          format="count", table=None, scope="node"),
     _text("op_type", "op", 3, "ONNX operator", table=None),
     _text("domain", None, 99, "domain of the operator"),
     _text("module", "module", 6, "framework module of the node, dotted", table=None),
     _text("source", "source", 11, "file and line that created the node", format="path", table=None),
     _work("nodes", "nodes", 10, "nodes in the row", "sum", format="count", kind="folded"),
     _text("executor", None, 99, "executor of the run"),
-    _work("batch", None, 99, "batch size of the run", format="count"),
+    _work("batch", None, 99, "batch size of the run", format="count", scope="node"),
     _text("input_shapes", "input", 18, "types of the inputs, as `float32[1,3,32,32]`"),
     _text("output_shapes", "output", 17, "types of the outputs"),
     _rate("calls", "calls", 15, "executions per run", "sum", format="count"),
     _time("time_us", "time µs", 1, "mean time per run, without profiler overhead", "sum"),
     _time("time_us_plus_minus", "±", 5, "half the 95 % confidence interval", kind="displayed"),
     _time("time_us_total", "total µs", 4, "time with the kernels inside", kind="folded"),
+    _rate("time_total_share", "total %", 8, "time with the kernels inside ÷ time of all nodes",
+          format="percent", kind="folded"),
     _time("time_us_per_call", "µs/call", 6, "mean of the total over calls", kind="folded"),
     _time("time_us_p50", None, 99, "median over runs"),
     _time("time_us_p95", "p95", 12, "95th percentile over runs"),
@@ -93,7 +103,7 @@ SPECS = (
     _rate("bar", "", 7, "share of the longest row", format="bar", kind="displayed"),
     _time("time_us_raw", "raw µs", 9, "mean time per run as the profiler reported it", "sum"),
     _time("time_us_replayed", "replayed µs", 3, "time per run of the kernels run in isolation"),
-    _text("kernels", None, 99, "names of the kernels whose time is in this row"),
+    _kernel("kernels", None, 99, "names of the kernels whose time is in this row"),
     _work("macs", "MACs", 4, "multiply-accumulates per run", "sum", unit="MAC"),
     _work("adds", None, 99, "additions per run", "sum"),
     _work("muls", None, 99, "multiplications per run", "sum"),
@@ -112,12 +122,15 @@ SPECS = (
           "time_mean", unit="10⁹ B/s"),
     _rate("roof_fraction", "roof", 8, "least possible time at the machine's peaks ÷ time",
           "time_mean", format="roof"),
-    _text("bound", "bound", 9, "peak that limits the kernel: `compute` or `memory`", "time_mode"),
+    _kernel("bound", "bound", 9, "peak that limits the kernel: `compute` or `memory`", "time_mode"),
     _work("output_bytes", None, 99, "bytes of the node's outputs", "max", unit="B"),
     _work("peak_bytes", "peak B", 11, "bytes alive while the node runs", "max", unit="B"),
-    _work("arena_bytes", "arena B", 19, "bytes in use in the runtime's arena", "max", unit="B"),
+    _work("arena_bytes", "arena B", 19, "bytes in use in the runtime's arena", "max", unit="B",
+          scope="run"),
     _text("also_holds", "also holds", 5, "rows whose time is in this row", kind="folded"),
-    _text("timed_in", "timed in", 9, "rows that hold time of this row", kind="folded"),
+    _overflow("sample", "sample", 0, "number of the sample in the data, from 0", kind="folded"),
+    _text("worst_node", "worst node", 3, "node with the most overflows in the sample",
+          table="overflow", kind="folded"),
     _overflow("acc_min", None, 99, "least partial sum, integer units", "min"),
     _overflow("acc_max", None, 99, "greatest partial sum, integer units", "max"),
     _overflow("final_min", None, 99, "least final sum, integer units", "min"),
@@ -128,10 +141,11 @@ SPECS = (
               "max", unit="bits", format="width"),
     _overflow("bits_datatype", "datatype", 13, "width that follows from the operands' types",
               "max", unit="bits", format="width"),
-    _overflow("bits", "bits", 1, "width of the accumulator", unit="bits", format="count"),
+    _overflow("bits", "bits", 1, "width of the accumulator",
+              unit="bits", format="count", table=None),
     _overflow("outputs", "outputs", 11, "sums computed", "sum"),
     _overflow("overflow_outputs", "overflow", 1, "sums that leave the accumulator's range", "sum"),
-    _rate("overflow_share", "share", 2, "share of sums that overflow",
+    _rate("overflow_share", "of sums", 2, "share of sums that overflow",
           format="percent", table="overflow", kind="displayed"),
     _overflow("transient_outputs", "transient", 4, "overflows whose final sum fits", "sum"),
     _overflow("persistent_outputs", "persistent", 5, "overflows whose final sum is outside", "sum"),
@@ -140,20 +154,33 @@ SPECS = (
     _overflow("max_abs_error", "max error", 10, "greatest change of a sum, integer units", "max"),
     _text("partial_sums", "partial sums", 15, "range of the partial sums",
           table="overflow", kind="displayed"),
-    _rate("energy", "energy", 7, "energy per run under the chosen energy model",
-          "sum", unit="of the model"),
+    _work("energy", "energy", 7, "energy per run under the chosen energy model",
+          "sum", dtype="float64", unit="of the model"),
     _value("value_min", "min", 4, "minimum of the first output", "min"),
     _value("value_max", "max", 4, "maximum of the first output", "max"),
     _value("value_mean", "mean", 7, "mean of the first output"),
-    _work("nan_values", "NaN", 3, "NaN in the first output", "sum", format="nonzero"),
-    _work("inf_values", "Inf", 3, "infinities in the first output", "sum", format="nonzero"),
+    _work("nan_values", "NaN", 3, "NaN in the first output", "sum", format="nonzero",
+          scope="data"),
+    _work("inf_values", "Inf", 3, "infinities in the first output", "sum", format="nonzero",
+          scope="data"),
     _value("difference_max_abs", "max abs", 2, "greatest absolute difference from the reference",
            "max"),
     _value("difference_max_rel", "max rel", 2, "greatest relative difference from the reference",
            "max"),
     _value("difference_max_ulp", "ULP", 3,
            "greatest difference from the reference in units in the last place", "max"),
+    _kernel("timed_in", "timed in", 9, "row with the time of the kernel that contains this node"),
+    _work("threads", None, 99, "threads of the run; missing where the runtime chose",
+          format="count", scope="node"),
+    _text("optimization", None, 99, "optimisation level of the run"),
 )  # fmt: skip
+
+JOINT = (
+    "node", "time_us", "time_share", "macs", "bits_observed", "overflow_outputs", "energy",
+    "op_type", "module", "bits", "bits_guaranteed", "overflow_share", "roof_fraction",
+    "time_us_plus_minus", "bar",
+)  # fmt: skip
+"""The columns that get room first in the one table of times and overflow, in this order."""
 
 COLUMNS = tuple(spec.name for spec in SPECS if spec.kind == "stored")
 """The node table's columns in order: the interface other programs rely on."""
@@ -165,6 +192,53 @@ SUMMED = tuple(n for n in COLUMNS if BY_NAME[n].fold == "sum")
 
 EXTREMES = {n: BY_NAME[n].fold for n in COLUMNS if BY_NAME[n].fold in ("min", "max")}
 """Columns of which the worst of all rows counts."""
+
+_MARK = "@"
+_RANKS_BEHIND = 2
+"""A marked column gets its room on a terminal after the most important columns."""
+
+
+def marked(name: str, executor: str) -> str:
+    """Returns the column `name` of a second executor: `time_us@reference`."""
+    return f"{name}{_MARK}{executor}"
+
+
+def stored_spec(name: str) -> ColumnSpec | None:
+    """Returns the spec of a column of the node table, marked or not; None for any other name.
+
+    Only columns that depend on the run can be marked.
+    """
+    plain, mark, executor = name.partition(_MARK)
+    spec = BY_NAME.get(plain)
+    if spec is None or spec.kind != "stored":
+        return None
+    if not mark:
+        return spec
+    return _of_executor(spec, executor) if spec.scope == "run" and executor else None
+
+
+def _of_executor(spec: ColumnSpec, executor: str) -> ColumnSpec:
+    return replace(
+        spec,
+        name=marked(spec.name, executor),
+        header=None if spec.header is None else marked(spec.header, executor),
+        rank=spec.rank + _RANKS_BEHIND,
+        sentence=f"{spec.sentence}, under {executor}",
+        fold="sum" if spec.fold == "sum" else "none",
+    )
+
+
+def specs_of(names: Iterable[str]) -> tuple[ColumnSpec, ...]:
+    """Returns all of `SPECS`, then the specs of the marked columns among `names`."""
+    others = (stored_spec(name) for name in names if name not in BY_NAME)
+    return (*SPECS, *(spec for spec in others if spec is not None))
+
+
+def summed(names: Iterable[str]) -> list[str]:
+    """Returns `SUMMED`, and the marked columns among `names` that add up over nodes."""
+    others = specs_of(names)[len(SPECS) :]
+    return [*SUMMED, *(spec.name for spec in others if spec.fold == "sum")]
+
 
 INTERMEDIATE = frozenset({"random_us", "systematic_us"})
 """Columns that `analyzers.timing` hands to `analyzers.compare`, and that no table keeps."""

@@ -16,11 +16,13 @@ from tracer.records.result import Result
 
 _PACKAGES = (
     "tracer-onnx", "onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "numba", "pandas",
-    "torch", "onnxscript", "chainer", "cupy",
+    "torch", "torchvision", "onnxscript", "chainer", "cupy", "cupy-cuda11x", "cupy-cuda12x",
+    "cupy-cuda13x",
 )  # fmt: skip
+"""What runs or describes models: the versions that a result depends on."""
 _CPU_FLAGS = frozenset(
     {
-        "avx2", "avx512f", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16",
+        "avx2", "avx512f", "avx512dq", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16",
         "amx_tile", "amx_int8", "asimd", "asimddp", "sve", "i8mm",
     }
 )  # fmt: skip
@@ -76,7 +78,9 @@ class Peaks:
 class Environment(Result):
     """CPU, memory (bytes), accelerators and versions; None and empty mean unknown or absent.
 
-    `peaks` are measured only when something is to be compared with them.
+    `gpus` names each card, `cuda` is the driver's version, and `distribution` the name that the
+    system gives itself, beside its kernel `os`. `peaks` are measured only when something is to be
+    compared with them; `other_peaks` are those at the other numbers of threads of a sweep.
     """
 
     view: ClassVar[str] = "analyzers.views.environment"
@@ -91,6 +95,12 @@ class Environment(Result):
     python: str
     packages: Mapping[str, str]
     peaks: Peaks | None = None
+    distribution: str | None = None
+    other_peaks: tuple[Peaks, ...] = ()
+
+    def peaks_at(self, threads: int | None) -> Peaks | None:
+        """Returns the peaks of a run with this number of threads; None is the runtime's choice."""
+        return next((p for p in self.other_peaks if p.threads == threads), self.peaks)
 
     def headline(self) -> str:
         """The same line as `summary`."""
@@ -119,7 +129,19 @@ def observe() -> Environment:
         os=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
         packages=_versions(),
+        distribution=_distribution(),
     )
+
+
+def installed() -> dict[str, str]:
+    """Returns the version of every installed distribution by name, sorted without regard to case.
+
+    Of two with the same name, the first on the path counts, as in an import.
+    """
+    versions: dict[str, str] = {}
+    for found in metadata.distributions():
+        versions.setdefault(found.name, found.version)
+    return dict(sorted(versions.items(), key=lambda item: item[0].lower()))
 
 
 def _cores() -> int:
@@ -143,6 +165,15 @@ def cpu_flags() -> tuple[str, ...]:
     """Returns the instruction sets of `_CPU_FLAGS` that the processor has, () if unknown."""
     flags = (_cpuinfo("flags") or _cpuinfo("Features")).split()
     return tuple(sorted(_CPU_FLAGS.intersection(flags)))
+
+
+def _distribution() -> str | None:
+    """The name and version of a Linux distribution or of macOS; None elsewhere."""
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except OSError:  # no Linux, or a container without /etc/os-release
+        release = platform.mac_ver()[0]
+        return f"macOS {release}" if release else None
 
 
 def _memory() -> int | None:

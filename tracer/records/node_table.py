@@ -1,8 +1,11 @@
-"""The node table as pandas holds it: all of `columns.COLUMNS`, each with its type."""
+"""The node table as pandas holds it: all of `columns.COLUMNS`, each with its type.
+
+A merged trace also has marked columns, such as `time_us@reference`, of its other executors.
+"""
 
 import pandas as pd
 
-from tracer.records.columns import BY_NAME, COLUMNS, INTERMEDIATE
+from tracer.records.columns import COLUMNS, INTERMEDIATE, stored_spec
 
 
 def typed(table: pd.DataFrame) -> pd.DataFrame:
@@ -10,11 +13,13 @@ def typed(table: pd.DataFrame) -> pd.DataFrame:
 
     Raises ValueError for a column that has no `ColumnSpec`.
     """
-    unknown = sorted(set(table.columns) - set(COLUMNS) - INTERMEDIATE)
+    specs = {name: spec for name in table.columns if (spec := stored_spec(name)) is not None}
+    unknown = sorted(set(table.columns) - set(specs) - INTERMEDIATE)
     if unknown:
         raise ValueError(f"no ColumnSpec in tracer/records/columns.py names {', '.join(unknown)}")
-    table = table.reindex(columns=list(COLUMNS)).reset_index(drop=True)
-    dtypes = {name: BY_NAME[name].dtype for name in COLUMNS}
+    names = [*COLUMNS, *(name for name in specs if name not in COLUMNS)]
+    table = table.reindex(columns=names).reset_index(drop=True)
+    dtypes = {name: spec.dtype for name in names if (spec := stored_spec(name)) is not None}
     for name, dtype in dtypes.items():
         if dtype == "Int64":
             table[name] = pd.to_numeric(table[name])

@@ -6,13 +6,14 @@ both, and a view renders it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import pandas as pd
 
 from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.accumulators.statistics.sample_sums import SampleSums
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter.recording import Statistics
@@ -21,6 +22,9 @@ from tracer.records.environment import Environment
 from tracer.records.result import Result
 from tracer.support.tolerance import Difference
 from tracer.support.types import FloatArray
+
+EMULATED = "times are those of emulating the accumulators"
+"""The note of a run with narrow accumulators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +103,14 @@ class Run:
     `bias_error_us` (standard deviation) for a single kernel, and `tick_us` the step of its clock.
     `empty_us` are inferences of the same inputs and outputs without a node, where there are any;
     `replayed_us` the time of one call of each kernel that was run alone, NaN for the others. `sums`
-    are those of nodes with a narrow accumulator, in the order they ran. `values` describe the
-    values of nodes, in the order they ran; a file has them as columns of the node table alone.
+    are those of nodes with a narrow accumulator, in the order they ran; `sums_by_sample` are those
+    of each sample, where they were asked for. `values` describe the values of nodes, in the order
+    they ran; a file has them as columns of the node table alone. `threads` is None where the
+    runtime chose them, `optimization` where it has no levels.
     """
+
+    KEY: ClassVar = ("executor", "batch", "threads", "optimization")
+    """Fields that tell the runs of a trace apart, which are columns of the node table as well."""
 
     executor: str
     batch: int | None
@@ -118,6 +127,27 @@ class Run:
     empty_us: FloatArray | None = field(default=None, repr=False)
     replayed_us: FloatArray | None = field(default=None, repr=False)
     values: tuple[NodeValues, ...] = field(default=(), repr=False)
+    sums_by_sample: SampleSums | None = field(default=None, repr=False)
+    threads: int | None = None
+    optimization: str | None = None
+
+    @property
+    def key(self) -> dict[str, str | int | None]:
+        """The fields of `KEY`: the cells of this run's rows in columns of these names."""
+        return {name: getattr(self, name) for name in self.KEY}
+
+
+def distinctions(runs: Sequence[Run], always: Collection[str] = ()) -> tuple[str, ...]:
+    """Returns what tells each run from the others, as in `batch 4, threads 2`.
+
+    A single run has the text ''. The columns `always` are named even where they do not differ.
+    """
+    keys = [run.key for run in runs]
+    named = [n for n in Run.KEY if n in always or len({key[n] for key in keys}) > 1]
+    return tuple(
+        ", ".join(str(key[n]) if n == "executor" else f"{n} {key[n]}" for n in named)
+        for key in keys
+    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -135,5 +165,7 @@ class Trace(Result):
 
     def headline(self) -> str:
         """The model, its nodes, and each run."""
-        runs = [f"{run.executor}, batch {run.batch}, {len(run.wall_us)} runs" for run in self.runs]
+        told = distinctions(self.runs, always=("executor", "batch"))
+        counts = [len(run.wall_us) for run in self.runs]
+        runs = [f"{text}, {count} runs" for text, count in zip(told, counts, strict=True)]
         return "; ".join([f"{self.model.name}, {self.model.nodes} nodes", *(runs or ["not run"])])

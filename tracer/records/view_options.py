@@ -7,8 +7,10 @@ from dataclasses import dataclass
 class ViewOptions:
     """Which rows a view shows: the grouping, the number of rows, the chart's threshold in µs.
 
-    `top` is None for the view's default, 0 for all rows. `depth` is the number of module levels
-    that stay apart, None for all. `notes` shows every note instead of the most important ones.
+    `sort` names the column that orders the rows, None for the view's own order. `top` is None for
+    the view's default, 0 for all rows. `depth` is the number of module levels that stay apart, None
+    for all. `notes` shows every note instead of the most important ones. `full_numbers` shows every
+    digit of large numbers.
     """
 
     by: str = "node"
@@ -16,3 +18,5 @@ class ViewOptions:
     threshold: float | None = None
     depth: int | None = None
     notes: bool = False
+    sort: str | None = None
+    full_numbers: bool = False

@@ -6,7 +6,7 @@ holds the `Answer` of its sweep and its searches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
@@ -142,17 +142,25 @@ class EnergyBasis:
     convention: str
 
 
+def known_sum(energies: Iterable[float | None]) -> float:
+    """Returns the sum without missing energies."""
+    return sum(energy for energy in energies if energy is not None)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeWork:
-    """Multiplications and additions of a narrow node for one sample, and bits of its operands."""
+    """Multiplications and additions of a narrow node for one sample, and bits of its operands.
+
+    All are None for a node that multiplies nothing, and for a node of unknown work.
+    """
 
     node: str
     op_type: str
     module: str | None
-    muls: float
-    adds: float
-    activation_bits: float
-    weight_bits: float
+    muls: float | None
+    adds: float | None
+    activation_bits: float | None
+    weight_bits: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +168,7 @@ class Variant:
     """The answer for one combination of graph, accumulator and pinned widths.
 
     `weight_bits` and `activation_bits` are None for the model's own bits. `energies` maps a
-    width to the energies of the nodes at that width, in the order of `work`.
+    width to the energies of the nodes at that width, in the order of `work`; None where missing.
     """
 
     weight_bits: int | None
@@ -168,16 +176,16 @@ class Variant:
     pinned: Pins
     answer: Answer
     work: tuple[NodeWork, ...]
-    energies: Mapping[int, tuple[float, ...]] = field(repr=False)
+    energies: Mapping[int, tuple[float | None, ...]] = field(repr=False)
 
     def energy(self, bits: int) -> float:
         """Energy per sample with `bits` bits in all nodes. Raises KeyError without energies."""
-        return sum(self.energies[bits])
+        return known_sum(self.energies[bits])
 
     def swept_energy(self, bits: int) -> float:
         """Energy per sample with `bits` bits in all nodes that are not pinned."""
         widths = [self.pinned.bits.get(work.node, bits) for work in self.work]
-        return sum(self.energies[width][index] for index, width in enumerate(widths))
+        return known_sum(self.energies[width][index] for index, width in enumerate(widths))
 
     def swept(self, choice: WidthChoice) -> Widths:
         """The widths in `choice` of the nodes that are not pinned."""

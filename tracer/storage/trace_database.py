@@ -15,7 +15,7 @@ from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError, UsageError
 from tracer.storage import partial_sums
 
-FORMAT = 3
+FORMAT = 4
 """Version of the schema; raised when earlier versions of tracer could not read the file."""
 
 _SCHEMA = """
@@ -23,7 +23,7 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE runs (
     position INTEGER PRIMARY KEY, executor TEXT NOT NULL, batch INTEGER, inputs TEXT NOT NULL,
     notes TEXT NOT NULL, wall_us BLOB NOT NULL, instrumented_us BLOB NOT NULL,
-    tick_us REAL NOT NULL, empty_us BLOB
+    tick_us REAL NOT NULL, empty_us BLOB, threads INTEGER, optimization TEXT
 );
 CREATE TABLE kernels (
     run INTEGER REFERENCES runs, position INTEGER, record TEXT NOT NULL, bias_us REAL NOT NULL,
@@ -33,12 +33,16 @@ CREATE TABLE sums (
     run INTEGER, position INTEGER, record TEXT NOT NULL, arrays BLOB NOT NULL,
     PRIMARY KEY (run, position)
 );
+CREATE TABLE samples (run INTEGER PRIMARY KEY, nodes TEXT NOT NULL, arrays BLOB NOT NULL);
 CREATE TABLE evaluations (
     variant TEXT NOT NULL, widths TEXT NOT NULL, record TEXT NOT NULL,
     PRIMARY KEY (variant, widths)
 );
 """
-"""In a what-if `sums.run` is the index of a variant, and `runs` and `kernels` are empty."""
+"""In a what-if `sums.run` is the index of a variant, and other tables of runs are empty.
+
+Files from before statistics by sample lack the table `samples`.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import sqlite3
 import zlib
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,16 @@ import numpy as np
 import pandas as pd
 
 from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.records.columns import COLUMNS
+from tracer.records.columns import stored_spec
 from tracer.records.environment import Environment
 from tracer.records.node_table import typed
 from tracer.records.trace import Kernel, ModelInfo, Run, Trace
-from tracer.storage import trace_database
+from tracer.storage import sample_sums, trace_database
 from tracer.storage.trace_database import TRACE, as_text
 from tracer.support.types import FloatArray
+
+_CONFIGURED = 4
+"""The first format whose runs have their own threads and optimisation level."""
 
 
 def dumps(trace: Trace) -> bytes:
@@ -58,7 +62,7 @@ def _counts(trace: Trace) -> dict[str, Any]:
 
 def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
     database.execute(
-        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             position,
             run.executor,
@@ -69,6 +73,8 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
             _pack(run.instrumented_us),
             run.tick_us,
             None if run.empty_us is None else _pack(run.empty_us),
+            run.threads,
+            run.optimization,
         ),
     )
     for column, kernel in enumerate(run.kernels):
@@ -77,20 +83,25 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
         row = (position, column, as_text(kernel), *cells, _pack(run.samples[:, column]))
         database.execute("INSERT INTO kernels VALUES (?, ?, ?, ?, ?, ?, ?)", row)
     trace_database.put_sums(database, position, run.sums)
+    sample_sums.put(database, position, run.sums_by_sample)
 
 
 def _read(database: sqlite3.Connection, meta: dict[str, str]) -> Trace:
     sums = trace_database.sums_by_run(database)
-    runs = tuple(
-        _read_run(database, sums, row)
-        for row in database.execute("SELECT * FROM runs ORDER BY position").fetchall()
-    )
+    samples = sample_sums.by_run(database)
+    settings = msgspec.json.decode(meta["settings"], type=dict[str, Any])
+    lacking = _lacking(settings) if int(meta["format"]) < _CONFIGURED else {}
+    rows = database.execute("SELECT * FROM runs ORDER BY position").fetchall()
+    runs = (_read_run(database, sums, (*row, *lacking.values())) for row in rows)
+    dtypes = msgspec.json.decode(meta["dtypes"], type=dict[str, str])
     trace = Trace(
         model=msgspec.json.decode(meta["model"], type=ModelInfo),
         environment=msgspec.json.decode(meta["environment"], type=Environment),
-        settings=msgspec.json.decode(meta["settings"], type=dict[str, Any]),
-        runs=runs,
-        nodes=_read_nodes(database, msgspec.json.decode(meta["dtypes"], type=dict[str, str])),
+        settings=settings,
+        runs=tuple(
+            replace(run, sums_by_sample=samples.get(position)) for position, run in enumerate(runs)
+        ),
+        nodes=_read_nodes(database, dtypes, lacking if rows else {}),
         notes=msgspec.json.decode(meta["notes"], type=tuple[str, ...]),
     )
     if _counts(trace) != msgspec.json.decode(meta["counts"]):
@@ -98,10 +109,19 @@ def _read(database: sqlite3.Connection, meta: dict[str, str]) -> Trace:
     return trace
 
 
+def _lacking(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the cells that runs and rows of older files lack: the same for all of a trace."""
+    return {
+        "threads": settings.get("threads") or None,
+        "optimization": settings.get("optimization"),
+    }
+
+
 def _read_run(
     database: sqlite3.Connection, sums: Mapping[int, tuple[PartialSums, ...]], row: tuple[Any, ...]
 ) -> Run:
-    position, executor, batch, inputs, notes, wall_us, instrumented_us, tick_us, empty_us = row
+    position, executor, batch, inputs, notes, wall_us, instrumented_us, tick_us, *more = row
+    empty_us, threads, optimization = more
     rows = database.execute(
         "SELECT record, bias_us, bias_error_us, replayed_us, samples FROM kernels WHERE run = ? "
         "ORDER BY position",
@@ -126,6 +146,8 @@ def _read_run(
         tick_us=tick_us,
         empty_us=None if empty_us is None else _unpack(empty_us),
         replayed_us=_optional_array([row[3] for row in rows]),
+        threads=threads,
+        optimization=optimization,
     )
 
 
@@ -135,9 +157,12 @@ def _optional_array(values: list[float | None]) -> FloatArray | None:
     return None if np.isnan(array).all() else array
 
 
-def _read_nodes(database: sqlite3.Connection, dtypes: dict[str, str]) -> pd.DataFrame:
+def _read_nodes(
+    database: sqlite3.Connection, dtypes: dict[str, str], lacking: Mapping[str, Any]
+) -> pd.DataFrame:
     nodes = pd.read_sql("SELECT * FROM nodes", database).astype(dtypes)
-    return typed(nodes.reindex(columns=list(COLUMNS)))  # older files have fewer columns
+    nodes = nodes[[name for name in nodes.columns if stored_spec(name) is not None]]
+    return typed(nodes.assign(**lacking))
 
 
 def _pack(values: FloatArray) -> bytes:

@@ -4,21 +4,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from tracer.support.arguments import amount, check_arguments, maybe
 from tracer.support.types import Array, type_text
+
+_SMALLEST = 1e-8
+"""Part of a derived tolerance that does not scale: outputs of untrained networks are small."""
+
+_LEAST_STEPS = 8
+"""Steps of the type that a derived tolerance allows at least; half precision exceeds 1e-4."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """Allows |ours - theirs| <= absolute + relative * |theirs|, element by element.
 
-    The same formula as numpy's `isclose`; `--rtol` and `--atol` mean this in every command.
+    The same formula as numpy's `isclose`; `--rtol` and `--atol` mean this in every command. With
+    `absolute` of None every element may differ by 1e-8 plus `relative` of the largest magnitude of
+    theirs, because the rounding of a long sum scales with the tensor.
     """
 
     relative: float = 1e-3
-    absolute: float = 1e-5
+    absolute: float | None = 1e-5
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a tolerance that is no number of at least 0."""
+        tolerances = {"relative": self.relative, "absolute": self.absolute}
+        check_arguments(tolerances, {"relative": amount(), "absolute": maybe(amount())})
 
     def exceeded(self, ours: Array, theirs: Array) -> npt.NDArray[np.bool_]:
         """Returns which elements are out of tolerance; NaN equals NaN, infinity equals itself."""
@@ -26,8 +41,22 @@ class Tolerance:
         a, b = _wide(ours), _wide(theirs)
         with np.errstate(all="ignore"):
             gap = np.abs(a - b)
-            within = np.isfinite(gap) & (gap <= self.absolute + self.relative * np.abs(b))
+            within = np.isfinite(gap) & (gap <= self._allowed(theirs, np.abs(b)))
         return np.asarray(~(same | within))
+
+    def __str__(self) -> str:
+        """Returns `rtol 0.001, atol 1e-05`."""
+        absolute = "of the largest value" if self.absolute is None else f"atol {self.absolute:g}"
+        return f"rtol {self.relative:g}{' ' if self.absolute is None else ', '}{absolute}"
+
+    def _allowed(self, theirs: Array, magnitudes: Array) -> Any:
+        if self.absolute is not None:
+            return self.absolute + self.relative * magnitudes
+        if theirs.dtype.kind in "biu":
+            return 0.0
+        steps = _LEAST_STEPS * float(ml_dtypes.finfo(theirs.dtype).eps)  # type: ignore[no-untyped-call]
+        largest = float(np.max(magnitudes, where=np.isfinite(magnitudes), initial=0.0))
+        return _SMALLEST + max(self.relative, steps) * largest
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ class Evaluator(Generic[B]):
             needed.append([_needed(runner) for runner in runners.values()])
             altered.append([_altered(runner) for runner in runners.values()])
             for key, runner in runners.items():
-                _add(totals[key], runner)
+                totals[key].add(runner)
         self._altered = np.array(altered)
         scores = np.concatenate(self._scores)
         sums = self._narrowing.accumulations(totals)
@@ -210,20 +210,6 @@ def _steps(main: Sequence[Node], model: Model, keys: Iterable[str]) -> dict[str,
 
 def _needed(runner: SumRunner) -> int:
     return NARROWEST if runner.tally is None else int(runner.tally.bits_observed.max())
-
-
-def _add(total: SumRunner, part: SumRunner) -> None:
-    """Adds the statistics of a batch to `total`; batches may differ in size."""
-    if part.tally is None:
-        return
-    if total.tally is None:
-        total.tally = part.tally
-    else:
-        same_size = len(total.tally.outputs) == len(part.tally.outputs)
-        total.tally = total.tally if same_size else total.tally.folded()
-        total.tally.merge(part.tally if same_size else part.tally.folded())
-    new = [r for r in part.reductions if not any(map(r.same_bounds, total.reductions))]
-    total.reductions += new
 
 
 def _altered(runner: SumRunner) -> tuple[int, int]:

@@ -3,12 +3,23 @@
 import itertools
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.accumulators.spec import orders
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.modes import Bias, Convention, Overflow
 from tracer.errors import UsageError
+from tracer.support.arguments import FLAG, TEXT, amount, check_arguments, maybe, several, whole
+
+_WORDS = several(TEXT)
+_BITS = several(maybe(whole(1)))
+_RULES = {
+    **dict.fromkeys(("orders", "overflows", "biases"), _WORDS),
+    **dict.fromkeys(("weight_bits", "activation_bits"), _BITS),
+    "product_bits": maybe(whole(1)), "range_convention": TEXT, "accuracy_budget": amount("points"),
+    "search": FLAG, "addition_convention": maybe(TEXT), "batch": whole(1), "energy": TEXT,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +48,12 @@ class WhatIfOptions:
     batch: int = 64
     accuracy_budget: float = 1.0
     search: bool = True
-    energy: str = "lab"
+    energy: str = DEFAULT_ENERGY_MODEL
     addition_convention: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a value of the wrong type, or out of range."""
+        check_arguments({field.name: getattr(self, field.name) for field in fields(self)}, _RULES)
 
     def accumulators(self, bits: int) -> Iterator[Accumulator]:
         """Yields an accumulator of `bits` bits for each combination.

@@ -6,6 +6,7 @@ from itertools import count
 
 from analyzers.energy import EnergyModel
 from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
+from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
 from tracer.errors import InputError, UsageError
 from tracer.inputs.datasets.dataset import Dataset
@@ -123,7 +124,7 @@ class VariantRunner:
         self._evaluator = self._evaluating(batches)
         self._subset_evaluator: Evaluator[AnyBatch] | None = None
         self._energy = energy_cost(
-            graph.model, task.dataset, self._evaluator.nodes, task.energy,
+            graph.model, task.dataset, self._rules(), task.energy,
             task.addition_convention(accumulator),
         )  # fmt: skip
 
@@ -161,11 +162,18 @@ class VariantRunner:
             energies=self._energy.by_width(self._widths_of(answer)),
         )
 
+    def _policy(self) -> Policy:
+        return policy(self._task.plan.policy(self._accumulator), self._task.options.fixed)
+
+    def _rules(self) -> dict[str, Rule]:
+        rules = self._policy().assign(self._graph.model.nodes)
+        return {node: rules[node] for node in self._evaluator.nodes}
+
     def _evaluating(self, batches: StoredBatches) -> Evaluator[AnyBatch]:
         model, task = self._graph.model, self._task
         return Evaluator(
             model,
-            policy(task.plan.policy(self._accumulator), task.options.fixed),
+            self._policy(),
             batches,
             scorer(model, task.dataset, task.metric),
             limits=task.limits,

@@ -11,7 +11,7 @@ import pandas as pd
 from analyzers.compare import Comparison
 from analyzers.compare.layers import letter
 from analyzers.compare.sweep import WHOLE, Sweep, wide
-from analyzers.views.drawing import empty_figure, label, plain
+from analyzers.views.drawing import empty_figure, labels, plain
 from analyzers.views.page import times
 
 MARK = "*"
@@ -58,14 +58,14 @@ def _layers(result: Comparison, rows: pd.DataFrame, most: int) -> Any:
         own = ~rows["module"].duplicated(keep=False) & ~rows["module"].str.startswith("(")
         named = named.where(~own, rows["module"])
     pairs = zip(named, significant, strict=True)
-    labels = [f"{text}{MARK if marked else ''}" for text, marked in pairs]
+    marked_names = [f"{text}{MARK if marked else ''}" for text, marked in pairs]
     figure = empty_figure(min(max(8.0, 0.16 * len(rows) * (len(names) + 1) + 2), 24.0), 5.0)
     axes = figure.subplots()
     _grouped(axes, dict(zip(names, [rows[f"time_us_{end}"] for end in ends], strict=True)))
     title = f"largest changes first; {MARK} marks a significant difference"
     axes.set_title(title, fontsize=10, loc="left")
     axes.set_ylabel("time per run [µs]")
-    _finish(axes, labels)
+    _finish(axes, marked_names)
     return figure
 
 
@@ -103,7 +103,7 @@ def _grouped(
 
 
 def _finish(axes: Any, names: Sequence[str]) -> None:
-    axes.set_xticks(range(len(names)), list(map(label, names)), rotation=90, fontsize=7)
+    axes.set_xticks(range(len(names)), labels(names), rotation=90, fontsize=7)
     axes.margins(x=0.01)
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)

@@ -35,6 +35,10 @@ _NAMES = {
 """The columns that name the rows, and their ranks, by grouping."""
 
 _LISTED = 10
+
+_DIFFERING = 3
+"""Layers that are shown of those whose values differ: differences spread from the first on."""
+
 _INTERVAL = f"{1 - LEVEL:.0%} interval"
 _WORK = (("MACs", "macs"), ("parameters", "params"))
 
@@ -44,7 +48,7 @@ def page(result: Comparison, options: ViewOptions) -> Page:
     tables = [_totals(result)]
     if result.layers is not None:
         tables.append(_layers(result, result.layers))
-    tables += [_numbers(result, numbers) for numbers in result.numbers]
+    tables += [_numbers(numbers, options) for numbers in result.numbers]
     summary = result.sides[0].trace.environment.summary
     return Page(tuple(tables), (*result.notes, *_side_notes(result)), summary)
 
@@ -72,8 +76,8 @@ def document(result: Comparison, options: ViewOptions) -> dict[str, Any]:
             {
                 "first": numbers.first,
                 "second": numbers.second,
-                "rtol": numbers.relative,
-                "atol": numbers.absolute,
+                "rtol": numbers.tolerance.relative,
+                "atol": numbers.tolerance.absolute,
                 "first_divergence": numbers.first_divergence,
                 "outputs": records(numbers.outputs),
                 "layers": records(numbers.layers),
@@ -132,7 +136,21 @@ def _totals(result: Comparison) -> Table:
         number_column("batch", "batch", count, 13),
         name_column("executor", "executor", 14),
     )
-    return Table("Whole runs, without profiler", columns, rows, tuple(_verdicts(result)))
+    lines = (*_verdicts(result), *_parameters(result))
+    return Table("Whole runs, without profiler", columns, rows, lines)
+
+
+def _parameters(result: Comparison) -> Iterator[str]:
+    """Yields a line if sides that should be one network have different numbers of parameters."""
+    counts = result.totals["params"].dropna()
+    if result.layers is None or counts.nunique() < 2:
+        return
+    listed = ", ".join(
+        f"{letter(side).upper()} {row['params']:,}"
+        for side, row in enumerate(result.totals.to_dict("records"))
+        if not pd.isna(row["params"])
+    )
+    yield f"parameters differ: {listed}; other networks, or some are folded or not used"
 
 
 def _verdicts(result: Comparison) -> Iterator[str]:
@@ -231,13 +249,16 @@ def _listed(cells: Sequence[str]) -> str:
     return f"{shown}; and {more:,} more" if more > 0 else shown
 
 
-def _numbers(result: Comparison, numbers: Numbers) -> Table:
+def _numbers(numbers: Numbers, options: ViewOptions) -> Table:
     outputs = numbers.outputs.rename(columns={"output": "layer", "output_b": "layer_b"})
-    faulty = numbers.layers[numbers.layers["fault"] != ""].assign(what="layer")
-    if not len(faulty):
+    layers = numbers.layers[numbers.layers["fault"] != ""].assign(what="layer")
+    hidden = 0 if options.notes else max(0, len(layers) - _DIFFERING)
+    if hidden:
+        layers = layers.head(_DIFFERING)
+    elif not len(layers):
         furthest = numbers.layers.sort_values("max_abs", ascending=False, kind="stable").head(1)
-        faulty = furthest.assign(what="furthest layer")
-    rows = pd.concat([outputs.assign(what="output"), faulty], ignore_index=True)
+        layers = furthest.assign(what="furthest layer")
+    rows = pd.concat([outputs.assign(what="output"), layers], ignore_index=True)
     for field in ("nan", "inf"):
         rows[field] = [
             f"{a}, {b}" if a or b else None
@@ -256,16 +277,22 @@ def _numbers(result: Comparison, numbers: Numbers) -> Table:
     )
     rows["fault"] = rows["fault"].where(rows["fault"] != "")
     title = f"Numbers of {numbers.second} against {numbers.first}, same input"
-    return Table(title, columns, rows, (*_divergence(numbers), *numbers.notes), is_long=True)
+    more = (f"{hidden:,} more of these layers: --notes",) if hidden else ()
+    return Table(title, columns, rows, (*_divergence(numbers), *more, *numbers.notes), is_long=True)
 
 
 def _divergence(numbers: Numbers) -> Iterator[str]:
-    within = f"(rtol {numbers.relative:g}, atol {numbers.absolute:g})"
-    if numbers.first_divergence is None:
+    within = f"({numbers.tolerance})"
+    if not numbers.differ:
         yield f"every one of {plural(len(numbers.layers), 'layer')} is within tolerance {within}"
     else:
-        row = numbers.layers.set_index("layer").loc[numbers.first_divergence]
-        yield f"first divergence: '{printable(numbers.first_divergence)}', {row['fault']} {within}"
+        amounts = [
+            f"{int((table['fault'] != '').sum()):,} of {plural(len(table), what)}"
+            for table, what in ((numbers.layers, "layer"), (numbers.outputs, "output"))
+        ]
+        first = numbers.first_divergence
+        where = f"; the first is '{printable(first)}'" if first else ""
+        yield f"{' and '.join(amounts)} differ {within}{where}"
     counts = {
         f"{kind} in {which}": int(numbers.outputs[f"{field}_{end}"].fillna(0).sum())
         for kind, field in (("NaN", "nan"), ("Inf", "inf"))

@@ -1,4 +1,8 @@
-"""The formula of the narrow-accumulator experiment, unit-less."""
+"""The formula of the narrow-accumulator experiment, unit-less.
+
+It is about integers: a float has no accumulator whose width says what its arithmetic costs, so
+floats have no energy.
+"""
 
 import numpy as np
 

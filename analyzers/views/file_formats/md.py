@@ -32,4 +32,4 @@ def _table(table: Table, top: int | None) -> Iterator[str]:
         yield from (*(f"- {cell(line)}" for line in below), "")
 
 
-FORMATS = (Format("md", "page", render),)
+FORMATS = (Format("md", "page", render, in_full=True),)

@@ -1,4 +1,4 @@
-"""`.png`, `.svg`, `.roofline.png` and `.roofline.svg`: charts (need the `plots` extra)."""
+"""`.png` and `.svg`, also after `.roofline` and `.sums`: charts (need the `plots` extra)."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def render(figure: Figure, options: ViewOptions, kind: str) -> bytes:
 
 FORMATS = tuple(
     Format(f"{prefix}{kind}", part, partial(render, kind=kind), kind == "png", _PLOTS)
-    for prefix, part in (("", "figure"), ("roofline.", "roofline"))
+    for prefix, part in (("", "figure"), ("roofline.", "roofline"), ("sums.", "sums"))
     for kind in ("png", "svg")
 )

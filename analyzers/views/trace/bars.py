@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from analyzers.grouping import NAMES
-from analyzers.options import ViewOptions
-from analyzers.views.drawing import HIGH, PLAIN, empty_figure, label, plain
+from analyzers.options import NAMES, ViewOptions
+from analyzers.views.drawing import HIGH, PLAIN, empty_figure, labels, plain
 from analyzers.views.text import micros, si
 from analyzers.views.trace.headline import headline
-from analyzers.views.trace.sections import Section, folded, largest_first, sections
+from analyzers.views.trace.sections import Section, folded, ordered, sections
 from tracer.records.trace import Trace
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
 def _bars(section: Section, options: ViewOptions) -> pd.DataFrame:
     rows = folded(section, options)
     if options.top:
-        rows = rows.loc[largest_first(rows).head(options.top).index].sort_index()
+        rows = rows.loc[ordered(rows, options).head(options.top).index].sort_index()
     rows["value"] = rows["time_us"] if rows["time_us"].notna().any() else rows["macs"]
     return rows[rows["value"].notna()].astype({"value": "float64"})
 
@@ -71,9 +70,7 @@ def _draw_panel(axes: Any, rows: pd.DataFrame, options: ViewOptions) -> None:
     axes.set_ylim(bottom=0, top=None if rows["value"].any() or threshold else 1)
     axes.spines[["top", "right"]].set_visible(False)
     if len(rows) <= _MOST_LABELS:
-        axes.set_xticks(
-            positions, list(map(label, rows[NAMES[options.by]])), rotation=90, fontsize=7
-        )
+        axes.set_xticks(positions, labels(rows[NAMES[options.by]]), rotation=90, fontsize=7)
     else:
         axes.set_xlabel(f"{len(rows):,} rows in the order of the graph")
 

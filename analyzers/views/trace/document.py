@@ -7,22 +7,34 @@ from analyzers.options import ViewOptions
 from analyzers.overflow import channels, widths
 from analyzers.timing import coverage, empty, wall
 from analyzers.views.file_formats.json import fields, records
-from analyzers.views.trace.sections import Section, rows, sections
+from analyzers.views.trace.sections import Section, joined_runs, rows, sections
 from tracer.accumulators.spec import plain_values
 from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.records.trace import Trace
+from tracer.records.trace import Run, Trace
 
 
 def document(trace: Trace, options: ViewOptions) -> dict[str, Any]:
     """`nodes` of a run are its rows of the node table, folded by `by`.
 
-    `advice` are sentences, each with the rule, the nodes and the figures behind it. `sums`
-    describe nodes with narrow accumulators: the accumulator, overflow at every width, and the
-    overflow columns by output channel.
+    `joined` are the runs of a merged trace whose columns are in the rows of `runs`. `advice` are
+    sentences, each with the rule, the nodes and the figures behind it. `sums` describe nodes with
+    narrow accumulators: the accumulator, overflow at every width, and the overflow columns by
+    output channel.
     """
     return {
         **fields(trace, "model", "environment", "settings", "notes"),
         "runs": [_run(trace, section, options) for section in sections(trace)],
+        "joined": [_joined(run) for run in joined_runs(trace)],
+    }
+
+
+def _joined(run: Run) -> dict[str, Any]:
+    return {
+        "batch": run.batch,
+        "executor": run.executor,
+        "inputs": run.inputs,
+        "wall_us": wall(run),
+        "sums": [_sums(sums) for sums in run.sums],
     }
 
 
@@ -31,6 +43,8 @@ def _run(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]
     return {
         "batch": section.batch,
         "executor": run.executor if run else None,
+        "threads": run.threads if run else None,
+        "optimization": run.optimization if run else None,
         "inputs": run.inputs if run else None,
         "wall_us": wall(run) if run else None,
         "empty_us": empty(run) if run else None,

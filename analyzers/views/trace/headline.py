@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 
 from analyzers.timing import coverage, empty, wall
-from analyzers.views.text import micros, plural, printable, quantity, si
-from analyzers.views.trace.sections import Section
+from analyzers.views.text import full, micros, plural, printable, quantity, si
+from analyzers.views.trace.sections import Section, joined_runs
 from tracer.records.environment import Peaks
 from tracer.records.trace import Run, Trace
 
+Text: TypeAlias = Callable[[float], str]
+"""Writes a number."""
+
 _ALL = "all"
-"""The default of `--optimization`, which a headline leaves out so that it fits 80 columns."""
+"""The default of `--optimization`; a headline leaves it out so that it fits 80 columns."""
 
 
 def headline(trace: Trace, section: Section) -> str:
@@ -26,11 +29,10 @@ def headline(trace: Trace, section: Section) -> str:
     if run is not None:
         version = trace.environment.packages.get(run.executor, "")
         parts.append(f"{run.executor} {version}".strip())
-        if trace.settings.get("optimization", _ALL) != _ALL:
-            parts.append(f"optimization {trace.settings['optimization']}")
-        threads = trace.settings.get("threads")
-        if threads:
-            parts.append(plural(threads, "thread"))
+        if run.optimization not in (None, _ALL):
+            parts.append(f"optimization {run.optimization}")
+        if run.threads is not None:
+            parts.append(plural(run.threads, "thread"))
         parts.append(plural(len(run.instrumented_us), "run"))
     return " · ".join(parts)
 
@@ -55,19 +57,41 @@ def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def totals(trace: Trace, nodes: pd.DataFrame) -> str:
-    """Sums over the model; "at least" where the work of a node is unknown."""
+def others(trace: Trace, section: Section) -> tuple[str, ...]:
+    """The wall time of each other executor whose times a merged trace has in the same rows."""
+    return tuple(
+        f"also  {run.executor} {micros(wall(run)['mean'])} µs per run "
+        f"({plural(len(run.wall_us), 'run')}), in columns marked @{run.executor}"
+        for run in joined_runs(trace)
+        if run.batch == section.batch and not run.sums
+    )
+
+
+def totals(trace: Trace, nodes: pd.DataFrame, text: Text) -> str:
+    """Sums over the model, as `text` writes them; "at least" where work is unknown."""
     if not trace.model.opsets:  # a framework ran operators, and no graph whose work can be counted
         params = trace.model.params
-        parameters = f", {si(params)} parameters" if params is not None else ""
+        parameters = f", {text(params)} parameters" if params is not None else ""
         return f"{plural(trace.model.nodes, 'operator')} forward{parameters}"
     own = nodes[nodes["index"].notna()]  # kernels of the runtime do no work of the model
-    parts = [_sum(own["macs"], "{} MACs", si), _sum(own["flops"], "{} flops", si)]
+    parts = [_sum(own["macs"], "{} MACs", text), _sum(own["flops"], "{} flops", text)]
     if trace.model.params is not None:
-        parts.append(f"{si(trace.model.params)} parameters")
+        parts.append(f"{text(trace.model.params)} parameters")
     moved = own["bytes_read"] + own["bytes_written"]
-    parts.append(_sum(moved, "{} moved", lambda size: quantity(size, "B")))
+    parts.append(_sum(moved, "{} moved", lambda size: quantity(size, "B", text)))
     return f"{plural(trace.model.nodes, 'node')}: {', '.join(parts)}"
+
+
+def energy(trace: Trace, nodes: pd.DataFrame) -> tuple[str, ...]:
+    """The energy of all nodes with MACs, in full, with its unit and model, if there is a model."""
+    model = trace.settings.get("energy")
+    if not model:
+        return ()
+    own = nodes[nodes["index"].notna() & ~(nodes["macs"] == 0).fillna(False)]
+    if own["energy"].isna().all():
+        return (f"energy: unknown ({model['model']})",)
+    total = _sum(own["energy"], "{}", full)
+    return (f"energy: {total} {model['unit']} per run ({model['model']})",)
 
 
 def roofs(peaks: Peaks | None) -> tuple[str, ...]:
@@ -81,7 +105,7 @@ def roofs(peaks: Peaks | None) -> tuple[str, ...]:
     )
 
 
-def memory(section: Section) -> tuple[str, ...]:
+def memory(section: Section, text: Text) -> tuple[str, ...]:
     """The most bytes alive at once, and the most in use in the runtime's arena."""
     own = section.nodes[section.nodes["index"].notna()]
     live = own["peak_bytes"].dropna()
@@ -91,15 +115,17 @@ def memory(section: Section) -> tuple[str, ...]:
         return ()
     at_least = "at least " if len(live) < len(own) else ""
     node = printable(str(own["node"].iloc[int(own["peak_bytes"].argmax())]))
-    lines = [f"memory: {at_least}{quantity(float(live.max()), 'B')} of tensors alive at {node}"]
+    lines = [
+        f"memory: {at_least}{quantity(float(live.max()), 'B', text)} of tensors alive at {node}"
+    ]
     kernels = section.run.kernels if section.run else ()
     arena = [k.arena_peak_bytes for k in kernels if k.arena_peak_bytes is not None]
     if arena:
-        lines.append(f"arena: {quantity(max(arena), 'B')} in use by the runtime")
+        lines.append(f"arena: {quantity(max(arena), 'B', text)} in use by the runtime")
     return tuple(lines)
 
 
-def _sum(column: pd.Series[Any], what: str, text: Callable[[float], str]) -> str:
+def _sum(column: pd.Series[Any], what: str, text: Text) -> str:
     missing = int(column.isna().sum())
     if missing and missing == len(column):
         return what.format("unknown")

@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from analyzers.options import ViewOptions
 from analyzers.overflow import bits_observed, widest
-from analyzers.views.drawing import EXTREMES, HIGH, LINEAR, PLAIN, empty_figure, label, plain
+from analyzers.views.drawing import EXTREMES, HIGH, LINEAR, PLAIN, empty_figure, labels, plain
 from tracer.accumulators.statistics.bins import edges
 from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.errors import UsageError
 from tracer.records.trace import Trace
 
 if TYPE_CHECKING:
@@ -30,17 +31,24 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
     """Returns a panel for each node in the order of the run: final sums, extremes of partial sums.
 
     The background beyond the accumulator's range is red. `options.top` is the number of nodes
-    [default: 60]; nodes that need the most bits are drawn.
+    [default: 60]; nodes that need the most bits are drawn. Raises UsageError without
+    sums.
     """
     all_sums = [sums for run in trace.runs for sums in run.sums]
+    if not all_sums:
+        raise UsageError(
+            "histograms of sums need narrow accumulators, and this trace has none",
+            "Make one with: tracer interpret MODEL.onnx --accumulator BITS -o sums.png.",
+        )
     drawn = widest(all_sums, _MOST if options.top is None else options.top)
     columns = min(_COLUMNS, len(drawn))
     rows = math.ceil(len(drawn) / columns)
     width, height = _PANEL_INCHES
     chart = empty_figure(max(width * columns, 6.0), height * rows + _HEAD_INCHES)
     panels = chart.subplots(rows, columns, squeeze=False).ravel()
-    for panel, sums in zip(panels, drawn, strict=False):
-        _draw(panel, sums)
+    names = labels(sums.node for sums in drawn)
+    for panel, name, sums in zip(panels, names, drawn, strict=False):
+        _draw(panel, name, sums)
     for panel in panels[::columns]:
         panel.set_ylabel("outputs", fontsize=8)
     for panel in panels[len(drawn) :]:
@@ -53,7 +61,7 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
     return chart
 
 
-def _draw(axes: Axes, sums: PartialSums) -> None:
+def _draw(axes: Axes, name: str, sums: PartialSums) -> None:
     tally = sums.tally
     low, high = tally.accumulator.range
     extremes = tally.low_histogram + tally.high_histogram
@@ -79,7 +87,7 @@ def _draw(axes: Axes, sums: PartialSums) -> None:
     axes.minorticks_off()
     axes.tick_params(labelsize=7)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(_title(sums), fontsize=8, loc="left")
+    axes.set_title(_title(name, sums), fontsize=8, loc="left")
 
 
 def _shown(counts: npt.NDArray[np.int64], edges: Any, low: int, high: int) -> slice:
@@ -102,7 +110,7 @@ def _ticks(left: float, right: float) -> tuple[list[float], list[str]]:
     return [position for position, _ in visible], [label for _, label in visible]
 
 
-def _title(sums: PartialSums) -> str:
+def _title(name: str, sums: PartialSums) -> str:
     tally = sums.tally
     counts = tally.overflow(tally.accumulator.bits)
     outputs, over = int(counts.outputs.sum()), int(counts.overflow_outputs.sum())
@@ -111,4 +119,4 @@ def _title(sums: PartialSums) -> str:
     if sums.guaranteed is not None:
         widths += f", {sums.guaranteed} guaranteed"
     bits = tally.accumulator.bits
-    return f"{label(sums.node)}\n{bits} bits: {counted}; {widths}"
+    return f"{name}\n{bits} bits: {counted}; {widths}"

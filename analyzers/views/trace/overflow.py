@@ -1,17 +1,34 @@
 """The overflow table of a trace: what narrow accumulators did, in words and by row."""
 
 import math
+from collections.abc import Callable
 
 import pandas as pd
 
-from analyzers.views.text import number, percent, plural, width
+from analyzers.views.text import full, number, percent, plural, width
+from tracer.records.trace import Trace
+
+_INPUTS = "inputs are "
+"""How the note on the inputs of a run begins."""
 
 _COUNTS = ("outputs", "overflow_outputs", "transient_outputs", "persistent_outputs")
 
 
 def has_overflow(nodes: pd.DataFrame) -> bool:
-    """Whether any node of a node table had a narrow accumulator."""
-    return "bits" in nodes and bool(nodes["bits"].notna().any())
+    """Whether the sums of any node of a node table were counted."""
+    return "outputs" in nodes and bool(nodes["outputs"].notna().any())
+
+
+def counted(trace: Trace) -> tuple[str, ...]:
+    """What the sums of a trace are over, and how their terms are added."""
+    lines = []
+    for run in trace.runs:
+        accumulators = [sums.tally.accumulator for sums in run.sums]
+        kinds = dict.fromkeys(f"{each.order}, {each.overflow}" for each in accumulators)
+        data = [n.removeprefix(_INPUTS) for n in run.notes if n.startswith(_INPUTS)]
+        if accumulators:
+            lines.append(f"sums  over {' · '.join((*data, *kinds))}")
+    return tuple(lines)
 
 
 def words(nodes: pd.DataFrame) -> tuple[str, str]:
@@ -22,6 +39,22 @@ def words(nodes: pd.DataFrame) -> tuple[str, str]:
     return _overflows(narrow, at), _sufficient(narrow)
 
 
+def of_samples(samples: pd.DataFrame) -> str:
+    """A sentence on how many samples overflow, and where most."""
+    over = samples[samples["overflow_outputs"] > 0]
+    if over.empty:
+        return f"nothing overflows in {plural(len(samples), 'sample')}"
+    most = over["worst_node"].mode().iloc[0]
+    return (
+        f"{len(over):,} of {plural(len(samples), 'sample')} {_verb(len(over))}; in "
+        f"{(over['worst_node'] == most).sum():,} of them {most} overflows most"
+    )
+
+
+def _verb(count: int) -> str:
+    return "overflows" if count == 1 else "overflow"
+
+
 def _overflows(narrow: pd.DataFrame, at: str) -> str:
     total = {name: int(narrow[name].sum()) for name in _COUNTS}
     outputs, over = total["outputs"], total["overflow_outputs"]
@@ -29,7 +62,7 @@ def _overflows(narrow: pd.DataFrame, at: str) -> str:
         return f"nothing overflows {at}: {plural(len(narrow), 'node')}, {outputs:,} outputs"
     nodes = int((narrow["overflow_outputs"] > 0).sum())
     return (
-        f"{nodes:,} of {plural(len(narrow), 'node')} {'overflows' if nodes == 1 else 'overflow'} "
+        f"{nodes:,} of {plural(len(narrow), 'node')} {_verb(nodes)} "
         f"{at}, in {over:,} of {outputs:,} outputs ({percent(over / outputs)}): "
         f"{total['transient_outputs']:,} transient, {total['persistent_outputs']:,} persistent"
     )
@@ -43,34 +76,39 @@ def _sufficient(narrow: pd.DataFrame) -> str:
         data = "no partial sum was observed"
     if unknown:
         return f"{data}; no width is guaranteed for {plural(unknown, 'node')}"
-    return f"{data}, {width(float(guaranteed.max()))} bits for any input"
+    pairs = (narrow["overflow_outputs"] > 0) & (observed <= narrow["bits"])
+    but = "; no width keeps pairs of products from saturating" if pairs.any() else ""
+    return f"{data}, {width(float(guaranteed.max()))} bits for any input{but}"
 
 
-def worst_first(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows with sums: those with the largest share of overflows first, then the widest.
-
-    With `overflow_share` and `partial_sums`, the range as text.
-    """
-    rows = rows[rows["outputs"].notna()]
-    outputs = rows["outputs"].where(rows["outputs"] > 0)
-    low, high = (rows[name].astype("float64") for name in ("acc_min", "acc_max"))
-    ranked = rows.assign(
-        overflow_share=(rows["overflow_outputs"] / outputs).astype("float64"),
-        partial_sums=[_range(*ends) for ends in zip(low, high, strict=True)],
-    )
+def worst_first(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
+    """Rows with sums: those with the largest share of overflows first, then the widest."""
+    ranked = described(rows[rows["outputs"].notna()], full_numbers)
     return ranked.sort_values(["overflow_share", "bits_observed"], ascending=False, kind="stable")
 
 
-def totals(nodes: pd.DataFrame) -> str:
+def described(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
+    """Rows with `overflow_share`, and with `partial_sums`, the range as text."""
+    outputs = rows["outputs"].where(rows["outputs"] > 0)
+    write = full if full_numbers else number
+    low, high = (rows[name].astype("float64") for name in ("acc_min", "acc_max"))
+    return rows.assign(
+        overflow_share=(rows["overflow_outputs"] / outputs).astype("float64"),
+        partial_sums=[_range(*ends, write) for ends in zip(low, high, strict=True)],
+    )
+
+
+def totals(nodes: pd.DataFrame, full_numbers: bool = False) -> str:
     """The counts over all nodes with narrow accumulators."""
     narrow = nodes[nodes["bits"].notna()]
     parts = [f"{int(narrow['outputs'].sum()):,} outputs"]
     if narrow["saturation_events"].notna().all():
         parts.append(f"{int(narrow['saturation_events'].sum()):,} saturation events")
         parts.append(f"{int(narrow['outputs_changed'].sum()):,} outputs changed")
-        parts.append(f"largest error {number(float(narrow['max_abs_error'].max()))}")
+        largest = float(narrow["max_abs_error"].max())
+        parts.append(f"largest error {full(largest) if full_numbers else number(largest)}")
     return f"{plural(len(narrow), 'node')} with narrow accumulators: {', '.join(parts)}"
 
 
-def _range(low: float, high: float) -> str:
-    return "" if math.isnan(low) else f"{number(low)} … {number(high)}"
+def _range(low: float, high: float, write: Callable[[float], str]) -> str:
+    return "" if math.isnan(low) else f"{write(low)} … {write(high)}"

@@ -12,7 +12,7 @@ from analyzers.advice import is_sure
 from analyzers.grouping import by_node
 from analyzers.options import ViewOptions
 from analyzers.roofline import COMPUTE, INT8, MEMORY, arithmetic
-from analyzers.views.drawing import empty_figure, label, plain
+from analyzers.views.drawing import empty_figure, labels, plain
 from analyzers.views.text import percent, plural, si
 from analyzers.views.trace.headline import headline
 from analyzers.views.trace.labels import Points, place_labels
@@ -54,11 +54,11 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
         )
     chart = empty_figure(_WIDTH, _HEIGHT * len(timed))
     panels = chart.subplots(len(timed), squeeze=False)[:, 0]
-    peaks = trace.environment.peaks
     drawn = []
     for axes, section in zip(panels, timed, strict=True):
         title = textwrap.fill(plain(headline(trace, section)), _TITLE_CHARACTERS)
         axes.set_title(title, fontsize=10, loc="left")
+        peaks = trace.environment.peaks_at(section.run.threads if section.run else None)
         drawn.append((axes, _draw(axes, section, peaks)))
     chart.draw_without_rendering()  # labels are placed where there is room, in pixels
     for axes, rows in drawn:
@@ -158,5 +158,5 @@ def _describe(axes: Axes, hidden: str) -> None:
 def _label(axes: Any, rows: pd.DataFrame, most: int) -> None:
     points = Points(*(rows[name].to_numpy(float) for name in ("x", "y", "area")))
     named = rows.head(most)
-    pairs = zip(named["node"], named["time_share"], strict=True)
-    place_labels(axes, points, [f"{label(node)} {percent(share)}" for node, share in pairs])
+    pairs = zip(labels(named["node"]), named["time_share"], strict=True)
+    place_labels(axes, points, [f"{node} {percent(share)}" for node, share in pairs])

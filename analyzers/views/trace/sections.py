@@ -5,9 +5,14 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analyzers.grouping import grouped
-from analyzers.options import ViewOptions, refuse_depth
-from analyzers.table import rows_of
+from analyzers.options import SAMPLE, ViewOptions, refuse_depth, sort_column
+from analyzers.table import own_rows
+from analyzers.views.trace.overflow import worst_first
+from tracer.records.columns import BY_NAME
 from tracer.records.trace import Run, Trace
+
+_LEADING = ["executor", "batch"]
+"""First columns of grouped rows in a file, in the order of the node table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +25,27 @@ class Section:
 
 
 def sections(trace: Trace) -> tuple[Section, ...]:
-    """A section for each run, in their order; one section for a trace without runs."""
-    if trace.runs:
-        return tuple(Section(run, run.batch, rows_of(trace, run)) for run in trace.runs)
+    """A section for each run with rows of its own, in their order; one if no run has any.
+
+    In a merged trace, other runs are joined to these rows.
+    """
+    taken: set[object] = set()
+    shown = []
+    for run in trace.runs:
+        nodes = own_rows(trace, run)
+        if taken.isdisjoint(nodes.index) and (len(nodes) or trace.nodes.empty):
+            shown.append(Section(run, run.batch, nodes))
+            taken.update(nodes.index)
+    if shown:
+        return tuple(shown)
     batches = trace.nodes["batch"].dropna()
     return (Section(None, int(batches.iloc[0]) if len(batches) else None, trace.nodes),)
+
+
+def joined_runs(trace: Trace) -> tuple[Run, ...]:
+    """The runs of a merged trace that have no section."""
+    own = [id(section.run) for section in sections(trace)]
+    return tuple(run for run in trace.runs if id(run) not in own)
 
 
 def table(trace: Trace, options: ViewOptions) -> pd.DataFrame:
@@ -35,7 +56,7 @@ def table(trace: Trace, options: ViewOptions) -> pd.DataFrame:
 def folded(section: Section, options: ViewOptions) -> pd.DataFrame:
     """The rows of a section as `options` fold them, in the order of the graph.
 
-    A kernel of several nodes has the name of the first node and the number of others: `conv1 +2`.
+    A kernel of several nodes has the name of its main node and the number of others: `conv1 +2`.
     """
     groups = grouped(section.nodes, options.by, section.run, options.depth)
     if options.by != "node":
@@ -46,19 +67,59 @@ def folded(section: Section, options: ViewOptions) -> pd.DataFrame:
 
 
 def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
-    """The node table of a section as it is; folded or shortened, its largest rows first."""
+    """The node table of a section as it is; folded or shortened, its largest rows first.
+
+    Samples are in the order of the data; shortened, those with the most overflows come first.
+    """
     if options.by == "node":
         refuse_depth(options.by, options.depth)
         nodes = section.nodes
-        return largest_first(nodes).head(options.top) if options.top else nodes
+        if not options.top and options.sort is None:
+            return nodes
+        return nodes.loc[ordered(nodes, options).index[: options.top or None]]
     groups = folded(section, options)
-    groups.insert(0, "batch", section.batch)
-    groups.insert(0, "executor", section.run.executor if section.run else None)
-    groups = largest_first(groups.astype({"executor": "string", "batch": "Int64"}))
-    return groups.head(options.top) if options.top else groups
+    if options.by == SAMPLE:
+        if not options.top and options.sort is None:
+            return groups
+        return groups.loc[chosen(worst_first(groups), options).index[: options.top or None]]
+    key = section.run.key if section.run else {"batch": section.batch}
+    groups = groups.assign(**{name: key.get(name) for name in Run.KEY})
+    groups = groups.astype({name: BY_NAME[name].dtype for name in Run.KEY})
+    groups = groups[[*_LEADING, *groups.columns.drop(_LEADING)]]
+    return groups.loc[ordered(groups, options).index[: options.top or None]]
 
 
-def largest_first(nodes: pd.DataFrame) -> pd.DataFrame:
-    """Sorted by time, or without times by MACs and then flops; missing values are last."""
+def ordered(nodes: pd.DataFrame, options: ViewOptions) -> pd.DataFrame:
+    """Sorted by `options.sort`, by default by time, or without times by MACs and then flops.
+
+    The columns that views compute are added. Missing values are last.
+    """
     keys = ["time_us"] if nodes["time_us"].notna().any() else ["macs", "flops"]
-    return nodes.sort_values(keys, ascending=False, kind="stable", na_position="last")
+    rows = nodes.sort_values(keys, ascending=False, kind="stable", na_position="last")
+    return chosen(_displayed(rows), options)
+
+
+def chosen(rows: pd.DataFrame, options: ViewOptions) -> pd.DataFrame:
+    """Sorted by `options.sort`: names and positions upwards, amounts downwards; else as they are.
+
+    Raises UsageError for a column that such rows cannot have.
+    """
+    if options.sort is None:
+        return rows
+    spec = sort_column(options.sort, options.by)
+    if spec.name not in rows:
+        return rows
+    upwards = spec.is_name or spec.name == "index"
+    return rows.sort_values(spec.name, ascending=upwards, kind="stable", na_position="last")
+
+
+def _displayed(rows: pd.DataFrame) -> pd.DataFrame:
+    if "nodes" in rows and not (rows["nodes"] > 1).any():
+        rows = rows.drop(columns="nodes")
+    share = rows["time_share"]
+    rows = rows.assign(bar=share / share.max())
+    if "bytes_read" in rows:
+        rows["bytes_moved"] = rows["bytes_read"] + rows["bytes_written"]
+    if "time_us_ci95_high" in rows:  # the lower end stops at 0
+        rows["time_us_plus_minus"] = rows["time_us_ci95_high"] - rows["time_us"]
+    return rows

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzers.overflow import bits_observed, widest
-from analyzers.views.drawing import EXTREMES, HIGH, LINEAR, PLAIN, empty_figure, plain, short
+from analyzers.views.drawing import EXTREMES, HIGH, LINEAR, PLAIN, empty_figure, plain
+from analyzers.views.short_names import short_names
 from analyzers.views.text import si
 from analyzers.whatif import label, words
 from tracer.accumulators.statistics.bins import edges
 from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.records.whatif import Variant, WhatIf
+from tracer.records.whatif import Variant, WhatIf, known_sum
 
 Counts = npt.NDArray[np.int64]
 
@@ -49,11 +50,13 @@ def figure(result: WhatIf) -> Figure:
         _by_width(panels[0], result, variant)
         _front(panels[1], result, variant)
         _histogram(panels[2], _ALL, _together(variant.answer.sums), variant)
-        for panel, sums in zip(panels[_FIRST:], _shown(variant), strict=False):
+        shown = _shown(variant)
+        names = short_names([sums.node for sums in shown])
+        for panel, name, sums in zip(panels[_FIRST:], names, shown, strict=False):
             tally = sums.tally
             extremes = tally.low_histogram + tally.high_histogram
-            _histogram(panel, _node_title(sums), (tally.final_histogram, extremes), variant)
-        for panel in panels[_FIRST + len(_shown(variant)) :]:
+            _histogram(panel, _node_title(name, sums), (tally.final_histogram, extremes), variant)
+        for panel in panels[_FIRST + len(shown) :]:
             panel.set_axis_off()
     return chart
 
@@ -103,7 +106,7 @@ def _front(axes: Axes, result: WhatIf, variant: Variant) -> None:
     answer = variant.answer
     indices = {work.node: index for index, work in enumerate(variant.work)}
     energies = [
-        sum(variant.energies[width][indices[node]] for node, width in evaluation.bits.items())
+        known_sum(variant.energies[width][indices[node]] for node, width in evaluation.bits.items())
         for evaluation in answer.evaluations
     ]
     scores = [each.score for each in answer.evaluations]
@@ -130,9 +133,9 @@ def _together(all_sums: Sequence[PartialSums]) -> tuple[Counts, Counts]:
     return final, np.sum([tally.low_histogram + tally.high_histogram for tally in tallies], axis=0)
 
 
-def _node_title(sums: PartialSums) -> str:
+def _node_title(name: str, sums: PartialSums) -> str:
     widths = f"{bits_observed(sums)} bits observed, {sums.guaranteed} guaranteed"
-    return f"{short(sums.node)}: {widths}"
+    return f"{name}: {widths}"
 
 
 def _histogram(axes: Axes, title: str, counts: tuple[Counts, Counts], variant: Variant) -> None:

@@ -45,6 +45,12 @@ def test_bars_that_are_nearly_equal_are_all_plain(counted):
     assert not any(text.startswith("red") for text in texts)
 
 
+def test_nodes_with_alike_names_have_labels_of_their_own(counted):
+    names = [f"/model/encoder/layers.{n}/self_attention/query/MatMul" for n in range(8)]
+    texts, _ = svg(replace(counted, nodes=counted.nodes.assign(node=pd.array(names, "string"))))
+    assert all(any(f"…{n}…" in text for text in texts) for n in range(8))
+
+
 def test_a_threshold_is_one_of_time(trace, counted):
     assert any(text == "red: ≥ 0.50 µs" for text in svg(trace, threshold=0.5)[0])
     assert svg(counted, threshold=0.5) == svg(counted)

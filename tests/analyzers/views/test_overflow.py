@@ -65,6 +65,12 @@ def test_words_for_what_never_overflows_and_what_is_not_guaranteed(narrow):
     assert overflow.words(nodes)[1].endswith("; no width is guaranteed for 1 node")
 
 
+def test_words_for_pairs_that_saturate(narrow):
+    assert "pairs" not in overflow.words(narrow.nodes)[1]
+    nodes = narrow.nodes[narrow.nodes["bits"].notna()].assign(bits=32)
+    assert overflow.words(nodes)[1].endswith("; no width keeps pairs of products from saturating")
+
+
 def test_a_trace_without_accumulators_says_nothing_of_them(counted):
     assert "overflow" not in screen(counted, 240)
     assert "overflow" not in render(counted, "md").decode()

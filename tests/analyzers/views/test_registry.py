@@ -22,7 +22,7 @@ from analyzers.views import file_formats
 from analyzers.views import format as format_module
 from analyzers.views.text import FORMATS
 from exporters.records import Exported
-from tests.graphs import residual
+from tests.graphs import integers, residual
 from tracer.errors import InputError, UsageError
 from tracer.records import environment
 from tracer.records.columns import SPECS, Format
@@ -33,12 +33,13 @@ from tracer.records.whatif import WhatIf
 
 BASIC = {"csv", "json", "md", "parquet"}
 PICTURES = {"png", "svg"}
+CHARTS = {f"{chart}.{picture}" for chart in ("roofline", "sums") for picture in PICTURES}
 
 
 @pytest.mark.parametrize(
     ("kind", "extensions"),
     [
-        (Trace, BASIC | PICTURES | {"roofline.png", "roofline.svg", "trace"}),
+        (Trace, BASIC | PICTURES | CHARTS | {"trace"}),
         (Comparison, BASIC | PICTURES),
         (Sweeps, BASIC | PICTURES),
         (WhatIf, BASIC | PICTURES | {"trace"}),
@@ -51,7 +52,7 @@ PICTURES = {"png", "svg"}
 def test_a_result_has_the_formats_of_what_its_view_offers(kind, extensions):
     assert set(views.formats(kind)) == extensions
     view = importlib.import_module(kind.view)
-    for part in ("page", "table", "document", "figure", "roofline", "stored", "model"):
+    for part in ("page", "table", "document", "figure", "roofline", "sums", "stored", "model"):
         if views._defines(view, part):  # a part is a function of the result and the options
             assert getattr(view, part).__code__.co_argcount == 2
 
@@ -68,6 +69,7 @@ def results(tmp_path_factory, counted):
     traces = [tracer.profile(residual(), runs=3, threads=1, batch=[1, 2]) for _ in "ab"]
     sides = [recorded(label, trace, 1) for label, trace in zip("ab", traces, strict=True)]
     sizes = [recorded("net", traces[0], batch) for batch in (1, 2)]
+    interpreted = tracer.interpret(integers(), accumulator=14)
     settings = {
         "per_channel": True, "weight_type": "int8", "activation_type": "uint8", "format": "qdq",
         "method": "minmax", "calibrate": "digits", "test": "digits",
@@ -78,7 +80,7 @@ def results(tmp_path_factory, counted):
     )
     info = ModelInfo("net", "0" * 64, 8, {"": 17}, "", 8)
     return {
-        "Trace": traces[0],
+        "Trace": tracer.merge(tracer.profile(integers(), runs=3), interpreted),
         "Comparison": compare(sides),
         "Sweeps": Sweeps([sweep("net", sizes)]),
         "Fusions": tracer.fusions(residual()),
@@ -149,7 +151,7 @@ def test_what_is_saved_can_be_opened_again_and_takes_options(results, tmp_path):
     again = tracer.load(trace.save(tmp_path / "r.trace"))
     assert repr(again) == repr(trace)
     trace.save(tmp_path / "r.csv", ViewOptions(by="op", top=2))
-    assert len(pd.read_csv(tmp_path / "r.csv")) == 4  # two rows for each of two runs
+    assert len(pd.read_csv(tmp_path / "r.csv")) == 2  # the rows of the run that was timed
 
 
 def test_save_refuses_what_the_command_line_refuses(results, tmp_path):

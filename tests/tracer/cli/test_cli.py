@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -69,6 +70,38 @@ def test_count_and_env_run_nothing(model, capfd):
     code, out, _ = run(capfd, "env", "--json")
     assert json.loads(out)["packages"]["onnx"] == onnx.__version__
     assert run(capfd, "env")[1].count("\n") > 5
+
+
+def test_env_lists_what_pip_lists_and_names_the_distribution(capfd):
+    shown = json.loads(run(capfd, "env", "--packages", "--json")[1])
+    pip = subprocess.run(
+        [sys.executable, "-m", "pip", "list", "--format=json", "--disable-pip-version-check"],
+        capture_output=True, check=True,
+    )  # fmt: skip
+    listed = {package["name"]: package["version"] for package in json.loads(pip.stdout)}
+    assert listed.items() <= shown["packages"].items()
+    assert shown["packages"].keys() > json.loads(run(capfd, "env", "--json")[1])["packages"].keys()
+    release = subprocess.run(
+        ["sh", "-c", ". /etc/os-release && echo $PRETTY_NAME"], capture_output=True, text=True
+    )
+    assert shown["distribution"] == (release.stdout.strip() or None)
+    assert release.stdout.strip() in run(capfd, "env")[1]
+
+
+def test_env_counts_equal_gpus_and_names_the_version_of_cuda(capfd, tmp_path, monkeypatch):
+    tool = tmp_path / "nvidia-smi"  # answers as the driver's own does
+    tool.write_text("""#!/bin/sh
+case "$1" in
+  --query-gpu=*) printf 'NVIDIA H100 PCIe, 81559 MiB\\nNVIDIA H100 PCIe, 81559 MiB\\n' ;;
+  *) echo '| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4     |' ;;
+esac
+""")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    out = run(capfd, "env")[1]
+    assert "2 x NVIDIA H100 PCIe, 81559 MiB" in out
+    assert re.search(r"CUDA +12\.4", out)
+    assert json.loads(run(capfd, "env", "--json")[1])["gpus"] == ["NVIDIA H100 PCIe, 81559 MiB"] * 2
 
 
 def test_env_writes_the_environment_in_every_format(capfd, tmp_path):
@@ -186,6 +219,28 @@ def shell(command, model):
     """A command line run by bash, where $t is tracer and $m the model."""
     env = {**os.environ, "t": f"{sys.executable} -m tracer", "m": str(model), "COLUMNS": "100"}
     return subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=env)
+
+
+def test_a_pipe_is_as_wide_as_its_content_unless_columns_sets_a_width(model, tmp_path):
+    proto = onnx.load(model)
+    proto.graph.node[0].name = "/encoder/layers.0/" + "self_attention/" * 20 + "output/Conv"
+    onnx.save(proto, tmp_path / "long.onnx")
+    whole, cut = (
+        shell(f"env {setting} $t count $m", tmp_path / "long.onnx").stdout
+        for setting in ("-u COLUMNS", "COLUMNS=80")
+    )
+    assert proto.graph.node[0].name in whole
+    assert proto.graph.node[0].name not in cut
+    assert max(map(len, cut.splitlines())) <= 80
+    assert all(header in text for text in (whole, cut) for header in ("MACs", "params"))
+
+
+def test_a_terminal_keeps_its_own_width(model):
+    code = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]))"
+    command = f"env -u COLUMNS {sys.executable} -c '{code}' bash -c 'stty cols 60; $t count $m'"
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shell(command, model).stdout).splitlines()
+    assert any("MACs" in line for line in lines)
+    assert max(map(len, lines)) == 60
 
 
 @pytest.mark.parametrize("kind", ["", "--csv", "--json"])

@@ -2,8 +2,10 @@
 
 import importlib
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -113,3 +115,17 @@ def test_a_shell_completes_commands_and_choices(words, expected):
         [sys.executable, "-m", "tracer"], capture_output=True, text=True, env=env, check=True
     )
     assert done.stdout.splitlines() == [f"plain,{expected}"]
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_the_documented_line_gives_a_script_for_each_shell(name):
+    assert f"_TRACER_COMPLETE={name}_source tracer" in Path("docs/command-line.md").read_text()
+    done = subprocess.run(
+        [sys.executable, "-m", "tracer"], capture_output=True, text=True, check=True,
+        env={**os.environ, "_TRACER_COMPLETE": f"{name}_source"},
+    )  # fmt: skip
+    assert f"_TRACER_COMPLETE={name}_complete" in done.stdout
+    assert " tracer" in done.stdout
+    if shutil.which(name):
+        checked = subprocess.run([name, "-n"], input=done.stdout, text=True, capture_output=True)
+        assert (checked.returncode, checked.stderr) == (0, "")

@@ -14,7 +14,8 @@ import tracer
 from tests.graphs import residual
 from tracer.api import compare
 from tracer.api.compare import rounds
-from tracer.api.compare.sides import Recorded, SideSettings, parse, with_short_labels
+from tracer.api.compare.naming import parse, with_short_labels
+from tracer.api.compare.sides import Recorded, SideSettings
 from tracer.errors import InputError, ThresholdError, UsageError
 from tracer.graph.loading import open_model
 from tracer.storage import trace_file

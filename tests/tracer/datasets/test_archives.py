@@ -31,6 +31,7 @@ def test_members_for_testing_come_with_their_labels(tmp_path):
     np.testing.assert_array_equal(values, x[:2])
     assert labels.tolist() == [8, 9]
     assert open_dataset(path, model(), split="train").samples == 5
+    assert open_dataset(f"{path}:train", model()).samples == 5
 
 
 def test_y_is_labels_unless_it_is_the_output(tmp_path):

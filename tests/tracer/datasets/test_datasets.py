@@ -103,6 +103,7 @@ def test_which_inputs_have_a_row_a_sample(inputs, outputs, rows, batch):
             UsageError,
             "no data set 'svhn'. Name one of cifar10, digits, mnist, an .npz",
         ),
+        ("digits:validation", UsageError, "no data set 'digits:validation'.*:train after a name"),
         ("digits*0", UsageError, "cannot be repeated 0 times"),
         ("none.npz", InputError, "none.npz: no such file"),
         ("tests", InputError, "tests: holds neither"),
@@ -123,3 +124,5 @@ def test_arguments_that_make_no_sense_are_refused(tmp_path):
     write_test_data(tmp_path / "test_data_set_0", np.zeros((1, 3), np.float32))
     with pytest.raises(UsageError, match="no split 'train'"):
         open_dataset(tmp_path, model(), split="train")
+    with pytest.raises(UsageError, match="no split 'train'"):
+        open_dataset(f"{tmp_path}:train", model())

@@ -42,6 +42,17 @@ def test_digits_are_repeated_and_limited():
     np.testing.assert_array_equal(labels, np.concatenate([y, y, y])[:1000])
 
 
+def test_a_name_chooses_its_split():
+    lenet = loading.load(families.shipped("lenet", "torch"))
+    given = whole(open_dataset("digits", lenet, split="train").batches(100))
+    named = open_dataset("digits:train", lenet)
+    assert named.name == "digits:train"
+    for expected, actual in zip(given, whole(named.batches(100)), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    assert open_dataset("digits:train*2", lenet).samples == 2 * 1437
+    assert open_dataset("digits:test", lenet, split="train").samples == 360  # the name decides
+
+
 @pytest.mark.parametrize(("room", "read"), [(1 << 24, 1), (1 << 21, 3)])
 def test_repeated_digits_are_read_again_only_where_there_is_no_room(monkeypatch, room, read):
     monkeypatch.setattr("tracer.inputs.datasets.dataset._CACHE_BYTES", room)

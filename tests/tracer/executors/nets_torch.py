@@ -5,6 +5,7 @@ import sys
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.profiler import record_function
 
 
 class Toy(nn.Module):
@@ -67,3 +68,21 @@ class Overwriting(Toy):
 class Exiting(Toy):
     def forward(self, x):
         sys.exit(7)
+
+
+class Ranged(nn.Module):
+    """Names a part of its code, which calls operators and a module, and a part inside."""
+
+    input_shape = (4,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[N, 4] to [N, 4]."""
+        with record_function("mixing"):
+            h = torch.relu(self.fc(x))
+            with record_function("mixing/inner"):
+                h = torch.sigmoid(h)
+        return torch.relu(h)

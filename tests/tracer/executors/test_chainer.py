@@ -64,6 +64,15 @@ def test_a_resnet_20_makes_the_66_calls_of_the_published_measurement(resnet):
     assert (resnet.run.samples.sum(axis=1) <= resnet.run.instrumented_us).all()
 
 
+def test_a_forward_pass_in_training_mode_uses_the_statistics_of_the_batch():
+    model = Toy()
+    mean = model.norm.avg_mean.copy()
+    profiled = executor.profile(model, [X], dataclasses.replace(FEW, train=True), silent)
+    assert rows(profiled) == FORWARD  # not FixedBatchNormalization
+    assert (model.norm.avg_mean == mean).all()
+    assert chainer.config.train
+
+
 def test_they_come_in_the_order_that_chainers_own_hook_sees(resnet):
     hook = chainer.function_hooks.TimerHook()
     with chainer.using_config("train", False), chainer.no_backprop_mode(), hook:

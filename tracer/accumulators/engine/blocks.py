@@ -11,7 +11,7 @@ from tracer.accumulators.engine.matrices import LIMIT, Matrices
 from tracer.accumulators.engine.programs import (
     Outs,
     Program,
-    products_may_overflow,
+    products_may_change,
     program,
     sum_by_program,
     sum_sorted,
@@ -38,17 +38,18 @@ def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Unli
     if not final.size:
         return UnlimitedSums(final, low, high)
     start, end = _start_and_end(matrices, accumulator)
+    clips = None if plan.has_one_width else np.empty(matrices.shape, np.int64)
     bits = _observing_bits(matrices, plan, accumulator)
     if bits:
         factors = Factors.of(replace(matrices, bias=start), plan.sequence, bits)
         factors.observe(tile_sums.of_matrix(matrices, plan.sequence), final, low, high)
     else:
-        _by_program(matrices, plan, accumulator, start, (final, low, high), observed=True)
+        _by_program(matrices, plan, accumulator, start, (final, low, high), True, clips)
     if end is not None:
         final += end
         np.minimum(low, final, out=low)
         np.maximum(high, final, out=high)
-    return UnlimitedSums(final, low, high)
+    return UnlimitedSums(final, low, high, clips)
 
 
 def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clipped:
@@ -66,7 +67,7 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
         factors.clip(tile_sums.of_matrix(matrices, plan.sequence), accumulator, values, events)
     else:
         start, start_events = limited(start, accumulator)
-        _by_program(matrices, plan, accumulator, start, (values, events, events), observed=False)
+        _by_program(matrices, plan, accumulator, start, (values, events, events), False)
         events += start_events
     if end is not None:
         values, end_events = limited(values + end, accumulator)
@@ -83,7 +84,7 @@ def has_fast_kernel(matrices: Matrices, terms: Terms, accumulator: Accumulator) 
 def inner_widths_may_change(matrices: Matrices, accumulator: Accumulator, terms: Terms) -> bool:
     """Whether products or stages with a width of their own may change sums without a range."""
     plan = program(accumulator.order, terms)
-    if plan is None or products_may_overflow(matrices, accumulator):
+    if plan is None or products_may_change(matrices, accumulator):
         return True
     own = min((1 << bits - 1 for bits in plan.bits if bits is not None), default=LIMIT)
     return matrices.bound >= own
@@ -128,16 +129,19 @@ def _suits_tiles(matrices: Matrices, plan: Program, accumulator: Accumulator) ->
     """Whether terms are added one after the other, from a bias for each row."""
     in_order = plan.sequential and not accumulator.order.reorders
     one_bias = matrices.bias.shape[1] == 1
-    return in_order and one_bias and not products_may_overflow(matrices, accumulator)
+    return in_order and one_bias and not products_may_change(matrices, accumulator)
 
 
 def _by_program(
     matrices: Matrices, plan: Program, accumulator: Accumulator, start: Array, outs: Outs,
-    observed: bool,
+    observed: bool, clips: Array | None = None,
 ) -> None:  # fmt: skip
+    """Computes sums by the kernels of `programs`."""
     start = np.broadcast_to(start, matrices.shape)
-    kernel = sum_sorted if accumulator.order.reorders else sum_by_program
-    kernel(matrices, plan, accumulator, start, outs, observed)
+    if accumulator.order.reorders:
+        sum_sorted(matrices, plan, accumulator, start, outs, observed)
+    else:
+        sum_by_program(matrices, plan, accumulator, start, outs, observed, clips)
 
 
 def _by_oracle(

@@ -35,9 +35,9 @@ def measure(
     sums = blocks.observed(matrices, terms, accumulator)
     low, high = accumulator.range
     if not sums.final.size or (sums.low.min() >= low and sums.high.max() <= high):
-        return sums, Clipped(sums.final, np.broadcast_to(np.int64(0), sums.final.shape))
+        return sums, Clipped(sums.final, _events(sums))
     outside = (sums.low < low) | (sums.high > high)
-    return sums, _clipped(matrices, terms, accumulator, sums.final, outside)
+    return sums, _clipped(matrices, terms, accumulator, sums, outside)
 
 
 def final_and_clipped(
@@ -56,7 +56,8 @@ def final_and_clipped(
         overflows = clipped.events.any()
         return _product(matrices) + matrices.bias if overflows else clipped.values, clipped
     final, outside = _possible_overflows(matrices, accumulator)
-    return final, _clipped(matrices, terms, accumulator, final, outside)
+    sums = UnlimitedSums(final, final, final)
+    return final, _clipped(matrices, terms, accumulator, sums, outside)
 
 
 def _possible_overflows(matrices: Matrices, accumulator: Accumulator) -> tuple[Array, Array]:
@@ -82,17 +83,17 @@ def _possible_overflows(matrices: Matrices, accumulator: Accumulator) -> tuple[A
 
 
 def _clipped(
-    matrices: Matrices, terms: Terms, accumulator: Accumulator, final: Array, outside: Array
+    matrices: Matrices, terms: Terms, accumulator: Accumulator, sums: UnlimitedSums, outside: Array
 ) -> Clipped:
-    """The clipped sums: `final`, except where `outside`, which are emulated."""
+    """The clipped sums: those of `sums`, except where `outside`, which are emulated."""
     rows = np.flatnonzero(outside.any(1))
     count = int(np.count_nonzero(outside))
     if not count:
-        return Clipped(final, np.broadcast_to(np.int64(0), final.shape))
+        return Clipped(sums.final, _events(sums))
     dense = count * _SPARSE >= len(rows) * matrices.shape[1] or matrices.depth == 0
-    if dense and len(rows) == len(final):
+    if dense and len(rows) == len(sums.final):
         return blocks.emulated(matrices, terms, accumulator)
-    values, events = final.copy(), np.zeros(matrices.shape, np.int64)
+    values, events = sums.final.copy(), _events(sums).copy()
     if dense:
         clipped = blocks.emulated(_some_rows(matrices, rows), terms, accumulator)
         values[rows], events[rows] = clipped.values, clipped.events
@@ -103,6 +104,13 @@ def _clipped(
         clipped = blocks.emulated(_single_sums(matrices, row, column), terms, accumulator)
         values[row, column], events[row, column] = clipped.values[0], clipped.events[0]
     return Clipped(values, events)
+
+
+def _events(sums: UnlimitedSums) -> Array:
+    """The events of sums that stay within the accumulator: those of stages of other widths."""
+    if sums.clips is not None:
+        return sums.clips
+    return np.broadcast_to(np.int64(0), sums.final.shape)
 
 
 def _product(matrices: Matrices) -> Array:

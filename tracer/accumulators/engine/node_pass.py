@@ -12,7 +12,7 @@ import numpy as np
 from tracer.accumulators.engine import tile_sums
 from tracer.accumulators.engine.column_source import ColumnSource
 from tracer.accumulators.engine.matrices import Matrices, checked
-from tracer.accumulators.engine.programs import products_may_overflow, program
+from tracer.accumulators.engine.programs import products_may_change, program
 from tracer.accumulators.engine.tile_sums import Factors
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.modes import effect_of
@@ -43,6 +43,12 @@ class NodePass:
             np.array_equal(a, b) if a is not None and b is not None else a is b
             for a, b in ((self.matrices.left, left), (self.bias, bias))
         )
+
+    @property
+    def cannot_overflow(self) -> bool:
+        """Whether no sum leaves the range of the accumulator, whatever the columns."""
+        low, high = self.accumulator.range
+        return bool((self.matrices.least >= low).all() and (self.matrices.most <= high).all())
 
     def count(self, source: ColumnSource, out: Array, parameters: Array | None) -> Array:
         """Writes limited sums, or bytes by `parameters`, to the flat `out`; returns counts.
@@ -102,7 +108,7 @@ def prepared(
     # Two columns of the ends of the range bound the sums of any columns.
     ends = np.broadcast_to(np.array(range_), (left.shape[1], 2))
     matrices = checked(left, ends, bias, terms)
-    if products_may_overflow(matrices, accumulator):
+    if products_may_change(matrices, accumulator):
         return None
     exact = tile_sums.exact_bits(matrices)
     limited = tile_sums.limited_bits(matrices, accumulator)

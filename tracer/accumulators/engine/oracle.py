@@ -10,6 +10,7 @@ import numpy as np
 from tracer.accumulators.spec.accumulator import Accumulator, signed_range
 from tracer.accumulators.spec.modes import Overflow
 from tracer.accumulators.spec.orders import Terms
+from tracer.accumulators.spec.rounding import rounded
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.support.types import Array
 
@@ -23,7 +24,7 @@ def observe(
     """
     run = _Run(accumulator, limited=False)
     final = run.sums(_products(left, right, accumulator), _start(left, right, bias), terms)
-    return UnlimitedSums(final, run.low, run.high)
+    return UnlimitedSums(final, run.low, run.high, run.clips)
 
 
 def emulate(
@@ -35,7 +36,7 @@ def emulate(
     """
     run = _Run(accumulator, limited=True)
     values = run.sums(_products(left, right, accumulator), _start(left, right, bias), terms)
-    return Clipped(values, run.events)
+    return Clipped(values, run.events + run.clips)
 
 
 def into_range(values: Array, low: int, high: int, overflow: Overflow) -> Array:
@@ -62,15 +63,24 @@ def _start(left: Array, right: Array, bias: Array | None) -> Array:
 
 
 def _products(left: Array, right: Array, accumulator: Accumulator) -> Array:
-    """All products (M, P, K), limited to `product_bits` if the accumulator has them."""
-    exact = left.astype(np.int64)[:, None, :] * right.astype(np.int64).T[None]
-    if accumulator.product_bits is None:
-        return exact
-    return into_range(exact, *accumulator.range_of(accumulator.product_bits), accumulator.overflow)
+    """All products (M, P, K): rounded, and limited to `product_bits`, if the accumulator says so.
+
+    A rounded product counts in units of 2^`product_shift` while it is limited.
+    """
+    products = left.astype(np.int64)[:, None, :] * right.astype(np.int64).T[None]
+    shift, bits = accumulator.product_shift, accumulator.product_bits
+    if shift:
+        products = rounded(products, shift, accumulator.product_rounding)
+    if bits is not None:
+        products = into_range(products, *accumulator.range_of(bits), accumulator.overflow)
+    return products << shift
 
 
 class _Run:
-    """Adds up stage by stage; records extremes if unlimited, events if limited."""
+    """Adds up stage by stage; records extremes if unlimited, events if limited, and clips.
+
+    Clips are events of stages with a width of their own, which is in force in either case.
+    """
 
     def __init__(self, accumulator: Accumulator, limited: bool) -> None:
         self._accumulator = accumulator
@@ -79,7 +89,7 @@ class _Run:
     def sums(self, products: Array, bias: Array, terms: Terms) -> Array:
         """The final sums (M, P) of products (M, P, K)."""
         shape = products.shape[:-1]
-        self.low, self.high, self.events = (np.zeros(shape, np.int64) for _ in range(3))
+        self.low, self.high, self.events, self.clips = (np.zeros(shape, np.int64) for _ in range(4))
         first = self._accumulator.is_bias_first
         order = self._accumulator.order
         values = order.arrange(products, bias if first else np.zeros_like(bias))
@@ -101,7 +111,9 @@ class _Run:
             return totals
         sums = totals + terms
         if bits is not None:
-            return np.where(has_term, np.clip(sums, *signed_range(bits)), totals)
+            clipped = np.clip(sums, *signed_range(bits))
+            self.clips += (has_term & (clipped != sums)).sum(-1)
+            return np.where(has_term, clipped, totals)
         if not self._limited:
             self.low = np.minimum(self.low, np.where(has_term, sums, 0).min(-1))
             self.high = np.maximum(self.high, np.where(has_term, sums, 0).max(-1))

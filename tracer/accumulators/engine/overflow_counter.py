@@ -58,7 +58,11 @@ class OverflowCounter(SumRunner):
         parameters: Array | None,
     ) -> None:  # fmt: skip
         first = channels.start * columns.columns.out_strides[1]
-        self._add(*node_pass.count(columns, out.reshape(-1)[first:], parameters).tolist())
+        flat = out.reshape(-1)[first:]
+        if node_pass.cannot_overflow:
+            node_pass.clip(columns, flat, parameters)
+        else:
+            self._add(*node_pass.count(columns, flat, parameters).tolist())
 
     def _add(self, outside: int, persistent: int, events: int, changed: int) -> None:
         with self._lock:

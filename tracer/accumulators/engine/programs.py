@@ -44,6 +44,11 @@ class Program:
         """Whether the accumulator is the only register."""
         return self.bits == (None,)
 
+    @property
+    def has_one_width(self) -> bool:
+        """Whether every register has the width of the accumulator."""
+        return all(bits is None for bits in self.bits)
+
 
 @lru_cache(maxsize=64)
 def program(order: Order, terms: Terms) -> Program | None:
@@ -74,8 +79,10 @@ def program(order: Order, terms: Terms) -> Program | None:
     )
 
 
-def products_may_overflow(matrices: Matrices, accumulator: Accumulator) -> bool:
-    """Whether products may leave the range of `product_bits`."""
+def products_may_change(matrices: Matrices, accumulator: Accumulator) -> bool:
+    """Whether products are rounded, or may leave the range of `product_bits`."""
+    if accumulator.product_shift:
+        return True
     if accumulator.product_bits is None:
         return False
     low, high = accumulator.range_of(accumulator.product_bits)
@@ -84,22 +91,31 @@ def products_may_overflow(matrices: Matrices, accumulator: Accumulator) -> bool:
 
 def sum_by_program(
     matrices: Matrices, plan: Program, accumulator: Accumulator, start: Array, outs: Outs,
-    observed: bool,
+    observed: bool, clips: Array | None = None,
 ) -> None:  # fmt: skip
-    """Computes sums in any order that is a tree; without a range if `observed`."""
+    """Computes sums in any order that is a tree; without a range if `observed`.
+
+    `clips` (M, P) receives the steps that left a register with a width of its own.
+    """
     rules = _rules(matrices, plan, accumulator, observed)
-    narrow = matrices.bound < INT32 if observed else _fits_int32(matrices, plan, accumulator)
+    narrow = (
+        _observes_int32(matrices, accumulator)
+        if observed
+        else _fits_int32(matrices, plan, accumulator)
+    )
     if narrow:  # sums never leave a range that is wider than the lanes
         rules[:, 1:3] = np.clip(rules[:, 1:3], *signed_range(32))
     kernels, lane = loaded("program_sums"), np.dtype(np.int32 if narrow else np.int64)
     tile = min(_TILE, -(-matrices.shape[1] // _NARROWEST) * _NARROWEST)
     layout = panels.for_loops(matrices, plan.sequence, tile, lane)
 
+    clips = np.empty((0, 0), np.int64) if clips is None else clips
+
     def block(rows: slice, columns: slice) -> None:
         left = layout.left[rows].reshape(-1)
         kernels.run(left, layout.depth, layout.panel(columns), layout.tile, plan.steps, rules,
-                    observed, start[rows, columns],
-                    *(out[rows, columns] for out in outs))  # fmt: skip
+                    *_rounding(plan.sequence, accumulator), observed, start[rows, columns],
+                    *(out[rows, columns] for out in (*outs, clips)))  # fmt: skip
 
     panels.run_in_blocks(matrices.shape, layout, block)
 
@@ -113,6 +129,7 @@ def sum_sorted(
     left = matrices.left.astype(np.int64)
     bias = matrices.bias if accumulator.is_bias_first else np.zeros_like(matrices.bias)
     exact = np.broadcast_to(bias, matrices.shape)
+    numbers = _rounding(np.arange(matrices.depth), accumulator)
     kernels = loaded("sorted_sums")
     width = max(_COPIED // max(matrices.depth * len(left), 1), 1)
     parts = parallel.pieces(matrices.shape[1], width)
@@ -120,10 +137,15 @@ def sum_sorted(
     def block(index: int) -> None:
         part = parts[index]
         right = matrices.right[:, part].T.astype(np.int64, order="C")
-        kernels.run(left, right, rules, observed, exact[:, part], start[:, part],
+        kernels.run(left, right, rules, *numbers, observed, exact[:, part], start[:, part],
                     *(out[:, part] for out in outs))  # fmt: skip
 
     parallel.run_blocks(len(parts), block)
+
+
+def _observes_int32(matrices: Matrices, accumulator: Accumulator) -> bool:
+    """Whether int32 lanes hold every sum without a range."""
+    return matrices.bound < INT32 and not accumulator.product_shift
 
 
 def _fits_int32(matrices: Matrices, plan: Program, accumulator: Accumulator) -> bool:
@@ -132,7 +154,8 @@ def _fits_int32(matrices: Matrices, plan: Program, accumulator: Accumulator) -> 
     own = max((1 << bits - 1 for bits in plan.bits if bits is not None), default=0)
     reach = min(max(-low, high), matrices.bound)
     larger = max(matrices.largest_term, min(own, matrices.bound), reach)
-    return max(*matrices.factors, matrices.largest_term, reach + larger) < INT32
+    largest = max(*matrices.factors, matrices.largest_term, reach + larger)
+    return largest < INT32 and not accumulator.product_shift
 
 
 def _rules(matrices: Matrices, plan: Program, accumulator: Accumulator, observed: bool) -> Array:
@@ -143,15 +166,22 @@ def _rules(matrices: Matrices, plan: Program, accumulator: Accumulator, observed
     kernels = loaded("program_sums")
     rule = kernels.rule_of(accumulator.overflow)
     rows = [
-        (kernels.SATURATE, *signed_range(bits), 0)
+        (kernels.SATURATE, *signed_range(bits), 1)
         if bits is not None
         else (kernels.EXACT if observed else rule, *accumulator.range, 1)
         for bits in plan.bits
     ]
     width, products = accumulator.product_bits, (kernels.EXACT, 0, 0, 0)
-    if width is not None and products_may_overflow(matrices, accumulator):
+    if width is not None and products_may_change(matrices, accumulator):
         products = (rule, *accumulator.range_of(width), 0)
     return np.array([*rows, products], np.int64)
+
+
+def _rounding(positions: Array, accumulator: Accumulator) -> tuple[Array, Array]:
+    """How kernels round products: the low bits dropped and the rule; a salt for each position."""
+    rule = accumulator.product_rounding
+    number = loaded("product_rounding").rule_of(rule.name)
+    return np.array([accumulator.product_shift, number], np.int64), rule.salts(positions)
 
 
 def _is_tree(count: int, stages: tuple[Stage, ...]) -> bool:

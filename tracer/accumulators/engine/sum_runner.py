@@ -93,6 +93,20 @@ class SumRunner:
         copy._passes = self._passes
         return copy
 
+    def add(self, other: SumRunner) -> None:
+        """Adds the statistics of a runner of the same node; batches may differ in size."""
+        if other.tally is None:
+            return
+        if self.tally is None:
+            self.tally = other.tally
+        else:
+            same_size = len(self.tally.outputs) == len(other.tally.outputs)
+            self.tally = self.tally if same_size else self.tally.folded()
+            self.tally.merge(other.tally if same_size else other.tally.folded())
+        self.reductions += [
+            each for each in other.reductions if not any(map(each.same_bounds, self.reductions))
+        ]
+
     def begin(self, reduction: Reduction) -> None:
         """Announces the next sums; their sizes may change from run to run.
 

@@ -289,3 +289,6 @@ _RULES: dict[str, _Rule] = {
     ),
 }  # fmt: skip
 """How the scale of an operator's output follows from the scales of its inputs."""
+
+ELEMENTS_KEPT = frozenset(_RULES) - {"DequantizeLinear"}
+"""Operators that move integers, or leave some of them out, and compute no others."""

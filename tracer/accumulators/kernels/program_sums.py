@@ -20,6 +20,7 @@ from tracer.accumulators.kernels.array_types import (
     kernel,
     read_only,
 )
+from tracer.accumulators.kernels.product_rounding import rounded
 from tracer.accumulators.spec.modes import Overflow
 
 SATURATE, WRAP, ZERO, EXACT = range(4)
@@ -102,54 +103,66 @@ def _widen(sums: Any, at: Any, count: Any, least: Any, greatest: Any) -> None:
 
 
 @kernel(
-    *(types.void(t, read_only(t), types.uintp, types.uintp, TABLE, flat(t), flat(t))
+    *(types.void(t, read_only(t), types.uintp, types.uintp, TABLE, NUMBERS, INT, flat(t), flat(t))
       for t in _KINDS)
 )  # fmt: skip
 def _multiply(
-    factor: Any, panel: Any, index: Any, count: Any, rules: Any, terms: Any, spare: Any
-) -> None:
-    """Multiplies a factor by a row of the panel; the last rule limits the products."""
+    factor: Any, panel: Any, index: Any, count: Any, rules: Any, rounding: Any, salt: int,
+    terms: Any, spare: Any,
+) -> None:  # fmt: skip
+    """Multiplies a factor by a row of the panel; rounds, and the last rule limits the products."""
     kind = terms.dtype.type
     for i in range(count):
         terms[i] = kind(factor * panel[index + i])
-    last = len(rules) - 1
+    shift, last = rounding[0], len(rules) - 1
+    if shift:
+        for i in range(count):
+            terms[i] = kind(rounded(terms[i], shift, rounding[1], salt))
     if rules[last, 0] != EXACT:
         spare[:] = kind(0)
         _add(terms, np.uintp(0), spare, np.uintp(0), count, rules, last, spare)
+    if shift:
+        for i in range(count):
+            terms[i] = kind(terms[i] << shift)
 
 
 @kernel(
-    *(types.void(read_only(t), INT, read_only(t), INT, INT, TABLE, flat(t), flat(t), flat(t),
-                 flat(t), types.boolean, flat(t), flat(t))
+    *(types.void(read_only(t), INT, read_only(t), INT, INT, TABLE, NUMBERS, NUMBERS, INT, flat(t),
+                 flat(t), flat(t), flat(t), types.boolean, flat(t), flat(t))
       for t in _KINDS)
 )  # fmt: skip
 def _add_terms(
-    left: Any, factor: int, panel: Any, index: int, count: int, rules: Any, registers: Any,
-    terms: Any, spare: Any, events: Any, observed: bool, least: Any, greatest: Any,
+    left: Any, factor: int, panel: Any, index: int, count: int, rules: Any, rounding: Any,
+    salts: Any, first: int, registers: Any, terms: Any, spare: Any, events: Any, observed: bool,
+    least: Any, greatest: Any,
 ) -> None:  # fmt: skip
     """Adds `count` terms to register 0."""
     tile, begin = np.uintp(terms.size), np.uintp(0)
     for k in range(count):
         row = np.uintp(index + k * terms.size)
-        _multiply(left[factor + k], panel, row, tile, rules, terms, spare)
+        _multiply(
+            left[factor + k], panel, row, tile, rules, rounding, salts[first + k], terms, spare
+        )
         _add(registers, begin, terms, begin, tile, rules, 0, events)
-        if observed and rules[0, 3]:
+        if observed and rules[0, 0] == EXACT:
             _widen(registers, begin, tile, least, greatest)
 
 
 @kernel(
-    *(types.void(read_only(t), INT, read_only(t), INT, NUMBERS, TABLE, types.boolean, START,
-                 MATRIX_OUT, MATRIX_OUT, MATRIX_OUT)
+    *(types.void(read_only(t), INT, read_only(t), INT, NUMBERS, TABLE, NUMBERS,
+                 NUMBERS, types.boolean, START, MATRIX_OUT, MATRIX_OUT, MATRIX_OUT, MATRIX_OUT)
       for t in _KINDS)
 )  # fmt: skip
 def run(
-    left: Any, depth: int, panel: Any, tile: int, steps: Any, rules: Any, observed: bool,
-    start: Any, values: Any, first: Any, second: Any,
+    left: Any, depth: int, panel: Any, tile: int, steps: Any, rules: Any, rounding: Any,
+    salts: Any, observed: bool, start: Any, values: Any, first: Any, second: Any, clips: Any,
 ) -> None:  # fmt: skip
     """Runs the program for every row and column; the last register begins with `start`.
 
     `rules` (registers + 1, 4), int64, has a row for each register and one for products. `first`
-    and `second` are the extremes of the registers whose events count if `observed`, else events.
+    and `second` are the extremes of the registers without a range if `observed`, else events.
+    `rounding` (2) are the low bits that products lose and the rule, `salts` have a number for each
+    term. `clips`, unless it is empty, are the events of the registers with a range if `observed`.
     """
     rows, columns = start.shape
     top, width = len(rules) - 2, np.uintp(tile)
@@ -170,16 +183,19 @@ def run(
             for step in steps:
                 if step > 0:
                     index = (number * depth + k) * tile
-                    _add_terms(left, row * depth + k, panel, index, step, rules, registers,
-                               terms, spare, events, observed, least, greatest)  # fmt: skip
+                    _add_terms(left, row * depth + k, panel, index, step, rules, rounding,
+                               salts, k, registers, terms, spare, events, observed, least,
+                               greatest)  # fmt: skip
                     k += step
                 else:
                     to, at = np.uintp(-step * tile), np.uintp((-step - 1) * tile)
                     _add(registers, to, registers, at, width, rules, -step, events)
                     registers[at : at + width] = 0
-                    if observed and rules[-step, 3]:
+                    if observed and rules[-step, 0] == EXACT:
                         _widen(registers, to, width, least, greatest)
             for i in range(count):
                 values[row, column + i] = registers[top * tile + i]
                 first[row, column + i] = least[i] if observed else events[i]
                 second[row, column + i] = greatest[i] if observed else events[i]
+                if len(clips):
+                    clips[row, column + i] = events[i]

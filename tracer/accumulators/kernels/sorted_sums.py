@@ -5,16 +5,29 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from tracer.accumulators.kernels.array_types import MATRIX_OUT, START, TABLE, kernel
+from tracer.accumulators.kernels.array_types import MATRIX_OUT, NUMBERS, START, TABLE, kernel
+from tracer.accumulators.kernels.product_rounding import rounded
 from tracer.accumulators.kernels.program_sums import into_range
 
 
 @kernel(
-    types.void(TABLE, TABLE, TABLE, types.boolean, START, START, MATRIX_OUT, MATRIX_OUT, MATRIX_OUT)
+    types.void(
+        TABLE,
+        TABLE,
+        TABLE,
+        NUMBERS,
+        NUMBERS,
+        types.boolean,
+        START,
+        START,
+        MATRIX_OUT,
+        MATRIX_OUT,
+        MATRIX_OUT,
+    )
 )
 def run(
-    left: Any, right: Any, rules: Any, observed: bool, exact_start: Any, start: Any,
-    values: Any, first: Any, second: Any,
+    left: Any, right: Any, rules: Any, rounding: Any, salts: Any, observed: bool,
+    exact_start: Any, start: Any, values: Any, first: Any, second: Any,
 ) -> None:  # fmt: skip
     """Sums of rows `left` (M, K) times columns `right` (P, K); other arguments as `program_sums`.
 
@@ -30,8 +43,11 @@ def run(
         for column in range(len(right)):
             counts[:] = 0
             for k in range(depth):
-                exact = left[row, k] * right[column, k]
-                product = into_range(exact, product_rule, product_low, product_high)
+                product = rounded(
+                    left[row, k] * right[column, k], rounding[0], rounding[1], salts[k]
+                )
+                product = into_range(product, product_rule, product_low, product_high)
+                product <<= rounding[0]
                 sign = np.uintp(product < 0)
                 products[sign, np.uintp(counts[sign])] = product
                 counts[sign] += 1

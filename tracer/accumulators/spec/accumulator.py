@@ -7,8 +7,9 @@ from typing import assert_never, get_args
 import numpy as np
 
 from tracer.accumulators.spec.modes import Bias, Convention, Overflow, ZeroPoints, effect_of
-from tracer.accumulators.spec.orders import Order, Terms
+from tracer.accumulators.spec.orders import Order, Terms, named
 from tracer.accumulators.spec.orders.sequential import Sequential
+from tracer.accumulators.spec.rounding import MOST_SHIFT, NAMES, Rounding, rounding
 from tracer.errors import UsageError
 from tracer.support.types import Array
 
@@ -30,7 +31,9 @@ class Accumulator:
     the size of the range; `zero` sets the sum to 0; `error` ends the run.
 
     `product_bits` is the width of a product before it is added, with the same overflow; None keeps
-    products exact. `bias` is the first term of the last sum, or is added at its end.
+    products exact. `product_shift` low bits of a product are rounded away first, by
+    `product_rounding`; the sum keeps its unit, so that these bits are 0 in what is added. `bias` is
+    the first term of the last sum, or is added at its end.
 
     With `twos-complement`, B bits hold [-2^(B-1), 2^(B-1) - 1]. The `magnitude` convention does
     not count the sign: B bits hold [-2^B, 2^B - 1].
@@ -39,7 +42,9 @@ class Accumulator:
     `after`, operands are multiplied as stored, as most byte libraries do, and the contribution of
     the zero points is subtracted from the sum.
 
-    Raises UsageError for a width or a word that is not allowed.
+    `order` and `product_rounding` may be given as text that `orders.named` and
+    `rounding.rounding` read. Raises UsageError for a width, a word or
+    an order that is not allowed.
     """
 
     bits: int
@@ -49,19 +54,30 @@ class Accumulator:
     bias: Bias = "first"
     convention: Convention = "twos-complement"
     zero_points: ZeroPoints = "before"
+    product_shift: int = 0
+    product_rounding: Rounding = field(default_factory=Rounding)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "order", _order(self.order))
+        object.__setattr__(self, "product_rounding", _rounding(self.product_rounding))
+        object.__setattr__(self, "product_shift", _shift(self.product_shift))
         for name, choices in _CHOICES.items():
             choice = getattr(self, name)
             if choice not in choices:
-                raise UsageError(f"{name} '{choice}'", f"It is one of {', '.join(choices)}.")
-        for what, bits in (("an accumulator", self.bits), ("a product", self.product_bits)):
-            if bits is not None and not NARROWEST <= bits <= self.widest:
-                raise UsageError(
-                    f"{what} of {bits} bits",
-                    f"Widths from {NARROWEST} to {self.widest} are possible with "
-                    f"'{self.convention}'.",
-                )
+                raise UsageError(f"{name} {choice!r}", f"It is one of {', '.join(choices)}.")
+        object.__setattr__(self, "bits", self._width("an accumulator", self.bits))
+        if self.product_bits is not None:
+            object.__setattr__(self, "product_bits", self._width("a product", self.product_bits))
+
+    def _width(self, what: str, bits: int) -> int:
+        """Returns a width as an int of Python, which files can store. Raises UsageError."""
+        width = whole_number(f"the width of {what}", bits)
+        if not NARROWEST <= width <= self.widest:
+            raise UsageError(
+                f"{what} of {width} bits",
+                f"Widths from {NARROWEST} to {self.widest} are possible with '{self.convention}'.",
+            )
+        return width
 
     @property
     def uncounted_bits(self) -> int:
@@ -104,9 +120,11 @@ class Accumulator:
         return signed_range(bits + self.uncounted_bits, self.is_symmetric)
 
     def has_inner_widths(self, terms: Terms) -> bool:
-        """Whether products, or the sums of a stage, are reduced to a width of their own."""
+        """Whether products are rounded, or they or the sums of a stage have their own width."""
+        if self.product_bits is not None or self.product_shift:
+            return True
         stages = self.order.stages(terms)
-        return self.product_bits is not None or any(stage.bits is not None for stage in stages)
+        return any(stage.bits is not None for stage in stages)
 
     def bits_for(self, low: Array, high: Array) -> Array:
         """Returns the least widths, int64, that hold both `low` and `high`, int64, by element.
@@ -117,6 +135,36 @@ class Accumulator:
             _magnitude(low, self.is_symmetric), _magnitude(high, self.is_symmetric)
         )
         return np.maximum(_bits(largest) - self.uncounted_bits, NARROWEST)
+
+
+def whole_number(what: str, value: object) -> int:
+    """Returns `value` as an int of Python. Raises UsageError for another type."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise UsageError(f"{what} is {value!r}", "It is a whole number.")
+    return int(value)
+
+
+def _order(order: object) -> Order:
+    if isinstance(order, str):
+        return named(order)
+    if not isinstance(order, Order):
+        raise UsageError(f"order {order!r}", "It is a text such as 'chunked(32)', or an Order.")
+    return order
+
+
+def _rounding(rule: object) -> Rounding:
+    if isinstance(rule, str):
+        return rounding(rule)
+    if not isinstance(rule, Rounding):
+        raise UsageError(f"product_rounding {rule!r}", f"It is one of {', '.join(NAMES)}.")
+    return rule
+
+
+def _shift(bits: object) -> int:
+    shift = whole_number("the number of low bits that a product loses", bits)
+    if not 0 <= shift <= MOST_SHIFT:
+        raise UsageError(f"a product loses {shift} low bits", f"It loses from 0 to {MOST_SHIFT}.")
+    return shift
 
 
 def signed_range(bits: int, symmetric: bool = False) -> tuple[int, int]:

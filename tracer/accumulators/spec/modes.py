@@ -11,6 +11,7 @@ Overflow = Literal["saturate", "symmetric", "wrap", "zero", "error"]
 Convention = Literal["twos-complement", "magnitude"]
 Bias = Literal["first", "last"]
 ZeroPoints = Literal["before", "after"]
+RoundingName = Literal["half-even", "half-away", "floor", "truncate", "stochastic"]
 
 
 @dataclass(frozen=True, slots=True)

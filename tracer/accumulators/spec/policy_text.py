@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tracer.accumulators.spec import orders
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.fixed_point import Formats, formats
 from tracer.accumulators.spec.policy import ALL, Entry, Policy
@@ -17,7 +16,8 @@ FILE = ".toml"
 _DIGITS = 4
 _FIELD_TYPES: Mapping[str, type] = {
     "bits": int, "overflow": str, "order": str, "bias": str, "product_bits": int,
-    "convention": str, "zero_points": str, "fixed": str,
+    "convention": str, "zero_points": str, "product_shift": int, "product_rounding": str,
+    "fixed": str,
 }  # fmt: skip
 """Fields of a table in a policy file, and their types."""
 
@@ -95,8 +95,6 @@ def _file(path: Path, like: Accumulator) -> Policy:
             properties = _checked(table)
             if "fixed" in properties:
                 fixed.append(Entry(pattern, formats(properties.pop("fixed")), text))
-            if "order" in properties:
-                properties["order"] = orders.named(properties["order"])
             accumulators.append(Entry(pattern, replace(like, **properties), text))
     return Policy(tuple(accumulators), tuple(fixed))
 

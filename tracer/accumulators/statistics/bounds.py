@@ -19,6 +19,7 @@ import numpy as np
 from tracer.accumulators.spec.accumulator import WIDEST, Accumulator, signed_range
 from tracer.accumulators.spec.modes import effect_of
 from tracer.accumulators.spec.orders import Stage, Terms
+from tracer.accumulators.spec.rounding import rounded
 from tracer.errors import UsageError
 from tracer.support.types import Array
 
@@ -149,7 +150,7 @@ def _bounds(
         operands = left.each(cut), right, bias.each(cut)
         cast = methodcaller("astype", _integer_type(*operands))
         *factors, start = (interval.each(cast) for interval in operands)
-        products = _in_product_width(_products(*factors), accumulator)
+        products = _added(_products(*factors), accumulator)
         if padded:
             products = products.with_zero()
         parts.append((_in_order(products, start, terms, accumulator), _any_order(products, start)))
@@ -172,6 +173,22 @@ def _integer_type(left: Interval, right: Interval, bias: Interval) -> type:
 def _products(left: Interval, right: Interval) -> Interval:
     corners = [a * b for a in (left.low, left.high) for b in (right.low, right.high)]
     return Interval(reduce(np.minimum, corners), reduce(np.maximum, corners))
+
+
+def _added(products: Interval, accumulator: Accumulator) -> Interval:
+    """Returns the intervals of what is added for `products`."""
+    limited = _in_product_width(_rounded(products, accumulator), accumulator)
+    return limited.each(lambda end: np.asarray(end << accumulator.product_shift))
+
+
+def _rounded(products: Interval, accumulator: Accumulator) -> Interval:
+    """Returns the intervals of products without the low bits that they lose, in their unit."""
+    shift, rule = accumulator.product_shift, accumulator.product_rounding
+    if not shift:
+        return products
+    if rule.name == "stochastic":
+        return Interval(products.low >> shift, -(-products.high >> shift))
+    return products.each(partial(rounded, shift=shift, rule=rule))
 
 
 def _in_product_width(products: Interval, accumulator: Accumulator) -> Interval:

@@ -229,6 +229,12 @@ def certificate(
 
 
 def _refuse_overflow(node: str, tally: Tally) -> None:
+    clipped = int(tally.clipped_widths.sum())
+    if clipped:
+        raise ThresholdError(
+            f"{node}: pairs of products leave their own width in {clipped} outputs",
+            "Set an order without saturating pairs.",
+        )
     bits = tally.accumulator.bits
     outside = int(tally.overflow(bits).overflow_outputs.sum())
     if outside:
@@ -240,7 +246,7 @@ def _refuse_overflow(node: str, tally: Tally) -> None:
     if changed:
         raise ThresholdError(
             f"{node}: products did not fit a width of their own in {changed} outputs",
-            "Set more product bits, or an order without saturating pairs.",
+            "Set more product bits.",
         )
 
 

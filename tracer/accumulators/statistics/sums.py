@@ -12,21 +12,25 @@ class UnlimitedSums:
     """Sums in an unlimited accumulator: int64 arrays of the block's shape.
 
     `final` is the sum; `low` and `high` are the least and the greatest partial sum, including 0
-    before the first term.
+    before the first term. `clips` counts the additions that left a register with a width of its
+    own, such as the pairs of `maddubs`; None where there is no such register.
     """
 
     final: Array
     low: Array
     high: Array
+    clips: Array | None = None
 
     def reshaped(self, rows: int) -> UnlimitedSums:
         """Returns the same sums in `rows` rows."""
-        return UnlimitedSums(*(in_rows(a, rows) for a in (self.final, self.low, self.high)))
+        final, low, high = (in_rows(a, rows) for a in (self.final, self.low, self.high))
+        clips = None if self.clips is None else in_rows(self.clips, rows)
+        return UnlimitedSums(final, low, high, clips)
 
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
-    """Sums in a narrow accumulator, int64; `events` counts the additions that left the range."""
+    """Sums in a narrow accumulator, int64; `events` counts the additions that left a range."""
 
     values: Array
     events: Array

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from tracer.accumulators.kernels import loaded
-from tracer.accumulators.spec.accumulator import NARROWEST, WIDEST, Accumulator
+from tracer.accumulators.spec.accumulator import NARROWEST, WIDEST, Accumulator, needed
 from tracer.accumulators.statistics import bins
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.errors import InputError, UsageError
@@ -24,6 +24,8 @@ _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _START = {"final_min": _GREATEST, "final_max": _LEAST}
 EXTREMES = ("acc_min", "acc_max", "final_min", "final_max")
 """Quantities in the order of the kernels' tables."""
+_LATER = ("clipped_widths",)
+"""Quantities that older files lack; they are 0 there."""
 _JOIN = {
     "acc_min": np.minimum,
     "acc_max": np.maximum,
@@ -38,8 +40,9 @@ _JOIN = {
 class Overflow:
     """Numbers of outputs that overflow at one width, int64 (channels,) each.
 
-    `overflow_outputs` have a partial sum outside the range: `transient_outputs` have an exact final
-    sum inside the range, `persistent_outputs` outside.
+    `overflow_outputs` have a partial sum outside the range, or outside the range of a stage with a
+    width of its own: `transient_outputs` have a final sum inside the range, `persistent_outputs`
+    outside.
     """
 
     outputs: Array
@@ -55,7 +58,9 @@ class Tally:
     Each array has an element for every output channel. `prefix_widths` and `final_widths`
     (channels, 66) count outputs by the bits, including the sign, that hold all partial sums and the
     final sum. `acc_min` and `acc_max` are extremes of all partial sums, including 0 before the
-    first term; extremes of a channel without outputs are undefined.
+    first term; extremes of a channel without outputs are undefined. `clipped_widths` counts those
+    of the same outputs that leave the range of a stage with a width of its own, as the pairs of
+    `maddubs` do: they overflow at every width.
 
     At the accumulator's own width, `saturation_events` counts additions that left the range and
     `outputs_changed` final sums that differ from the exact sum. `error_sum` (channels, 2) is the
@@ -74,6 +79,7 @@ class Tally:
     final_max: Array
     prefix_widths: Array
     final_widths: Array
+    clipped_widths: Array
     saturation_events: Array
     outputs_changed: Array
     max_abs_error: Array
@@ -96,6 +102,8 @@ class Tally:
     def from_arrays(cls, arrays: Mapping[str, Array], accumulator: Accumulator) -> Tally:
         """Returns the tally of `arrays`. Raises InputError for a missing array or another shape."""
         channels = len(arrays.get("outputs", ()))
+        absent = {name: np.zeros(_shape(name, channels)) for name in _LATER}
+        arrays = {**absent, **arrays}
         for name in _quantities():
             stored = arrays.get(name)
             if stored is None or stored.shape != _shape(name, channels):
@@ -137,6 +145,11 @@ class Tally:
             part.low_histogram, part.high_histogram, part.final_histogram, extremes,
         )  # fmt: skip
         part.outputs[:] = final.shape[1]
+        if sums.clips is not None:
+            rows, columns = np.nonzero(sums.clips)
+            symmetric = self.accumulator.is_symmetric
+            widths = np.maximum(*(needed(end[rows, columns], symmetric) for end in (low, high)))
+            np.add.at(part.clipped_widths, (rows, widths), 1)
         for name, values in zip(EXTREMES, extremes, strict=True):
             getattr(part, name)[:] = values
         if clipped is None:
@@ -182,13 +195,16 @@ class Tally:
         """
         accumulator = replace(self.accumulator, bits=bits)  # checks the width
         above = accumulator.bits + accumulator.uncounted_bits + 1
-        outside = self.prefix_widths[:, above:].sum(1)
+        outside = self.prefix_widths[:, above:].sum(1) + self.clipped_widths[:, :above].sum(1)
         persistent = self.final_widths[:, above:].sum(1)
         return Overflow(self.outputs.copy(), outside, outside - persistent, persistent)
 
     @property
     def bits_observed(self) -> Array:
-        """The least width at which no output overflows, int64 (channels,)."""
+        """The least width at which no output overflows, int64 (channels,).
+
+        It does not regard stages with a width of their own, whose overflows no width prevents.
+        """
         widest = _WIDTHS - 1 - np.argmax(self.prefix_widths[:, ::-1] > 0, axis=1)
         counted = np.maximum(widest - self.accumulator.uncounted_bits, NARROWEST)
         return np.where(self.outputs > 0, counted, NARROWEST)
@@ -220,8 +236,9 @@ def _quantities() -> list[str]:
 def _shape(name: str, channels: int) -> tuple[int, ...]:
     if name.endswith("_histogram"):
         return (len(bins.edges()) - 1,)
-    columns = {"prefix_widths": (_WIDTHS,), "final_widths": (_WIDTHS,), "error_sum": (2,)}
-    return (channels, *columns.get(name, ()))
+    if name.endswith("_widths"):
+        return (channels, _WIDTHS)
+    return (channels, 2) if name == "error_sum" else (channels,)
 
 
 def _wide(array: Array) -> Array:

@@ -9,18 +9,12 @@ from analyzers.compare import compare as compare_sides
 from analyzers.compare.sides import Side, measured, recorded
 from analyzers.compare.sweep import Sweeps
 from analyzers.compare.sweep import sweep as sweep_of
-from tracer.api.compare import values
+from tracer.api.compare import inputs, values
+from tracer.api.compare.naming import parse, refuse_unused, with_short_labels
 from tracer.api.compare.rounds import quieter, take_turns
-from tracer.api.compare.sides import (
-    LiveSide,
-    NamedSide,
-    Recorded,
-    SideSettings,
-    parse,
-    refuse_unused,
-    with_short_labels,
-)
+from tracer.api.compare.sides import LiveSide, NamedSide, Recorded, SideSettings
 from tracer.errors import ThresholdError, UsageError
+from tracer.support.arguments import check_arguments
 from tracer.support.progress import Progress
 from tracer.support.tolerance import Tolerance
 
@@ -40,14 +34,17 @@ def compare(
 ) -> Comparison:
     """Compares each of `sides` with the first one, in time and work.
 
-    Sides are named as on the command line (see `tracer.api.compare.sides`). Those that are not
-    saved traces are run now, alternating. With a `tolerance` their values are compared as well.
+    Sides are named as on the command line (see `tracer.api.compare.naming`). Those that are not
+    saved traces are run now, alternating. With a `tolerance` their values are compared as well, on
+    the inputs of the first ONNX model (see `tracer.api.compare.inputs`).
     Raises the errors of `tracer.errors`; InputError if the models have too little in common.
     """
+    check_arguments(locals())
     if len(sides) < 2:
         raise UsageError("one side alone cannot be compared", "Name two or more.")
     named = _named(sides, settings, rounds, runs)
-    live = [side for side in named if not isinstance(side, Recorded)]
+    arrays = inputs.shared(named, settings)
+    live = inputs.live(named, arrays)
     measurements = iter(_measure(live, settings, rounds, runs, progress))
     comparison = compare_sides(
         [
@@ -61,7 +58,7 @@ def compare(
     )
     if tolerance is None:
         return comparison
-    numbers, notes = values.compare_values(named, settings, tolerance)
+    numbers, notes = values.compare_values(named, arrays, settings, tolerance)
     return replace(comparison, numbers=numbers, notes=(*comparison.notes, *notes))
 
 
@@ -79,13 +76,10 @@ def sweep(
     Runs alternate between batch sizes and models. Raises UsageError for a side without these
     sizes, and the other errors of `tracer.errors`.
     """
+    check_arguments(locals())
     named = _named(sides, settings, rounds, runs)
-    live = [
-        replace(side, batch=batch)
-        for side in named
-        if not isinstance(side, Recorded)
-        for batch in batches
-    ]
+    by_batch = [_at(named, settings, batch) for batch in batches]
+    live = [side for group in zip(*by_batch, strict=True) for side in group]
     measurements = iter(_measure(live, settings, rounds, runs, progress))
     return Sweeps(
         sweep_of(
@@ -104,6 +98,11 @@ def _named(
     named = with_short_labels([parse(side) for side in sides])
     refuse_unused(named, settings, rounds, runs)
     return named
+
+
+def _at(sides: Sequence[NamedSide], settings: SideSettings, batch: int) -> list[LiveSide]:
+    arrays = inputs.shared(sides, replace(settings, batch=batch))
+    return [replace(side, batch=batch) for side in inputs.live(sides, arrays)]
 
 
 def _measure(

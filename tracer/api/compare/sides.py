@@ -1,37 +1,38 @@
-"""The sides of a comparison: what a user names, and how each side is run.
+"""The sides of a comparison: recorded traces, ONNX models, models of a framework; how each runs."""
 
-`run.trace` is a saved recording. `model.onnx`, `model.onnx@ort:basic`, `model.onnx@interpreter` and
-`FILE.py:NAME@torch`, a framework's own model, are run now.
-"""
-
-import importlib.util
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from exporters.frameworks import frameworks
+from numpy.typing import NDArray
+
+from exporters.records import input_specs
 from tracer.api.framework import profile_framework
 from tracer.api.profile import profile
-from tracer.errors import InputError, UsageError
+from tracer.errors import TracerError
 from tracer.executors import registry
-from tracer.graph.loading import open_model
+from tracer.executors.protocol import Tensors
 from tracer.graph.model import Model
+from tracer.inputs.dims import sizes_of
+from tracer.inputs.feedset import FeedSet
+from tracer.inputs.request import Request, request_for
 from tracer.records.trace import Trace
-from tracer.storage import trace_file
-from tracer.support.optional import not_installed
+from tracer.support.arguments import PATH, RULES, check_arguments, either, mapping, maybe
 from tracer.support.progress import Progress
 
-_DEFAULT, _LEVEL = "ort", "optimization"
-_FORMS = (
-    "A side is FILE.trace, FILE.onnx, FILE.onnx@ort, @ort:none … @ort:all or @interpreter, "
-    "or FILE.py:NAME@torch or @chainer."
-)
+DEFAULT, LEVEL = "ort", "optimization"
+_RULES = {"arguments": RULES["args"], "weights": maybe(either(PATH, mapping(PATH)))}
 
 
 @dataclass(frozen=True, slots=True)
 class SideSettings:
-    """How sides that are run now are run; the names are those of `tracer.profile`."""
+    """How sides that are run now are run; the names are those of `tracer.profile`.
+
+    `weights` is a file for all models of frameworks, or a file for each framework by name.
+    `input_shape` also sets the symbolic dimensions of ONNX models.
+    """
 
     batch: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -41,21 +42,35 @@ class SideSettings:
     threads: int = 0
     optimization: str = "all"
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    weights: Path | None = None
+    weights: Path | Mapping[str, Path] | None = None
+    train: bool = False
     backward: bool = False
     device: str = "cpu"
+    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None
+    input_dtype: str | Sequence[str] = "float32"
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a value that is not allowed."""
+        check_arguments({each.name: getattr(self, each.name) for each in fields(self)}, _RULES)
+
+    def shapes(self, batch: int | None) -> list[tuple[int, ...]] | None:
+        """Returns the shapes of `input_shape`, at another batch if there is one."""
+        if self.input_shape is None:
+            return None
+        specs = input_specs(self.input_shape, "float32")
+        return [(spec if batch is None else spec.with_batch(batch)).shape for spec in specs]
+
+    def weights_of(self, framework: str) -> Path | None:
+        """Returns the file of weights for models of this framework."""
+        if isinstance(self.weights, Mapping):
+            return self.weights.get(framework)
+        return self.weights
 
 
-_FLAGS = {
-    "dims": "--dim", "feeds": "--inputs", "seed": "--seed", "warmup": "--warmup",
-    "threads": "--threads", "optimization": "--optimization", "arguments": "--arg",
-    "weights": "--weights", "backward": "--backward", "device": "--device",
-}  # fmt: skip
-"""Options of the settings that some kinds of sides do not use."""
-
-_ONNX_SETTINGS = frozenset({"dims", "feeds", "seed", "warmup", "threads"})
+_INPUT_SETTINGS = {"feeds", "input_shape", "input_dtype", "seed"}
+_ONNX_SETTINGS = frozenset({"dims", "warmup", "threads"} | _INPUT_SETTINGS)
 _FRAMEWORK_SETTINGS = frozenset(
-    {"arguments", "weights", "seed", "warmup", "threads", "backward", "device"}
+    {"arguments", "weights", "warmup", "threads", "train", "backward", "device"} | _INPUT_SETTINGS
 )
 
 
@@ -92,7 +107,7 @@ class OnnxSide:
     label: str
     model: Model = field(repr=False)
     source: Path
-    executor: str = _DEFAULT
+    executor: str = DEFAULT
     optimization: str | None = None
     batch: int | None = None
     kind: ClassVar[str] = "ONNX models"
@@ -100,12 +115,12 @@ class OnnxSide:
     @property
     def uses(self) -> frozenset[str]:
         """Names of the settings that change its result, besides the batch size."""
-        optimized = self.optimization is None and registry.has_setting(self.executor, _LEVEL)
-        return _ONNX_SETTINGS | {_LEVEL} if optimized else _ONNX_SETTINGS
+        optimized = self.optimization is None and registry.has_setting(self.executor, LEVEL)
+        return _ONNX_SETTINGS | {LEVEL} if optimized else _ONNX_SETTINGS
 
     def level(self, settings: SideSettings) -> str | None:
         """Returns the optimisation level; None in an executor without levels."""
-        if not registry.has_setting(self.executor, _LEVEL):
+        if not registry.has_setting(self.executor, LEVEL):
             return None
         return self.optimization or settings.optimization
 
@@ -113,27 +128,50 @@ class OnnxSide:
         self, runs: int | None, settings: SideSettings, progress: Progress | None = None
     ) -> Trace:
         """Profiles the model."""
-        batch = self.batch or settings.batch
+        batch, dims = self._sizes(settings)
         return profile(
             self.model,
             **_measuring(batch, runs, settings),
-            dims=settings.dims,
-            feeds=_feeds(self.source, settings, batch),
+            dims=dims,
+            feeds=_feeds(self.source, settings, batch, dims),
             optimization=self.level(settings),
             confirm=False,  # once for each of many rounds would take too long
             progress=progress,
             executor=self.executor,
         )
 
+    def request(self, settings: SideSettings) -> Request:
+        """Returns the request for the inputs that it runs on."""
+        batch, dims = self._sizes(settings)
+        return request_for(self.source, self.model, batch, dims, settings.feeds, settings.seed)
+
+    def tensors(self, feedset: FeedSet, settings: SideSettings) -> Tensors:
+        """Returns the outputs, and all tensors, of one inference."""
+        values = {"threads": settings.threads or None, LEVEL: self.level(settings)}
+        chosen = registry.settings_for(self.executor, values)
+        return registry.find_tensors(self.executor).tensors(self.model, feedset, chosen)
+
+    def _sizes(self, settings: SideSettings) -> tuple[int | None, Mapping[str, int]]:
+        """Returns the batch and the symbolic dimensions; shapes of the settings set them all."""
+        batch = self.batch or settings.batch
+        shapes = settings.shapes(batch)
+        if shapes is None:
+            return batch, settings.dims
+        return None, sizes_of(self.model, shapes)
+
 
 @dataclass(frozen=True, slots=True)
 class FrameworkSide:
-    """A model run eagerly in its framework; each run loads it again. `batch` as in OnnxSide."""
+    """A model run eagerly in its framework, on `arrays`; each run loads it again.
+
+    `batch` as in OnnxSide. Without arrays it runs on random inputs of its own `input_shape`.
+    """
 
     label: str
     source: str
     framework: str
     batch: int | None = None
+    arrays: Sequence[NDArray[Any]] | None = field(default=None, repr=False)
     uses: ClassVar[frozenset[str]] = _FRAMEWORK_SETTINGS
     kind: ClassVar[str] = "models of a framework"
 
@@ -141,80 +179,32 @@ class FrameworkSide:
         self, runs: int | None, settings: SideSettings, progress: Progress | None = None
     ) -> Trace:
         """Profiles the model in its framework."""
-        return profile_framework(
-            self.source,
-            **_measuring(self.batch or settings.batch, runs, settings),
-            framework=self.framework,
-            args=settings.arguments,
-            weights=settings.weights,
-            backward=settings.backward,
-            device=settings.device,
-            progress=progress,
-        )
+        with self.naming_errors():
+            return profile_framework(
+                self.source,
+                **_measuring(self.batch or settings.batch, runs, settings),
+                framework=self.framework,
+                args=settings.arguments,
+                weights=settings.weights_of(self.framework),
+                train=settings.train,
+                backward=settings.backward,
+                device=settings.device,
+                progress=progress,
+                inputs=self.arrays,
+            )
+
+    @contextmanager
+    def naming_errors(self) -> Iterator[None]:
+        """Names the side in errors of the block that do not name its file."""
+        try:
+            yield
+        except TracerError as error:
+            if self.source in error.what:
+                raise
+            raise type(error)(f"{self.label}: {error.what}", error.hint) from error
 
 
 NamedSide: TypeAlias = Recorded | OnnxSide | FrameworkSide
-
-
-def parse(text: str) -> NamedSide:
-    """Returns the side that `text` names. Raises UsageError or InputError if there is none."""
-    name, at, executor = text.rpartition("@")
-    if not at or Path(text).exists():
-        name, executor = text, ""
-    if executor in frameworks():
-        if importlib.util.find_spec(executor) is None:
-            raise not_installed(text, ModuleNotFoundError(name=executor))
-        return FrameworkSide(text, name, executor)
-    if executor == "" and Path(name).suffix == ".trace":
-        return Recorded(text, trace_file.load(name))
-    if executor == "" and ".py:" in name:
-        raise UsageError(f"{text}: no framework is named", f"Add @{' or @'.join(frameworks())}.")
-    engine, _, level = executor.partition(":")
-    if engine not in ("", *registry.SHORT_NAMES) or (
-        level and not (engine and registry.has_setting(engine, _LEVEL))
-    ):
-        raise UsageError(f"{text}: there is no executor '{executor}'", _FORMS)
-    try:
-        registry.settings_for(engine or _DEFAULT, {_LEVEL: level or None})
-    except UsageError as error:
-        raise UsageError(f"{text}: {error.what}", error.hint) from error
-    if not name or not Path(name).exists():
-        raise InputError(f"{name or repr(text)}: no such file", _FORMS)
-    return OnnxSide(text, open_model(name), Path(name), engine or _DEFAULT, level or None)
-
-
-def refuse_unused(
-    sides: Sequence[NamedSide], settings: SideSettings, rounds: int | None, runs: int | None
-) -> None:
-    """Raises UsageError for settings that no side uses."""
-    default = SideSettings()
-    used = frozenset[str]().union(*(side.uses for side in sides))
-    unused = [
-        flag
-        for name, flag in _FLAGS.items()
-        if name not in used and getattr(settings, name) != getattr(default, name)
-    ]
-    if all(isinstance(side, Recorded) for side in sides):
-        unused += [flag for flag, count in (("--rounds", rounds), ("--runs", runs)) if count]
-    if unused:
-        kinds = ", ".join(dict.fromkeys(side.kind for side in sides))
-        raise UsageError(
-            f"{', '.join(unused)} would do nothing: the sides are {kinds}",
-            "Leave that out, or name a side that it is for.",
-        )
-
-
-def with_short_labels(sides: Sequence[NamedSide]) -> list[NamedSide]:
-    """Labels sides by file name if that tells them apart; numbers equal labels."""
-    short = [side.label.rpartition("/")[2] for side in sides]
-    if len(set(short)) == len({side.label for side in sides}):
-        sides = [replace(side, label=label) for side, label in zip(sides, short, strict=True)]
-    counts: dict[str, int] = {}
-    labelled = []
-    for side in sides:
-        counts[side.label] = count = counts.get(side.label, 0) + 1
-        labelled.append(replace(side, label=f"{side.label} #{count}") if count > 1 else side)
-    return labelled
 
 
 def _measuring(batch: int | None, runs: int | None, settings: SideSettings) -> dict[str, Any]:
@@ -223,8 +213,10 @@ def _measuring(batch: int | None, runs: int | None, settings: SideSettings) -> d
     return {"batch": batch, "runs": runs, **shared}
 
 
-def _feeds(source: Path, settings: SideSettings, batch: int | None) -> Path | None:
+def _feeds(
+    source: Path, settings: SideSettings, batch: int | None, dims: Mapping[str, int]
+) -> Path | None:
     """Returns the feeds of the settings, else the test data in a model's folder."""
-    if settings.feeds or batch is not None or settings.dims or not source.is_dir():
+    if settings.feeds or batch is not None or dims or not source.is_dir():
         return settings.feeds
     return next(iter(sorted(source.glob("test_data_set_*"))), None)

@@ -3,77 +3,102 @@
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
 from typing import Any
 
+import pandas as pd
+
 from analyzers.compare.numbers import Numbers, Values, numbers
+from analyzers.compare.weights import unshared
 from analyzers.table import node_table
 from exporters.records import ExportOptions, InputSpec
 from exporters.registry import exporter_of
 from exporters.source import load_source
+from tracer.api.compare.inputs import Arrays
 from tracer.api.compare.sides import FrameworkSide, NamedSide, OnnxSide, Recorded, SideSettings
-from tracer.errors import TracerError, UsageError
-from tracer.executors import registry
+from tracer.errors import ModelError, TracerError, UsageError
+from tracer.executors.eager.failure import failing_clearly
 from tracer.graph import loading, shape_inference
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.model_feeds import check_feeds
-from tracer.inputs.request import request_for
+from tracer.records.node_table import typed
 from tracer.support.optional import not_installed
 from tracer.support.tolerance import Tolerance
 
 
-def compare_values(
-    sides: Sequence[NamedSide], settings: SideSettings, tolerance: Tolerance
-) -> tuple[tuple[Numbers, ...], tuple[str, ...]]:
-    """Compares the values of each side that can run with the first side's.
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """A side after a run, and the graph whose nodes its values go by.
 
-    Returns the differences, and notes on sides whose values cannot be compared. The feeds are those
-    of the first ONNX model; inputs are matched by order.
+    `obstacle` is why there is no graph.
     """
-    models = [side for side in sides if isinstance(side, OnnxSide)]
-    if not models or isinstance(sides[0], Recorded):
+
+    side: OnnxSide | FrameworkSide
+    model: Model | None
+    values: Values
+    obstacle: str = ""
+
+
+def compare_values(
+    sides: Sequence[NamedSide],
+    arrays: Arrays | None,
+    settings: SideSettings,
+    tolerance: Tolerance,
+) -> tuple[tuple[Numbers, ...], tuple[str, ...]]:
+    """Compares the values of each side that can run with the first side's, on `arrays`.
+
+    Returns the differences, and notes on sides whose values cannot be compared.
+    """
+    if arrays is None or isinstance(sides[0], Recorded):
         return (), ()
-    arrays = list(_feeds(models[0], settings).values())
     first, notes, comparisons = None, [], []
     for side in sides:
         if isinstance(side, Recorded):
             continue
         try:
-            values = _values(side, arrays, settings)
+            ran = _ran(side, arrays, settings)
         except TracerError as error:
             notes.append(f"numbers not compared: {side.label}: {error.what}")
             continue
+        if ran.obstacle:
+            notes.append(f"only outputs are compared: {side.label}: {ran.obstacle}")
         if first is not None:
-            comparisons.append(numbers(first, values, tolerance))
+            comparisons.append(_numbers(first, ran, tolerance, settings))
         elif side is not sides[0]:
             break
-        first = first or values
+        first = first or ran
     return tuple(comparisons), tuple(notes)
 
 
-def _feeds(side: OnnxSide, settings: SideSettings) -> Mapping[str, Any]:
-    request = request_for(
-        side.source, side.model, settings.batch, settings.dims, settings.feeds, settings.seed
-    )
-    return request.feeds().feeds
+def _numbers(first: _Ran, second: _Ran, tolerance: Tolerance, settings: SideSettings) -> Numbers:
+    """Returns the differences; if there are any, with a note on whether the weights are equal."""
+    result = numbers(first.values, second.values, tolerance)
+    if not result.differ or first.model is None or second.model is None:
+        return result
+    other, count = unshared(first.model, second.model)
+    if not other:
+        return replace(result, notes=(*result.notes, "the weights are the same on both sides"))
+    note = f"{other:,} of {count:,} weights of {second.side.label} are not in {first.side.label}"
+    modules = [ran.side for ran in (first, second) if isinstance(ran.side, FrameworkSide)]
+    untrained = [side for side in modules if settings.weights_of(side.framework) is None]
+    if untrained:
+        files = " ".join(f"--weights {side.framework}=FILE" for side in untrained)
+        note += f"; to compare trained models, give {files}"
+    return replace(result, notes=(*result.notes, note))
 
 
-def _values(
-    side: OnnxSide | FrameworkSide, arrays: Sequence[Any], settings: SideSettings
-) -> Values:
+def _ran(side: OnnxSide | FrameworkSide, arrays: Arrays, settings: SideSettings) -> _Ran:
     if isinstance(side, FrameworkSide):
-        return _of_framework(side, arrays, settings)
+        with redirect_stdout(sys.stderr):  # stdout is for data; the user's code may print
+            return _of_framework(side, arrays, settings)
     feeds = _feeds_by_name(side.model, arrays)
-    chosen = registry.settings_for(
-        side.executor,
-        {"threads": settings.threads or None, "optimization": side.level(settings)},
-    )
-    executor = registry.find_tensors(side.executor)
-    tensors = executor.tensors(side.model, FeedSet(feeds, None), chosen)
-    return _by_node(side.label, side.model, feeds, tensors.outputs, tensors.by_name)
+    tensors = side.tensors(FeedSet(feeds, None), settings)
+    values = _by_node(side.label, side.model, feeds, tensors.outputs, tensors.by_name)
+    return _Ran(side, side.model, values)
 
 
-def _feeds_by_name(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
+def _feeds_by_name(model: Model, arrays: Arrays) -> dict[str, Any]:
     """Returns the arrays by input name. Raises UsageError or InputError if they do not fit."""
     names = [value.name for value in model.inputs]
     if len(names) != len(arrays):
@@ -83,30 +108,38 @@ def _feeds_by_name(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
     return feeds
 
 
-def _of_framework(side: FrameworkSide, arrays: Sequence[Any], settings: SideSettings) -> Values:
-    """Runs the framework's model; its activations go by the nodes of its exported graph."""
-    with redirect_stdout(sys.stderr):  # stdout is for data; the user's code may print
-        model = load_source(
-            side.source,
-            settings.arguments,
-            weights=settings.weights,
-            framework=side.framework,
-        )
-        exporter = exporter_of(model, side.framework)
-        specs = [InputSpec(tuple(array.shape), array.dtype.name) for array in arrays]
-        options = ExportOptions(
-            framework=side.framework,
-            dynamic_batch=False,
-            keep_batchnorm=side.framework == "torch",  # Chainer's exporter folds none
-        )
-        try:
-            conversion = exporter.convert(model, specs, options)
-        except ModuleNotFoundError as error:
-            raise not_installed(f"running {side.source}", error) from error
-        outputs, tensors_by_name = conversion.run(arrays), conversion.values(arrays)
+def _of_framework(side: FrameworkSide, arrays: Arrays, settings: SideSettings) -> _Ran:
+    """Runs the framework's model; its activations go by the nodes of its exported graph.
+
+    A model that cannot be exported has outputs alone.
+    """
+    model = load_source(
+        side.source,
+        settings.arguments,
+        weights=settings.weights_of(side.framework),
+        framework=side.framework,
+        seed=settings.seed,
+    )
+    exporter = exporter_of(model, side.framework)
+    with failing_clearly(model, arrays):
+        outputs = exporter.run(model, arrays)
+    specs = [InputSpec(tuple(array.shape), array.dtype.name) for array in arrays]
+    options = ExportOptions(
+        framework=side.framework,
+        dynamic_batch=False,
+        keep_batchnorm=side.framework == "torch",  # Chainer's exporter folds none
+    )
+    try:
+        conversion = exporter.convert(model, specs, options)
+    except ModuleNotFoundError as error:
+        raise not_installed(f"running {side.source}", error) from error
+    except ModelError as error:
+        named = [(f"output {place}", output) for place, output in enumerate(outputs)]
+        return _Ran(side, None, Values(side.label, typed(pd.DataFrame()), named, {}), error.what)
     exported = loading.from_proto(conversion.proto)
     feeds = _feeds_by_name(exported, arrays)
-    return _by_node(side.label, exported, feeds, outputs, tensors_by_name)
+    tensors_by_name = conversion.values(arrays)
+    return _Ran(side, exported, _by_node(side.label, exported, feeds, outputs, tensors_by_name))
 
 
 def _by_node(

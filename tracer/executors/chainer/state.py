@@ -16,7 +16,7 @@ from tracer.executors.eager.settings import EagerSettings
 
 @contextmanager
 def preserved(model: chainer.Link, settings: EagerSettings) -> Iterator[None]:
-    """Sets test mode or, for a training step, training mode; seeds; limits BLAS to `threads`.
+    """Sets test mode or, with `settings`, training mode; seeds; limits BLAS to `threads`.
 
     At the end it restores the gradients, parameters, update rules and persistent values of
     `model`, and the random generators of dropout.
@@ -25,7 +25,7 @@ def preserved(model: chainer.Link, settings: EagerSettings) -> Iterator[None]:
     arrays = [p.array for p, _, _ in params] if settings.optimizer else []
     held = [(link, name, value) for link in model.links() for name, value in _persistent(link)]
     arrays += [value for _, _, value in held if isinstance(value, np.ndarray)]
-    copies = [(array, array.copy()) for array in arrays if settings.backward]
+    copies = [(array, array.copy()) for array in arrays if settings.training]
     states = np.random.get_state(), random.getstate()
     try:
         np.random.seed(settings.seed)
@@ -33,8 +33,8 @@ def preserved(model: chainer.Link, settings: EagerSettings) -> Iterator[None]:
             param.cleargrad()
         with (
             threadpool_limits(settings.threads or None),
-            chainer.using_config("train", settings.backward),
-            chainer.using_config("enable_backprop", settings.backward),
+            chainer.using_config("train", settings.training),
+            chainer.using_config("enable_backprop", settings.training),
         ):
             yield
     finally:

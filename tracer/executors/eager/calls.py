@@ -1,10 +1,11 @@
 """Turns the spans that a framework recorded over many runs into kernels and rows.
 
 A run is a list of spans. Nested spans form a tree: modules around operators, and operators around
-the operators they call. The outermost operators are the rows of the node table. Every operator is
-a kernel with its own time, excluding its children. Its call site is its row, the enclosing
-operators, its name, and the count of that name there before. So runs that take different paths
-agree on the call sites they share.
+the operators they call. The outermost operators are the rows of the node table. A range, which
+the user's code marks, is a row for the time between the operators inside, which keep their own
+rows. Every operator and range is a kernel with its own time, excluding its children. Its call site
+is its row, the enclosing kernels, its name, and the count of that name there before. So runs that
+take different paths agree on the call sites they share.
 """
 
 from collections import Counter, defaultdict
@@ -22,15 +23,23 @@ BACKWARD = " (backward)"
 """Ends the `node` and the `op_type` of the row of an operator's backward pass."""
 
 
+RANGE = "range"
+"""The `op_type` of a row of a range: the time between the operators inside it."""
+
 BACKWARD_PHASE = "backward"
 """The phase in which an operator without a forward operator belongs to the row before it."""
 
 
 class Kind(Enum):
-    """What a span covers; a phase is a part of the run outside of modules, such as the loss."""
+    """What a span covers.
+
+    A phase is a part of the run outside of modules, such as the loss; a range is a part of the
+    model's code that the user named.
+    """
 
     MODULE = "module"
     PHASE = "phase"
+    RANGE = "range"
     FORWARD = "forward"
     BACKWARD = "backward"
     MEMORY = "memory"
@@ -39,11 +48,11 @@ class Kind(Enum):
 class Span(NamedTuple):
     """An interval from `start` to `end` (ns) on a thread.
 
-    `name` is a dotted module path, a phase, or the framework's name of an operator. A backward span
-    has the `origin` of its forward span; without one it belongs to the row before it. `module` is
-    set where the framework knows the module; by default the enclosing span decides. `device_ns` is
-    time on an accelerator's clock and replaces the interval. A memory span allocates `nbytes`, or
-    frees them where negative.
+    `name` is a module path, a phase, a range, or the framework's name of an operator. A backward
+    span has the `origin` of its forward span; without one it belongs to the row before it. `module`
+    is set where the framework knows the module; by default the enclosing span decides. `device_ns`
+    is time on an accelerator's clock and replaces the interval. A memory span allocates `nbytes`,
+    or frees them where negative.
     """
 
     kind: Kind
@@ -60,7 +69,7 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class OperatorRow:
-    """A row: an operator called by a module, or the whole backward pass of that operator.
+    """A row: an operator called by a module, the whole backward pass of that operator, or a range.
 
     `module` is None outside of the model's modules. `peak_bytes` is the most memory held beyond
     the memory at its start, where observed.
@@ -164,12 +173,29 @@ class _Walk:
             elif span.kind in (Kind.MODULE, Kind.PHASE):
                 module = span.name if span.kind is Kind.MODULE else None
                 stack.append(_Frame(span.end, span.name, module, outer.node, outer.column))
+            elif span.kind is Kind.RANGE and outer.node is None:
+                stack.append(self._range(span, outer))
             else:
                 stack.append(self._operator(span, outer))
         return self._times
 
+    def _range(self, span: Span, outer: _Frame) -> _Frame:
+        """Returns the frame of a range: operators inside get rows, whose keys hold its name."""
+        label = f"{outer.label}/{span.name}" if outer.label else span.name
+        node = self._unique(label)
+        row = OperatorRow(node, outer.module, RANGE, self._calls.domain)
+        self._calls.operations.setdefault(node, row)
+        return _Frame(span.end, label, outer.module, None, self._column(span, outer, node))
+
     def _operator(self, span: Span, outer: _Frame) -> _Frame:
         node = outer.node or self._row(span, outer)
+        column = self._column(span, outer, node)
+        if span.kind is Kind.FORWARD and span.origin is not None and not node.endswith(BACKWARD):
+            self._origins[span.origin] = node  # of several with one origin, the last is right
+        return _Frame(span.end, outer.label, outer.module, node, column)
+
+    def _column(self, span: Span, outer: _Frame, node: str) -> int:
+        """Returns the column of a kernel, and adds its own time."""
         parent: int | str = node if outer.column is None else outer.column
         nth = self._call_counts[parent, span.name]
         self._call_counts[parent, span.name] += 1
@@ -180,9 +206,7 @@ class _Walk:
             self._times[column] += span.end - span.start
             if outer.column is not None:
                 self._times[outer.column] -= span.end - span.start
-        if span.kind is Kind.FORWARD and span.origin is not None and not node.endswith(BACKWARD):
-            self._origins[span.origin] = node  # of several with one origin, the last is right
-        return _Frame(span.end, outer.label, outer.module, node, column)
+        return column
 
     def _row(self, span: Span, outer: _Frame) -> str:
         """Returns the node key of an outermost operator, which becomes a row."""
@@ -194,13 +218,15 @@ class _Walk:
         label = outer.label if span.module is None else span.module
         domain, colons, op_type = span.name.rpartition("::")
         op_type = op_type.rpartition("#")[2]  # torch writes Optimizer.step#SGD.step
-        key = f"{label}/{op_type}" if label else op_type
-        self._key_counts[key] += 1
-        node = _numbered(key, self._key_counts[key] - 1)
+        node = self._unique(f"{label}/{op_type}" if label else op_type)
         row = OperatorRow(node, module, op_type, domain if colons else self._calls.domain)
         row = self._calls.operations.setdefault(node, row)
         row.inputs = span.inputs or row.inputs
         return node
+
+    def _unique(self, key: str) -> str:
+        self._key_counts[key] += 1
+        return _numbered(key, self._key_counts[key] - 1)
 
     def _backward_row(self, forward: str) -> str:
         row = self._calls.operations[forward]

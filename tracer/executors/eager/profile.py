@@ -93,6 +93,8 @@ def profile_of(calls: Calls, measured: Measured) -> Profiled:
 
 def _kernels(calls: Calls, provider: str) -> tuple[Kernel, ...]:
     """Returns a kernel for each operator at each call site; `scope` names the enclosing kernel."""
+    rows = {site.path: site.node for site in calls.sites}
+    outermost = {site.path for site in calls.sites if rows.get(site.scope) != site.node}
     return tuple(
         Kernel(
             name=site.path,
@@ -104,7 +106,7 @@ def _kernels(calls: Calls, provider: str) -> tuple[Kernel, ...]:
             inputs=(),
             outputs=(),
             attributes=(),
-            input_types=() if site.scope else calls.operations[site.node].inputs,
+            input_types=() if site.path not in outermost else calls.operations[site.node].inputs,
             output_types=(),
             calls=count,
         )

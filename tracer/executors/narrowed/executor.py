@@ -2,7 +2,8 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from operator import length_hint
 from typing import Any
@@ -11,6 +12,8 @@ import numpy as np
 
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy import Policy
+from tracer.accumulators.statistics.sample_sums import SampleRecorder
+from tracer.errors import UsageError
 from tracer.executors.protocol import Executor, Profiled, Receive
 from tracer.executors.reference.executor import EXECUTOR, input_types, kernel, recorded
 from tracer.graph.model import Model, Node
@@ -18,18 +21,22 @@ from tracer.inputs.feedset import FeedSet
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import NodeRecord, Recorder
 from tracer.limits import Limits
-from tracer.records.trace import Kernel, Run
+from tracer.records.trace import EMULATED, Kernel, Run
 from tracer.support.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
 class NarrowedSettings:
-    """Settings of one run; `threads` 0 uses the threads that BLAS is set to."""
+    """Settings of one run; `threads` 0 uses the threads that BLAS is set to.
+
+    With `by_sample` each batch is one sample, whose sums are counted apart as well.
+    """
 
     policy: Policy
     threads: int = 0
     limits: Limits | None = None
     receive: Receive | None = None
+    by_sample: bool = False
 
 
 class _Narrowed:
@@ -45,8 +52,9 @@ class _Narrowed:
         """Runs `model` once on each of `batches` with the accumulators of the policy.
 
         Times are times of the emulation. Raises UsageError for a policy that does not fit the
-        model, ModelError for a node that cannot be computed or, where overflow is an error, that
-        overflows; LimitError beyond the limits.
+        model, or statistics by sample of several samples at a time; ModelError for a node that
+        cannot be computed or, where overflow is an error, that overflows; LimitError beyond the
+        limits.
         """
         narrowing = Narrowing(model, settings.policy)
         narrow = Interpreter(
@@ -60,9 +68,11 @@ class _Narrowed:
         wall: list[float] = []
         notes: dict[str, None] = {}
         times = _Times()
+        samples = _Samples(narrowing) if settings.by_sample else None
         for index, feedset in enumerate(batches):
             recorder = Recorder(describe=index == 0)
-            outputs, time_us = recorded(narrow, recorder, feedset.feeds)
+            with nullcontext() if samples is None else samples.counted(model, feedset):
+                outputs, time_us = recorded(narrow, recorder, feedset.feeds)
             if index == 0:
                 first, described = feedset, recorder.records
             if settings.receive is not None:
@@ -81,10 +91,36 @@ class _Narrowed:
             samples=times.samples(),
             bias_us=np.zeros(len(kernels)),
             kernels=kernels,
-            notes=(*notes, *narrowing.notes, "times are those of emulating the accumulators"),
+            notes=(*notes, *narrowing.notes, EMULATED),
             sums=tuple(narrowing.accumulations().values()),
+            sums_by_sample=None if samples is None else samples.recorder.collected(),
         )
         return Profiled(run)
+
+
+class _Samples:
+    """Counts the sums of each batch, which is one sample, apart from those before."""
+
+    def __init__(self, narrowing: Narrowing) -> None:
+        self._narrowing = narrowing
+        self.recorder = SampleRecorder()
+
+    @contextmanager
+    def counted(self, model: Model, feedset: FeedSet) -> Iterator[None]:
+        """Records what runs inside as a sample, and adds it to the statistics of the whole run."""
+        if feedset.batch not in (None, 1):
+            raise UsageError(
+                f"{model.name} takes {feedset.batch} samples at a time, which share their counts",
+                "Statistics by sample need a model with a free batch, or a batch of 1.",
+            )
+        totals = self._narrowing.runners
+        runners = {key: total.fresh_copy() for key, total in totals.items()}
+        with self._narrowing.using(runners):
+            yield
+        tallies = {key: each.tally for key, each in runners.items() if each.tally is not None}
+        self.recorder.add(tallies)
+        for key, runner in runners.items():
+            totals[key].add(runner)
 
 
 class _Times:

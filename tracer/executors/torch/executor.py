@@ -13,7 +13,7 @@ import torch
 
 from tracer.errors import UsageError
 from tracer.executors.eager import rounds
-from tracer.executors.eager.calls import Calls
+from tracer.executors.eager.calls import RANGE, Calls
 from tracer.executors.eager.failure import failing_clearly
 from tracer.executors.eager.profile import Arrays, Measured, Overhead, profile_of
 from tracer.executors.eager.settings import EagerSettings
@@ -66,14 +66,16 @@ def _step(
     """Returns a step of `model`, or of its compiled form, after a first run that may fail."""
     run = model if compiled is None else compiled
     inputs = [torch.tensor(array, device=settings.device) for array in arrays]
-    with failing_clearly(model, inputs), torch.set_grad_enabled(settings.backward):
+    with failing_clearly(model, inputs), torch.set_grad_enabled(settings.training):
         outputs = run(*inputs)
     loss = objective.loss_for(outputs, settings)
     if loss is not None:
         with failing_clearly(model, inputs):
             loss(outputs).backward()  # type: ignore[no-untyped-call]
     optimizer = objective.optimizer_for(model, settings)
-    return Step(run, inputs, tuple(model.parameters()), settings.device, loss, optimizer)
+    return Step(
+        run, inputs, tuple(model.parameters()), settings.device, settings.training, loss, optimizer
+    )
 
 
 @dataclass
@@ -95,7 +97,8 @@ class _Recording:
         self.spans_per_run = len(run)
         self.calls.observe(run)
         for row in self.calls.operations.values():
-            row.peak_bytes = row.peak_bytes or 0
+            if row.op_type != RANGE:  # memory belongs to the operators inside
+                row.peak_bytes = row.peak_bytes or 0
 
     def most(self) -> int:
         """Returns the most runs of one session."""

@@ -26,6 +26,9 @@ _LAUNCHES = ("cuda", "cu", "hip")
 _AROUND = ("Torch-Compiled Region", "## Call CompiledFxGraph", "AOTDispatcher Runtime Wrapper")
 """Names of spans that torch.compile puts around the operators it calls."""
 
+_OPTIMIZER = "Optimizer."
+"""Begins the names of ranges that torch itself puts around the steps of optimizers."""
+
 _DTYPES = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
     "long": "int64", "long int": "int64", "long long": "int64", "int": "int32", "short": "int16",
@@ -126,6 +129,8 @@ def _spans(event: Any, times: Mapping[int, int] | None) -> Iterator[Span]:
         kind = Kind.BACKWARD
     elif name.startswith((RUN, *_AROUND)) or (times is not None and name.startswith(_LAUNCHES)):
         return
+    elif event.is_user_annotation() and not name.startswith(_OPTIMIZER):
+        kind = Kind.RANGE
     yield Span(
         kind,
         shown,

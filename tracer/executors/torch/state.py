@@ -10,7 +10,7 @@ from tracer.executors.eager.settings import EagerSettings
 
 @contextmanager
 def preserved(model: torch.nn.Module, settings: EagerSettings) -> Iterator[None]:
-    """Puts `model` on the device, seeded, in evaluation mode or, for a training step, training.
+    """Puts `model` on the device, seeded, in evaluation mode or, with `settings`, training mode.
 
     At the end it restores the modes, gradients, buffers and parameters of `model`, the number of
     threads and torch's random generators.
@@ -18,7 +18,7 @@ def preserved(model: torch.nn.Module, settings: EagerSettings) -> Iterator[None]
     modes = [(module, module.training) for module in model.modules()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     tensors = [*model.buffers(), *(model.parameters() if settings.optimizer else ())]
-    values = [(tensor, tensor.detach().clone()) for tensor in tensors if settings.backward]
+    values = [(tensor, tensor.detach().clone()) for tensor in tensors if settings.training]
     threads, home = torch.get_num_threads(), _device(model)
     cards = [torch.cuda.current_device()] if settings.device == "cuda" else []
     try:
@@ -27,7 +27,7 @@ def preserved(model: torch.nn.Module, settings: EagerSettings) -> Iterator[None]
             if settings.threads:
                 torch.set_num_threads(settings.threads)
             for module, _ in modes:
-                module.training = settings.backward
+                module.training = settings.training
             for parameter, _ in gradients:
                 parameter.grad = None
             if home is not None and settings.device != home.type:

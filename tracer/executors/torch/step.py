@@ -16,13 +16,15 @@ Loss = Callable[[Any], "torch.Tensor"]
 class Step:
     """A run of `model` on `inputs`; with `loss` a training step, which ends with `optimizer`.
 
-    `parameters` keep gradients after a step.
+    `recorded` is whether autograd records the forward pass. `parameters` keep gradients after a
+    step.
     """
 
     model: Callable[..., Any]
     inputs: Sequence[torch.Tensor]
     parameters: Sequence[torch.nn.Parameter]
     device: str
+    recorded: bool = False
     loss: Loss | None = None
     optimizer: torch.optim.Optimizer | None = None
 
@@ -43,11 +45,10 @@ class Step:
             self._synchronize()
 
     def _run(self) -> None:
+        with torch.set_grad_enabled(self.recorded):
+            outputs = self.model(*self.inputs)
         if self.loss is None:
-            with torch.no_grad():
-                self.model(*self.inputs)
             return
-        outputs = self.model(*self.inputs)
         with phase("loss"):
             loss = self.loss(outputs)
         with phase("backward"):

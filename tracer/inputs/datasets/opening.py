@@ -1,7 +1,7 @@
 """Opens data sets: streams of batches, with labels or expected outputs where known."""
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracer.errors import InputError, UsageError
@@ -16,7 +16,18 @@ from tracer.inputs.datasets.named import open_named
 from tracer.inputs.datasets.source import SampleSource
 
 SPLITS = ("test", "train")
-_REPEATED = re.compile(r"(?P<base>.+)\*(?P<times>[0-9]{1,9})")
+_SPEC = re.compile(
+    rf"(?P<base>.+?)(?::(?P<split>{'|'.join(SPLITS)}))?(?:\*(?P<times>[0-9]{{1,9}}))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    """What `digits:train*28` names; without a split the caller chooses."""
+
+    base: str
+    split: str | None = None
+    repeat: int = 1
 
 
 def open_dataset(
@@ -30,21 +41,21 @@ def open_dataset(
     """Returns the data set `spec` for `model`: its first `limit` samples (None: all).
 
     `spec` is one of `names()`, with its files in `folder`; an .npz file; or a folder with
-    test_data_sets. `digits*28` repeats the digits 28 times. `split` is "test" or "train". Raises
-    UsageError for an invalid spec, limit or split; InputError for data that are missing, broken,
-    empty, or do not fit the model.
+    test_data_sets. `digits:train` is its training split, `digits*28` repeats the digits 28 times.
+    `split` is "test" or "train", for a spec without a split. Raises UsageError for an invalid spec,
+    limit or split; InputError for data that are missing, broken, empty, or do not fit the model.
     """
     if split not in SPLITS:
         raise UsageError(f"no split '{split}'", f"The splits are {' and '.join(SPLITS)}.")
     if limit is not None and limit < 1:
         raise UsageError(f"a limit of {limit} samples", "Set 1 or more, or no limit.")
-    base, repeat = _parsed(spec)
-    layout = SampleLayout.of(model)
-    if base in names():
-        source: SampleSource = open_named(base, model, split, folder)
+    parsed, layout = _parsed(spec), SampleLayout.of(model)
+    split = parsed.split or split
+    if parsed.base in names():
+        source: SampleSource = open_named(parsed.base, model, split, folder)
     else:
-        source = _files(Path(base), model, layout, split)
-    return _checked(Dataset(str(spec), model, source, layout, repeat, limit))
+        source = _files(Path(parsed.base), model, layout, split)
+    return _checked(Dataset(str(spec), model, source, layout, parsed.repeat, limit))
 
 
 def open_files(path: Path, model: Model) -> Dataset:
@@ -56,15 +67,22 @@ def open_files(path: Path, model: Model) -> Dataset:
     return _checked(Dataset(str(path), model, _files(path, model, layout, "test"), layout))
 
 
-def _parsed(spec: str | Path) -> tuple[str, int]:
+def without_split(spec: str | Path) -> str:
+    """Returns the spec of the same data, without a split."""
+    parsed = _parsed(spec)
+    return parsed.base if parsed.repeat == 1 else f"{parsed.base}*{parsed.repeat}"
+
+
+def _parsed(spec: str | Path) -> _Spec:
     """Returns what to read and how often; the name of an existing file is not parsed."""
     text = str(spec)
-    match = None if Path(text).exists() else _REPEATED.fullmatch(text)
+    match = None if Path(text).exists() else _SPEC.fullmatch(text)
     if match is None:
-        return text, 1
-    if int(match["times"]) < 1:
+        return _Spec(text)
+    repeat = int(match["times"] or 1)
+    if repeat < 1:
         raise UsageError(f"'{text}': a data set cannot be repeated 0 times", "Write *1 or more.")
-    return match["base"], int(match["times"])
+    return _Spec(match["base"], match["split"], repeat)
 
 
 def _checked(dataset: Dataset) -> Dataset:
@@ -83,8 +101,12 @@ def _files(path: Path, model: Model, layout: SampleLayout, split: str) -> Sample
         return open_folder(path, model, layout)
     raise UsageError(
         f"no data set '{path}'",
-        f"Name one of {', '.join(names())}, an .npz file, or a folder of test_data_sets.",
+        f"Name one of {', '.join(names())}, an .npz file, or a folder of test_data_sets; "
+        ":train after a name or an .npz chooses its training split.",
     )
 
 
-__all__ = ["DEFAULT_FOLDER", "SPLITS", "Batch", "Dataset", "names", "open_dataset", "open_files"]
+__all__ = [
+    "DEFAULT_FOLDER", "SPLITS", "Batch", "Dataset", "names", "open_dataset", "open_files",
+    "without_split",
+]  # fmt: skip

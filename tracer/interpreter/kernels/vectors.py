@@ -24,7 +24,7 @@ _SMALLER_MAGNITUDE = _WORD(2)
 _ROUND_AS_SET = _WORD(4)
 
 _FOLDER: str = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-"""The folder of the sources' version, as `cache_folder` sets it; empty: machine code is not kept."""
+"""The folder of this version, as `cache_folder` sets it; empty: machine code is not kept."""
 
 _COMPILING = Lock()
 _ENGINES: list[Any] = []

@@ -17,7 +17,7 @@ from tracer.interpreter.kernel_loading import loaded
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
 
-_TYPES = tuple(map(np.dtype, ("int8", "uint8", "int16", "int32", "int64", "float32", "float64")))
+_TYPES = (np.dtype(np.float32), np.dtype(np.int64))
 
 
 class CompiledTask(Protocol):
@@ -33,17 +33,20 @@ def share(
 ) -> None:
     """Computes blocks 0 to `count` - 1 of a task, in any order and on several threads.
 
-    The task's arguments are address and size of each array, then the numbers. Blocks must be
-    independent. Raises TypeError for an array of an unusual type or not contiguous, which compiled
-    code would misread.
+    The task's arguments are address and size of each array, float32 or int64, then the numbers.
+    Blocks must be independent. Raises TypeError for an array of another type or not contiguous,
+    which compiled code would misread.
     """
+    for array in arrays:
+        if array.dtype not in _TYPES:
+            raise _misread(array)
     share_address(task.address, count, arrays, numbers)
 
 
 def share_address(
     task: int, count: int, arrays: Sequence[Array], numbers: Sequence[int] = ()
 ) -> None:
-    """Does the same for the function at an address."""
+    """Does the same for the function at an address, which reads arrays of any type."""
     words = [word for array in arrays for word in (_address(array), array.size)]
     arguments = np.array([*words, *numbers], np.int64)
     helpers = parallel.allowed() - 1
@@ -91,6 +94,10 @@ def _team(helpers: int) -> _Team:
 
 
 def _address(array: Array) -> int:
-    if array.dtype not in _TYPES or not array.flags.c_contiguous:
-        raise TypeError(f"a contiguous array of common numbers is needed, not {array.dtype}")
+    if not array.flags.c_contiguous:
+        raise _misread(array)
     return array.__array_interface__["data"][0]
+
+
+def _misread(array: Array) -> TypeError:
+    return TypeError(f"a contiguous array of float32 or int64 is needed, not {array.dtype}")

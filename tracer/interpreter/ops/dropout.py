@@ -29,6 +29,12 @@ def dropout(
     return (data * mask / np.array(1 - share, data.dtype)).astype(data.dtype), mask
 
 
+@operator("Dropout", since=10)
+def dropout_10(data: Array, *, ratio: float = 0.5) -> tuple[Array, Array]:
+    """Dropout of opset 10: returns the input and a mask of ones."""
+    return data, np.ones(data.shape, np.bool_)
+
+
 @operator("Dropout")
 def dropout_1(
     data: Array,
@@ -37,5 +43,5 @@ def dropout_1(
     is_test: int = 0,
     ratio: float = 0.5,
 ) -> tuple[Array, Array]:
-    """Dropout before opset 12: returns the input and a mask of ones."""
-    return data, np.ones(data.shape, np.bool_)
+    """Dropout before opset 10: the mask has the type of the input."""
+    return data, np.ones(data.shape, data.dtype)

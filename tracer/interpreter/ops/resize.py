@@ -13,6 +13,8 @@ from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
 _ASYMMETRIC = "asymmetric"
+_BY_SCALE = "ceil where smaller, else floor"
+"""What `nearest` means before opset 11, by the cases that ONNX had for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def resize_10(X: Array, scales: Array, *, mode: str = "nearest") -> Array:
         scales,
         mode="linear" if mode == "bilinear" else mode,
         coordinate_transformation_mode=_ASYMMETRIC,
-        nearest_mode="floor",
+        nearest_mode=_BY_SCALE,
     )
 
 
@@ -180,7 +182,10 @@ def _along(x: Array, dim: int, axis: ResizedAxis, where: Array, method: ResizeMe
     if method.mode == "nearest":
         if method.antialias:
             raise ModelError("antialias does not go with mode 'nearest'")
-        index = np.clip(_nearest(where, method.nearest), 0, axis.size - 1)
+        rule = method.nearest
+        if rule == _BY_SCALE:
+            rule = "ceil" if axis.scale < 1 else "floor"
+        index = np.clip(_nearest(where, rule), 0, axis.size - 1)
         return np.take(x, index.astype(np.intp), axis=dim)
     index, weights = _neighbours(where, axis, method)
     if method.exclude_outside:
@@ -214,7 +219,7 @@ def _neighbours(where: Array, axis: ResizedAxis, method: ResizeMethod) -> tuple[
     """Returns indices and weights (out, neighbours) of the inputs of each output."""
     kernels: dict[str, tuple[int, Callable[[Array], Array]]] = {
         "linear": (1, lambda d: np.clip(1 - d, 0, 1)),
-        "cubic": (2, lambda d: _cubic(d, method.cubic_a)),
+        "cubic": (2, lambda d: cubic(d, method.cubic_a)),
     }
     if method.mode not in kernels:
         raise ModelError(f"mode '{method.mode}' is not one of nearest, {', '.join(kernels)}")
@@ -230,7 +235,7 @@ def _neighbours(where: Array, axis: ResizedAxis, method: ResizeMethod) -> tuple[
     return (floor[:, None] + offsets).astype(np.int64), weights
 
 
-def _cubic(d: Array, a: float) -> Array:
+def cubic(d: Array, a: float) -> Array:
     """The cubic convolution kernel (Keys, 1981) at distance d."""
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a

@@ -1,0 +1,121 @@
+"""The types of the factors that a node multiplies: integers or floats, and their widths."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from analyzers import dataflow
+from analyzers.dataflow import Dataflow
+from tracer.accumulators.engine.tensor_scales import ELEMENTS_KEPT, TensorScales
+from tracer.accumulators.spec.policy import Rule
+from tracer.graph.model import Model, Node, Scope
+from tracer.graph.quantized import computes_in_integers
+from tracer.graph.shape_inference import TensorTypes
+from tracer.graph.tensor_type import bits_of
+
+_DYNAMIC_BITS = 8
+"""Bits that an operator rounds float activations to, if it multiplies them as integers."""
+_FACTORS = {
+    # (domain, operator): input indices of its two factors
+    **dict.fromkeys(
+        [("", name) for name in ("Conv", "ConvTranspose", "DeformConv", "Gemm", "MatMul", "Einsum",
+                                 "RNN", "GRU", "LSTM", "Attention", "ConvInteger",
+                                 "MatMulInteger")]
+        + [("com.microsoft", name) for name in ("FusedConv", "FusedGemm", "FusedMatMul",
+                                                "DynamicQuantizeMatMul", "DynamicQuantizeLSTM",
+                                                "MatMulIntegerToFloat", "MatMulInteger16",
+                                                "QAttention")],
+        (0, 1),
+    ),
+    **dict.fromkeys(
+        [("", "QLinearConv"), ("", "QLinearMatMul"), ("com.microsoft", "QLinearConv"),
+         ("com.microsoft", "QGemm")],
+        (0, 3),
+    ),
+}  # fmt: skip
+_OTHERS = (0, 0)
+"""Both factors of other operators have the type of the first input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Bits of both factors of a node; `float_type`, as `float16`, if they are floats."""
+
+    activation_bits: int
+    weight_bits: int
+    float_type: str | None = None
+
+
+def operands(
+    model: Model, types: TensorTypes, rules: Mapping[str, Rule] | None = None
+) -> dict[str, Operands]:
+    """Returns the operands of every node by key, without nodes whose operands have no such type.
+
+    In a QDQ model they have the type before DequantizeLinear, also where operators that only move
+    elements are between. A node multiplies floats if either factor is a float. `rules` of narrow
+    nodes have the fixed-point formats of float operands.
+    """
+    reader = _Reader(types, dataflow.of(model), TensorScales(model))
+    found = {node.key: reader.operands(node, (rules or {}).get(node.key)) for node in model.nodes}
+    return {key: each for key, each in found.items() if each is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    types: TensorTypes
+    flow: Dataflow
+    scales: TensorScales
+
+    def operands(self, node: Node, rule: Rule | None) -> Operands | None:
+        """Returns the operands of one node; None where a type is unknown or not a number."""
+        indices = _FACTORS.get((node.domain, node.op_type), _OTHERS)
+        present = [index for index in indices if index < len(node.inputs) and node.inputs[index]]
+        if not present:
+            return None
+        factors = [self._factor(node, index, rule) for index in present]
+        if any(dtype is None for dtype in factors):
+            return None
+        dtypes = [dtype for dtype in factors if dtype is not None]
+        floats = [dtype for dtype in dtypes if not _is_integer(dtype)]
+        bits = [_bits(dtype) for dtype in (floats[:1] or dtypes)]
+        return Operands(bits[0], bits[-1], floats[0] if floats else None)
+
+    def _factor(self, node: Node, index: int, rule: Rule | None) -> str | None:
+        """Returns the type of the factor at `index`; a fixed-point format as `int8`."""
+        name = node.inputs[index]
+        own = self._of_tensor(name, node.scope)
+        if own is None or _is_integer(own):
+            return own
+        if rule is not None and rule.format is not None:
+            weights = index > 0 and self.scales.constant(name, node.scope)
+            return f"int{(rule.format.weights if weights else rule.format.activations).bits}"
+        if computes_in_integers(node.op_type):
+            return f"int{_DYNAMIC_BITS}"
+        return self._before_dequantising(name, node.scope)
+
+    def _before_dequantising(self, name: str, scope: Scope) -> str | None:
+        """Returns the type of the quantised tensor behind a float tensor, else its own type."""
+        maker = self.flow.makers.get(self.flow.address(name, scope))
+        if maker is None or maker.domain:
+            return self._of_tensor(name, scope)
+        if maker.op_type == "DequantizeLinear":
+            return self._of_tensor(maker.inputs[0], maker.scope)
+        if maker.op_type not in ELEMENTS_KEPT:
+            return self._of_tensor(name, scope)
+        moved = maker.inputs if maker.op_type == "Concat" else maker.inputs[:1]
+        dtypes = [self._before_dequantising(each, maker.scope) for each in moved]
+        return next((each for each in dtypes if each is None or not _is_integer(each)), dtypes[0])
+
+    def _of_tensor(self, name: str, scope: Scope) -> str | None:
+        """Returns the type of a tensor; None where unknown, or neither integer nor float."""
+        tensor = self.types.of(name, scope)
+        is_number = tensor is not None and ("float" in tensor.dtype or _is_integer(tensor.dtype))
+        return tensor.dtype if tensor is not None and is_number else None
+
+
+def _is_integer(dtype: str) -> bool:
+    return dtype.startswith(("int", "uint"))
+
+
+def _bits(dtype: str) -> int:
+    prefix = dtype.rstrip("0123456789")
+    return int(dtype[len(prefix) :]) if _is_integer(dtype) else bits_of(dtype) or 0

@@ -1,0 +1,77 @@
+"""The time of a kernel stands in the row of the node that does its work."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tracer
+from analyzers.grouping import by_node
+from analyzers.main_nodes import main_first
+from analyzers.timing import coverage
+from tracer.graph.loading import open_model
+
+MODELS = {
+    "lenet": "models/lenet/lenet.int8.onnx",
+    "resnet20": "models/resnet_cifar/resnet20.int8.onnx",
+    "transformer": "models/transformer/transformer.int8.onnx",
+}
+SUMMING = ("Conv", "Gemm", "MatMul")
+
+
+@pytest.fixture(scope="module", params=MODELS.values(), ids=MODELS)
+def trace(request):
+    return tracer.profile(request.param, runs=3, warmup=0, threads=1, confirm=False)
+
+
+def test_every_node_that_sums_products_has_the_time_of_its_kernel(trace):
+    nodes = trace.nodes
+    summing = nodes[nodes["op_type"].isin(SUMMING)]
+    assert len(summing) == (nodes["macs"] > 0).sum()  # none is left out
+    assert summing["time_us"].notna().all()
+    assert summing["timed_in"].isna().all()
+
+
+def test_the_time_of_a_kernel_stands_once(trace):
+    (run,) = trace.runs
+    timed = trace.nodes[trace.nodes["time_us"].notna()]
+    named = timed["kernels"].str.split("; ").explode()
+    assert sorted(named) == sorted({kernel.name for kernel in run.kernels})
+    assert timed["time_share"].sum() == pytest.approx(1)
+    assert 0 < coverage(run, trace.nodes) <= 1
+
+
+def test_a_node_without_a_time_names_the_row_that_has_it(trace):
+    rows = trace.nodes.set_index("node")
+    fused = rows[rows["timed_in"].notna()]
+    hosts = rows.loc[fused["timed_in"]]
+    assert len(fused) > 0
+    assert fused["time_us"].isna().all()
+    assert hosts["time_us"].notna().all()
+    assert list(hosts["kernels"]) == list(fused["kernels"])
+
+
+def test_the_row_of_a_kernel_is_called_after_its_main_node(trace):
+    kernels = by_node(trace.nodes)
+    timed = trace.nodes[trace.nodes["time_us"].notna()]
+    assert set(timed["node"]) <= set(kernels["node"])
+    fused = kernels[(kernels["nodes"] > 1) & (kernels["macs"] > 0)]
+    assert fused["op_type"].str.match("|".join(f"{name}\\+" for name in SUMMING)).all()
+    assert "timed_in" not in kernels  # a row holds its own time
+
+
+def test_without_macs_a_conversion_is_not_the_main_node():
+    model = open_model(MODELS["lenet"])
+    group = ("relu_DequantizeLinear", "node_max_pool2d", "max_pool2d_QuantizeLinear")
+    nothing = pd.Series(dict.fromkeys(group, 0), dtype="Int64")
+    assert main_first(model, [group, ()], nothing) == ((group[1], group[0], group[2]), ())
+    unknown = pd.Series(dict.fromkeys(group, pd.NA), dtype="Int64")
+    assert main_first(model, [group], unknown)[0][0] == "node_max_pool2d"
+
+
+def test_a_comparison_finds_the_uncertainty_of_a_row_that_has_a_time(trace, tmp_path):
+    file = str(trace.save(tmp_path / "r.trace"))
+    side = tracer.compare([file, file]).sides[0]
+    timed = np.isfinite(side.time_us)
+    assert timed.sum() == trace.nodes["time_us"].notna().sum()
+    assert side.systematic_us[timed].any()
+    assert not side.systematic_us[~timed].any()

@@ -1,0 +1,172 @@
+"""Checks arguments at the entry of a function: `RULES` says what each name may be.
+
+An argument has the same name, and so the same rule, in every function and on the command line.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+from tracer.errors import UsageError
+
+LARGEST = 2**31 - 1
+"""Largest count and dimension; a larger one is a typing error."""
+
+BOUNDS = {
+    "batch": (1, LARGEST), "runs": (1, LARGEST), "warmup": (0, LARGEST), "threads": (0, 1024),
+    "seed": (0, 2**32 - 1), "replay": (0, LARGEST), "rounds": (2, LARGEST), "depth": (1, LARGEST),
+    "limit": (1, LARGEST), "test_limit": (1, LARGEST),
+}  # fmt: skip
+"""Least and greatest whole number. The seeds are those that numpy takes."""
+
+_SHOWN = 60
+"""Characters of a value that a message repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What an argument may be: `allowed` in words, and `holds` for a value."""
+
+    allowed: str
+    holds: Callable[[Any], bool]
+
+
+def whole(least: int = 0, most: int = LARGEST) -> Rule:
+    """A whole number, of Python or numpy, from `least` to `most`; True and False are none."""
+    return Rule(
+        f"a whole number from {least:,} to {most:,}",
+        lambda v: isinstance(v, Integral) and not isinstance(v, bool) and least <= int(v) <= most,
+    )
+
+
+def amount(unit: str = "") -> Rule:
+    """A finite number of at least 0."""
+    return Rule(
+        f"a number of {unit}{' of ' if unit else ''}at least 0",
+        lambda v: (
+            isinstance(v, Real) and not isinstance(v, bool) and math.isfinite(v) and float(v) >= 0
+        ),
+    )
+
+
+def instance(*names: str) -> Rule:
+    """An object of one of these classes, by their full names, so that none is imported."""
+    return Rule(f"a {' or '.join(names)}", lambda v: bool(_classes(v) & {*names}))
+
+
+def maybe(rule: Rule) -> Rule:
+    """What `rule` allows, or None."""
+    return Rule(f"{rule.allowed}, or None", lambda v: v is None or rule.holds(v))
+
+
+def several(rule: Rule) -> Rule:
+    """A list of what `rule` allows, one at least."""
+    return Rule(f"a list, each {rule.allowed}", lambda v: _listed(v, rule))
+
+
+def either(*rules: Rule) -> Rule:
+    """What one of `rules` allows."""
+    return Rule(
+        "; or ".join(rule.allowed for rule in rules), lambda v: any(r.holds(v) for r in rules)
+    )
+
+
+def swept(rule: Rule) -> Rule:
+    """What `rule` allows, or a list of it."""
+    return Rule(f"{rule.allowed}, or a list of them", lambda v: rule.holds(v) or _listed(v, rule))
+
+
+def mapping(rule: Rule) -> Rule:
+    """A mapping of names to what `rule` allows."""
+    return Rule(
+        f"a mapping of names, each to {rule.allowed}",
+        lambda v: (
+            isinstance(v, Mapping)
+            and all(isinstance(name, str) and rule.holds(each) for name, each in v.items())
+        ),
+    )
+
+
+ANYTHING = Rule("anything", lambda v: True)
+"""For arguments that another check names."""
+FLAG = Rule("True or False", lambda v: isinstance(v, bool))
+TEXT = Rule("text", lambda v: isinstance(v, str))
+PATH = Rule("a path", lambda v: isinstance(v, str | Path) and str(v) != "")
+FUNCTION = Rule("a function", callable)
+
+_COUNTS = {name: whole(*bounds) for name, bounds in BOUNDS.items()}
+_SIZES = several(whole())
+_SHAPES = Rule(
+    "a shape with the batch first, as (1, 3, 32, 32), or a list of shapes",
+    either(_SIZES, several(_SIZES)).holds,
+)
+_EMPTY = Rule("an empty list", lambda v: isinstance(v, list | tuple) and not v)
+_FEEDS = Rule(
+    "a path, a list of paths, a tracer.inputs.request.Samples, or None",
+    maybe(either(swept(PATH), _EMPTY, instance("tracer.inputs.request.Samples"))).holds,
+)
+
+RULES: Mapping[str, Rule] = {
+    **{name: rule if name == "seed" else maybe(rule) for name, rule in _COUNTS.items()},
+    **dict.fromkeys(
+        ("force", "confirm", "backward", "compiled", "trust", "train", "by_sample"), FLAG
+    ),
+    **dict.fromkeys(("target", "convention", "executor", "device", "by"), TEXT),
+    **dict.fromkeys(
+        ("optimization", "provider", "energy", "metric", "fixed", "against", "loss", "optimizer",
+         "framework"), maybe(TEXT),
+    ),
+    **dict.fromkeys(("path", "calibrate", "data", "folder"), PATH),
+    **dict.fromkeys(("output", "test", "trace", "weights"), maybe(PATH)),
+    **dict.fromkeys(("progress", "receive", "peaks"), maybe(FUNCTION)),
+    "model": ANYTHING,  # opening or exporting it says what it is not
+    "accumulator": maybe(
+        either(whole(), PATH, instance(*(f"tracer.accumulators.spec.{name}" for name in
+                                         ("accumulator.Accumulator", "policy.Policy"))))
+    ),
+    "receivers": ANYTHING,
+    "min_time": maybe(amount("seconds")),
+    "dims": maybe(mapping(whole(0))),
+    "args": maybe(mapping(ANYTHING)),
+    "feeds": _FEEDS,
+    "sides": several(TEXT),
+    "batches": several(_COUNTS["batch"]),
+    "input_shape": maybe(_SHAPES),
+    "input_dtype": swept(TEXT),
+    "limits": maybe(instance("tracer.limits.Limits")),
+    "tolerance": maybe(instance("tracer.support.tolerance.Tolerance")),
+    "settings": instance("tracer.api.compare.sides.SideSettings"),
+    "inputs": maybe(several(instance("numpy.ndarray"))),
+    "traces": several(either(PATH, instance("tracer.records.trace.Trace"))),
+    "result": instance("tracer.records.result.Result"),
+}  # fmt: skip
+"""By name of the argument; a function passes the rules that differ to `check_arguments`."""
+
+
+def check_arguments(arguments: Mapping[str, object], rules: Mapping[str, Rule] = RULES) -> None:
+    """Raises UsageError for an argument that its rule does not allow: of `rules`, else `RULES`."""
+    for name, value in arguments.items():
+        rule = rules.get(name) or RULES[name]
+        if not rule.holds(value):
+            raise UsageError(f"{name} is {_shown(value)}", f"Give {rule.allowed}.")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    if len(text) > _SHOWN or "\n" in text:
+        kind = type(value)
+        text = f"{text[:_SHOWN].splitlines()[0]}… ({kind.__module__}.{kind.__qualname__})"
+    return text
+
+
+def _listed(value: object, rule: Rule) -> bool:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return False
+    return len(value) > 0 and all(rule.holds(each) for each in value)
+
+
+def _classes(value: object) -> set[str]:
+    return {f"{base.__module__}.{base.__qualname__}" for base in type(value).__mro__}
