@@ -67,10 +67,9 @@ class Narrowing:
     def load(self, progress: Progress | None) -> None:
         """Loads or compiles the kernels, which would otherwise slow down the first run."""
         with announced(progress):
-            for name in ("sequential_sums", "program_sums", "sum_statistics"):
-                loaded(name)
+            loaded("sum_statistics")
             if any(runner.accumulator.order != Sequential() for runner in self._runners.values()):
-                loaded("grouped_sums")
+                loaded("program_sums")
 
     def new_runners(
         self, bits: Mapping[str, int], runner_type: type[SumRunner] = SumRunner

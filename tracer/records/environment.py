@@ -22,7 +22,7 @@ _PACKAGES = (
 """What runs or describes models: the versions that a result depends on."""
 _CPU_FLAGS = frozenset(
     {
-        "avx2", "avx512f", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16",
+        "avx2", "avx512f", "avx512dq", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16",
         "amx_tile", "amx_int8", "asimd", "asimddp", "sve", "i8mm",
     }
 )  # fmt: skip

@@ -1,23 +1,23 @@
 """Blocks of dot products: chooses the kernel, and runs it on blocks of rows and columns."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tracer.accumulators.engine import oracle, panels
-from tracer.accumulators.engine.matrices import INT16, INT32, LIMIT, Matrices, over_bands
+from tracer.accumulators.engine import oracle, tile_sums
+from tracer.accumulators.engine.matrices import LIMIT, Matrices
 from tracer.accumulators.engine.programs import (
     Outs,
     Program,
-    has_fast_groups,
     products_may_change,
     program,
     sum_by_program,
     sum_sorted,
 )
-from tracer.accumulators.kernels import loaded
-from tracer.accumulators.spec.accumulator import Accumulator, signed_range
+from tracer.accumulators.engine.tile_sums import Factors
+from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.modes import effect_of
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.spec.orders.sorted import Sorted
@@ -27,9 +27,6 @@ from tracer.support.types import Array
 
 _ORACLE = 1 << 20
 """Products that the oracle writes out at a time."""
-
-_INTERVALS = (4, 16, 128)
-"""Numbers of terms that may lie between two checks of unlimited sums."""
 
 
 def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> UnlimitedSums:
@@ -42,7 +39,12 @@ def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Unli
         return UnlimitedSums(final, low, high)
     start, end = _start_and_end(matrices, accumulator)
     clips = None if plan.has_one_width else np.empty(matrices.shape, np.int64)
-    _sum(matrices, plan, terms, accumulator, start, (final, low, high), True, clips)
+    bits = _observing_bits(matrices, plan, accumulator)
+    if bits:
+        factors = Factors.of(replace(matrices, bias=start), plan.sequence, bits)
+        factors.observe(tile_sums.of_matrix(matrices, plan.sequence), final, low, high)
+    else:
+        _by_program(matrices, plan, accumulator, start, (final, low, high), True, clips)
     if end is not None:
         final += end
         np.minimum(low, final, out=low)
@@ -59,9 +61,13 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
     if not values.size:
         return Clipped(values, events)
     start, end = _start_and_end(matrices, accumulator)
-    start, start_events = limited(start, accumulator)
-    _sum(matrices, plan, terms, accumulator, start, (values, events, events), False)
-    if start_events.any():
+    bits = _clipping_bits(matrices, plan, accumulator)
+    if bits:
+        factors = Factors.of(replace(matrices, bias=start), plan.sequence, bits)
+        factors.clip(tile_sums.of_matrix(matrices, plan.sequence), accumulator, values, events)
+    else:
+        start, start_events = limited(start, accumulator)
+        _by_program(matrices, plan, accumulator, start, (values, events, events), False)
         events += start_events
     if end is not None:
         values, end_events = limited(values + end, accumulator)
@@ -71,14 +77,8 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
 
 def has_fast_kernel(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> bool:
     """Whether a kernel supports this case that saturates about as fast as it multiplies."""
-    if accumulator.order.reorders or not effect_of(accumulator.overflow).clips:
-        return False
-    plan = program(accumulator.order, terms)
-    if plan is None or products_may_change(matrices, accumulator):
-        return False
-    if plan.sequential:
-        return lane_bits(matrices, accumulator) > 0
-    return has_fast_groups(matrices, plan, accumulator)
+    plan = _plan(terms, accumulator)
+    return plan is not None and _clipping_bits(matrices, plan, accumulator) > 0
 
 
 def inner_widths_may_change(matrices: Matrices, accumulator: Accumulator, terms: Terms) -> bool:
@@ -99,38 +99,6 @@ def limited(sums: Array, accumulator: Accumulator) -> tuple[Array, Array]:
     return oracle.into_range(sums, low, high, accumulator.overflow), outside
 
 
-def lane_bits(matrices: Matrices, accumulator: Accumulator) -> int:
-    """The bits of the narrowest lanes in which saturating sums are exact; 0 if there are none.
-
-    In int16 lanes a saturating addition is exact if the range lies within the lane or is the lane.
-    """
-    low, high = accumulator.range
-    full = (low, high) == signed_range(16)
-    if max(*matrices.factors, matrices.largest_term) < INT16 and (
-        matrices.bound < INT16 or full or (low > -INT16 and high < INT16 - 1)
-    ):
-        return 16
-    reach = min(max(-low, high), matrices.bound) + matrices.largest_term
-    return 32 if max(*matrices.factors, reach) < INT32 else 0
-
-
-def check_plan(matrices: Matrices, low: int, high: int) -> Array:
-    """The `checks` of `sequential_sums.clip`, int64 (bands, 2): interval and margin.
-
-    A sum between two checks is no further from one of them than half of the terms between them
-    can take it.
-    """
-    band = loaded("sequential_sums").ROWS
-    largest = np.maximum(matrices.factors[1] * over_bands(matrices.largest, band, np.maximum), 1)
-    room = (high - low) // (4 * largest)  # so many terms take up an eighth of the range
-    intervals = np.array(_INTERVALS)[np.searchsorted(_INTERVALS[1:], room, side="right")]
-    margins = intervals // 2 * largest
-    intervals[2 * margins > high - low] = -1
-    within = (matrices.least >= low) & (matrices.most <= high)
-    intervals[over_bands(within, band, np.logical_and)] = 0
-    return np.stack([intervals, margins], axis=1)
-
-
 def _plan(terms: Terms, accumulator: Accumulator) -> Program | None:
     """The program that a kernel runs; None for a user's order that only the oracle can follow."""
     order = accumulator.order
@@ -146,57 +114,34 @@ def _start_and_end(matrices: Matrices, accumulator: Accumulator) -> tuple[Array,
     return np.zeros_like(matrices.bias), matrices.bias
 
 
-def _sum(
-    matrices: Matrices, plan: Program, terms: Terms, accumulator: Accumulator, start: Array,
-    outs: Outs, observed: bool, clips: Array | None = None,
+def _clipping_bits(matrices: Matrices, plan: Program, accumulator: Accumulator) -> int:
+    """The bits of floats whose tiles limit these sums; 0 if only a program does."""
+    clips = effect_of(accumulator.overflow).clips and _suits_tiles(matrices, plan, accumulator)
+    return tile_sums.limited_bits(matrices, accumulator) if clips else 0
+
+
+def _observing_bits(matrices: Matrices, plan: Program, accumulator: Accumulator) -> int:
+    """The bits of floats whose tiles observe these sums; 0 if only a program does."""
+    return tile_sums.exact_bits(matrices) if _suits_tiles(matrices, plan, accumulator) else 0
+
+
+def _suits_tiles(matrices: Matrices, plan: Program, accumulator: Accumulator) -> bool:
+    """Whether terms are added one after the other, from a bias for each row."""
+    in_order = plan.sequential and not accumulator.order.reorders
+    one_bias = matrices.bias.shape[1] == 1
+    return in_order and one_bias and not products_may_change(matrices, accumulator)
+
+
+def _by_program(
+    matrices: Matrices, plan: Program, accumulator: Accumulator, start: Array, outs: Outs,
+    observed: bool, clips: Array | None = None,
 ) -> None:  # fmt: skip
-    """Computes sums by the fastest kernel that supports the case."""
+    """Computes sums by the kernels of `programs`."""
     start = np.broadcast_to(start, matrices.shape)
-    exact_products = not products_may_change(matrices, accumulator)
-    if type(accumulator.order) is Sorted:
+    if accumulator.order.reorders:
         sum_sorted(matrices, plan, accumulator, start, outs, observed)
-    elif observed and plan.sequential and exact_products and matrices.bound < INT32:
-        _observe_sequential(matrices, plan, start, outs)
-    elif not observed and plan.sequential and has_fast_kernel(matrices, terms, accumulator):
-        _clip_sequential(matrices, plan, accumulator, start, outs[:2])
     else:
         sum_by_program(matrices, plan, accumulator, start, outs, observed, clips)
-
-
-def _clip_sequential(
-    matrices: Matrices, plan: Program, accumulator: Accumulator, start: Array,
-    outs: tuple[Array, Array],
-) -> None:  # fmt: skip
-    kernels, bits = loaded("sequential_sums"), lane_bits(matrices, accumulator)
-    layout = panels.for_vectors(matrices, plan.sequence, bits)
-    low, high = np.clip(accumulator.range, *signed_range(bits)).tolist()
-    full = bits == 16 and (low, high) == signed_range(16)
-    checks, limits = check_plan(matrices, low, high), np.array([low, high], layout.lane)
-    width, flat = matrices.shape[1], [out.reshape(-1) for out in outs]
-
-    def block(rows: slice, columns: slice) -> None:
-        bands, band_rows = panels.whole_bands(rows)
-        left, pairs = (side[band_rows].reshape(-1) for side in (layout.left, layout.pairs))
-        kernels.clip(left, pairs, layout.depth, layout.panel(columns), layout.tile, checks[bands],
-                     start[rows, columns], limits, full,
-                     *flat, rows.start * width + columns.start, width)  # fmt: skip
-
-    panels.run_in_blocks(matrices.shape, layout, block)
-
-
-def _observe_sequential(matrices: Matrices, plan: Program, start: Array, outs: Outs) -> None:
-    kernels, small = loaded("sequential_sums"), max(*matrices.factors, matrices.bound) < INT16
-    layout = panels.for_vectors(matrices, plan.sequence, 16 if small else 32)
-    width, flat = matrices.shape[1], [out.reshape(-1) for out in outs]
-    zero = np.zeros(1, layout.lane)
-
-    def block(rows: slice, columns: slice) -> None:
-        left = layout.left[panels.whole_bands(rows)[1]].reshape(-1)
-        kernels.observe(left, layout.depth, layout.panel(columns), layout.tile,
-                        start[rows, columns], zero, *flat, rows.start * width + columns.start,
-                        width)  # fmt: skip
-
-    panels.run_in_blocks(matrices.shape, layout, block)
 
 
 def _by_oracle(

@@ -1,4 +1,4 @@
-"""Describes where a kernel reads the columns of a node's dot products."""
+"""Describes where the columns of a node's dot products are read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracer.accumulators.engine.node_operands import Integers
+from tracer.interpreter.numeric.tile_tasks import Columns
 from tracer.interpreter.numeric.windows import Window, padded
 from tracer.support.types import Array
 
@@ -16,30 +17,15 @@ _AXES = 2
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """Columns in the flat, contiguous int16 array `source`, whose numbers lie in `range`.
+    """Columns of integers that lie in `range`."""
 
-    A column reads its numbers at `offsets` (K), int64, from its beginning. There are `sizes`
-    images, lines and places of columns, which begin `strides` apart. Sum i of a column is written
-    at `out_strides` for its image, for i, and for its number in the image.
-    """
-
-    source: Array
-    offsets: Array
-    sizes: tuple[int, int, int]
-    strides: tuple[int, int, int]
-    out_strides: tuple[int, int, int]
+    columns: Columns
     range: tuple[int, int]
-
-    @property
-    def count(self) -> int:
-        """The number of columns."""
-        images, lines, places = self.sizes
-        return images * lines * places
 
 
 @dataclass(frozen=True, slots=True)
 class PaddedImages:
-    """Images laid out for `window`: `values` (N, C, lines, places), int16, padded."""
+    """Images laid out for `window`: `values` (N, C, lines, places), integers, padded."""
 
     values: Array
     window: Window
@@ -47,8 +33,8 @@ class PaddedImages:
 
     @classmethod
     def of(cls, x: Integers, window: Window) -> PaddedImages | None:
-        """The images `x` (N, C, *size); None if they are not int16 or have more axes."""
-        if len(window.kernel) > _AXES or x.values.dtype != np.int16:
+        """The images `x` (N, C, *size); None if they have more axes."""
+        if len(window.kernel) > _AXES:
             return None
         values = np.ascontiguousarray(padded(x.values, window, x.padding))
         lines = values.shape[2] if values.ndim == 2 + _AXES else 1
@@ -62,24 +48,22 @@ class PaddedImages:
         (below, beside), kernel = map(_lines_first, (self.window.dilations, self.window.kernel))
         positions = np.ogrid[channels, : kernel[0], : kernel[1]]
         offsets = (positions[0] * lines + positions[1] * below) * places + positions[2] * beside
-        return ColumnSource(
+        columns = Columns(
             self.values.reshape(-1),
             offsets.reshape(-1).astype(np.int64),
             (count, height, width),
             (depth * lines * places, down * places, across),
             (maps * height * width, height * width, 1),
-            self.range,
         )
+        return ColumnSource(columns, self.range)
 
 
-def from_rows(a: Integers, rows: Array, width: int) -> ColumnSource | None:
-    """The `rows` (R, K) of `a`, for sums that are written to (R, width); None if not int16."""
-    if rows.dtype != np.int16:
-        return None
+def from_rows(a: Integers, rows: Array, width: int) -> ColumnSource:
+    """The `rows` (R, K) of `a`, for sums that are written to (R, width)."""
     count, depth = rows.shape
     source = np.ascontiguousarray(rows).reshape(-1)
-    return ColumnSource(source, np.arange(depth), (1, 1, count), (0, 0, depth), (0, 1, width),
-                        (a.low, a.high))  # fmt: skip
+    columns = Columns(source, np.arange(depth), (count, 1, 1), (depth, 0, 0), (width, 1, 0))
+    return ColumnSource(columns, (a.low, a.high))
 
 
 def _lines_first(values: tuple[int, ...]) -> tuple[int, int]:

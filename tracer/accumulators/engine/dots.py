@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from tracer.accumulators.engine import blocks
-from tracer.accumulators.engine.matrices import INT16, INT32, Matrices, checked
+from tracer.accumulators.engine.matrices import Matrices, checked
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
@@ -115,10 +115,6 @@ def _events(sums: UnlimitedSums) -> Array:
 
 def _product(matrices: Matrices) -> Array:
     """The exact products without the bias, int64."""
-    wide = Accumulator(32)
-    without_bias = replace(matrices, bias=np.zeros_like(matrices.bias))
-    if max(*matrices.factors, matrices.bound) < INT32 - 1:
-        return blocks.emulated(without_bias, Terms(matrices.depth), wide).values
     final = np.empty(matrices.shape, np.int64)
     products.integers(matrices.left, matrices.right, final)
     return final
@@ -126,15 +122,15 @@ def _product(matrices: Matrices) -> Array:
 
 def _magnitudes(matrices: Matrices) -> Matrices:
     """Matrices of the magnitudes, for the same number of sums."""
-    kind = np.int16 if max(matrices.factors) < INT16 else np.int64
+    kind = np.int16 if max(matrices.factors) < 1 << 15 else np.int64
     left, right = (np.abs(side.astype(kind)) for side in (matrices.left, matrices.right))
     most = matrices.factors[1] * left.sum(1, np.int64)
     bounds = {"least": np.zeros_like(most), "most": most, "bound": int(most.max(initial=0))}
-    return replace(matrices, left=left, right=right, right_range=(0, matrices.factors[1]), **bounds)
+    return replace(matrices, left=left, right=right, **bounds)
 
 
 def _some_rows(matrices: Matrices, rows: Array) -> Matrices:
-    names = ("left", "bias", "largest", "least", "most")
+    names = ("left", "bias", "least", "most")
     return replace(matrices, **{name: getattr(matrices, name)[rows] for name in names})
 
 
@@ -142,6 +138,6 @@ def _single_sums(matrices: Matrices, rows: Array, columns: Array) -> Matrices:
     """Scattered sums as one row of ones times their products."""
     terms = matrices.left[rows].T.astype(np.int64) * matrices.right[:, columns]
     ones, largest = np.ones((1, matrices.depth), np.int64), matrices.largest_term
-    one, bound = np.ones(1, np.int64), np.full(1, matrices.bound)
+    bound = np.full(1, matrices.bound)
     return Matrices(ones, np.ascontiguousarray(terms), matrices.bias[rows].T, (1, largest),
-                    (-largest, largest), one, -bound, bound, matrices.bound)  # fmt: skip
+                    -bound, bound, matrices.bound)  # fmt: skip

@@ -4,15 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
 from tracer.support.types import Array
 
 _DTYPES = tuple(map(np.dtype, ("int8", "uint8", "int16", "int32", "int64")))
 
-INT16, INT32 = 1 << 15, 1 << 31
-"""Magnitudes below these fit the lanes of that type."""
+INT32 = 1 << 31
+"""Magnitudes below it fit the lanes of that type."""
 LIMIT = 1 << 62
 """Sums of magnitudes stay below it, so that no step leaves 64 bits."""
 
@@ -21,18 +20,15 @@ LIMIT = 1 << 62
 class Matrices:
     """`left` (M, K) and `right` (K, P), as kernels read them; `bias`, int64, broadcasts to (M, P).
 
-    `factors` are the largest magnitudes of the two matrices; `largest` (M), int64, of each row of
-    `left`. `right_range` includes every number of `right`, and 0. `least` and `most` (M), int64,
-    bound every partial sum of a row, whatever the order of its products and the bias; no partial
-    sum has a magnitude above `bound`.
+    `factors` are the largest magnitudes of the two matrices. `least` and `most` (M), int64, bound
+    every partial sum of a row, whatever the order of its products and the bias; no partial sum has
+    a magnitude above `bound`.
     """
 
     left: Array
     right: Array
     bias: Array
     factors: tuple[int, int]
-    right_range: tuple[int, int]
-    largest: Array
     least: Array
     most: Array
     bound: int
@@ -62,8 +58,7 @@ def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Matr
     largest_bias = 0 if bias is None else max(map(abs, extent(bias)))
     factors = max(map(abs, extent(left))), max(-low, high)
     matrices = _readable(left), _readable(right)
-    up, down, largest = (np.empty(rows, np.int64) for _ in range(3))
-    loaded("sequential_sums").row_sizes(matrices[0], up, down, largest)
+    up, down = _sizes(matrices[0], factors[0])
     if left.shape[1] * factors[0] * factors[1] + largest_bias >= LIMIT:
         bound = _exact_bound(left, right, offset)
         if bound >= LIMIT:
@@ -76,12 +71,7 @@ def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Matr
         most = up * high - down * low + np.maximum(offset, 0)
         least = up * low - down * high + np.minimum(offset, 0)
         bound = max(int(most.max(initial=0)), -int(least.min(initial=0)))
-    return Matrices(*matrices, offset[:, None], factors, (low, high), largest, least, most, bound)
-
-
-def over_bands(values: Array, band: int, reduce: np.ufunc) -> Array:
-    """Reduces the `values` of each `band` of rows to one; the last band may be shorter."""
-    return reduce.reduceat(values, np.arange(0, len(values), band))
+    return Matrices(*matrices, offset[:, None], factors, least, most, bound)
 
 
 def extent(array: Array) -> tuple[int, int]:
@@ -105,6 +95,17 @@ def _check(left: Array, right: Array, bias: Array | None, terms: Terms) -> None:
         )
     if bias is not None and bias.shape != (left.shape[0],):
         raise ModelError(f"a bias of shape {list(bias.shape)} for {left.shape[0]} rows")
+
+
+def _sizes(rows: Array, largest: int) -> tuple[Array, Array]:
+    """For each row, the magnitudes of positive and of negative numbers added up, modulo 2^64."""
+    if rows.shape[1] * largest <= 1 << 24:  # exact in float32, whose sums are the fastest
+        floats, ones = rows.astype(np.float32), np.ones(rows.shape[1], np.float32)
+        total, size = ((each @ ones).astype(np.int64) for each in (floats, np.abs(floats)))
+    else:
+        wide = rows.astype(np.int64)
+        total, size = wide.sum(1), np.abs(wide).sum(1)
+    return (size + total) >> 1, (size - total) >> 1
 
 
 def _readable(array: Array) -> Array:

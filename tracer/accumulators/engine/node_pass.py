@@ -1,33 +1,28 @@
-"""The dot products of a whole node in one compiled pass that gathers columns, sums and counts.
+"""The dot products of a whole node in one pass over the columns of its images or rows.
 
-The pass supports the sequential order, saturating overflow, and operands that fit int16. All other
-cases go through the blocks of `dots`.
+The pass supports the sequential order and saturating overflow. All other cases go through the
+blocks of `dots`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from tracer.accumulators.engine import blocks, panels
+from tracer.accumulators.engine import tile_sums
 from tracer.accumulators.engine.column_source import ColumnSource
-from tracer.accumulators.engine.matrices import INT16, INT32, Matrices, checked
-from tracer.accumulators.engine.panels import Panels
-from tracer.accumulators.engine.programs import program
-from tracer.accumulators.kernels import loaded
-from tracer.accumulators.spec.accumulator import Accumulator, signed_range
+from tracer.accumulators.engine.matrices import Matrices, checked
+from tracer.accumulators.engine.programs import products_may_change, program
+from tracer.accumulators.engine.tile_sums import Factors
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.modes import effect_of
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.statistics import bins
-from tracer.accumulators.statistics.tally import EXTREMES, Tally
+from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
 
-_NUMBERS = 1 << 16
-"""Numbers of the columns that are written out at a time: with their panel 256 KiB."""
-_SUMS = 1 << 14
-"""Sums that are computed at a time."""
-_WORK = 1 << 23
-"""Products of one block: long compared with handing it to a thread."""
+_SUMS = 1 << 16
+"""Sums that are measured at a time: 3 MiB of sums, extremes and events."""
 
 
 @dataclass(frozen=True)
@@ -54,90 +49,36 @@ class NodePass:
         low, high = self.accumulator.range
         return bool((self.matrices.least >= low).all() and (self.matrices.most <= high).all())
 
-    def clip_and_count(
-        self, columns: ColumnSource, unchanged: int, mark_unchanged: bool, out: Array
-    ) -> Array:
-        """Writes the clipped sums to the flat `out`; returns the kernel's counts, int64 (4)."""
-        kernel, (layout, start, start_events, checks, limits) = (
-            loaded("gather_and_sum").clip_and_count, self._clipping,
-        )  # fmt: skip
-        parts, width = self._parts(columns)
-        shape = (len(self.matrices.left), width)
-        start, exact_start = (np.broadcast_to(s, shape) for s in (start, self.matrices.bias))
-        full = self.bits == 16 and self.accumulator.range == signed_range(16)
-        counts, range_ = np.zeros((len(parts), 4), np.int64), np.array(self.accumulator.range)
-        where, strides = self._where(columns), np.array(columns.out_strides, np.int64)
-        factors, exact = ((p.left.reshape(-1), p.pairs.reshape(-1)) for p in (layout, self._int32))
+    def count(self, source: ColumnSource, changed: Array, with_events: bool) -> Array:
+        """Writes changed sums to the flat `changed`; returns counts, as `Factors.count` does."""
+        columns = replace(source.columns, offsets=source.columns.offsets[self.sequence])
+        return self._factors.count(columns, self.accumulator, changed, with_events)
 
-        def block(index: int) -> None:
-            part = parts[index]
-            kernel(
-                *where, part.start, part.stop, width, *factors, layout.depth, layout.tile, checks,
-                start, limits, full, start_events, *exact, exact_start, range_,
-                unchanged, mark_unchanged, out, strides, counts[index],
-            )  # fmt: skip
+    def parts(self, source: ColumnSource) -> list[slice]:
+        """Images whose sums are measured together."""
+        images, lines, places = source.columns.sizes
+        each = max(_SUMS // (len(self.matrices.left) * lines * places), 1)
+        return parallel.pieces(images, each)
 
-        parallel.run_blocks(len(parts), block)
-        return counts.sum(0)
+    def measured(self, source: ColumnSource, images: slice) -> tuple[UnlimitedSums, Clipped]:
+        """Sums (M, P) of some images, without a range and in it.
 
-    def tally(self, columns: ColumnSource) -> Tally:
-        """Statistics of the sums without a range, by row."""
-        kernel, layout = loaded("gather_and_sum").observe_and_spread, self._int32
-        parts, width = self._parts(columns)
-        start = np.broadcast_to(self.matrices.bias, (len(self.matrices.left), width))
-        tallies = [Tally.empty(len(start), self.accumulator) for _ in parts]
-        where = self._where(columns)
-
-        def block(index: int) -> None:
-            part, tally = parts[index], tallies[index]
-            extremes = np.stack([getattr(tally, name) for name in EXTREMES])
-            kernel(
-                *where, part.start, part.stop, width, layout.left.reshape(-1), layout.depth, start,
-                self.accumulator.is_symmetric, bins.FRACTION, tally.prefix_widths,
-                tally.final_widths, tally.low_histogram, tally.high_histogram,
-                tally.final_histogram, extremes,
-            )  # fmt: skip
-            tally.outputs[:] = part.stop - part.start
-            for name, values in zip(EXTREMES, extremes, strict=True):
-                getattr(tally, name)[:] = values
-
-        parallel.run_blocks(len(parts), block)
-        for other in tallies[1:]:
-            tallies[0].merge(other)
-        return tallies[0]
-
-    @cached_property
-    def _int32(self) -> Panels:
-        """The rows in int32 lanes, which hold all sums."""
-        return panels.for_vectors(self.matrices, self.sequence, 32)
-
-    @cached_property
-    def _clipping(self) -> tuple[Panels, Array, Array, Array, Array]:
-        """The rows in lanes for clipped sums, and the arguments of `sequential_sums.clip`.
-
-        The start within the range, (M) int64 1 where the bias is outside, checks, and limits.
+        `values` is the array of final sums where no sum differs.
         """
-        layout = self._int32
-        if self.bits != 32:
-            layout = panels.for_vectors(self.matrices, self.sequence, self.bits)
-        start, start_events = blocks.limited(self.matrices.bias, self.accumulator)
-        low, high = np.clip(self.accumulator.range, *signed_range(self.bits)).tolist()
-        limits = np.array([low, high], layout.lane)
-        checks = blocks.check_plan(self.matrices, low, high)
-        return layout, start, start_events.reshape(-1), checks, limits
+        columns = source.columns.of_images(images)
+        columns = replace(columns, offsets=columns.offsets[self.sequence])
+        shape, (low, high) = (len(self.matrices.left), columns.count), self.accumulator.range
+        sums = UnlimitedSums(*(np.empty(shape, np.int64) for _ in range(3)))
+        self._factors.observe(columns, sums.final, sums.low, sums.high)
+        if sums.low.min() >= low and sums.high.max() <= high:
+            return sums, Clipped(sums.final, np.broadcast_to(np.int64(0), shape))
+        clipped = Clipped(*(np.empty(shape, np.int64) for _ in range(2)))
+        self._factors.clip(columns, self.accumulator, clipped.values, clipped.events)
+        return sums, clipped
 
-    def _where(self, columns: ColumnSource) -> tuple[Array, Array, Array, Array]:
-        sizes, strides = (np.array(each, np.int64) for each in (columns.sizes, columns.strides))
-        return columns.source, columns.offsets[self.sequence], sizes, strides
-
-    def _parts(self, columns: ColumnSource) -> tuple[list[slice], int]:
-        """The columns of each block, and how many are taken at a time: a multiple of any tile."""
-        rows, depth = self.matrices.left.shape
-        tile = loaded("sequential_sums").COLUMNS_16
-        most = min(_NUMBERS // max(depth, 1), _SUMS // rows, columns.count + tile - 1)
-        width = max(most // tile, 1) * tile
-        block = max(_WORK // max(rows * depth * width, 1), 1) * width
-        return parallel.pieces(columns.count, block), width
+    @cached_property
+    def _factors(self) -> Factors:
+        return Factors.of(self.matrices, self.sequence, self.bits)
 
 
 def prepared(
@@ -151,13 +92,16 @@ def prepared(
     plan = None if accumulator.order.reorders else program(accumulator.order, terms)
     if plan is None or not plan.sequential or not left.size:
         return None
+    added_last = bias is not None and not accumulator.is_bias_first
+    if added_last or not effect_of(accumulator.overflow).clips:
+        return None
     # Two columns of the ends of the range bound the sums of any columns.
     ends = np.broadcast_to(np.array(range_), (left.shape[1], 2))
     matrices = checked(left, ends, bias, terms)
-    if max(matrices.factors) >= INT16 or matrices.bound >= INT32:
+    if products_may_change(matrices, accumulator):
         return None
-    added_last = bias is not None and not accumulator.is_bias_first
-    if added_last or not blocks.has_fast_kernel(matrices, terms, accumulator):
+    exact = tile_sums.exact_bits(matrices)
+    limited = tile_sums.limited_bits(matrices, accumulator)
+    if not exact or not limited:
         return None
-    bits = blocks.lane_bits(matrices, accumulator)
-    return NodePass(matrices, range_, bias, plan.sequence, accumulator, bits)
+    return NodePass(matrices, range_, bias, plan.sequence, accumulator, max(exact, limited))

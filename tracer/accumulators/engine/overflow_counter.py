@@ -58,12 +58,13 @@ class OverflowCounter(SumRunner):
     def _run_pass(
         self, node_pass: NodePass, columns: ColumnSource, channels: slice, out: Array
     ) -> bool:
-        if self._has_inner_widths:
+        if self._has_inner_widths or not self.mark_unchanged:
             return False
-        first = channels.start * columns.out_strides[1]
-        counts = node_pass.clip_and_count(
-            columns, UNCHANGED, self.mark_unchanged, out.reshape(-1)[first:]
-        )
+        if node_pass.cannot_overflow:
+            out[:, channels] = UNCHANGED
+            return True
+        first = channels.start * columns.columns.out_strides[1]
+        counts = node_pass.count(columns, out.reshape(-1)[first:], with_events=True)
         self._add(*counts.tolist())
         return True
 

@@ -1,4 +1,4 @@
-"""Arranges matrices for the lanes of a kernel, and distributes blocks of sums over threads."""
+"""Arranges matrices for loops over lanes, and distributes blocks of sums over threads."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tracer.accumulators.engine.matrices import INT16, Matrices
-from tracer.accumulators.kernels import loaded
-from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.accumulators.engine.matrices import Matrices
+from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
 
 _WORK = 1 << 23
@@ -19,70 +18,47 @@ _PANEL = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """Factors and columns in the lanes of a kernel; `cell` is the type of a panel's elements.
+    """Factors and columns of the type of a lane, in the order of the terms.
 
-    `sequence` (K), int64, is the order of the terms. `pairs` holds the factors of two terms in one
-    int32 where lanes take terms in pairs; else it is `left`.
+    `sequence` (K), int64, is that order.
     """
 
     left: Array
-    pairs: Array
     right: Array
     sequence: Array
-    depth: int
     tile: int
     lane: np.dtype[Any]
-    cell: np.dtype[Any]
+
+    @property
+    def depth(self) -> int:
+        """The number of terms."""
+        return len(self.sequence)
 
     def panel(self, columns: slice) -> Array:
-        """Packs the columns in tiles."""
-        kernels = loaded("tile_io")
-        tiles = -(-(columns.stop - columns.start) // self.tile)
-        panel = np.empty(tiles * self.depth * self.tile, self.cell)
-        pack = kernels.pack if self.pairs is self.left else kernels.pack_pairs
-        pack(self.right, self.sequence, columns.start, columns.stop, self.depth, self.tile, panel)
-        return panel
+        """The columns, flat: one tile after the other, its terms in order; zeros fill the last."""
+        count = columns.stop - columns.start
+        tiles = -(-count // self.tile)
+        wide = np.zeros((self.depth, tiles * self.tile), self.lane)
+        wide[:, :count] = self.right[self.sequence, columns]
+        return wide.reshape(self.depth, tiles, self.tile).swapaxes(0, 1).reshape(-1)
 
 
 def for_loops(matrices: Matrices, sequence: Array, tile: int, lane: np.dtype[Any]) -> Panels:
-    """Panels for `program_sums`, whose elements have the type of a lane."""
+    """Panels for `program_sums`."""
     left = matrices.left[:, sequence].astype(lane, order="C")
-    return Panels(left, left, matrices.right, sequence, len(sequence), tile, lane, lane)
-
-
-def for_vectors(matrices: Matrices, sequence: Array, bits: int) -> Panels:
-    """Panels for kernels of `llvm_sums`, in lanes of `bits`; zeros fill bands and DEPTH_STEPs."""
-    kernels = loaded("sequential_sums")
-    paired = bits == 32 and max(matrices.factors) < INT16
-    tile = kernels.COLUMNS_16 if bits == 16 else kernels.COLUMNS_32
-    depth = -(-len(sequence) // kernels.DEPTH_STEP) * kernels.DEPTH_STEP
-    rows = -(-len(matrices.left) // kernels.ROWS) * kernels.ROWS
-    left = buffer_pool.empty((rows, depth), np.int32)
-    pairs = buffer_pool.empty((rows, depth // 2), np.int32) if paired else left
-    lanes = kernels.NARROW if bits == 16 else kernels.PAIRED if paired else kernels.WIDE
-    kernels.lay_out_factors(matrices.left, sequence, lanes, left, pairs)
-    lane, cell = np.dtype(f"int{bits}"), np.dtype(np.int16 if paired else f"int{bits}")
-    return Panels(left, pairs, matrices.right, sequence, depth, tile, lane, cell)
+    return Panels(left, matrices.right, sequence, tile, lane)
 
 
 def run_in_blocks(shape: tuple[int, int], panels: Panels, work: Callable[..., None]) -> None:
     """Calls `work(rows, columns)`, two slices, for blocks that depend on the shape alone."""
     rows, columns = shape
-    band = loaded("sequential_sums").ROWS
     depth = max(panels.depth, 1)
     width = min(_WORK // (depth * rows), _PANEL // depth)
     width = max(width // panels.tile, 1) * panels.tile
-    height = max(_WORK // (depth * width) // band, 1) * band
+    height = max(_WORK // (depth * width), 1)
     jobs = [
         (block_rows, block_columns)
         for block_columns in parallel.pieces(columns, width)
         for block_rows in parallel.pieces(rows, height)
     ]
     parallel.run_blocks(len(jobs), lambda index: work(*jobs[index]))
-
-
-def whole_bands(rows: slice) -> tuple[slice, slice]:
-    """The bands of ROWS rows that the rows touch, and the rows of those bands."""
-    band = loaded("sequential_sums").ROWS
-    bands = slice(rows.start // band, -(-rows.stop // band))
-    return bands, slice(bands.start * band, bands.stop * band)

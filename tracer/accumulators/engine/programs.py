@@ -13,15 +13,12 @@ from tracer.accumulators.engine import panels
 from tracer.accumulators.engine.matrices import INT32, Matrices
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator, signed_range
-from tracer.accumulators.spec.modes import effect_of
 from tracer.accumulators.spec.orders import Order, Stage, Terms
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
 
 _TILE, _NARROWEST = 256, 16
 """The most and the fewest columns that a step of `program_sums` takes at a time."""
-_LONG = 3
-"""Terms of a step, on average, from which the sum of a group stays in vector registers."""
 _COPIED = 1 << 20
 """Products of one block, where sums are computed one by one."""
 
@@ -92,11 +89,6 @@ def products_may_change(matrices: Matrices, accumulator: Accumulator) -> bool:
     return matrices.largest_term > min(high, -low)
 
 
-def has_fast_groups(matrices: Matrices, plan: Program, accumulator: Accumulator) -> bool:
-    """Whether `grouped_sums` supports the program; it limits only groups that may overflow."""
-    return _fits_int32(matrices, plan, accumulator) and _fits_groups(matrices, plan, accumulator)
-
-
 def sum_by_program(
     matrices: Matrices, plan: Program, accumulator: Accumulator, start: Array, outs: Outs,
     observed: bool, clips: Array | None = None,
@@ -113,10 +105,6 @@ def sum_by_program(
     )
     if narrow:  # sums never leave a range that is wider than the lanes
         rules[:, 1:3] = np.clip(rules[:, 1:3], *signed_range(32))
-        if _fits_groups(matrices, plan, accumulator, observed):
-            even = _with_even_steps(plan)
-            _sum_groups(matrices, even, rules[0, 1:3], start, outs, observed)
-            return
     kernels, lane = loaded("program_sums"), np.dtype(np.int32 if narrow else np.int64)
     tile = min(_TILE, -(-matrices.shape[1] // _NARROWEST) * _NARROWEST)
     layout = panels.for_loops(matrices, plan.sequence, tile, lane)
@@ -153,41 +141,6 @@ def sum_sorted(
                     *(out[:, part] for out in outs))  # fmt: skip
 
     parallel.run_blocks(len(parts), block)
-
-
-def _sum_groups(
-    matrices: Matrices, even: Program, limits: Array, start: Array, outs: Outs, observed: bool
-) -> None:
-    """Computes sums of two stages with one range: groups, and their sum."""
-    kernels, layout = loaded("grouped_sums"), panels.for_vectors(matrices, even.sequence, 32)
-    lengths, ends = even.steps[even.steps > 0], limits.astype(np.int32)
-    safe = np.empty((-(-len(matrices.left) // kernels.ROWS), len(lengths)), np.bool_)
-    if not observed:
-        ranges = np.array([*matrices.right_range, *limits], np.int64)
-        kernels.find_safe(matrices.left, even.sequence, lengths, ranges, safe)
-    width, flat = matrices.shape[1], [out.reshape(-1) for out in outs]
-
-    def block(rows: slice, columns: slice) -> None:
-        bands, band_rows = panels.whole_bands(rows)
-        left, pairs = (side[band_rows].reshape(-1) for side in (layout.left, layout.pairs))
-        panel, first = layout.panel(columns), rows.start * width + columns.start
-        if observed:
-            kernels.observe(left, layout.depth, panel, layout.tile, lengths,
-                            start[rows, columns], *flat, first, width)  # fmt: skip
-        else:
-            kernels.clip(left, pairs, layout.depth, panel, layout.tile, lengths, safe[bands],
-                         start[rows, columns], ends, *flat[:2], first, width)  # fmt: skip
-
-    panels.run_in_blocks(matrices.shape, layout, block)
-
-
-def _fits_groups(
-    matrices: Matrices, plan: Program, accumulator: Accumulator, observed: bool = False
-) -> bool:
-    """Whether the program is long groups and their sum, in one range, that at most saturate."""
-    simple = observed or effect_of(accumulator.overflow).clips
-    long = len(plan.sequence) >= _LONG * len(plan.steps) and plan.bits == (None, None)
-    return simple and long and not products_may_change(matrices, accumulator)
 
 
 def _observes_int32(matrices: Matrices, accumulator: Accumulator) -> bool:
@@ -229,18 +182,6 @@ def _rounding(positions: Array, accumulator: Accumulator) -> tuple[Array, Array]
     rule = accumulator.product_rounding
     number = loaded("product_rounding").rule_of(rule.name)
     return np.array([accumulator.product_shift, number], np.int64), rule.salts(positions)
-
-
-@lru_cache(maxsize=64)
-def _with_even_steps(plan: Program) -> Program:
-    """The program with a term of 0 after each odd number of terms."""
-    sequence, steps, k = [], plan.steps.copy(), 0
-    for number, step in enumerate(plan.steps.tolist()):
-        if step > 0:
-            sequence += plan.sequence[k : k + step].tolist() + [-1] * (step % 2)
-            steps[number] += step % 2
-            k += step
-    return Program(np.array(sequence, np.int64), steps, plan.bits)
 
 
 def _is_tree(count: int, stages: tuple[Stage, ...]) -> bool:

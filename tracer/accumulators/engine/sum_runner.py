@@ -13,9 +13,10 @@ from tracer.accumulators.engine.node_pass import NodePass
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.bounds import Bounds, datatype, guaranteed, guaranteed_of_ranges
-from tracer.accumulators.statistics.sums import in_rows
+from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums, in_rows
 from tracer.accumulators.statistics.tally import Tally
 from tracer.errors import ModelError
+from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.support.types import Array
 
@@ -127,7 +128,7 @@ class SumRunner:
 
         Returns False, and does nothing, where no kernel supports the pass.
         """
-        if not columns.count:
+        if not columns.columns.count:
             return False
         ready = self._passes.get(channels.start)
         if ready is None or not ready.suits(left, columns.range, bias):
@@ -150,15 +151,16 @@ class SumRunner:
     ) -> None:  # fmt: skip
         sums, clipped = dots.measure(left, right, bias, terms, self.accumulator)
         exact = exact_sums(left, right, bias) if self._has_inner_widths else sums.final
+        out[...] = self._taken(sums, clipped, exact, channels)
+
+    def _taken(self, sums: UnlimitedSums, clipped: Clipped, exact: Array, channels: slice) -> Array:
+        """Adds sums of these channels to the tally; returns what becomes of them.
+
+        Raises ModelError for an overflow that is an error.
+        """
         if self.accumulator.overflow == "error" and clipped.events.any():
             raise self._overflow_error(sums.low, sums.high)
         changed = clipped.values is not exact
-        if not self.mark_unchanged:
-            out[...] = clipped.values
-        else:
-            out[...] = UNCHANGED
-            if changed:
-                np.copyto(out, clipped.values, where=clipped.values != exact)
         assert self.tally is not None
         if len(self.tally.outputs) == 1:
             channels = slice(0, 1)
@@ -168,20 +170,28 @@ class SumRunner:
         )
         with self._lock:
             self.tally.take(channels, part)
+        if not self.mark_unchanged:
+            return clipped.values
+        if not changed:
+            return np.broadcast_to(np.int64(UNCHANGED), exact.shape)
+        return np.where(clipped.values != exact, clipped.values, UNCHANGED)
 
     def _run_pass(
         self, node_pass: NodePass, columns: ColumnSource, channels: slice, out: Array
     ) -> bool:
-        """Supports only sums that cannot overflow: the kernel measures no errors."""
-        if not self.mark_unchanged or self._has_inner_widths or not node_pass.cannot_overflow:
+        """Measures the sums of some images at a time; False where stages have their own widths."""
+        if self._has_inner_widths:
             return False
-        out[:, channels] = UNCHANGED
-        part = node_pass.tally(columns)
-        assert self.tally is not None
-        if len(self.tally.outputs) == 1:
-            channels, part = slice(0, 1), part.folded()
-        with self._lock:
-            self.tally.take(channels, part)
+        parts = node_pass.parts(columns)
+
+        def block(index: int) -> None:
+            sums, clipped = node_pass.measured(columns, parts[index])
+            target = out[parts[index], channels]
+            shape = (target.shape[1], len(target), *target.shape[2:])
+            values = self._taken(sums, clipped, sums.final, channels)
+            target[...] = values.reshape(shape).swapaxes(0, 1)
+
+        parallel.run_blocks(len(parts), block)
         return True
 
     def _overflow_error(self, low: Array, high: Array) -> ModelError:

@@ -154,9 +154,7 @@ def _gathered_sums(a: Integers, b: Integers, runner: SumRunner, bias: Array | No
     source = from_rows(a, rows, width)
     out = buffer_pool.empty((len(rows), width), np.int64)
     weights, channels = np.ascontiguousarray(b.values.T), slice(0, width)
-    if source is None or not runner.sum_gathered(
-        weights, source, bias, Terms(depth), channels, out
-    ):
+    if not runner.sum_gathered(weights, source, bias, Terms(depth), channels, out):
         return None
     return out.reshape(*a.values.shape[:-1], width)
 

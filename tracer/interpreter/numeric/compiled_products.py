@@ -8,8 +8,9 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.kernel_loading import loaded
-from tracer.interpreter.numeric import buffer_pool, parallel, task_team
+from tracer.interpreter.numeric import buffer_pool, parallel, task_team, tile_tasks
 from tracer.interpreter.numeric.image_layout import layout, source
+from tracer.interpreter.numeric.tile_tasks import Columns
 from tracer.interpreter.numeric.windows import Window
 from tracer.support.types import Array
 
@@ -17,8 +18,6 @@ _WORTHWHILE = 1 << 17
 """Multiplications; below, a call costs more than it saves."""
 _BLOCK = 1 << 21
 """Multiplications of a block: about 50 us, so that threads finish a node together."""
-_TILES = 32
-"""Least tiles of rows per block, as each block packs its columns again."""
 _FEWEST = 4
 """With fewer rows or columns memory is the bound, and BLAS is faster."""
 
@@ -37,31 +36,36 @@ def matmul(a: Array, b: Array, out: Array) -> None:
         raise ModelError(
             f"matrices of {[rows, depth]} and {list(b.shape[1:])} cannot be multiplied"
         )
-    offsets = np.arange(depth, dtype=np.int64) * wide
-    left, right = _whole_tiles(a), np.ascontiguousarray(b)
-    shift = np.zeros(left.shape[0] * left.shape[1], np.float32)
-    tall, broad = _piece(rows, depth, wide)
-    blocks = count * -(-rows // tall) * -(-wide // broad)
-    task_team.share(loaded("gemm").matrices, blocks, (left, right, offsets, shift, out),
-                (count, rows, tall, wide, broad, wide, wide, depth * wide, wide))  # fmt: skip
+    columns = Columns(
+        np.ascontiguousarray(b).reshape(-1), np.arange(depth, dtype=np.int64) * wide,
+        (1, 1, wide), (0, 0, 1), (0, wide, 1),
+    )  # fmt: skip
+    zeros = np.zeros((count, rows), np.float32)
+    _run(a, zeros, columns, out, (depth * wide, rows * wide))
 
 
 def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array | None) -> Array:
     """Convolves float32 `x` (N, C, *size) over one or two axes; adds the bias."""
     limits.allow((len(x), len(weights), *window.out), np.float32)
     out = buffer_pool.empty((len(x), len(weights), *window.out), np.float32)
-    maps, deep = len(weights) // group, weights.shape[1]
-    left = _whole_tiles(weights.reshape(group, maps, -1))
+    maps, deep, pixels = len(weights) // group, weights.shape[1], window.pixels
     shift = np.zeros(len(weights), np.float32) if bias is None else bias
     arranged = layout(window)
-    images, offsets = source(x, window, arranged), arranged.offsets(deep)
-    tall, broad = _piece(maps, len(offsets), arranged.count)
-    count = len(x) * group * -(-maps // tall) * -(-arranged.count // broad)
-    task_team.share(loaded("gemm").matrices, count,
-                (left, images, offsets, _whole_tiles(shift.reshape(group, maps, 1)), out),
-                (group, maps, tall, arranged.count, broad, arranged.grid, arranged.width,
-                 deep * arranged.size, window.pixels))  # fmt: skip
+    lines = pixels // arranged.width
+    columns = Columns(
+        source(x, window, arranged), arranged.offsets(deep), (len(x), lines, arranged.width),
+        (group * deep * arranged.size, arranged.grid, 1), (len(weights) * pixels, pixels, 1),
+    )  # fmt: skip
+    left, begins = weights.reshape(group, maps, -1), shift.reshape(group, maps)
+    _run(left, begins, columns, out, (deep * arranged.size, maps * pixels))
     return out
+
+
+def _run(left: Array, begins: Array, columns: Columns, out: Array, steps: tuple[int, int]) -> None:
+    tiles = loaded("tiles")
+    tile_tasks.run(
+        tiles.NOTHING, tiles.FLOATS, left, begins, columns, [out.reshape(-1)], steps=steps
+    )
 
 
 def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> Array:
@@ -73,7 +77,7 @@ def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> A
     shift = np.zeros(len(weights), np.float32) if bias is None else np.ascontiguousarray(bias)
     planes, repeat = len(x) * len(weights), len(weights) // x.shape[1]
     each = max(_BLOCK // 16 // (len(offsets) * window.pixels), 1)
-    task_team.share(loaded("gemm").depthwise, -(-planes // each),
+    task_team.share(loaded("planes").depthwise, -(-planes // each),
                 (images, offsets, np.ascontiguousarray(weights), shift, out),
                 (arranged.size, repeat, planes, each, arranged.count, arranged.grid, arranged.width,
                  window.pixels))  # fmt: skip
@@ -91,7 +95,7 @@ def max_pool(x: Array, window: Window) -> Array:
     images, offsets = source(x, window, arranged, -np.inf), arranged.offsets(1)
     planes = x.shape[0] * x.shape[1]
     each = max(_BLOCK // 16 // (len(offsets) * window.pixels), 1)
-    task_team.share(loaded("gemm").max_pool, -(-planes // each), (images, offsets, out),
+    task_team.share(loaded("planes").max_pool, -(-planes // each), (images, offsets, out),
                 (arranged.size, planes, each, arranged.count, arranged.grid, arranged.width,
                  window.pixels))  # fmt: skip
     return out
@@ -113,24 +117,3 @@ def _halve(x: Array, window: Window, out: Array) -> None:
         kernel(images[part].reshape(-1), *x.shape[2:], *window.out, out[part].reshape(-1))
 
     parallel.run_blocks(len(parts), block)
-
-
-def _piece(rows: int, depth: int, columns: int) -> tuple[int, int]:
-    """Returns rows and columns of a block; they depend only on the sizes."""
-    kernels = loaded("gemm")
-    panels = max(_BLOCK // (rows * depth * kernels.COLUMNS), 1)
-    most = max(_BLOCK // (depth * kernels.COLUMNS * kernels.ROWS), _TILES)
-    tiles = -(-rows // kernels.ROWS)
-    tall = -(-tiles // -(-tiles // most))  # of equal height: a thin remainder would be slow
-    return min(rows, tall * kernels.ROWS), min(columns, panels * kernels.COLUMNS)
-
-
-def _whole_tiles(matrices: Array) -> Array:
-    """Returns contiguous matrices, with rows padded to whole tiles."""
-    count, rows, depth = matrices.shape
-    missing = -rows % loaded("gemm").ROWS
-    if not missing:
-        return np.ascontiguousarray(matrices)
-    tiles = np.zeros((count, rows + missing, depth), np.float32)
-    tiles[:, :rows] = matrices
-    return tiles

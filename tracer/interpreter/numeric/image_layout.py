@@ -71,7 +71,7 @@ def source(x: Array, window: Window, arranged: ImageLayout, fill: float = 0) -> 
     planes = x.shape[0] * x.shape[1]
     total = planes * arranged.size
     limits.allow((total,), np.float32)
-    out = buffer_pool.empty((total + loaded("gemm").STRETCH,), np.float32)
+    out = buffer_pool.empty((total + loaded("planes").STRETCH,), np.float32)
     out[total:] = 0
     flat = np.ascontiguousarray(x).reshape(-1)
     axes = zip(x.shape[2:], arranged.cells, window.strides, window.before, strict=True)

@@ -37,12 +37,22 @@ def share(
     Blocks must be independent. Raises TypeError for an array of another type or not contiguous,
     which compiled code would misread.
     """
+    for array in arrays:
+        if array.dtype not in _TYPES:
+            raise _misread(array)
+    share_address(task.address, count, arrays, numbers)
+
+
+def share_address(
+    task: int, count: int, arrays: Sequence[Array], numbers: Sequence[int] = ()
+) -> None:
+    """Does the same for the function at an address, which reads arrays of any type."""
     words = [word for array in arrays for word in (_address(array), array.size)]
     arguments = np.array([*words, *numbers], np.int64)
     helpers = parallel.allowed() - 1
     team = _team(helpers) if helpers > 0 and count > 1 else None
-    if team is None or not team.run(task.address, _address(arguments), count):
-        loaded("task_team").alone(task.address, _address(arguments), count)
+    if team is None or not team.run(task, _address(arguments), count):
+        loaded("task_team").alone(task, _address(arguments), count)
 
 
 class _Team:
@@ -84,6 +94,10 @@ def _team(helpers: int) -> _Team:
 
 
 def _address(array: Array) -> int:
-    if array.dtype not in _TYPES or not array.flags.c_contiguous:
-        raise TypeError(f"a contiguous array of float32 or int64 is needed, not {array.dtype}")
+    if not array.flags.c_contiguous:
+        raise _misread(array)
     return array.__array_interface__["data"][0]
+
+
+def _misread(array: Array) -> TypeError:
+    return TypeError(f"a contiguous array of float32 or int64 is needed, not {array.dtype}")

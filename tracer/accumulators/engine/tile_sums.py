@@ -1,0 +1,105 @@
+"""Sums by the tiles of `interpreter.kernels.tiles`: sequential, and saturating or observed.
+
+Lanes are float32 where that is exact, else float64; `kernels.steps` explains when they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracer.accumulators.engine.matrices import Matrices
+from tracer.accumulators.kernels import loaded
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.interpreter.numeric import tile_tasks
+from tracer.interpreter.numeric.tile_tasks import Columns, Lanes
+from tracer.support.types import Array
+
+_EXACT = {32: 1 << 24, 64: 1 << 53}
+"""Floats of so many bits hold every integer up to these."""
+
+
+def limited_bits(matrices: Matrices, accumulator: Accumulator) -> int:
+    """The bits of the smallest floats in which limited sums are exact; 0 if there are none."""
+    return _smallest(matrices, 2 * (min(accumulator.range[1], matrices.bound) + 1))
+
+
+def exact_bits(matrices: Matrices) -> int:
+    """The bits of the smallest floats in which sums without a range are exact; 0 if none."""
+    return _smallest(matrices, 2 * matrices.bound)
+
+
+def _smallest(matrices: Matrices, most: int) -> int:
+    if not matrices.depth:
+        return 0
+    largest = max(*matrices.factors, most)
+    return next((bits for bits, limit in _EXACT.items() if largest <= limit), 0)
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The rows of a matrix (M, K) as floats, in the order of the terms; `bias` (M), int64.
+
+    No partial sum has a magnitude above `bound`.
+    """
+
+    left: Array
+    bias: Array
+    bound: int
+
+    @classmethod
+    def of(cls, matrices: Matrices, sequence: Array, bits: int) -> Factors:
+        """The left matrix, in floats of `bits`, with a bias for each row."""
+        in_order = np.array_equal(sequence, np.arange(matrices.depth))
+        left = matrices.left if in_order else matrices.left[:, sequence]
+        bias = np.broadcast_to(matrices.bias[:, 0], len(left))
+        return cls(left.astype(f"float{bits}"), bias, matrices.bound)
+
+    def clip(
+        self, columns: Columns, accumulator: Accumulator, values: Array, events: Array | None
+    ) -> None:
+        """Writes limited sums, and the number of steps that left the range if asked."""
+        steps, stores = loaded("steps"), loaded("stores")
+        if events is None:
+            self._run(steps.CLIP, stores.VALUES, columns, [values], accumulator)
+        else:
+            store = stores.VALUES_AND_EVENTS
+            self._run(steps.COUNT, store, columns, [values, events], accumulator)
+
+    def count(
+        self, columns: Columns, accumulator: Accumulator, changed: Array, with_events: bool
+    ) -> Array:
+        """Writes limited sums that differ from exact ones, UNCHANGED elsewhere; returns counts.
+
+        The counts, int64 (4), are those of `stores`; events are 0 unless asked for.
+        """
+        steps, stores, counts = loaded("steps"), loaded("stores"), np.zeros(4, np.int64)
+        step, store = (
+            (steps.COUNT, stores.COUNTS) if with_events else (steps.FLAG, stores.FLAGS)
+        )  # fmt: skip
+        self._run(step, store, columns, [changed, counts], accumulator)
+        return counts
+
+    def observe(self, columns: Columns, final: Array, low: Array, high: Array) -> None:
+        """Writes sums without a range, and their extremes on the way from 0."""
+        store = loaded("stores").SUMS_AND_EXTREMES
+        self._run(loaded("steps").EXTREMES, store, columns, [final, low, high], None)
+
+    def _run(
+        self, step: object, store: object, columns: Columns, outs: list[Array],
+        accumulator: Accumulator | None,
+    ) -> None:  # fmt: skip
+        half = 0 if accumulator is None or accumulator.is_symmetric else 1
+        most = 0 if accumulator is None else min(accumulator.range[1], self.bound)
+        begins = (self.bias + 0.5 * half).astype(self.left.dtype)
+        flat = [out.reshape(-1) for out in outs]
+        lanes = Lanes(2 * most + half, half)
+        tile_tasks.run(step, store, self.left[None], begins[None], columns, flat, lanes)
+
+
+def of_matrix(matrices: Matrices, sequence: Array) -> Columns:
+    """The columns of the right matrix, in the order of the terms, for results (M, P)."""
+    columns = matrices.right.shape[1]
+    return Columns(matrices.right.reshape(-1), sequence * columns, (1, 1, columns),
+                   (0, 0, 1), (0, columns, 1))  # fmt: skip

@@ -1,0 +1,87 @@
+"""Packs columns of any numeric type in a panel of floats: code for `tiles`.
+
+Row k of a panel holds the numbers `source[offsets[k] + starts[lane]]`, one for each lane.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from tracer.interpreter.kernels.vectors import INDEX, Vectors
+
+_RUN = 3
+"""Numbers of a run: where it begins in the source, its first lane, and its lanes."""
+
+
+def element(kind: np.dtype[Any]) -> Any:
+    """The LLVM type of a number."""
+    if kind.kind == "f":
+        return ir.FloatType() if kind.itemsize == 4 else ir.DoubleType()
+    return ir.IntType(8 * kind.itemsize)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Code that packs `depth` terms; a row has `width` lanes. Addresses and numbers are LLVM's."""
+
+    vectors: Vectors
+    kind: np.dtype[Any]
+    source: Any
+    offsets: Any
+    depth: Any
+    panel: Any
+    width: int
+
+    def copy(self, runs: Any, count: Any) -> None:
+        """Packs `count` runs of neighbours.
+
+        A run copies whole vectors: it reads beyond its end, and the next one overwrites the rest.
+        """
+        v, b = self.vectors, self.vectors.builder
+
+        def term(k: Any) -> None:
+            here, there = self._row(k)
+
+            def run(number: Any) -> None:
+                at = v.at(runs, b.mul(number, INDEX(_RUN)))
+                start, lane, size = (b.load(v.at(at, n)) for n in range(_RUN))
+                begin, to = v.at(here, start), v.at(there, lane)
+
+                def vector(i: Any) -> None:
+                    values = v.load(v.at(begin, i), ir.VectorType(element(self.kind), v.count))
+                    v.store(self._floats(values, v.kind), v.at(to, i))
+
+                v.each(size, vector, v.count)
+
+            v.each(count, run)
+
+        v.each(self.depth, term)
+
+    def gather(self, starts: Any, count: Any) -> None:
+        """Packs the first `count` lanes one by one."""
+        v, b = self.vectors, self.vectors.builder
+
+        def term(k: Any) -> None:
+            here, there = self._row(k)
+
+            def lane(i: Any) -> None:
+                number = b.load(v.at(here, b.load(v.at(starts, i))))
+                b.store(self._floats(number, v.scalar), v.at(there, i))
+
+            v.each(count, lane)
+
+        v.each(self.depth, term)
+
+    def _row(self, k: Any) -> tuple[Any, Any]:
+        """Where term k lies in the source and in the panel."""
+        v, b = self.vectors, self.vectors.builder
+        origin = v.at(self.source, b.load(v.at(self.offsets, k)))
+        return origin, v.at(self.panel, b.mul(k, INDEX(self.width)))
+
+    def _floats(self, values: Any, kind: Any) -> Any:
+        b = self.vectors.builder
+        if self.kind.kind == "f":
+            return values
+        return (b.sitofp if self.kind.kind == "i" else b.uitofp)(values, kind)

@@ -1,0 +1,288 @@
+"""Compiles tasks of `tiles`: products of matrices, tile by tile.
+
+A task packs some terms of the columns of a tile in a panel, which stays in the second-level cache.
+It then passes over them with some rows of factors at a time, whose sums stay in vector registers.
+Between panels the sums are in memory.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from tracer.interpreter.kernels.panels import Panel, element
+from tracer.interpreter.kernels.tiles import NOTHING, Step, Store, Tile, Words
+from tracer.interpreter.kernels.vectors import INDEX, REGISTER, Vectors, compiled
+
+_ALIGNED = 64
+"""Bytes of a cache line, and of the widest vector."""
+_RESULT = 8
+"""Bytes that a result takes at most."""
+
+
+@cache
+def task(
+    step: Step, store: Store, source: np.dtype[Any], bits: int, rows: int, vectors: int
+) -> int:
+    """Compiles a task for floats of `bits`, and tiles of some rows and vectors of columns.
+
+    Returns the address of a function (int64 words, block) -> None that `task_team` runs.
+    """
+
+    def write(builder: Any, given: Any) -> None:
+        v = Vectors(builder, bits)
+        TaskCode(v, Words(v, given[0], {}), step, store, source, rows, vectors).write(given[1])
+
+    return compiled([INDEX.as_pointer(), INDEX], write)
+
+
+def memory(
+    step: Step, store: Store, bits: int, rows: int, vectors: int, tall: int, chunk: int
+) -> int:
+    """Bytes that a block of `tall` rows needs."""
+    row = vectors * lanes(bits) * bits // 8
+    results = len(store.kinds) * _RESULT * rows * vectors * lanes(bits)
+    return (chunk + 1 + tall * (1 + step.states)) * row + results + 2 * _ALIGNED
+
+
+def lanes(bits: int) -> int:
+    """Floats of `bits` in a vector."""
+    return REGISTER // bits
+
+
+@dataclass(frozen=True)
+class TaskCode:
+    """The code of a task of `tiles`, for one step, store, type of numbers and size of tile."""
+
+    v: Vectors
+    words: Words
+    step: Step
+    store: Store
+    source: np.dtype[Any]
+    rows: int
+    vectors: int
+
+    @property
+    def width(self) -> int:
+        """Columns of a tile."""
+        return self.vectors * self.v.count
+
+    def write(self, block: Any) -> None:
+        """The tiles of one block: some rows, some columns."""
+        v, b, number = self.v, self.v.builder, self.words.number
+        tall, wide, height = number("tall"), number("wide"), number("rows")
+        down = _parts(b, height, tall)
+        tiles = _parts(b, number("columns"), INDEX(self.width))
+        across = _parts(b, tiles, wide)
+        self.words.move(
+            b.sdiv(block, b.mul(down, across)),
+            b.mul(_parts(b, height, INDEX(self.rows)), INDEX(self.rows)),
+        )
+        block = b.srem(block, b.mul(down, across))
+        low = b.mul(b.srem(block, down), tall)
+        high = v.least_index(b.add(low, tall), height)
+        first = b.mul(b.sdiv(block, down), wide)
+        count = b.sub(v.least_index(b.add(first, wide), tiles), first)
+        slot = self._claimed()
+        panel, partial, homes = self._memory(slot)
+
+        def tile(n: Any) -> None:
+            column = b.mul(b.add(first, n), INDEX(self.width))
+            inside = v.least_index(INDEX(self.width), b.sub(number("columns"), column))
+
+            def chunk(k: Any) -> None:
+                deep = v.least_index(number("chunk"), b.sub(number("depth"), k))
+                self._pack(b.add(first, n), column, inside, panel, k, deep)
+
+                def band(n: Any) -> None:
+                    row, home = b.add(low, n), v.at(partial, b.mul(n, INDEX(self._state_width)))
+                    where, sums = self._band(row, panel, home, k, deep)
+                    last = b.icmp_signed("==", b.add(k, deep), number("depth"))
+                    with b.if_else(last) as (finish, store):
+                        with finish:
+                            self._finish(sums, row, high, column, inside, panel, homes)
+                        with store:
+                            for value, address in zip(chain(*sums), where, strict=True):
+                                v.store(value, address)
+
+                v.each(b.sub(high, low), band, self.rows)
+
+            v.each(number("depth"), chunk, number("chunk"))
+
+        v.each(count, tile)
+        b.atomic_rmw("xchg", v.at(self.words.array("slots"), slot), INDEX(0), "seq_cst")
+
+    def _claimed(self) -> Any:
+        """A slot of memory that no other block uses; there is one for each thread."""
+        b, before = self.v.builder, self.v.builder.block
+        slots, count = self.words.array("slots"), self.words.number("slot_count")
+        claim, done = (b.function.append_basic_block(name) for name in ("claim", "claimed"))
+        b.branch(claim)
+        b.position_at_end(claim)
+        slot = b.phi(INDEX)
+        slot.add_incoming(INDEX(0), before)
+        taken = b.atomic_rmw("xchg", self.v.at(slots, slot), INDEX(1), "seq_cst")
+        slot.add_incoming(b.srem(b.add(slot, INDEX(1)), count), claim)
+        b.cbranch(b.icmp_signed("==", taken, INDEX(0)), done, claim)
+        b.position_at_end(done)
+        return slot
+
+    @property
+    def _state_width(self) -> int:
+        """Elements in memory of the sums of a row, and of their states."""
+        return self.width * (1 + self.step.states)
+
+    def _memory(self, slot: Any) -> tuple[Any, Any, list[Any]]:
+        """The panel in a slot, sums between panels, and room for each result of a tile."""
+        v, b, number = self.v, self.v.builder, self.words.number
+        base = b.add(number("memory"), b.mul(slot, number("slot_size")))
+        panel = b.and_(b.add(base, INDEX(_ALIGNED)), INDEX(-_ALIGNED))
+        row = self.width * v.bits // 8
+        partial = b.add(panel, b.mul(b.add(number("chunk"), INDEX(1)), INDEX(row)))
+        states = INDEX(self._state_width * v.bits // 8)
+        results = b.add(partial, b.mul(number("tall"), states))
+        size = _RESULT * self.rows * self.width
+        homes = [b.inttoptr(b.add(results, INDEX(n * size)), kind.as_pointer())
+                 for n, kind in enumerate(self.store.kinds)]  # fmt: skip
+        kind = v.scalar.as_pointer()
+        return b.inttoptr(panel, kind), b.inttoptr(partial, kind), homes
+
+    def _pack(self, tile: Any, column: Any, count: Any, panel: Any, k: Any, deep: Any) -> None:
+        """Packs `deep` terms from k on."""
+        v, b, words = self.v, self.v.builder, self.words
+        source, offsets = words.array("source", element(self.source)), words.array("offsets")
+        packed = Panel(v, self.source, source, v.at(offsets, k), deep, panel, self.width)
+        ends = v.at(words.array("first_runs"), tile)
+        begin, end = b.load(ends), b.load(v.at(ends, 1))
+        runs = b.sub(end, begin)
+        with b.if_else(b.icmp_signed(">", runs, INDEX(0))) as (neighbours, apart):
+            with neighbours:
+                packed.copy(v.at(words.array("runs"), b.mul(begin, INDEX(3))), runs)
+            with apart:
+                packed.gather(v.at(words.array("starts"), column), count)
+
+    def _band(
+        self, row: Any, panel: Any, home: Any, k: Any, deep: Any
+    ) -> tuple[list[Any], list[list[Any]]]:
+        """Adds the terms of a panel to some rows; returns addresses, and sums by state."""
+        v, b = self.v, self.v.builder
+        size = self.rows * self.vectors
+        homes = [v.at(home, n * v.count) for n in range(size * (1 + self.step.states))]
+        with b.if_then(b.icmp_signed("==", k, INDEX(0))):
+            for value, where in zip(self._begun(row, self.step), homes, strict=True):
+                v.store(value, where)
+        begun = [v.load(where) for where in homes]
+        done = self._added(begun, row, panel, self.step, k, deep)
+        return homes, [done[n * size : (n + 1) * size] for n in range(1 + self.step.states)]
+
+    def _finish(
+        self, sums: list[list[Any]], row: Any, high: Any, column: Any, count: Any, panel: Any,
+        homes: list[Any],
+    ) -> None:  # fmt: skip
+        """Stores some rows, and writes the results."""
+        v, b = self.v, self.v.builder
+        places = [n * self.width + i * v.count for n in range(self.rows)
+                  for i in range(self.vectors)]  # fmt: skip
+        depth = self.words.number("depth")
+        tile = Tile(
+            v, self.words, sums, [self._inside(count, i) for i in range(self.vectors)],
+            self._whole(row, high, column, count),
+            [[v.at(home, place) for place in places] for home in homes],
+            [self._targets(f"out_{n}", home, row, column) for n, home in enumerate(homes)],
+            lambda: self._added(
+                self._begun(row, NOTHING), row, panel, NOTHING, INDEX(0), depth),
+        )  # fmt: skip
+        self.store.code(tile)
+        rows = v.least_index(INDEX(self.rows), b.sub(high, row))
+        with b.if_then(b.not_(tile.whole)):
+            for number, home in enumerate(homes):
+                self._deliver(f"out_{number}", home, rows, row, column, count)
+
+    def _begun(self, row: Any, step: Step) -> list[Any]:
+        """What sums and states begin with: the start is the first sum that the step meets."""
+        v, b = self.v, self.v.builder
+        starts, limit = v.at(self.words.array("begin", v.scalar), row), self.words.halves("limit")
+        states = [ir.Constant(v.kind, None)] * step.states
+        sums = [v.spread(b.load(v.at(starts, n))) for n in range(self.rows)]
+        begun = [step.code(v, value, states, limit) for value in sums]
+        return _by_array([each for each in begun for _ in range(self.vectors)])
+
+    def _added(
+        self, begun: list[Any], row: Any, panel: Any, step: Step, k: Any, deep: Any
+    ) -> list[Any]:
+        """The sums and states after `deep` more terms, from k on."""
+        v, b, words = self.v, self.v.builder, self.words
+        depth, left = words.number("depth"), v.at(words.array("left", v.scalar), k)
+        factors = [v.at(left, b.mul(b.add(row, INDEX(n)), depth)) for n in range(self.rows)]
+        size, limit = self.rows * self.vectors, words.halves("limit")
+
+        def term(k: Any, carried: list[Any]) -> list[Any]:
+            at = v.at(panel, b.mul(k, INDEX(self.width)))
+            columns = [v.load(v.at(at, i * v.count)) for i in range(self.vectors)]
+            after = []
+            for n in range(size):
+                if n % self.vectors == 0:
+                    factor = v.spread(b.load(v.at(factors[n // self.vectors], k)))
+                old, *state = carried[n::size]
+                added = v.add_product(factor, columns[n % self.vectors], old)
+                after.append(step.code(v, added, state, limit))
+            return _by_array(after)
+
+        return v.loop(deep, begun, term)
+
+    def _inside(self, count: Any, vector: int) -> Any:
+        """Which lanes of a vector are columns."""
+        v, b = self.v, self.v.builder
+        numbers = ir.Constant(v.integers, [vector * v.count + n for n in range(v.count)])
+        width = count if v.bits == 64 else b.trunc(count, ir.IntType(32))
+        single = b.insert_element(ir.Constant(v.integers, ir.Undefined), width, ir.IntType(32)(0))
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), v.count), [0] * v.count)
+        wide = b.shuffle_vector(single, ir.Constant(v.integers, ir.Undefined), lanes)
+        return b.icmp_signed("<", numbers, wide)
+
+    def _whole(self, row: Any, high: Any, column: Any, count: Any) -> Any:
+        """Whether all rows of a tile, and all its columns side by side, are results."""
+        v, b = self.v, self.v.builder
+        places = v.at(self.words.array("places"), column)
+        first, last = b.load(places), b.load(v.at(places, b.sub(count, INDEX(1))))
+        conditions = (
+            b.icmp_signed("==", b.sub(last, first), INDEX(self.width - 1)),
+            b.icmp_signed("==", count, INDEX(self.width)),
+            b.icmp_signed("<=", b.add(row, INDEX(self.rows)), high),
+        )
+        return b.and_(b.and_(conditions[0], conditions[1]), conditions[2])
+
+    def _targets(self, out: str, home: Any, row: Any, column: Any) -> list[Any]:
+        """Where the vectors of a whole tile lie in the results."""
+        v, b, words = self.v, self.v.builder, self.words
+        first = b.load(v.at(words.array("places"), column))
+        start = v.at(words.array(out, home.type.pointee), first)
+        lines = [v.at(start, b.mul(b.add(row, INDEX(n)), words.number("row_stride")))
+                 for n in range(self.rows)]  # fmt: skip
+        return [v.at(line, i * v.count) for line in lines for i in range(self.vectors)]
+
+    def _deliver(self, out: str, home: Any, rows: Any, row: Any, column: Any, count: Any) -> None:
+        """Copies the rows of a result to its array, lane by lane."""
+        v, b, words = self.v, self.v.builder, self.words
+        array, places = words.array(out, home.type.pointee), v.at(words.array("places"), column)
+
+        def each_row(n: Any) -> None:
+            here = v.at(home, b.mul(n, INDEX(self.width)))
+            there = v.at(array, b.mul(b.add(row, n), words.number("row_stride")))
+            v.each(count, lambda i: b.store(
+                b.load(v.at(here, i)), v.at(there, b.load(v.at(places, i)))))  # fmt: skip
+
+        v.each(rows, each_row)
+
+
+def _by_array(sums: list[list[Any]]) -> list[Any]:
+    """All sums, then the first state of all, then the second, from sums with their states."""
+    return [value for values in zip(*sums, strict=True) for value in values]
+
+
+def _parts(builder: Any, total: Any, size: Any) -> Any:
+    """How many parts of a size cover the total."""
+    return builder.sdiv(builder.sub(builder.add(total, size), INDEX(1)), size)

@@ -1,0 +1,223 @@
+"""Builds LLVM code for vectors of floats, and compiles functions of it for this processor.
+
+numba compiles the code around; loops that must keep a tile of sums in registers are written here,
+because compilers spill them. A function takes a twentieth of a second to compile; its machine code
+is kept in numba's cache folder.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numba
+from llvmlite import binding, ir
+from numba.core.registry import cpu_target
+
+INDEX = ir.IntType(64)
+_WORD = ir.IntType(32)
+_SMALLER_MAGNITUDE = _WORD(2)
+"""VRANGEPS: the operand of the smaller magnitude, with the sign of the first operand."""
+_ROUND_AS_SET = _WORD(4)
+
+_FOLDER: str = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+"""The folder of this version, as `cache_folder` sets it; empty: machine code is not kept."""
+
+_COMPILING = Lock()
+_ENGINES: list[Any] = []
+"""They own the compiled code."""
+
+
+def _target() -> tuple[str, str, str]:
+    """The triple, processor and features that numba compiles for."""
+    codegen: Any = cpu_target.target_context.codegen()
+    triple, processor, features = codegen.magic_tuple()
+    return triple, processor, features
+
+
+def _has(feature: str) -> bool:
+    return f"+{feature}" in _target()[2].split(",")
+
+
+_X86 = _target()[0].startswith("x86_64")
+REGISTER = 512 if _has("avx512f") else 256 if _has("avx") else 128
+"""Bits of a vector register."""
+_REGISTERS = 16 if _X86 and REGISTER < 512 else 32
+VECTORS = _REGISTERS // 8
+"""Vectors of columns that a row of a tile usually has."""
+ROOM = _REGISTERS * 3 // 4
+"""Vectors of sums and state in a tile: the others hold columns, a factor and limits."""
+MOST_ROWS = 8
+LATENCY = 8
+"""Vectors of sums that are in flight at once; fewer do not take less time."""
+HAS_RANGE = _has("avx512dq")
+"""Whether one instruction brings a vector within a symmetric range."""
+
+
+def instruction_set() -> str:
+    """Returns which vectors sums use, and how they are limited: 'AVX-512, range'."""
+    if not _X86:
+        return f"{REGISTER}-bit vectors, min and max"
+    name = {512: "AVX-512", 256: "AVX2" if _has("fma") else "AVX", 128: "SSE2"}[REGISTER]
+    return f"{name}, {'range' if HAS_RANGE else 'min and max'}"
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Code for vectors of floats of `bits`."""
+
+    builder: Any
+    bits: int
+
+    @property
+    def count(self) -> int:
+        """Lanes of a vector."""
+        return REGISTER // self.bits
+
+    @property
+    def scalar(self) -> Any:
+        """The type of a lane."""
+        return ir.FloatType() if self.bits == 32 else ir.DoubleType()
+
+    @property
+    def kind(self) -> Any:
+        """The type of a vector."""
+        return ir.VectorType(self.scalar, self.count)
+
+    @property
+    def integers(self) -> Any:
+        """The type of a vector of integers of the same width."""
+        return ir.VectorType(ir.IntType(self.bits), self.count)
+
+    def at(self, base: Any, index: Any) -> Any:
+        """The address of an element."""
+        return self.builder.gep(base, [index if isinstance(index, ir.Value) else INDEX(index)])
+
+    def load(self, address: Any, kind: Any = None) -> Any:
+        """Loads a vector from an address of any alignment."""
+        to = (kind or self.kind).as_pointer()
+        loaded = self.builder.load(self.builder.bitcast(address, to))
+        loaded.align = 1
+        return loaded
+
+    def store(self, value: Any, address: Any) -> None:
+        """Stores a vector at an address of any alignment."""
+        to = self.builder.bitcast(address, value.type.as_pointer())
+        self.builder.store(value, to).align = 1
+
+    def spread(self, number: Any) -> Any:
+        """The number in every lane."""
+        undefined = ir.Constant(self.kind, ir.Undefined)
+        single = self.builder.insert_element(undefined, number, _WORD(0))
+        lanes = ir.Constant(ir.VectorType(_WORD, self.count), [0] * self.count)
+        return self.builder.shuffle_vector(single, undefined, lanes)
+
+    def add_product(self, factor: Any, values: Any, sums: Any) -> Any:
+        """sums + factor * values, rounded once where the processor can."""
+        return self._call(f"llvm.fmuladd.v{self.count}f{self.bits}", factor, values, sums)
+
+    def least(self, a: Any, b: Any) -> Any:
+        """The lower of each two lanes, neither NaN."""
+        return self.builder.select(self.builder.fcmp_ordered("<", a, b), a, b)
+
+    def greatest(self, a: Any, b: Any) -> Any:
+        """The higher of each two lanes, neither NaN."""
+        return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
+
+    def limited(self, values: Any, limit: Any) -> Any:
+        """The values brought within [-limit, limit]."""
+        if not HAS_RANGE:
+            return self.greatest(self.least(values, limit), self.builder.fneg(limit))
+        name = f"llvm.x86.avx512.mask.range.p{'s' if self.bits == 32 else 'd'}.512"
+        all_lanes = ir.IntType(self.count)(-1)
+        return self._call(name, values, limit, _SMALLER_MAGNITUDE, values, all_lanes, _ROUND_AS_SET)
+
+    def _call(self, name: str, *operands: Any) -> Any:
+        kind = ir.FunctionType(self.kind, [each.type for each in operands])
+        module = self.builder.module
+        function = module.globals.get(name) or ir.Function(module, kind, name)
+        return self.builder.call(function, operands)
+
+    def least_index(self, a: Any, b: Any) -> Any:
+        """The lower of two indices."""
+        return self.builder.select(self.builder.icmp_signed("<", a, b), a, b)
+
+    def loop(
+        self, stop: Any, start: Sequence[Any], step: Callable[[Any, list[Any]], list[Any]],
+        stride: Any = 1,
+    ) -> list[Any]:  # fmt: skip
+        """Runs `step(k, carried)` for k = 0, stride, ... below `stop`; returns `carried`.
+
+        The first step is always taken.
+        """
+        b, before = self.builder, self.builder.block
+        body, done = (b.function.append_basic_block(name) for name in ("body", "done"))
+        b.branch(body)
+        b.position_at_end(body)
+        k = b.phi(INDEX)
+        k.add_incoming(INDEX(0), before)
+        carried = [b.phi(value.type) for value in start]
+        for phi, value in zip(carried, start, strict=True):
+            phi.add_incoming(value, before)
+        after = step(k, carried)
+        following = b.add(k, stride if isinstance(stride, ir.Value) else INDEX(stride))
+        k.add_incoming(following, b.block)
+        for phi, value in zip(carried, after, strict=True):
+            phi.add_incoming(value, b.block)
+        b.cbranch(b.icmp_signed("<", following, stop), body, done)
+        b.position_at_end(done)
+        return after
+
+    def each(self, stop: Any, step: Callable[[Any], None], stride: Any = 1) -> None:
+        """Runs `step(k)` for k = 0, stride, ... below `stop`; the first step is always taken."""
+
+        def carrying(k: Any, carried: list[Any]) -> list[Any]:
+            step(k)
+            return carried
+
+        self.loop(stop, [], carrying, stride)
+
+
+def compiled(arguments: Sequence[Any], write: Callable[[Any, Sequence[Any]], None]) -> int:
+    """Compiles a function of these argument types that `write` writes; returns its address."""
+    module = ir.Module()
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), "written")
+    builder = ir.IRBuilder(function.append_basic_block())
+    write(builder, function.args)
+    builder.ret_void()
+    machine_code = _machine_code(str(module))
+    with _COMPILING:
+        engine = binding.create_mcjit_compiler(binding.parse_assembly(""), _machine())
+        engine.add_object_file(binding.ObjectFileRef.from_data(machine_code))
+        engine.finalize_object()
+        _ENGINES.append(engine)
+        return int(engine.get_function_address("written"))
+
+
+def _machine_code(code: str) -> bytes:
+    """Compiles LLVM code, or reads what an earlier process compiled of the same."""
+    digest = hashlib.sha256("\n".join((*_target(), code)).encode()).hexdigest()
+    path = Path(_FOLDER, f"{digest}.o") if _FOLDER else None
+    if path is not None and path.exists():
+        return path.read_bytes()
+    with _COMPILING:
+        parsed, machine = binding.parse_assembly(code), _machine()
+        options = binding.create_pipeline_tuning_options(2)
+        passes = binding.create_pass_builder(machine, options)
+        passes.getModulePassManager().run(parsed, passes)
+        compiled_code: bytes = machine.emit_object(parsed)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_bytes(compiled_code)
+        part.replace(path)  # at once: other processes may read it
+    return compiled_code
+
+
+def _machine() -> Any:
+    triple, processor, features = _target()
+    target = binding.Target.from_triple(triple)
+    return target.create_target_machine(cpu=processor, features=features, opt=3, jit=True)

@@ -1,0 +1,163 @@
+"""Runs tasks of `kernels.tiles`: arranges their arguments, and chooses the size of the tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tracer.interpreter.kernel_loading import loaded
+from tracer.interpreter.numeric import buffer_pool, parallel, task_team
+from tracer.support.types import Array
+
+_WORK = 1 << 21
+"""Products of a block: about 50 us, so that threads finish together."""
+_FEWEST, _MOST = 4, 16
+"""Tiles of rows of a block, between: each block packs its columns again, """
+_FACTORS = 1 << 17
+"""but its factors, 256 KiB of float32, stay in the second-level cache for all its columns."""
+_CHUNK = 384
+"""Terms of a panel, which stays in the second-level cache together with the factors of a block."""
+_LOAD = 0.25
+"""Cycles that a load takes from the multiply-adds beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns in the flat, contiguous array `source`.
+
+    A column reads its numbers at `offsets` (K), int64, from its beginning. There are `sizes`
+    images, lines and places of columns, which begin `strides` apart. Row i of the result of a
+    column lies at `out_strides` for its image, for i, and for its number in the image.
+    """
+
+    source: Array
+    offsets: Array
+    sizes: tuple[int, int, int]
+    strides: tuple[int, int, int]
+    out_strides: tuple[int, int, int]
+
+    @property
+    def count(self) -> int:
+        """The number of columns."""
+        images, lines, places = self.sizes
+        return images * lines * places
+
+    def of_images(self, part: slice) -> Columns:
+        """The columns of some images, for results (rows, columns)."""
+        images, lines, places = part.stop - part.start, *self.sizes[1:]
+        strides = (lines * places, images * lines * places, 1)
+        source = self.source[part.start * self.strides[0] :]
+        return Columns(source, self.offsets, (images, lines, places), self.strides, strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """What lanes hold: twice the limit of a step, and 1 for the sum plus one half."""
+
+    limit: int = 0
+    half: int = 0
+
+
+def run(
+    step: Any, store: Any, left: Array, begins: Array, columns: Columns, outs: list[Array],
+    lanes: Lanes = Lanes(), steps: tuple[int, int] = (0, 0),
+) -> None:  # fmt: skip
+    """Multiplies matrices `left` (n, rows, K), floats, each with its columns.
+
+    The sums of row i begin with `begins[:, i]`, of the type of `left`. `outs` are the results of
+    the store. `steps` are elements from one matrix to the next, in the source and in the results.
+    """
+    tiles = loaded("tile_code")
+    matrices, count, depth = left.shape
+    bits = 8 * left.itemsize
+    rows, vectors = _size(step, count, columns.count, bits)
+    width = vectors * tiles.lanes(bits)
+    end = columns.source.size - int(columns.offsets.max(initial=0)) - (matrices - 1) * steps[0]
+    where = _where(columns.sizes, columns.strides, columns.out_strides, vectors, width, end)
+    tall, wide = _block(count, depth, rows, width)
+    task = tiles.task(step, store, columns.source.dtype, bits, rows, vectors)
+    arrays = [_whole(left, rows), columns.source, columns.offsets, *where, _whole(begins, rows)]
+    spare = [columns.offsets] * (3 - len(outs))
+    chunk = depth if store.needs_exact else min(depth, _CHUNK)
+    slots = parallel.allowed()
+    size = tiles.memory(step, store, bits, rows, vectors, tall, chunk)
+    memory = [buffer_pool.empty((slots, size, chunk), np.uint8), np.zeros(slots, np.int64)]
+    numbers = (count, tall, columns.count, wide, depth, columns.out_strides[1], lanes.limit,
+               lanes.half, matrices, *steps, slots, size, chunk)  # fmt: skip
+    blocks = matrices * -(-count // tall) * -(-columns.count // (wide * width))
+    task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory], numbers)
+
+
+@lru_cache(maxsize=1024)
+def _size(step: Any, rows: int, columns: int, bits: int) -> tuple[int, int]:
+    """Rows and vectors of the tile that computes least beyond the result."""
+    kernels, lanes = loaded("vectors"), loaded("tile_code").lanes(bits)
+    sizes = []
+    for vectors in (1, 2, 4, 8):  # few sizes: each is compiled
+        most = kernels.ROOM // (vectors * (1 + step.states))
+        for tall in {min(most, rows, kernels.MOST_ROWS), most and -(-rows // -(-rows // most))}:
+            if tall:
+                sizes.append((tall, vectors))
+
+    def cost(size: tuple[int, int]) -> float:
+        """Cycles of all tiles: steps of the multiply-adds, and a part of the loads."""
+        tall, vectors = size
+        tiles = -(-rows // tall) * -(-columns // (vectors * lanes))
+        steps = max(tall * vectors * (1 + step.states), kernels.LATENCY)
+        return tiles * (steps + _LOAD * (tall + vectors))
+
+    return min(sizes, key=cost)
+
+
+def _block(rows: int, depth: int, tall: int, width: int) -> tuple[int, int]:
+    """Rows, and tiles of columns, of a block; they depend only on the sizes."""
+    most = max(_WORK // (depth * width * tall), _MOST)
+    most = min(most, max(_FACTORS // (depth * tall), _FEWEST))
+    bands = -(-rows // tall)
+    height = -(-bands // -(-bands // most)) * tall  # of equal height
+    return height, max(_WORK // (depth * height * width), 1)
+
+
+@lru_cache(maxsize=256)
+def _where(
+    sizes: tuple[int, int, int], strides: tuple[int, int, int], out_strides: tuple[int, int, int],
+    vectors: int, width: int, end: int,
+) -> tuple[Array, Array, Array, Array]:  # fmt: skip
+    """Where columns begin, runs of neighbours, the first run of each tile, places of results.
+
+    A tile has no runs if its columns are no neighbours, or if their vectors pass the `end`.
+    """
+    images, lines, places = (np.arange(size, dtype=np.int64) for size in sizes)
+    image, line, place = (each.reshape(-1, *[1] * n) for each, n in
+                          zip((images, lines, places), (2, 1, 0), strict=True))  # fmt: skip
+    starts = (image * strides[0] + line * strides[1] + place * strides[2]).reshape(-1)
+    pixel = line * sizes[2] + place
+    out = (image * out_strides[0] + pixel * out_strides[2]).reshape(-1)
+    index = np.arange(starts.size)
+    begins = np.ones(starts.size, bool)
+    begins[1:] = (np.diff(starts) != 1) | (index[1:] % width == 0)
+    first = np.flatnonzero(begins)
+    lengths = np.diff(first, append=starts.size)
+    runs = np.stack([starts[first], first % width, lengths], axis=1)
+    tile = first // width
+    lanes = width // vectors
+    good = runs[:, 0] + -(-lengths // lanes) * lanes <= end
+    count = -(-starts.size // width)
+    bad = np.bincount(tile, ~good, count) > 0
+    bad |= np.bincount(tile, minlength=count) > width // 2
+    kept = ~bad[tile]
+    firsts = np.concatenate([[0], np.cumsum(np.bincount(tile[kept], minlength=count))])
+    return starts, np.ascontiguousarray(runs[kept]), firsts.astype(np.int64), out
+
+
+def _whole(rows: Array, tall: int) -> Array:
+    """The rows, with zeros up to whole tiles."""
+    missing = -rows.shape[1] % tall
+    if not missing:
+        return np.ascontiguousarray(rows)
+    whole = np.zeros((len(rows), rows.shape[1] + missing, *rows.shape[2:]), rows.dtype)
+    whole[:, : rows.shape[1]] = rows
+    return whole
