@@ -22,7 +22,7 @@ from tracer.graph.model import Model, Node
 from tracer.interpreter import values
 from tracer.interpreter.binding import Body, Kernel
 from tracer.interpreter.kernel_loading import announced
-from tracer.interpreter.plan import Plan, PlanStep
+from tracer.interpreter.plan import Plan, Task
 from tracer.interpreter.values import Value
 from tracer.support.progress import Progress
 from tracer.support.types import Array
@@ -120,7 +120,7 @@ class Narrowing:
 
         return kernel
 
-    def fuse(self, plan: Plan) -> tuple[Sequence[PlanStep], Mapping[str, Array]]:
+    def fuse(self, plan: Plan) -> tuple[Sequence[Task], Mapping[str, Array]]:
         """Fuses the chains of a quantised graph, for `Interpreter(fuse=narrowing.fuse)`."""
         return fusion.fused(plan, self._scales, self._quantized, self._runner)
 

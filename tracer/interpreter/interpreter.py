@@ -17,7 +17,8 @@ from tracer.interpreter.execution import Execution
 from tracer.interpreter.kernel_loading import announced
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.observers import Observer
-from tracer.interpreter.plan import Around, Fuse, Plan, Planner, fused
+from tracer.interpreter.plan import Fuse, Plan, fused
+from tracer.interpreter.planner import Around, Planner
 from tracer.interpreter.registry import Operator, Registry
 from tracer.interpreter.values import Value
 from tracer.limits import Limits, enforced
@@ -115,7 +116,7 @@ class Interpreter:
 
     @property
     def steps(self) -> tuple[Node, ...]:
-        """The nodes of the main graph in the order they run; one node stands for a fused step."""
+        """The nodes of the main graph in the order they run; the first of each fused task."""
         return tuple(step.node for step in self._plan.steps)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Value]) -> list[Value]:
@@ -128,7 +129,7 @@ class Interpreter:
         names = self._output_names(output_names)
         inputs = self._inputs(feeds)
         with self._running() as execution:
-            outputs = execution.graph(self._plan, inputs, None)
+            outputs = execution.graph(self._plan, inputs)
         by_name = dict(zip(self._plan.outputs, outputs, strict=True))
         return [_writeable(by_name[name]) for name in names]
 
@@ -151,8 +152,8 @@ class Interpreter:
     def outputs(self, alive: Mapping[str, Value]) -> list[Value]:
         """Returns the graph's outputs from the values alive after the last step."""
         return [
-            alive[name] if name in alive else self._plan.weights[name]
-            for name in self._plan.outputs
+            alive.get(name, self._plan.template[slot])
+            for name, slot in zip(self._plan.outputs, self._plan.output_slots, strict=True)
         ]
 
     @contextmanager

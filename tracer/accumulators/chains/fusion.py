@@ -1,4 +1,4 @@
-"""Finds the chains of a plan, and replaces each by one step."""
+"""Finds the chains of a plan, and replaces each by one task."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from tracer.accumulators.chains.wiring import Wiring, apply
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.nodes import ComputeSums
-from tracer.interpreter.plan import Plan, PlanStep
+from tracer.interpreter.plan import Plan, Task
 from tracer.support.types import Array
 
 _FOLDED = 1 << 16
@@ -23,59 +23,60 @@ def fused(
     scales: TensorScales,
     summings: Mapping[str, ComputeSums | None],
     runner: Callable[[str], SumRunner],
-) -> tuple[Sequence[PlanStep], Mapping[str, Array]]:
-    """Returns the steps of a plan with its chains fused, and the constants that they read.
+) -> tuple[Sequence[Task], Mapping[str, Array]]:
+    """Returns the tasks of a plan with its chains fused, and the constants that they read.
 
     `summings` are the sums of narrow nodes by key, None for operands that are not bytes; `runner`
     returns the runner of a node during a run.
     """
-    folded = _folded(plan.steps, scales)
-    wiring = Wiring(plan, scales, folded)
-    replaced: dict[str, PlanStep] = {}
+    tasks = [step.task for step in plan.steps]
+    folded = _folded(tasks, scales)
+    wiring = Wiring(tasks, plan.outputs, scales, folded)
+    replaced: dict[str, Task] = {}
     gone: set[str] = set()
-    for step in plan.steps:
+    for task in tasks:
         made = None
-        if step.node.key in summings:
-            made = _sum(step, summings[step.node.key], runner, wiring)
-        elif wiring.is_plain(step, *tables.OF_ONE, *tables.OF_TWO):
-            made = fused_table(step, wiring)
-        elif wiring.is_plain(step, *moves.OPERATORS):
-            made = fused_move(step, wiring)
+        if task.nodes[0].key in summings:
+            made = _sum(task, summings[task.nodes[0].key], runner, wiring)
+        elif wiring.is_plain(task, *tables.OF_ONE, *tables.OF_TWO):
+            made = fused_table(task, wiring)
+        elif wiring.is_plain(task, *moves.OPERATORS):
+            made = fused_move(task, wiring)
         if made is not None:
             chain, followers = made
-            last = followers[-1] if followers else step
-            replaced[last.node.key] = chain
-            gone.update(each.node.key for each in (step, *followers[:-1]) if each is not last)
-    steps = [replaced.get(s.node.key, s) for s in plan.steps if s.node.key not in gone]
-    return _read([step for step in steps if step.writes[0] not in folded], plan), folded
+            last = followers[-1] if followers else task
+            replaced[last.nodes[0].key] = chain
+            gone.update(each.nodes[0].key for each in (task, *followers[:-1]) if each is not last)
+    fused_tasks = [replaced.get(s.nodes[0].key, s) for s in tasks if s.nodes[0].key not in gone]
+    return _read([task for task in fused_tasks if task.writes[0] not in folded], plan), folded
 
 
 def _sum(
-    step: PlanStep, summing: ComputeSums | None, runner: Callable[[str], SumRunner], wiring: Wiring
-) -> tuple[PlanStep, tuple[PlanStep, ...]] | None:
-    key = step.node.key
-    if summing is None or not wiring.is_plain(step, *sums.OPERATORS):
+    task: Task, summing: ComputeSums | None, runner: Callable[[str], SumRunner], wiring: Wiring
+) -> tuple[Task, tuple[Task, ...]] | None:
+    key = task.nodes[0].key
+    if summing is None or not wiring.is_plain(task, *sums.OPERATORS):
         return None
-    return fused_sum(step, summing, lambda: runner(key), wiring)
+    return fused_sum(task, summing, lambda: runner(key), wiring)
 
 
-def _read(steps: Sequence[PlanStep], plan: Plan) -> list[PlanStep]:
-    """The steps without conversions that nothing reads any more."""
-    readers = Counter(name for step in steps for name in step.captures)
+def _read(tasks: Sequence[Task], plan: Plan) -> list[Task]:
+    """The tasks without conversions that nothing reads any more."""
+    readers = Counter(name for task in tasks for name in task.captures)
     readers.update(plan.outputs)
     return [
-        step
-        for step in steps
-        if step.node.op_type != "DequantizeLinear" or any(readers[name] for name in step.writes)
+        task
+        for task in tasks
+        if task.nodes[0].op_type != "DequantizeLinear" or any(readers[name] for name in task.writes)
     ]
 
 
-def _folded(steps: Sequence[PlanStep], scales: TensorScales) -> dict[str, Array]:
+def _folded(tasks: Sequence[Task], scales: TensorScales) -> dict[str, Array]:
     """Small constants of DequantizeLinear."""
     constants = {}
-    for step in steps:
-        if step.node.op_type == "DequantizeLinear" and step.kernel is not None:
-            stored = [scales.value(n, step.node.scope) if n else None for n in step.reads]
+    for task in tasks:
+        if task.nodes[0].op_type == "DequantizeLinear" and task.kernel is not None:
+            stored = [scales.value(n, task.nodes[0].scope) if n else None for n in task.reads]
             if stored[0] is not None and stored[0].nbytes <= _FOLDED:
-                constants[step.writes[0]] = apply(step, stored)
+                constants[task.writes[0]] = apply(task, stored)
     return constants

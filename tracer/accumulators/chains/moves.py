@@ -1,23 +1,22 @@
 """Nodes that only move elements move the bytes before DequantizeLinear."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from tracer.accumulators.chains.tables import every_byte, looked_up
-from tracer.accumulators.chains.wiring import Wiring, apply
+from tracer.accumulators.chains.wiring import Wiring, apply, chain
 from tracer.interpreter.binding import Body
-from tracer.interpreter.plan import PlanStep
+from tracer.interpreter.plan import Task
 from tracer.interpreter.values import Value
 
 OPERATORS = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather",
              "Expand", "Tile")  # fmt: skip
 
 
-def fused_move(step: PlanStep, wiring: Wiring) -> tuple[PlanStep, tuple[PlanStep, ...]] | None:
-    """Returns the step that moves bytes, and the QuantizeLinear that it replaces besides `step`."""
-    found, quantizer = wiring.source(step.reads[0]), wiring.only_reader(step, "QuantizeLinear")
+def fused_move(task: Task, wiring: Wiring) -> tuple[Task, tuple[Task, ...]] | None:
+    """Returns the task that moves bytes, and the QuantizeLinear that it replaces besides `task`."""
+    found, quantizer = wiring.source(task.reads[0]), wiring.only_reader(task, "QuantizeLinear")
     if found is None or quantizer is None or wiring.scale(quantizer) is None:
         return None
     dequantizer, scale = found
@@ -28,7 +27,7 @@ def fused_move(step: PlanStep, wiring: Wiring) -> tuple[PlanStep, tuple[PlanStep
 
     def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
         x, *others = inputs
-        return (apply(step, [x if is_same else looked_up(table[:, None], x), *others]),)
+        return (apply(task, [x if is_same else looked_up(table[:, None], x), *others]),)
 
-    reads = (dequantizer.reads[0], *step.reads[1:])
-    return replace(step, kernel=kernel, reads=reads, writes=quantizer.writes), (quantizer,)
+    reads = (dequantizer.reads[0], *task.reads[1:])
+    return chain(task, (quantizer,), kernel, reads), (quantizer,)

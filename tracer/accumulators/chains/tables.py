@@ -1,17 +1,16 @@
 """Element-wise nodes between bytes, looked up in a table that the nodes themselves compute."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tracer import limits
-from tracer.accumulators.chains.wiring import Scale, Wiring, apply
+from tracer.accumulators.chains.wiring import Scale, Wiring, apply, chain
 from tracer.accumulators.kernels import loaded
 from tracer.interpreter.binding import Body
 from tracer.interpreter.numeric import buffer_pool, parallel
-from tracer.interpreter.plan import PlanStep
+from tracer.interpreter.plan import Task
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
@@ -22,21 +21,21 @@ OF_TWO = ("Add", "Sub", "Mul", "Div")
 _BYTES = 256
 
 
-def fused_table(step: PlanStep, wiring: Wiring) -> tuple[PlanStep, tuple[PlanStep, ...]] | None:
-    """Returns the step that looks up bytes, and the steps that it replaces besides `step`."""
-    sources = [wiring.source(name) for name in step.reads]
-    known = wiring.constants(step, 1)
-    two = known is None and step.node.op_type in OF_TWO and None not in sources
+def fused_table(task: Task, wiring: Wiring) -> tuple[Task, tuple[Task, ...]] | None:
+    """Returns the task that looks up bytes, and the tasks that it replaces besides `task`."""
+    sources = [wiring.source(name) for name in task.reads]
+    known = wiring.constants(task, 1)
+    two = known is None and task.nodes[0].op_type in OF_TWO and None not in sources
     if not two and (known is None or sources[0] is None or any(v is None for v in known)):
         return None
-    followers = _followers(step, wiring)
+    followers = _followers(task, wiring)
     if followers is None:
         return None
     found = [each for each in (sources if two else sources[:1]) if each is not None]
     constants = [] if two else known
 
     def computed(*floats: Array) -> Array:
-        out = apply(step, [*floats, *(constants or ())])
+        out = apply(task, [*floats, *(constants or ())])
         for follower in followers:
             out = apply(follower, [out, *(wiring.constants(follower, 1) or ())])
         return out
@@ -50,15 +49,15 @@ def fused_table(step: PlanStep, wiring: Wiring) -> tuple[PlanStep, tuple[PlanSte
             return None
         kernel = _of_one(found[0], widths.pop() if widths else 1, computed)
     reads = tuple(source.reads[0] for source, _ in found)
-    return replace(step, kernel=kernel, reads=reads, writes=followers[-1].writes), followers
+    return chain(task, followers, kernel, reads), followers
 
 
-def _followers(step: PlanStep, wiring: Wiring) -> tuple[PlanStep, ...] | None:
-    """The element-wise steps after `step`, up to the one that quantises."""
-    following = wiring.only_reader(step, *OF_ONE, "QuantizeLinear")
+def _followers(task: Task, wiring: Wiring) -> tuple[Task, ...] | None:
+    """The element-wise tasks after `task`, up to the one that quantises."""
+    following = wiring.only_reader(task, *OF_ONE, "QuantizeLinear")
     if following is None or wiring.constants(following, 1) is None:
         return None
-    if following.node.op_type == "QuantizeLinear":
+    if following.nodes[0].op_type == "QuantizeLinear":
         return None if wiring.scale(following) is None else (following,)
     rest = _followers(following, wiring)
     return None if rest is None else (following, *rest)
@@ -67,9 +66,7 @@ def _followers(step: PlanStep, wiring: Wiring) -> tuple[PlanStep, ...] | None:
 _Kernel = Callable[[Sequence[Value], Mapping[str, Body]], Sequence[Value]]
 
 
-def _of_one(
-    source: tuple[PlanStep, Scale], width: int, computed: Callable[[Array], Array]
-) -> _Kernel:
+def _of_one(source: tuple[Task, Scale], width: int, computed: Callable[[Array], Array]) -> _Kernel:
     """Looks up a byte; constants may differ for `width` columns, which are the last axis."""
     tables: list[Array] = []
 
@@ -86,7 +83,7 @@ def _of_one(
 
 
 def _of_two(
-    sources: Sequence[tuple[PlanStep, Scale]], computed: Callable[[Array, Array], Array]
+    sources: Sequence[tuple[Task, Scale]], computed: Callable[[Array, Array], Array]
 ) -> _Kernel:
     """Looks up two bytes."""
     tables: list[Array] = []
@@ -119,9 +116,9 @@ def looked_up(table: Array, x: Array, other: Array | None = None) -> Array:
     return out
 
 
-def _floats(source: tuple[PlanStep, Scale], x: Array) -> Array:
-    step, scale = source
-    return apply(step, [x, scale.scale, np.asarray(scale.zero, scale.dtype)])
+def _floats(source: tuple[Task, Scale], x: Array) -> Array:
+    task, scale = source
+    return apply(task, [x, scale.scale, np.asarray(scale.zero, scale.dtype)])
 
 
 def every_byte(dtype: np.dtype[Any]) -> Array:

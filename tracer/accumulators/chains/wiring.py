@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.interpreter.plan import Plan, PlanStep
+from tracer.interpreter.binding import Kernel
+from tracer.interpreter.plan import Task
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
@@ -29,56 +30,59 @@ class Scale:
 class Wiring:
     """The values of the main graph by name."""
 
-    def __init__(self, plan: Plan, scales: TensorScales, folded: Mapping[str, Array]) -> None:
+    def __init__(
+        self, tasks: Sequence[Task], outputs: Sequence[str], scales: TensorScales,
+        folded: Mapping[str, Array],
+    ) -> None:  # fmt: skip
         self._scales = scales
         self._folded = folded
-        self._outputs = set(plan.outputs)
-        self._computed_by = {name: step for step in plan.steps for name in step.writes}
-        self._readers: dict[str, list[PlanStep]] = defaultdict(list)
-        for step in plan.steps:
-            for name in step.captures:
-                self._readers[name].append(step)
+        self._outputs = set(outputs)
+        self._computed_by = {name: task for task in tasks for name in task.writes}
+        self._readers: dict[str, list[Task]] = defaultdict(list)
+        for task in tasks:
+            for name in task.captures:
+                self._readers[name].append(task)
 
-    def computed_by(self, name: str, *operators: str) -> PlanStep | None:
-        """The step that computes a value, if its operator is one of these."""
-        step = self._computed_by.get(name)
-        return step if step is not None and _operator(step) in operators else None
+    def computed_by(self, name: str, *operators: str) -> Task | None:
+        """The task that computes a value, if its operator is one of these."""
+        task = self._computed_by.get(name)
+        return task if task is not None and _operator(task) in operators else None
 
-    def only_reader(self, step: PlanStep, *operators: str) -> PlanStep | None:
-        """The one step that reads the one output of `step`, if its operator is one of these."""
-        name, readers = step.writes[0], self._readers[step.writes[0]]
-        if len(step.writes) > 1 or len(readers) != 1 or name in self._outputs:
+    def only_reader(self, task: Task, *operators: str) -> Task | None:
+        """The one task that reads the one output of `task`, if its operator is one of these."""
+        name, readers = task.writes[0], self._readers[task.writes[0]]
+        if len(task.writes) > 1 or len(readers) != 1 or name in self._outputs:
             return None
         reader = readers[0]
         first = reader.reads[0] == name and not reader.bodies
         return reader if first and _operator(reader) in operators else None
 
-    def constants(self, step: PlanStep, first: int) -> list[Value] | None:
-        """The inputs of a step from the `first` on; None unless all are stored."""
-        names = step.reads[first:]
-        found = [self._folded.get(name, self._scales.value(name, step.node.scope))
+    def constants(self, task: Task, first: int) -> list[Value] | None:
+        """The inputs of a task from the `first` on; None unless all are stored."""
+        names = task.reads[first:]
+        found = [self._folded.get(name, self._scales.value(name, task.nodes[0].scope))
                  if name else None for name in names]  # fmt: skip
         missing = any(name and value is None for name, value in zip(names, found, strict=True))
         return None if missing else found
 
-    def source(self, name: str) -> tuple[PlanStep, Scale] | None:
+    def source(self, name: str) -> tuple[Task, Scale] | None:
         """The DequantizeLinear that makes floats of bytes, all with one scale."""
-        step = self.computed_by(name, "DequantizeLinear")
-        scale = None if step is None else self.scale(step)
-        return None if step is None or scale is None else (step, scale)
+        task = self.computed_by(name, "DequantizeLinear")
+        scale = None if task is None else self.scale(task)
+        return None if task is None or scale is None else (task, scale)
 
     def bytes_before(self, name: str) -> str:
         """The name of the bytes that a value is made of; the name itself if there are none."""
-        step = self.computed_by(name, "DequantizeLinear")
-        stored = None if step is None else self.constants(step, _QUANTIZED)
+        task = self.computed_by(name, "DequantizeLinear")
+        stored = None if task is None else self.constants(task, _QUANTIZED)
         is_stored = stored is not None and stored[_QUANTIZED].dtype in BYTES
-        found = step is not None and (is_stored or self.scale(step) is not None)
-        return step.reads[_QUANTIZED] if found and step is not None else name
+        found = task is not None and (is_stored or self.scale(task) is not None)
+        return task.reads[_QUANTIZED] if found and task is not None else name
 
-    def scale(self, step: PlanStep) -> Scale | None:
+    def scale(self, task: Task) -> Scale | None:
         """The scale of QuantizeLinear or DequantizeLinear, if it is one number, stored."""
-        constants = self.constants(step, _SCALE)
-        attributes = {a.name for a in step.node.proto.attribute}
+        constants = self.constants(task, _SCALE)
+        attributes = {a.name for a in task.nodes[0].proto.attribute}
         if constants is None or len(constants) < _ZERO or attributes - {"axis"}:
             return None
         scale, zero = constants[0], constants[1]
@@ -88,18 +92,25 @@ class Wiring:
         return Scale(scale.reshape(()), int(zero.reshape(())), zero.dtype)
 
     @staticmethod
-    def is_plain(step: PlanStep, *operators: str) -> bool:
-        """Whether a step is one of these operators."""
-        return _operator(step) in operators
+    def is_plain(task: Task, *operators: str) -> bool:
+        """Whether a task is one of these operators."""
+        return _operator(task) in operators
 
 
-def _operator(step: PlanStep) -> str:
+def _operator(task: Task) -> str:
     """The operator's name; "" for one that is not ONNX's, or that a function body computes."""
-    return "" if step.node.domain or step.kernel is None else step.node.op_type
+    return "" if task.nodes[0].domain or task.kernel is None else task.nodes[0].op_type
 
 
-def apply(step: PlanStep, inputs: Sequence[Value]) -> Array:
-    """The first output of a step without bodies."""
-    assert step.kernel is not None
+def chain(task: Task, followers: Sequence[Task], kernel: Kernel, reads: Sequence[str]) -> Task:
+    """Returns the task that computes what `task` and its followers compute one after the other."""
+    nodes = (*task.nodes, *(node for follower in followers for node in follower.nodes))
+    writes = followers[-1].writes if followers else task.writes
+    return replace(task, nodes=nodes, kernel=kernel, reads=tuple(reads), writes=writes)
+
+
+def apply(task: Task, inputs: Sequence[Value]) -> Array:
+    """The first output of a task without bodies."""
+    assert task.kernel is not None
     with np.errstate(all="ignore"):
-        return np.asarray(step.kernel(inputs, {})[0])
+        return np.asarray(task.kernel(inputs, {})[0])
