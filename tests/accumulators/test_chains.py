@@ -163,7 +163,7 @@ def test_random_chains_keep_their_bits(chain, bits, threads):
 )
 def test_sums_without_a_tile_keep_their_bits(accumulator):
     loaded = loading.load(MODELS / "lenet/lenet.int8.onnx")
-    x = np.random.default_rng(1).normal(0, 1, (2, 1, 32, 32)).astype(np.float32)
+    x = np.random.default_rng(1).normal(0, 1, (2, 3, 32, 32)).astype(np.float32)
     compare(loaded, Policy.of(accumulator), x)
 
 
@@ -172,6 +172,6 @@ def test_observers_see_every_node():
     narrowing = Narrowing(loaded, read("*=16"))
     interpreter = Interpreter(loaded, around=narrowing.kernel, fuse=narrowing.fuse)
     recorder = TensorRecorder()
-    x = np.zeros((1, 1, 32, 32), np.float32)
+    x = np.zeros((1, 3, 32, 32), np.float32)
     interpreter.with_observers(recorder).run(None, {loaded.inputs[0].name: x})
     assert set(recorder.tensors) == {name for node in loaded.nodes for name in node.outputs}

@@ -72,7 +72,7 @@ class NodePass:
 
         `values` is the array of final sums where no sum differs.
         """
-        columns = source.columns.of_images(images)
+        columns = source.columns.of_images(images, len(self.matrices.left))
         columns = replace(columns, offsets=columns.offsets[self.sequence])
         shape, (low, high) = (len(self.matrices.left), columns.count), self.accumulator.range
         sums = UnlimitedSums(*(np.empty(shape, np.int64) for _ in range(3)))

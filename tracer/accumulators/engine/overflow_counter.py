@@ -35,6 +35,8 @@ class OverflowCounter(SumRunner):
     It skips sums that cannot leave the range by their bounds.
     """
 
+    counts_by_channel = False
+
     def __init__(self, accumulator: Accumulator) -> None:
         super().__init__(accumulator)
         self.counts = Counts()
@@ -54,11 +56,9 @@ class OverflowCounter(SumRunner):
         self._add(outside, persistent, int(clipped.events.sum()), changes)
 
     def _run_pass(
-        self, node_pass: NodePass, columns: ColumnSource, channels: slice, out: Array,
-        parameters: Array | None,
-    ) -> None:  # fmt: skip
-        first = channels.start * columns.columns.out_strides[1]
-        flat = out.reshape(-1)[first:]
+        self, node_pass: NodePass, columns: ColumnSource, out: Array, parameters: Array | None
+    ) -> None:
+        flat = out.reshape(-1)
         if node_pass.cannot_overflow:
             node_pass.clip(columns, flat, parameters)
         else:

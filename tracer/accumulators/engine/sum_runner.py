@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
@@ -20,7 +19,7 @@ from tracer.accumulators.statistics.bounds import Bounds, datatype, guaranteed, 
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums, in_rows
 from tracer.accumulators.statistics.tally import Tally
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.support.types import Array
 
@@ -66,24 +65,27 @@ class Reduction:
 class Gathered:
     """Dot products of rows `left` (M, K) with gathered columns, plus `bias` (M).
 
-    The rows are those of `channels`.
+    The rows are output channels, unless `rows_are_channels` is False.
     """
 
     left: Array
     columns: ColumnSource
     bias: Array | None
     terms: Terms
-    channels: slice
+    rows_are_channels: bool = True
 
 
 class SumRunner:
     """Computes blocks of dot products, from several threads, and adds them to a tally."""
 
+    counts_by_channel = True
+    """Whether statistics are of channels, so that rows must be channels."""
+
     def __init__(self, accumulator: Accumulator) -> None:
         self.accumulator = accumulator
         self.tally: Tally | None = None
         self.reductions: list[Reduction] = []
-        self._passes: dict[int, NodePass] = {}
+        self._passes: list[NodePass] = []
         self._has_inner_widths = False
         self._lock = Lock()
 
@@ -131,44 +133,37 @@ class SumRunner:
 
         return product
 
-    def sum_gathered(self, parts: Sequence[Gathered], out: Array) -> bool:
-        """Sums each part in one pass into `out` (N, C, ...), int64.
+    def sum_gathered(self, sums: Gathered, out: Array) -> bool:
+        """Writes the sums to `out` (N, M, ...), int64, in one pass.
 
-        Returns False, and does nothing, where no kernel supports the passes.
+        Returns False, and does nothing, where no kernel supports the pass.
         """
-        passes = self._prepared(parts)
-        for part, ready in zip(parts, passes or (), strict=passes is not None):
-            self._run_pass(ready, part.columns, part.channels, out, None)
-        return passes is not None
+        node_pass = self._prepared(sums)
+        if node_pass is not None:
+            self._run_pass(node_pass, sums.columns, out, None)
+        return node_pass is not None
 
-    def finished(
-        self, parts: Sequence[Gathered], finish: Finish, shape: tuple[int, ...]
-    ) -> Array | None:
-        """Returns bytes (N, C, ...) made of the sums; None where no kernel supports the passes."""
-        passes = self._prepared(parts)
-        if passes is None:
-            return None
-        out = buffer_pool.empty(shape, finish.bytes.dtype)
-        parameters = finish.bytes.parameters(finish.floats, shape[1])
-        for part, ready in zip(parts, passes, strict=True):
-            self._run_pass(ready, part.columns, part.channels, out, parameters[part.channels])
-        return out
+    def finish(self, sums: Gathered, finish: Finish, out: Array) -> bool:
+        """As `sum_gathered`, but writes bytes that are made of the sums."""
+        one_step = finish.floats.step.size == 1
+        node_pass = self._prepared(sums) if sums.rows_are_channels or one_step else None
+        if node_pass is not None:
+            parameters = finish.bytes.parameters(finish.floats, len(sums.left))
+            self._run_pass(node_pass, sums.columns, out, parameters)
+        return node_pass is not None
 
-    def _prepared(self, parts: Sequence[Gathered]) -> list[NodePass] | None:
-        if self._has_inner_widths or not all(part.columns.columns.count for part in parts):
+    def _prepared(self, sums: Gathered) -> NodePass | None:
+        case = sums.left, sums.columns.range, sums.bias
+        if self._has_inner_widths or not sums.columns.columns.count:
             return None
-        passes = []
-        for part in parts:
-            ready = self._passes.get(part.channels.start)
-            if ready is None or not ready.suits(part.left, part.columns.range, part.bias):
-                ready = node_pass.prepared(
-                    part.left, part.columns.range, part.bias, part.terms, self.accumulator
-                )
-                if ready is None:
-                    return None
-                self._passes[part.channels.start] = ready
-            passes.append(ready)
-        return passes
+        if self.counts_by_channel and not sums.rows_are_channels:
+            return None
+        if sums.rows_are_channels and self._passes and self._passes[0].suits(*case):
+            return self._passes[0]
+        ready = node_pass.prepared(*case, sums.terms, self.accumulator)
+        if ready is not None and sums.rows_are_channels:
+            self._passes[:] = [ready]
+        return ready
 
     def sum_first_axis(self, numbers: Array, channels: slice, out: Array) -> None:
         """Sums `numbers` (K, C, P) over the first axis into `out` (C, P)."""
@@ -205,17 +200,16 @@ class SumRunner:
         return clipped.values
 
     def _run_pass(
-        self, node_pass: NodePass, columns: ColumnSource, channels: slice, out: Array,
-        parameters: Array | None,
-    ) -> None:  # fmt: skip
+        self, node_pass: NodePass, columns: ColumnSource, out: Array, parameters: Array | None
+    ) -> None:
         """Measures the sums of some images at a time; writes them, or bytes by `parameters`."""
         parts = node_pass.parts(columns)
 
         def block(index: int) -> None:
             sums, clipped = node_pass.measured(columns, parts[index])
-            target = out[parts[index], channels]
+            target = out[parts[index]]
             shape = (target.shape[1], len(target), *target.shape[2:])
-            values = self._taken(sums, clipped, sums.final, channels)
+            values = self._taken(sums, clipped, sums.final, slice(0, shape[0]))
             if parameters is not None:
                 values = _bytes(values, parameters, out.dtype)
             target[...] = values.reshape(shape).swapaxes(0, 1)

@@ -96,8 +96,11 @@ class Factors:
         begins = (self.bias + 0.5 * half).astype(self.left.dtype)
         flat = [out.reshape(-1) for out in outs]
         lanes = Lanes(2 * most + half, half)
-        tile_tasks.run(step, store, self.left[None], begins[None], columns, flat, lanes,
-                       parameters=None if parameters is None else parameters[None])  # fmt: skip
+        parts = columns.matrices
+        left, begins = self.left.reshape(parts, -1, self.left.shape[1]), begins.reshape(parts, -1)
+        if parameters is not None:
+            parameters = parameters.reshape(parts, -1, parameters.shape[1])
+        tile_tasks.run(step, store, left, begins, columns, flat, lanes, parameters)
 
 
 def of_matrix(matrices: Matrices, sequence: Array) -> Columns:

@@ -81,18 +81,16 @@ def convolution_sums(
     runner.begin(Reduction(len(rows), terms, *ranges, weights, offset, padded))
 
     images = PaddedImages.of(right, windows)
-    parts = _groups(len(rows), right, groups)
-    gathered = [] if images is None else [
-        Gathered(rows[maps], images.columns(channels, len(rows)),
-                 None if offset is None else offset[maps], terms, maps)
-        for maps, channels in parts
-    ]  # fmt: skip
     shape = (len(right.values), len(rows), *windows.out)
+    gathered = None
+    if images is not None:
+        gathered = Gathered(rows, images.columns(groups, len(rows)), offset, terms)
+    out = buffer_pool.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
     if finish is not None:
-        return None if after or not gathered else runner.finished(gathered, finish, shape)
-    out = buffer_pool.empty(shape, np.int64)
-    if not gathered or not runner.sum_gathered(gathered, out):
-        for maps, channels in parts:
+        done = not after and gathered is not None and runner.finish(gathered, finish, out)
+        return out if done else None
+    if gathered is None or not runner.sum_gathered(gathered, out):
+        for maps, channels in _groups(len(rows), right, groups):
             product = runner.product(maps, None if offset is None else offset[maps], terms)
             _convolve_group(right, left, channels, maps, windows, product, out)
 

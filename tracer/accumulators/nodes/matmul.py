@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from tracer.accumulators.engine import zero_points
-from tracer.accumulators.engine.column_source import from_rows
+from tracer.accumulators.engine.column_source import from_matrices, from_rows
 from tracer.accumulators.engine.node_operands import (
     BiasParts,
     Integers,
@@ -28,6 +28,8 @@ from tracer.interpreter.ops.matmul import per_row
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
+_MATRIX = 2
+"""Axes of a matrix."""
 _BLOCK = 1 << 18
 """Elements of the left operand that are transposed and multiplied at a time."""
 
@@ -159,20 +161,31 @@ def _product_sums(
 def _gathered_sums(
     a: Integers, b: Integers, runner: SumRunner, bias: Array | None, finish: Finish | None
 ) -> Array | None:
-    """The sums, or finished sums, of all rows in one pass; None where no kernel supports it."""
-    if b.values.ndim != 2 or a.values.ndim < 2 or not b.values.size:
+    """The sums, or finished sums, in one pass; None where no kernel supports it."""
+    if a.values.ndim < _MATRIX or b.values.ndim < _MATRIX or not b.values.size:
         return None
-    depth, width = b.values.shape
-    rows = a.values.reshape(-1, depth)
-    source = from_rows(a, rows, width)
-    shape = (*a.values.shape[:-1], width)
-    weights, channels = np.ascontiguousarray(b.values.T), slice(0, width)
-    gathered = [Gathered(weights, source, bias, Terms(depth), channels)]
-    if finish is not None:
-        done = runner.finished(gathered, finish, (len(rows), width))
-        return None if done is None else done.reshape(shape)
-    out = buffer_pool.empty((len(rows), width), np.int64)
-    return out.reshape(shape) if runner.sum_gathered(gathered, out) else None
+    depth, width = b.values.shape[-2:]
+    batch = np.broadcast_shapes(a.values.shape[:-2], b.values.shape[:-2])
+    shape, terms = (*batch, a.values.shape[-2], width), Terms(depth)
+    if b.values.ndim == _MATRIX:
+        rows = a.values.reshape(-1, depth)
+        weights = np.ascontiguousarray(b.values.T)
+        gathered, flat = Gathered(weights, from_rows(a, rows, width), bias, terms), (-1, width)
+    else:
+        lefts, rights = (
+            np.broadcast_to(each.values, (*batch, *each.values.shape[-2:])) for each in (a, b)
+        )
+        right = replace(b, values=rights.reshape(-1, depth, width))
+        columns = from_matrices(right, shape[-2])
+        left = np.ascontiguousarray(lefts).reshape(-1, depth)
+        gathered, flat = Gathered(left, columns, bias, terms, False), (-1, *shape[-2:])
+    out = buffer_pool.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
+    done = (
+        runner.sum_gathered(gathered, out.reshape(flat))
+        if finish is None
+        else runner.finish(gathered, finish, out.reshape(flat))
+    )
+    return out if done else None
 
 
 def _product(a: Integers, b: Integers, product: Product) -> Array:

@@ -80,6 +80,7 @@ class TaskCode:
         self.words.move(
             b.sdiv(block, b.mul(down, across)),
             b.mul(_parts(b, height, INDEX(self.rows)), INDEX(self.rows)),
+            len(self.store.kinds),
         )
         block = b.srem(block, b.mul(down, across))
         low = b.mul(b.srem(block, down), tall)

@@ -122,7 +122,7 @@ class Words:
         start = b.inttoptr(self.number(name), kind.as_pointer())
         return b.gep(start, [self.moved[name]]) if name in self.moved else start
 
-    def move(self, matrix: Any, rows: Any) -> None:
+    def move(self, matrix: Any, rows: Any, results: int) -> None:
         """Lets arrays begin at a pair of matrices; there are `rows` of factors in each."""
         b, number = self.vectors.builder, self.number
         first = b.mul(matrix, rows)
@@ -130,4 +130,5 @@ class Words:
         self.moved["parameters"] = b.mul(first, INDEX(PARAMETERS))
         self.moved["left"] = b.mul(first, number("depth"))
         self.moved["source"] = b.mul(matrix, number("source_step"))
-        self.moved["out_0"] = b.mul(matrix, number("out_step"))
+        for result in range(results):
+            self.moved[f"out_{result}"] = b.mul(matrix, number("out_step"))
