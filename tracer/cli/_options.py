@@ -219,7 +219,7 @@ def view(formats: str, *shown: Decorator, more: str = "") -> Decorator:
 def _trace_view(groupings: Sequence[str], rows: str) -> Decorator:
     """Options for a trace whose rows may be any of `groupings`, as `rows` tells."""
     return view(
-        f"{FORMATS} .roofline.png .roofline.svg",
+        f"{FORMATS} .roofline.png .roofline.svg .sums.png .sums.svg",
         cloup.option("--by", type=click.Choice(groupings), default="node", show_default=True,
                      help=f"What a row is: {rows}."),
         DEPTH, SORT, TOP,

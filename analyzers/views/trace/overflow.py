@@ -25,9 +25,9 @@ def counted(trace: Trace) -> tuple[str, ...]:
     for run in trace.runs:
         accumulators = [sums.tally.accumulator for sums in run.sums]
         kinds = dict.fromkeys(f"{each.order}, {each.overflow}" for each in accumulators)
-        data = [n.removeprefix(_INPUTS) for n in run.notes if n.startswith(_INPUTS)]
+        data = [note for note in run.notes if note.startswith(_INPUTS)]
         if accumulators:
-            lines.append(f"sums  over {' · '.join((*data, *kinds))}")
+            lines.append(f"sums  {' · '.join((*data, *kinds))}")
     return tuple(lines)
 
 
