@@ -3,6 +3,7 @@
 import inspect
 import textwrap
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -13,8 +14,13 @@ from benchmarks import _networks as networks
 from tests import graphs
 from tests.interpreter.models import normal, onnxruntime, parsed, single
 from tracer.errors import InputError, ModelError, UsageError
+from tracer.graph.loading import open_model
+from tracer.interpreter.execution import Execution
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.plan import schedule
+from tracer.interpreter.planner import Planner
 from tracer.interpreter.registry import Operator, Registry
+from tracer.limits import Limits, enforced
 from tracer.support.types import type_text
 
 CAPTURE = """
@@ -257,3 +263,26 @@ def test_the_example_of_the_docstring_prints_the_largest_output_of_each_node(
     example = text[text.index("    class Largest") : text.index("`after` may")]
     exec(textwrap.dedent(example), {"Interpreter": Interpreter, "x": x})
     assert capsys.readouterr().out == "Relu_0 3.0\n"
+
+
+def test_a_task_may_stand_for_several_nodes():
+    def fused(inputs, bodies):
+        doubled = np.add(inputs[0], inputs[0])
+        return [doubled, np.maximum(doubled, 0)]
+
+    text = """
+    <ir_version: 9, opset_import: ["" : 18]>
+    main (float[2] x) => (float[2] z) { t = Add (x, x) y = Relu (t) z = Sub (y, t) }
+    """
+    model = open_model(parsed(text))
+    add, relu, subtract = (s.task for s in Planner(model, Registry(), None).plan().steps)
+    both = replace(add, nodes=(*add.nodes, *relu.nodes), kernel=fused, writes=("t", "y"))
+    plan = schedule([both, subtract], ("x",), ("z",), (None,), {})
+    with enforced(Limits()) as budget:
+        run = Execution(model, (), budget)
+        outputs = run.graph(plan, [np.array([-1, 2], np.float32)])
+        np.testing.assert_array_equal(outputs[0], [2, 0])
+        assert budget.peak == 3 * 8  # x is freed before z comes
+        assert budget.live == 0
+        with pytest.raises(ModelError, match=r"nodes 'Add_0', 'Relu_1' \(Add, Relu, opset 18\)"):
+            run.graph(plan, [np.array(["a"])])

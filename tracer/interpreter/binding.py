@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol
 
 from tracer.errors import ModelError
@@ -84,9 +84,10 @@ def bind(
     parameters = signature(function)
     _check(parameters, context.node, {*attributes, *bodies})
     fixed = {**attributes, "ctx": context} if parameters.context else dict(attributes)
+    compute = partial(function, **fixed) if fixed else function
 
     def kernel(inputs: Sequence[Value], graphs: Mapping[str, Body]) -> Sequence[Value]:
-        result = function(*inputs, **fixed, **graphs)
+        result = compute(*inputs, **graphs) if graphs else compute(*inputs)
         return result if isinstance(result, tuple) else (result,)
 
     return kernel

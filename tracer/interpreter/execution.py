@@ -1,4 +1,4 @@
-"""Runs a plan: reads each node's inputs, calls its kernel, frees values after their last use."""
+"""Runs a plan: reads each step's inputs, calls its kernel, frees values after their last use."""
 
 from __future__ import annotations
 
@@ -14,136 +14,150 @@ from tracer.graph.tensor_type import TensorType
 from tracer.interpreter import values
 from tracer.interpreter.binding import Body
 from tracer.interpreter.observers import Observer
-from tracer.interpreter.plan import Plan, PlanStep, describe
+from tracer.interpreter.plan import BoundPlan, Plan, Step, describe
 from tracer.interpreter.values import Value
 from tracer.support.types import type_text
 
-
-class Frame:
-    """The values of one graph during a run; other names are looked up in the outer frames."""
-
-    __slots__ = ("outer", "values", "weights")
-
-    def __init__(self, plan: Plan, outer: Frame | None) -> None:
-        self.values: dict[str, Value] = {"": None}
-        self.weights = plan.weights
-        self.outer = outer
-
-    def read(self, name: str) -> Value:
-        """Returns the value of `name`. Raises ModelError if no node has computed it."""
-        frame: Frame | None = self
-        while frame is not None:
-            if name in frame.values:
-                return frame.values[name]
-            if name in frame.weights:
-                return frame.weights[name]
-            frame = frame.outer
-        raise ModelError(f"no node has computed the value '{name}'")
+_NO_BODIES: Mapping[str, Body] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class BoundBody:
-    """A `Body`: the plan of a graph attribute, bound to the scope of its node."""
+    """A `Body`: the plan of a graph attribute, bound to the values around its node."""
 
-    plan: Plan
-    frame: Frame
+    bound: BoundPlan
+    around: Sequence[Value]
     execution: Execution
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the graph's inputs."""
-        return self.plan.inputs
+        return self.bound.plan.inputs
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the graph's outputs."""
-        return self.plan.outputs
+        return self.bound.plan.outputs
 
     @property
     def types(self) -> tuple[TensorType | None, ...]:
         """Declared types of the outputs; None for an output that is not a tensor."""
-        return self.plan.types
+        return self.bound.plan.types
 
     def __call__(self, *inputs: Value) -> list[Value]:
         """Runs the graph once."""
-        return self.execution.graph(self.plan, inputs, self.frame)
+        captured = [(inside, self.around[outside]) for outside, inside in self.bound.links]
+        return self.execution.graph(self.bound.plan, inputs, captured)
 
 
 class Execution:
-    """Runs plans of one model within a budget; calls the observers around each node."""
+    """Runs plans of one model within a budget; calls the observers around each node.
+
+    A value is an item of a list, at the slot that the plan gave it.
+    """
 
     def __init__(self, model: Model, observers: Sequence[Observer], budget: limits.Budget) -> None:
         self._model = model
         self._observers = observers
         self._budget = budget
+        self._timed = budget.limits.seconds is not None
+        self._errors = np.geterr()
         self._located = False
 
-    def graph(self, plan: Plan, inputs: Sequence[Value], outer: Frame | None) -> list[Value]:
-        """Runs a graph; optional inputs at the end may be missing. Returns its outputs in order."""
-        frame = Frame(plan, outer)
-        with self._budget.nested():
-            if len(inputs) > len(plan.inputs):
-                raise ModelError(f"a body with {len(plan.inputs)} inputs got {len(inputs)}")
-            for name, value in zip(plan.inputs, inputs, strict=False):
-                self._store(frame, name, value)
-            for name in plan.inputs[len(inputs) :]:
-                frame.values[name] = None
-            for step in plan.steps:
-                self._node(step, frame)
-            outputs = [frame.read(name) for name in plan.outputs]
-        self._budget.release(sum(values.nbytes(value) for value in frame.values.values()))
-        return outputs
+    def graph(
+        self, plan: Plan, inputs: Sequence[Value], captured: Sequence[tuple[int, Value]] = ()
+    ) -> list[Value]:
+        """Runs a graph; optional inputs at the end may be missing. Returns its outputs in order.
+
+        `captured` are slots of the plan with their values of the outer graph.
+        """
+        if len(inputs) > len(plan.inputs):
+            raise ModelError(f"a body with {len(plan.inputs)} inputs got {len(inputs)}")
+        alive = plan.template.copy()
+        for slot, value in captured:
+            alive[slot] = value
+        for name, value in zip(plan.inputs, inputs, strict=False):
+            self._store(alive, plan.slots[name], value)
+        with self._budget.nested(), np.errstate(all="ignore"):
+            self._run(plan.steps, alive)
+        self._budget.release(sum(values.nbytes(alive[slot]) for slot in plan.kept))
+        return [alive[slot] for slot in plan.output_slots]
 
     def part(
-        self, plan: Plan, alive: Mapping[str, Value], start: int, stop: int
+        self, plan: Plan, before: Mapping[str, Value], start: int, stop: int
     ) -> dict[str, Value]:
         """Runs steps `start` to `stop` - 1; returns the values alive afterwards."""
-        frame = Frame(plan, None)
+        alive = plan.template.copy()
+        for name, value in before.items():
+            self._store(alive, plan.slots[name], value)
         with self._budget.nested():
-            for name, value in alive.items():
-                self._store(frame, name, value)
-            for step in plan.steps[start:stop]:
-                self._node(step, frame)
-        return {name: value for name, value in frame.values.items() if name}
+            self._run(plan.steps[start:stop], alive)
+        return {n: alive[slot] for n, slot in plan.slots.items() if alive[slot] is not None}
 
-    def _node(self, step: PlanStep, frame: Frame) -> None:
-        inputs = [frame.read(name) for name in step.node.proto.input]
-        for observer in self._observers:
-            observer.before(step.node, inputs)
-        outputs = self._compute(step, frame, inputs)
-        for observer in self._observers:
-            replaced = observer.after(step.node, inputs, outputs)
-            outputs = outputs if replaced is None else list(replaced)
-        for name, value in zip(step.node.proto.output, outputs, strict=False):
-            if name:
-                self._store(frame, name, value)
-        for name in step.frees:
-            if name in frame.values:  # an optional output may be absent
-                self._budget.release(values.nbytes(frame.values.pop(name)))
+    def _store(self, alive: list[Value], slot: int, value: Value) -> None:
+        if not isinstance(value, np.ndarray):
+            value = _plain(value)
+        alive[slot] = value
+        self._budget.hold(values.nbytes(value))
 
-    def _compute(self, step: PlanStep, frame: Frame, inputs: Sequence[Value]) -> list[Value]:
-        """Runs the kernel; adds node, operator, opset and input types to whatever it raises."""
-        try:
-            self._budget.clock()
-            if step.expand is not None:
-                outputs: Sequence[Value] = self.graph(step.expand(inputs), inputs, None)
-            else:
-                assert step.kernel is not None
-                bodies: Mapping[str, Body] = {
-                    name: BoundBody(plan, frame, self) for name, plan in step.bodies.items()
-                }
-                with np.errstate(all="ignore"):  # NaN and Inf are results, as in every runtime
-                    outputs = step.kernel(inputs, bodies)
-            return _checked(step, outputs)
-        except Exception as error:
-            if self._located:  # by a node inside this one
-                raise
-            self._located = True
-            raise self._failure(step, inputs, error) from error
+    def _run(self, steps: Sequence[Step], alive: list[Value]) -> None:
+        """Runs steps; adds nodes, operators, opset and input types to whatever a step raises."""
+        release, observed = self._budget.release, bool(self._observers)
+        for step in steps:
+            inputs = [alive[slot] for slot in step.reads]
+            if observed:
+                self._before(step, inputs)
+            try:
+                if self._timed:
+                    self._budget.clock()
+                if step.kernel is not None:
+                    outputs = step.kernel(inputs, _NO_BODIES)
+                else:
+                    outputs = self._nested(step, inputs, alive)
+                if len(outputs) < step.needed:
+                    raise ModelError(f"{step.needed} outputs expected, {len(outputs)} computed")
+            except Exception as error:
+                raise self._failure(step, inputs, error) from error
+            if observed:
+                outputs = self._after(step, inputs, outputs)
+            for position, slot in step.writes:
+                self._store(alive, slot, outputs[position])
+            for slot in step.frees:
+                release(values.nbytes(alive[slot]))
+                alive[slot] = None
 
-    def _failure(self, step: PlanStep, inputs: Sequence[Value], error: Exception) -> TracerError:
-        where = describe(self._model, step.node, step.opset)
-        named = zip(step.node.inputs, inputs, strict=True)
+    def _nested(self, step: Step, inputs: Sequence[Value], alive: list[Value]) -> Sequence[Value]:
+        """Computes a task that runs other graphs: a function, or a kernel with bodies."""
+        task = step.task
+        if task.expand is not None:
+            return self.graph(task.expand(inputs), inputs)
+        assert task.kernel is not None
+        bodies = {name: BoundBody(bound, alive, self) for name, bound in step.bodies.items()}
+        return task.kernel(inputs, bodies)
+
+    def _before(self, step: Step, inputs: Sequence[Value]) -> None:
+        with np.errstate(**self._errors):
+            for observer in self._observers:
+                observer.before(step.node, inputs)
+
+    def _after(
+        self, step: Step, inputs: Sequence[Value], outputs: Sequence[Value]
+    ) -> Sequence[Value]:
+        """Returns the outputs as the observers replace them."""
+        outputs = [_plain(value) for value in outputs]
+        with np.errstate(**self._errors):
+            for observer in self._observers:
+                replaced = observer.after(step.node, inputs, outputs)
+                outputs = outputs if replaced is None else list(replaced)
+        return outputs
+
+    def _failure(self, step: Step, inputs: Sequence[Value], error: Exception) -> Exception:
+        """Returns the error with its place, unless a step inside this one has named its own."""
+        if self._located:
+            return error
+        self._located = True
+        where = describe(self._model, step.task.nodes, step.task.opset)
+        named = zip(step.task.reads, inputs, strict=True)
         types = ", ".join(f"{n}: {type_text(v)}" for n, v in named if n)
         where = f"{where} with {types or 'no inputs'}"
         if isinstance(error, TracerError):
@@ -152,14 +166,7 @@ class Execution:
             return LimitError(f"{where}: out of memory", "Lower the batch, or use less elsewhere.")
         return ModelError(f"{where}: {error or type(error).__name__}")
 
-    def _store(self, frame: Frame, name: str, value: Value) -> None:
-        frame.values[name] = value
-        self._budget.hold(values.nbytes(value))
 
-
-def _checked(step: PlanStep, outputs: Sequence[Value]) -> list[Value]:
-    """Returns numpy scalars as arrays of rank 0. Raises ModelError if an output is missing."""
-    names = step.node.proto.output
-    if any(names[len(outputs) :]):
-        raise ModelError(f"{len(names)} outputs expected, {len(outputs)} computed")
-    return [np.asarray(value) if isinstance(value, np.generic) else value for value in outputs]
+def _plain(value: Value) -> Value:
+    """Returns a numpy scalar as an array of rank 0."""
+    return np.asarray(value) if isinstance(value, np.generic) else value

@@ -17,7 +17,7 @@ from tracer.interpreter.execution import Execution
 from tracer.interpreter.kernel_loading import announced
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.observers import Observer
-from tracer.interpreter.plan import Around, Planner
+from tracer.interpreter.planner import Around, Planner
 from tracer.interpreter.registry import Operator, Registry
 from tracer.interpreter.values import Value
 from tracer.limits import Limits, enforced
@@ -120,7 +120,7 @@ class Interpreter:
         names = self._output_names(output_names)
         inputs = self._inputs(feeds)
         with self._running() as execution:
-            outputs = execution.graph(self._plan, inputs, None)
+            outputs = execution.graph(self._plan, inputs)
         by_name = dict(zip(self._plan.outputs, outputs, strict=True))
         return [_writeable(by_name[name]) for name in names]
 
@@ -143,8 +143,8 @@ class Interpreter:
     def outputs(self, alive: Mapping[str, Value]) -> list[Value]:
         """Returns the graph's outputs from the values alive after the last step."""
         return [
-            alive[name] if name in alive else self._plan.weights[name]
-            for name in self._plan.outputs
+            alive.get(name, self._plan.template[slot])
+            for name, slot in zip(self._plan.outputs, self._plan.output_slots, strict=True)
         ]
 
     @contextmanager

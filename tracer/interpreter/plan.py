@@ -1,196 +1,177 @@
-"""Prepares a graph for many runs: a kernel for each node, and the values to free after it."""
+"""A graph prepared for many runs: what to call, and which values it reads, writes and frees."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
-import onnx
-
-from tracer.errors import ModelError, TracerError
-from tracer.graph import tensor_type
 from tracer.graph.model import Model, Node
 from tracer.graph.tensor_type import TensorType
-from tracer.interpreter import functions, values
-from tracer.interpreter.binding import Kernel, NodeContext, bind
-from tracer.interpreter.fallback import reference_kernel
-from tracer.interpreter.registry import Registry, standard
+from tracer.interpreter.binding import Kernel
 from tracer.interpreter.values import Value
-from tracer.support.types import Array, type_text
+from tracer.support.types import Array
+
+Expand = Callable[[Sequence[Value]], "Plan"]
+"""Returns the plan of a function body, by the types of its inputs."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlanStep:
-    """One node of a plan: a kernel, or `expand`, which plans a function body by input types.
+class Task:
+    """What computes one node, or several: a kernel, or `expand`. Values go by their names.
 
-    `frees` are the values that no later step reads.
+    `reads` and `writes` are in the order of the kernel's inputs and outputs; '' is an omitted one.
     """
 
-    node: Node
+    nodes: tuple[Node, ...]
     opset: int
     kernel: Kernel | None
-    expand: Callable[[Sequence[Value]], Plan] | None
+    expand: Expand | None
     bodies: Mapping[str, Plan]
-    frees: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPlan:
+    """The plan of a body; `links` are the slots it captures, outside and inside."""
+
+    plan: Plan
+    links: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A task whose values go by their slots in a list.
+
+    `kernel` is None for a task that runs other graphs. `writes` pairs positions among the outputs
+    with slots; at least `needed` outputs must come. No later step reads the slots of `frees`.
+    """
+
+    task: Task
+    kernel: Kernel | None
+    bodies: Mapping[str, BoundPlan]
+    reads: tuple[int, ...]
+    writes: tuple[tuple[int, int], ...]
+    needed: int
+    frees: tuple[int, ...]
+
+    @property
+    def node(self) -> Node:
+        """The first node of the task."""
+        return self.task.nodes[0]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A graph prepared for many runs."""
+    """A graph prepared for many runs.
+
+    A run begins with a copy of `template`, a list with the weights in their slots, and None for
+    whatever is to be computed. `slots` has the inputs and what nodes compute, by name; `captures`
+    has the names to take from the outer graph. `kept` are the slots that no step frees.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     types: tuple[TensorType | None, ...]
-    weights: Mapping[str, Array] = field(repr=False)
-    steps: tuple[PlanStep, ...] = field(repr=False)
+    template: list[Value] = field(repr=False)
+    slots: Mapping[str, int] = field(repr=False)
+    captures: Mapping[str, int] = field(repr=False)
+    output_slots: tuple[int, ...] = field(repr=False)
+    kept: tuple[int, ...] = field(repr=False)
+    steps: tuple[Step, ...] = field(repr=False)
 
 
-Around = Callable[[Node, Kernel], Kernel]
-"""Returns the kernel that replaces a node's kernel; the seam for other arithmetic."""
+def describe(model: Model, nodes: Sequence[Node], opset: int) -> str:
+    """Returns model, nodes, operators and opset as text for messages."""
+    keys = ", ".join(f"'{node.key}'" for node in nodes)
+    types = ", ".join(node.qualified_type for node in nodes)
+    return f"{model.name}: node{'s' * (len(nodes) > 1)} {keys} ({types}, opset {opset})"
 
 
-class Planner:
-    """Plans the graphs of one model.
+def schedule(
+    tasks: Sequence[Task],
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    types: tuple[TensorType | None, ...],
+    weights: Mapping[str, Array],
+) -> Plan:
+    """Returns the plan that runs `tasks` in their order.
 
-    `own` holds the caller's operators; `around` may replace the kernel of any node.
+    A value is freed after the last task that reads it, or that writes it if none reads it. Outputs
+    of the graph and values captured from the outer graph are never freed.
+    """
+    slots = _Slots(inputs, weights)
+    placed = [_placed(task, slots) for task in tasks]
+    output_slots = tuple(slots.of(name) for name in outputs)
+    last = {
+        slot: number
+        for number, step in enumerate(placed)
+        for slot in _touched(step)
+        if slot in slots.owned and slot not in output_slots
+    }
+    frees: list[list[int]] = [[] for _ in placed]
+    for slot, number in last.items():
+        frees[number].append(slot)
+    return Plan(
+        inputs, outputs, types, slots.template,
+        {name: slot for name, slot in slots.named.items() if slot in slots.owned},
+        slots.captures, output_slots,
+        tuple(slot for slot in slots.owned if slot not in last),
+        tuple(replace(step, frees=tuple(free)) for step, free in zip(placed, frees, strict=True)),
+    )  # fmt: skip
+
+
+class _Slots:
+    """Numbers the values of one graph, in the order in which they appear. Slot 0 is None.
+
+    A name that is neither an input, a weight nor computed before is captured.
     """
 
-    def __init__(
-        self, model: Model, own: Registry, folder: Path | None, around: Around | None = None
-    ) -> None:
-        self._model = model
-        self._own = own
-        self._folder = folder
-        self._around = around
-        self._functions = functions.local_functions(model)
-        self._nodes: dict[str, list[Node]] = defaultdict(list)
-        for node in model.nodes:
-            self._nodes[node.scope.path].append(node)
+    def __init__(self, inputs: Sequence[str], weights: Mapping[str, Array]) -> None:
+        self.template: list[Value] = [None]
+        self.named = {"": 0}
+        self.captures: dict[str, int] = {}
+        self.owned: dict[int, None] = {}
+        for name, array in weights.items():
+            self._add(name, array)
+        for name in inputs:
+            self.write(name)
 
-    def plan(self) -> Plan:
-        """Returns the plan of the main graph, which holds the plans of its bodies."""
-        return self._graph(self._model.graph, "")
+    def write(self, name: str) -> int:
+        """Returns a new slot."""
+        slot = self._add(name, None)
+        self.owned[slot] = None
+        return slot
 
-    def _graph(self, graph: onnx.GraphProto, path: str) -> Plan:
-        nodes = self._nodes[path]
-        outputs = tuple(value.name for value in graph.output)
-        weights = {w.name: values.from_tensor(w, self._folder) for w in graph.initializer}
-        for sparse in graph.sparse_initializer:
-            weights[sparse.values.name] = values.from_sparse(sparse, self._folder)
-        inputs = tuple(value.name for value in graph.input if value.name not in weights)
-        frees = last_reads(nodes, inputs, outputs)
-        steps = tuple(self._step(node, free) for node, free in zip(nodes, frees, strict=True))
-        types = tuple(tensor_type.from_type_proto(value.type) for value in graph.output)
-        return Plan(inputs, outputs, types, weights, steps)
+    def of(self, name: str) -> int:
+        """Returns the slot of a value."""
+        if name not in self.named:
+            self.captures[name] = self._add(name, None)
+        return self.named[name]
 
-    def _step(self, node: Node, frees: tuple[str, ...]) -> PlanStep:
-        opset = self._opset(node)
-        bodies = {
-            attribute.name: self._graph(attribute.g, f"{node.key}.{attribute.name}")
-            for attribute in node.proto.attribute
-            if attribute.HasField("g")
-        }
-        try:
-            kernel, expand = self._computation(node, opset, tuple(bodies))
-        except Exception as error:  # onnx.reference checks attributes when it is constructed
-            where = describe(self._model, node, opset)
-            if isinstance(error, TracerError):
-                raise type(error)(f"{where}: {error.what}", error.hint) from error
-            raise ModelError(f"{where}: {error}") from error
-        if kernel is not None and self._around is not None:
-            kernel = self._around(node, kernel)
-        return PlanStep(node, opset, kernel, expand, bodies, frees)
+    def _add(self, name: str, value: Value) -> int:
+        self.named[name] = len(self.template)
+        self.template.append(value)
+        return self.named[name]
 
-    def _computation(
-        self, node: Node, opset: int, bodies: Sequence[str]
-    ) -> tuple[Kernel | None, Callable[[Sequence[Value]], Plan] | None]:
-        """Tries the caller's operator, the model's function, ours, onnx's, the function body."""
-        local = self._functions.get((node.domain, node.op_type, node.proto.overload))
-        operator = self._own.find(node.domain, node.op_type, opset)
-        if operator is None and local is None:
-            operator = standard().find(node.domain, node.op_type, opset)
-        if operator is not None:
-            attributes = {
-                a.name: values.from_attribute(a)
-                for a in node.proto.attribute
-                if a.name not in bodies
-            }
-            return bind(operator.function, NodeContext(node, opset), attributes, bodies), None
-        if local is not None:
-            return None, self._expansion(node, opset, local)
-        kernel = reference_kernel(node, opset, self._model.opsets)
-        if kernel is not None:
-            return kernel, None
-        if functions.has_body(node, opset):
-            return None, self._expansion(node, opset, None)
-        raise ModelError(
-            "the operator has no implementation", "Pass one to the Interpreter, in `operators`."
+
+def _placed(task: Task, slots: _Slots) -> Step:
+    """Returns the step of a task, without what it frees."""
+    reads = tuple(slots.of(name) for name in task.reads)
+    bodies = {
+        attribute: BoundPlan(
+            plan, tuple((slots.of(name), inside) for name, inside in plan.captures.items())
         )
-
-    def _expansion(
-        self, node: Node, opset: int, function: onnx.FunctionProto | None
-    ) -> Callable[[Sequence[Value]], Plan]:
-        """Returns what plans the function's body, once for each combination of input types."""
-        plans: dict[tuple[str, ...], Plan] = {}
-
-        def expand(inputs: Sequence[Value]) -> Plan:
-            types = tuple(type_text(value) for value in inputs)
-            if types not in plans:
-                body = function or functions.standard_function(node, self._model.opsets, inputs)
-                inner = Planner(functions.instantiate(body, node, opset), self._own, None)
-                inner._functions = self._functions
-                plans[types] = inner.plan()
-            return plans[types]
-
-        return expand
-
-    def _opset(self, node: Node) -> int:
-        opset = self._model.opsets.get(node.domain)
-        if opset is None:
-            raise ModelError(
-                f"{self._model.name}: node '{node.key}' ({node.op_type}) is of the domain "
-                f"'{node.domain}', which the model does not import",
-                f"It imports {', '.join(repr(d) for d in self._model.opsets) or 'none'}.",
-            )
-        return opset
+        for attribute, plan in task.bodies.items()
+    }
+    writes = tuple((at, slots.write(name)) for at, name in enumerate(task.writes) if name)
+    needed = writes[-1][0] + 1 if writes else 0
+    kernel = None if bodies else task.kernel
+    return Step(task, kernel, bodies, reads, writes, needed, ())
 
 
-def describe(model: Model, node: Node, opset: int) -> str:
-    """Returns model, node, operator and opset as text for messages."""
-    return f"{model.name}: node '{node.key}' ({node.qualified_type}, opset {opset})"
-
-
-def last_reads(
-    nodes: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str]
-) -> list[tuple[str, ...]]:
-    """Returns for each node the values to free after it: no later node reads them.
-
-    Outputs of the graph and values captured from an outer graph are never freed. A node also
-    reads what its bodies capture; a value that no node reads is freed after the node that
-    computes it.
-    """
-    owned = set(inputs).union(*(node.outputs for node in nodes)) - {*outputs, ""}
-    last: dict[str, int] = {}
-    for index, node in enumerate(nodes):
-        for name in (*node.outputs, *reads(node.proto)):
-            if name in owned:
-                last[name] = index
-    frees: list[list[str]] = [[] for _ in nodes]
-    for name, index in last.items():
-        frees[index].append(name)
-    return [tuple(names) for names in frees]
-
-
-def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yields the values a node reads: its inputs, and what its bodies capture."""
-    yield from filter(None, node.input)
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            inside = {v.name for v in graph.input} | {w.name for w in graph.initializer}
-            inside |= {s.values.name for s in graph.sparse_initializer}
-            inside.update(name for inner in graph.node for name in inner.output)
-            named = (name for inner in graph.node for name in reads(inner))
-            results = (value.name for value in graph.output)
-            yield from (n for names in (named, results) for n in names if n not in inside)
+def _touched(step: Step) -> Iterator[int]:
+    yield from step.reads
+    for body in step.bodies.values():
+        yield from (outside for outside, _ in body.links)
+    yield from (slot for _, slot in step.writes)

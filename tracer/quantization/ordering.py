@@ -1,10 +1,9 @@
 """Sorts nodes topologically, with regard to the tensors that subgraphs read."""
 
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 
 import onnx
-
-from tracer.interpreter.plan import reads
 
 
 def sort(graph: onnx.GraphProto) -> None:
@@ -20,3 +19,16 @@ def sort(graph: onnx.GraphProto) -> None:
     order = list(TopologicalSorter(needed).static_order())
     del graph.node[:]
     graph.node.extend(nodes[index] for index in order)
+
+
+def reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Yields the values a node reads: its inputs, and what its bodies capture."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+            inside = {v.name for v in graph.input} | {w.name for w in graph.initializer}
+            inside |= {s.values.name for s in graph.sparse_initializer}
+            inside.update(name for inner in graph.node for name in inner.output)
+            named = (name for inner in graph.node for name in reads(inner))
+            results = (value.name for value in graph.output)
+            yield from (n for names in (named, results) for n in names if n not in inside)

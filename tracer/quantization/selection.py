@@ -7,8 +7,8 @@ import onnx
 
 from tracer.errors import UsageError
 from tracer.graph.provenance import module_of
-from tracer.interpreter.plan import reads
 from tracer.quantization.options import QuantizationOptions
+from tracer.quantization.ordering import reads
 
 
 def select(proto: onnx.ModelProto, options: QuantizationOptions) -> list[str]:

@@ -1,0 +1,126 @@
+"""Plans a graph for many runs: finds what computes each node, then schedules it."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import onnx
+
+from tracer.errors import ModelError, TracerError
+from tracer.graph import tensor_type
+from tracer.graph.model import Model, Node
+from tracer.interpreter import functions, values
+from tracer.interpreter.binding import Kernel, NodeContext, bind
+from tracer.interpreter.fallback import reference_kernel
+from tracer.interpreter.plan import Expand, Plan, Task, describe, schedule
+from tracer.interpreter.registry import Registry, standard
+from tracer.interpreter.values import Value
+from tracer.support.types import type_text
+
+Around = Callable[[Node, Kernel], Kernel]
+"""Returns the kernel that replaces a node's kernel; the seam for other arithmetic."""
+
+
+class Planner:
+    """Plans the graphs of one model.
+
+    `own` holds the caller's operators; `around` may replace the kernel of any node.
+    """
+
+    def __init__(
+        self, model: Model, own: Registry, folder: Path | None, around: Around | None = None
+    ) -> None:
+        self._model = model
+        self._own = own
+        self._folder = folder
+        self._around = around
+        self._functions = functions.local_functions(model)
+        self._nodes: dict[str, list[Node]] = defaultdict(list)
+        for node in model.nodes:
+            self._nodes[node.scope.path].append(node)
+
+    def plan(self) -> Plan:
+        """Returns the plan of the main graph, which holds the plans of its bodies."""
+        plan = self._graph(self._model.graph, "")
+        for name in plan.captures:
+            raise ModelError(f"{self._model.name}: no node computes the value '{name}'")
+        return plan
+
+    def _graph(self, graph: onnx.GraphProto, path: str) -> Plan:
+        nodes = self._nodes[path]
+        outputs = tuple(value.name for value in graph.output)
+        weights = {w.name: values.from_tensor(w, self._folder) for w in graph.initializer}
+        for sparse in graph.sparse_initializer:
+            weights[sparse.values.name] = values.from_sparse(sparse, self._folder)
+        inputs = tuple(value.name for value in graph.input if value.name not in weights)
+        types = tuple(tensor_type.from_type_proto(value.type) for value in graph.output)
+        return schedule([self._task(node) for node in nodes], inputs, outputs, types, weights)
+
+    def _task(self, node: Node) -> Task:
+        opset = self._opset(node)
+        bodies = {
+            attribute.name: self._graph(attribute.g, f"{node.key}.{attribute.name}")
+            for attribute in node.proto.attribute
+            if attribute.HasField("g")
+        }
+        try:
+            kernel, expand = self._computation(node, opset, tuple(bodies))
+        except Exception as error:  # onnx.reference checks attributes when it is constructed
+            where = describe(self._model, (node,), opset)
+            if isinstance(error, TracerError):
+                raise type(error)(f"{where}: {error.what}", error.hint) from error
+            raise ModelError(f"{where}: {error}") from error
+        if kernel is not None and self._around is not None:
+            kernel = self._around(node, kernel)
+        return Task((node,), opset, kernel, expand, bodies, node.inputs, node.outputs)
+
+    def _computation(
+        self, node: Node, opset: int, bodies: Sequence[str]
+    ) -> tuple[Kernel | None, Expand | None]:
+        """Tries the caller's operator, the model's function, ours, onnx's, the function body."""
+        local = self._functions.get((node.domain, node.op_type, node.proto.overload))
+        operator = self._own.find(node.domain, node.op_type, opset)
+        if operator is None and local is None:
+            operator = standard().find(node.domain, node.op_type, opset)
+        if operator is not None:
+            attributes = {
+                a.name: values.from_attribute(a)
+                for a in node.proto.attribute
+                if a.name not in bodies
+            }
+            return bind(operator.function, NodeContext(node, opset), attributes, bodies), None
+        if local is not None:
+            return None, self._expansion(node, opset, local)
+        kernel = reference_kernel(node, opset, self._model.opsets)
+        if kernel is not None:
+            return kernel, None
+        if functions.has_body(node, opset):
+            return None, self._expansion(node, opset, None)
+        raise ModelError(
+            "the operator has no implementation", "Pass one to the Interpreter, in `operators`."
+        )
+
+    def _expansion(self, node: Node, opset: int, function: onnx.FunctionProto | None) -> Expand:
+        """Returns what plans the function's body, once for each combination of input types."""
+        plans: dict[tuple[str, ...], Plan] = {}
+
+        def expand(inputs: Sequence[Value]) -> Plan:
+            types = tuple(type_text(value) for value in inputs)
+            if types not in plans:
+                body = function or functions.standard_function(node, self._model.opsets, inputs)
+                inner = Planner(functions.instantiate(body, node, opset), self._own, None)
+                inner._functions = self._functions
+                plans[types] = inner.plan()
+            return plans[types]
+
+        return expand
+
+    def _opset(self, node: Node) -> int:
+        opset = self._model.opsets.get(node.domain)
+        if opset is None:
+            raise ModelError(
+                f"{self._model.name}: node '{node.key}' ({node.op_type}) is of the domain "
+                f"'{node.domain}', which the model does not import",
+                f"It imports {', '.join(repr(d) for d in self._model.opsets) or 'none'}.",
+            )
+        return opset
