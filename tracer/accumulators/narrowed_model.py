@@ -81,7 +81,8 @@ class Narrowing:
         """Returns runners without statistics, with other widths for the nodes in `bits`."""
         return {
             key: runner_type(
-                replace(runner.accumulator, bits=bits.get(key, runner.accumulator.bits))
+                replace(runner.accumulator, bits=bits.get(key, runner.accumulator.bits)),
+                runner.passes,
             )
             for key, runner in self._runners.items()
         }

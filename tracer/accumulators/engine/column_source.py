@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -45,12 +46,10 @@ class PaddedImages:
         """The windows over each group of channels, for sums that are written to (N, maps, *out)."""
         count, depth, lines, places = self.values.shape
         (down, across), (height, width) = map(_lines_first, (self.window.strides, self.window.out))
-        (below, beside), kernel = map(_lines_first, (self.window.dilations, self.window.kernel))
-        positions = np.ogrid[: depth // groups, : kernel[0], : kernel[1]]
-        offsets = (positions[0] * lines + positions[1] * below) * places + positions[2] * beside
+        offsets = _offsets(self.window, depth // groups, lines, places)
         columns = Columns(
             self.values.reshape(-1),
-            offsets.reshape(-1).astype(np.int64),
+            offsets,
             (count, height, width),
             (depth * lines * places, down * places, across),
             (maps * height * width, height * width, 1),
@@ -58,6 +57,15 @@ class PaddedImages:
             (depth // groups * lines * places, maps // groups * height * width),
         )
         return ColumnSource(columns, self.range)
+
+
+@lru_cache(maxsize=256)
+def _offsets(window: Window, depth: int, lines: int, places: int) -> Array:
+    """Where the terms of a window lie, from its first one, in images of so many places a line."""
+    (below, beside), kernel = map(_lines_first, (window.dilations, window.kernel))
+    positions = np.ogrid[:depth, : kernel[0], : kernel[1]]
+    offsets = (positions[0] * lines + positions[1] * below) * places + positions[2] * beside
+    return offsets.reshape(-1).astype(np.int64)
 
 
 def from_rows(a: Integers, rows: Array, width: int) -> ColumnSource:

@@ -47,11 +47,13 @@ class Bytes:
     def parameters(self, floats: Dequantize, channels: int) -> Array:
         """What `kernels.stores.BYTES` knows of each row: (channels, 8), float64."""
         ends = np.iinfo(self.dtype)
-        rest = np.zeros(1) if floats.rest is None else floats.rest
+        rest = 0.0 if floats.rest is None else floats.rest
         numbers = (floats.step, rest, self.least, self.most, self.scale,
                    ends.min - self.zero, ends.max - self.zero, self.zero)  # fmt: skip
-        columns = [np.broadcast_to(np.float64(each).reshape(-1), channels) for each in numbers]
-        return np.stack(columns, axis=1)
+        known = np.empty((channels, len(numbers)))
+        for column, each in enumerate(numbers):
+            known[:, column] = each if np.ndim(each) == 0 else np.reshape(each, -1)
+        return known
 
 
 @dataclass(frozen=True, slots=True)

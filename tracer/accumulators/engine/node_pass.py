@@ -34,12 +34,17 @@ class NodePass:
     range: tuple[int, int]
     bias: Array | None
     sequence: Array
+    terms: Terms
     accumulator: Accumulator
     bits: int
 
-    def suits(self, left: Array, range_: tuple[int, int], bias: Array | None) -> bool:
-        """Whether this is the pass of these rows, columns and bias."""
-        return range_ == self.range and all(
+    def suits(
+        self, left: Array, range_: tuple[int, int], bias: Array | None, terms: Terms,
+        accumulator: Accumulator,
+    ) -> bool:  # fmt: skip
+        """Whether `prepared` returns this pass for these arguments."""
+        same = (range_, terms, accumulator) == (self.range, self.terms, self.accumulator)
+        return same and all(
             np.array_equal(a, b) if a is not None and b is not None else a is b
             for a, b in ((self.matrices.left, left), (self.bias, bias))
         )
@@ -114,4 +119,5 @@ def prepared(
     limited = tile_sums.limited_bits(matrices, accumulator)
     if not exact or not limited:
         return None
-    return NodePass(matrices, range_, bias, plan.sequence, accumulator, max(exact, limited))
+    return NodePass(matrices, range_, bias, plan.sequence, terms, accumulator,
+                    max(exact, limited))  # fmt: skip

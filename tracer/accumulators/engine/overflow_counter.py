@@ -37,8 +37,8 @@ class OverflowCounter(SumRunner):
 
     counts_by_channel = False
 
-    def __init__(self, accumulator: Accumulator) -> None:
-        super().__init__(accumulator)
+    def __init__(self, accumulator: Accumulator, passes: list[NodePass] | None = None) -> None:
+        super().__init__(accumulator, passes)
         self.counts = Counts()
 
     def _sum(

@@ -23,6 +23,9 @@ from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.support.types import Array
 
+_PASSES = 2
+"""Passes that a node keeps: each has the weights as floats."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
@@ -81,19 +84,18 @@ class SumRunner:
     counts_by_channel = True
     """Whether statistics are of channels, so that rows must be channels."""
 
-    def __init__(self, accumulator: Accumulator) -> None:
+    def __init__(self, accumulator: Accumulator, passes: list[NodePass] | None = None) -> None:
+        """Runners of one node, of other widths too, may share their prepared `passes`."""
         self.accumulator = accumulator
+        self.passes = [] if passes is None else passes
         self.tally: Tally | None = None
         self.reductions: list[Reduction] = []
-        self._passes: list[NodePass] = []
         self._has_inner_widths = False
         self._lock = Lock()
 
     def fresh_copy(self) -> SumRunner:
         """A runner of the same sums without statistics."""
-        copy = type(self)(self.accumulator)
-        copy._passes = self._passes
-        return copy
+        return type(self)(self.accumulator, self.passes)
 
     def add(self, other: SumRunner) -> None:
         """Adds the statistics of a runner of the same node; batches may differ in size."""
@@ -114,6 +116,9 @@ class SumRunner:
 
         Where the number of channels changes, all channels are counted as one.
         """
+        if not self.counts_by_channel:
+            self._has_inner_widths = self.accumulator.has_inner_widths(reduction.terms)
+            return
         if self.tally is None:
             self.tally = Tally.empty(reduction.channels, self.accumulator)
             self._has_inner_widths = self.accumulator.has_inner_widths(reduction.terms)
@@ -153,16 +158,17 @@ class SumRunner:
         return node_pass is not None
 
     def _prepared(self, sums: Gathered) -> NodePass | None:
-        case = sums.left, sums.columns.range, sums.bias
+        case = sums.left, sums.columns.range, sums.bias, sums.terms, self.accumulator
         if self._has_inner_widths or not sums.columns.columns.count:
             return None
         if self.counts_by_channel and not sums.rows_are_channels:
             return None
-        if sums.rows_are_channels and self._passes and self._passes[0].suits(*case):
-            return self._passes[0]
-        ready = node_pass.prepared(*case, sums.terms, self.accumulator)
-        if ready is not None and sums.rows_are_channels:
-            self._passes[:] = [ready]
+        if not sums.rows_are_channels:
+            return node_pass.prepared(*case)
+        found = next((each for each in self.passes if each.suits(*case)), None)
+        ready = found or node_pass.prepared(*case)
+        if ready is not None and found is None:
+            self.passes[:] = [ready, *self.passes[: _PASSES - 1]]
         return ready
 
     def sum_first_axis(self, numbers: Array, channels: slice, out: Array) -> None:
