@@ -19,9 +19,9 @@ import onnxruntime
 
 from benchmarks._networks import Model as Proto
 from benchmarks._networks import mobilenet
+from tracer.accumulators.engine.limited_sums import LimitedSums
 from tracer.accumulators.engine.overflow_counter import OverflowCounter
 from tracer.accumulators.engine.sum_runner import SumRunner
-from tracer.accumulators.engine.value_runner import ValueRunner
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy
@@ -30,7 +30,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization.quantizer import quantize
 
 MODELS = Path(__file__).parents[1] / "models"
-RUNNERS = {"values": ValueRunner, "counts": OverflowCounter, "observed": SumRunner}
+RUNNERS = {"values": LimitedSums, "counts": OverflowCounter, "observed": SumRunner}
 CHOSEN = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 """Variables that choose another BLAS than this machine's; they are unset."""
 

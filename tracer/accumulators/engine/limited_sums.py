@@ -1,4 +1,4 @@
-"""Computes the dot products of a node, and nothing about them: the fastest runner."""
+"""Computes the dot products of a node, and counts nothing."""
 
 from tracer.accumulators.engine import dots
 from tracer.accumulators.engine.column_source import ColumnSource
@@ -8,7 +8,7 @@ from tracer.accumulators.spec.orders import Terms
 from tracer.support.types import Array
 
 
-class ValueRunner(SumRunner):
+class LimitedSums(SumRunner):
     """Computes the same sums, without statistics."""
 
     counts_by_channel = False
