@@ -77,7 +77,7 @@ def test_the_compiled_kernels_are_announced(monkeypatch):
         None, {"a": x, "b": np.ones((256, 64), np.float32)}
     )
     assert [news[:2] for news in calls] == [(0, 1), (1, 1)] * 2
-    assert [news[2].split("'")[1] for news in calls[::2]] == ["gemm", "task_team"]
+    assert [news[2].split("'")[1] for news in calls[::2]] == ["tile_code", "task_team"]
     assert all("compiled" in news[2] for news in calls)
 
 

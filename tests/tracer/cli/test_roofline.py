@@ -64,7 +64,7 @@ def test_json_has_peaks_shares_and_advice(model, capfd):
     assert result["environment"]["peaks"]["float32"] == {"rate": 1e11, "by": "told"}
     assert isinstance(result["runs"][0]["advice"], list)
     for each in result["runs"][0]["advice"]:
-        assert {"rule", "text", "time_share", "nodes", "figures"} == set(each)
+        assert {"rule", "text", "time_share", "energy_share", "nodes", "figures"} == set(each)
     rows = result["runs"][0]["nodes"]
     assert {row["bound"] for row in rows} <= {"compute", "memory", None}
     assert all(row["peak_bytes"] > 0 for row in rows)

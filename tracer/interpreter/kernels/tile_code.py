@@ -14,8 +14,18 @@ import numpy as np
 from llvmlite import ir
 
 from tracer.interpreter.kernels.panels import Panel, element
-from tracer.interpreter.kernels.tiles import NOTHING, Step, Store, Tile, Words
-from tracer.interpreter.kernels.vectors import INDEX, REGISTER, Vectors, compiled
+from tracer.interpreter.kernels.tiles import FLOATS, NOTHING, Step, Store, Tile, Words
+from tracer.interpreter.kernels.vectors import (
+    INDEX,
+    LATENCY,
+    MOST_ROWS,
+    REGISTER,
+    ROOM,
+    Vectors,
+    compiled,
+)
+
+__all__ = ["FLOATS", "LATENCY", "MOST_ROWS", "NOTHING", "ROOM", "lanes", "memory", "task"]
 
 _ALIGNED = 64
 """Bytes of a cache line, and of the widest vector."""

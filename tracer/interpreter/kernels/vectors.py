@@ -51,6 +51,7 @@ VECTORS = _REGISTERS // 8
 ROOM = _REGISTERS * 3 // 4
 """Vectors of sums and state in a tile: the others hold columns, a factor and limits."""
 MOST_ROWS = 8
+"""More rows save no loads."""
 LATENCY = 8
 """Vectors of sums that are in flight at once; fewer do not take less time."""
 HAS_RANGE = _has("avx512dq")

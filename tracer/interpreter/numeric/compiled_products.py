@@ -62,7 +62,7 @@ def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array |
 
 
 def _run(left: Array, begins: Array, columns: Columns, out: Array, steps: tuple[int, int]) -> None:
-    tiles = loaded("tiles")
+    tiles = loaded("tile_code")
     tile_tasks.run(
         tiles.NOTHING, tiles.FLOATS, left, begins, columns, [out.reshape(-1)], steps=steps
     )

@@ -94,13 +94,15 @@ def run(
 @lru_cache(maxsize=1024)
 def _size(step: Any, rows: int, columns: int, bits: int) -> tuple[int, int]:
     """Rows and vectors of the tile that computes least beyond the result."""
-    kernels, lanes = loaded("vectors"), loaded("tile_code").lanes(bits)
-    sizes = []
+    kernels = loaded("tile_code")
+    lanes = kernels.lanes(bits)
+    sizes: list[tuple[int, int]] = []
     for vectors in (1, 2, 4, 8):  # few sizes: each is compiled
-        most = kernels.ROOM // (vectors * (1 + step.states))
-        for tall in {min(most, rows, kernels.MOST_ROWS), most and -(-rows // -(-rows // most))}:
-            if tall:
-                sizes.append((tall, vectors))
+        room = kernels.ROOM // (vectors * (1 + step.states))
+        most = min(room, rows, kernels.MOST_ROWS)
+        if most:
+            even = -(-rows // -(-rows // most))  # of equal height
+            sizes += [(most, vectors), (even, vectors)]
 
     def cost(size: tuple[int, int]) -> float:
         """Cycles of all tiles: steps of the multiply-adds, and a part of the loads."""
