@@ -50,7 +50,7 @@ def answered(
         allowed=lambda score, wide: score >= wide - budget,
         better=lambda score: score,
     )
-    cache = EvaluationCache(evaluator.nodes, evaluator.evaluate)
+    cache = EvaluationCache(evaluator.nodes, evaluator)
     modules = {node.key: node.module or node.key for node in model.nodes}
     samples = by_image(model, dataset, ACCUMULATOR).runs[0].sums_by_sample
     assert samples is not None

@@ -167,7 +167,7 @@ def sweep(sums: Sums) -> str:
                "original: accuracy": "{published}"}  # fmt: skip
     rows = []
     for row in sums.answer.rows:
-        overflows = row.evaluation.overflows.values()
+        overflows = row.overflows.values()
         outputs = sum(layer.outputs for layer in overflows)
         over = sum(layer.overflow_outputs for layer in overflows) / outputs
         overflowing = int((sums.images > row.bits).sum())

@@ -49,7 +49,7 @@ def rows(variant: Variant) -> pd.DataFrame:
         {
             "bits": row.bits,
             "score": row.score,
-            **{n: sum(getattr(o, n) for o in row.evaluation.overflows.values()) for n in _COUNTS},
+            **{n: sum(getattr(o, n) for o in row.overflows.values()) for n in _COUNTS},
             "energy": row.energy,
             "saved": saved(row.energy, reference),
             "saved_against_safe": saved(row.energy, safe),

@@ -95,11 +95,18 @@ def _within_budget(result: WhatIf, variant: Variant) -> str:
     less = f"{_share(choice.energy, reference)} than {REFERENCE_BITS} bits"
     if bits < answer.observed:
         less += f" and {_share(choice.energy, safe)} than A"
-    limit = f"; {choice.limiting} prevents {bits - 1} bits" if choice.limiting else ""
+    limit = _limit(choice, "{} prevents " + f"{bits - 1} bits", f"at {bits - 1} bits")
     return (
         f"B: {bits} bits lose at most {lost} ({score(judgement, choice.score)}, {wide} in wide "
         f"accumulators) and need {energy(result, choice.energy)} per sample, {less}{limit}."
     )
+
+
+def _limit(choice: WidthChoice, limiting: str, less: str) -> str:
+    """Returns which node limits a choice or, where that is not known, which overflows most."""
+    if choice.limiting:
+        return "; " + limiting.format(choice.limiting)
+    return f"; {less}, {choice.overflowing} overflows most" if choice.overflowing else ""
 
 
 def _pinned_score(result: WhatIf, variant: Variant) -> str:
@@ -119,7 +126,7 @@ def _each(result: WhatIf, variant: Variant, choice: WidthChoice) -> str:
     assert uniform is not None
     if choice.energy >= uniform.energy:
         return f"C: a width for each node saves nothing over B: {_reason(variant, choice)}."
-    limit = f"; {choice.limiting} limits it most" if choice.limiting else ""
+    limit = _limit(choice, "{} limits it most", "with one bit less")
     reference = variant.energy(REFERENCE_BITS)
     return (
         f"C: a width for each node, {_widths(variant, choice)}, needs "

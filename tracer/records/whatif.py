@@ -37,11 +37,14 @@ class NodeOverflows:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The mean score over all samples at widths `bits`, and the overflows of each narrow node."""
+    """The mean score over all samples at widths `bits`, and the overflows of each narrow node.
+
+    `overflows` is None where only the score was asked.
+    """
 
     bits: Mapping[str, int]
     score: float
-    overflows: Mapping[str, NodeOverflows]
+    overflows: Mapping[str, NodeOverflows] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +56,27 @@ class SweepRow:
     energy: float
     evaluation: Evaluation
 
+    @property
+    def overflows(self) -> Mapping[str, NodeOverflows]:
+        """The overflows of each narrow node."""
+        assert self.evaluation.overflows is not None  # a sweep counts
+        return self.evaluation.overflows
+
 
 @dataclass(frozen=True, slots=True)
 class WidthChoice:
     """Widths that a search chose, their energy per sample and their score.
 
-    `limiting` is the node that prevents one bit less; None where no node does.
+    `limiting` is the node whose score changes most where it alone has one bit less; None where no
+    score changes, or where not all of these scores were computed. `overflowing` is the node with
+    the largest share of sums that overflow where it alone has one bit less; None where none do.
     """
 
     widths: Widths
     energy: float
     score: float
     limiting: str | None
+    overflowing: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 A run in narrow accumulators equals the run in wide ones up to the first partial sum that leaves the
 range. One baseline run therefore shows, for all widths, which batches do not change; the others
-continue from a checkpoint before the first node that overflows.
+continue from a checkpoint before the first node that overflows. Where only the score is asked, they
+continue from the first node that differs from an earlier run.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from tracer.accumulators.engine.limited_sums import LimitedSums
 from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.narrowed_model import Narrowing
@@ -27,7 +29,7 @@ from tracer.records.whatif import Evaluation, NodeOverflows
 from tracer.support.progress import Progress
 from tracer.support.types import Array
 from tracer.whatif.array_spill import ArraySpill
-from tracer.whatif.checkpoints import Checkpoints
+from tracer.whatif.checkpoints import WIDE, Checkpoints, Path
 from tracer.whatif.concurrent import in_order
 
 
@@ -44,6 +46,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 Scoring = Callable[[Sequence[Value], B, Sequence[Value]], Array]
 """(outputs, batch, outputs in wide accumulators) -> scores (n,) of the samples of the batch."""
+_RunBatch = Callable[[int, B, Path], list[Value]]
+"""(number of a batch, batch, its path) -> outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,13 @@ class Baseline:
     samples: int
     needed: Array
     accumulations: Mapping[str, PartialSums]
+
+    def overflow_share(self, node: str, bits: int) -> float:
+        """The share of the sums of a node that leave `bits` bits while all others are wide."""
+        if node not in self.accumulations:
+            return 0.0
+        counts = self.accumulations[node].tally.overflow(bits)
+        return float(counts.overflow_outputs.sum() / max(counts.outputs.sum(), 1))
 
 
 class Evaluator(Generic[B]):
@@ -85,12 +96,13 @@ class Evaluator(Generic[B]):
         self._threads = threads
         self._data = data
         self._scoring = scoring
-        self._checkpoints = Checkpoints(memory)
         self._wide_outputs = ArraySpill()
         self._accumulators = {
             key: runner.accumulator for key, runner in self._narrowing.runners.items()
         }
-        self._steps = _steps(self._interpreter.steps, model, self._accumulators)
+        steps = _steps(self._interpreter.steps, model, self._accumulators)
+        self._node_steps = np.array([steps[key] for key in self._accumulators])
+        self._checkpoints = Checkpoints(memory, self._node_steps.tolist())
         self._scores: list[Array] = []
         self.notes = self._narrowing.notes
         self.baseline = self._measured_baseline()
@@ -105,26 +117,65 @@ class Evaluator(Generic[B]):
 
         The result equals a run over all the data, bit for bit.
         """
-        widths = {key: each.bits for key, each in self._accumulators.items()} | dict(bits)
-        overflows = self.baseline.needed > np.array([widths[key] for key in self.nodes])
-        scores = list(self._scores)
-        reused = np.full(overflows.shape, True)
-        steps = np.array([self._steps[key] for key in self.nodes])
+        widths = self._widths(bits)
         runners = self._narrowing.new_runners(widths, OverflowCounter)
+        reused = np.full(self.baseline.needed.shape, True)
 
-        def rerun(item: tuple[int, B]) -> tuple[int, B, int, list[Value]]:
+        def counted(number: int, batch: B, path: Path) -> list[Value]:
+            shared = int(self._node_steps[np.array(path) != WIDE].min())
+            start, alive = self._begun(number, batch, shared, path)
+            reused[number] = self._node_steps < start
+            return self._interpreter.outputs(self._interpreter.advance(alive, start))
+
+        return Evaluation(
+            widths, self._rescored(widths, runners, counted), self._overflows(runners, reused)
+        )
+
+    def score(self, bits: Mapping[str, int], near: Mapping[str, int] | None = None) -> Evaluation:
+        """Returns the evaluation without overflows: the score of `evaluate`, in less time.
+
+        `near` are widths that the next evaluations differ little from; what was computed in other
+        widths is forgotten where memory is short.
+        """
+        if near is not None:
+            self._checkpoints.make_room(self._paths(self._widths(near)))
+        widths, end = self._widths(bits), len(self._interpreter.steps)
+
+        def scored(number: int, batch: B, path: Path) -> list[Value]:
+            return self._with_checkpoints(number, path, *self._begun(number, batch, end, path))
+
+        runners = self._narrowing.new_runners(widths, LimitedSums)
+        return Evaluation(widths, self._rescored(widths, runners, scored), None)
+
+    def _widths(self, bits: Mapping[str, int]) -> dict[str, int]:
+        return {key: each.bits for key, each in self._accumulators.items()} | dict(bits)
+
+    def _paths(self, widths: Mapping[str, int]) -> list[Path]:
+        """The path of each batch: nodes before the first that overflows compute what they did."""
+        own = np.array([widths[key] for key in self.nodes])
+        overflows = self.baseline.needed > own
+        steps = np.where(overflows, self._node_steps, len(self._interpreter.steps))
+        first = steps.min(1, keepdims=True)
+        paths: list[list[int]] = np.where(self._node_steps < first, WIDE, own).tolist()
+        return [tuple(path) for path in paths]
+
+    def _rescored(
+        self, widths: Mapping[str, int], runners: Mapping[str, SumRunner], run: _RunBatch[B]
+    ) -> float:
+        """The mean score; calls `run` for the batches that change, with these runners."""
+        paths, scores = self._paths(widths), list(self._scores)
+        if not any(map(any, paths)):
+            return self.baseline.score
+
+        def rerun(item: tuple[int, B]) -> tuple[int, B, list[Value]]:
             number, batch = item
-            first = int(steps[overflows[number]].min())
             with self._narrowing.using(runners):
-                start, outputs = self._outputs_from(number, batch, first)
-            return number, batch, start, outputs
+                return number, batch, run(number, batch, paths[number])
 
-        changed = (item for item in enumerate(self._data()) if overflows[item[0]].any())
-        for number, batch, start, outputs in self._each(rerun, changed):
-            reused[number] = steps < start
+        changed = (item for item in enumerate(self._data()) if any(paths[item[0]]))
+        for number, batch, outputs in self._each(rerun, changed):
             scores[number] = self._scoring(outputs, batch, self._wide_outputs.read(number))
-        score = float(np.concatenate(scores).mean())
-        return Evaluation(widths, score, self._overflows(runners, reused))
+        return float(np.concatenate(scores).mean())
 
     def _each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yields `work` of each item; runs items in parallel, and shares spare threads."""
@@ -136,11 +187,12 @@ class Evaluator(Generic[B]):
             self._interpreter = self._interpreter.with_threads(allowed // workers)
             yield from in_order(work, chain(first, items), workers)
 
-    def _outputs_from(self, number: int, batch: B, step: int) -> tuple[int, list[Value]]:
-        """The outputs of a batch that does not change before `step`, and the step it starts at."""
-        checkpoint = self._checkpoints.latest(number, step)
-        start, alive = checkpoint or (0, self._interpreter.begin(batch.inputs))
-        return start, self._interpreter.outputs(self._interpreter.advance(alive, start))
+    def _begun(
+        self, number: int, batch: B, step: int, path: Path
+    ) -> tuple[int, Mapping[str, Value]]:
+        """A step of a batch, up to `step`, and the tensors alive before it."""
+        checkpoint = self._checkpoints.latest(number, step, path)
+        return checkpoint or (0, self._interpreter.begin(batch.inputs))
 
     def _overflows(
         self, runners: Mapping[str, SumRunner], reused: Array
@@ -163,12 +215,14 @@ class Evaluator(Generic[B]):
         widest = {key: each.widest for key, each in self._accumulators.items()}
         totals = self._narrowing.new_runners(widest)
         needed, altered = [], []
+        wide = (WIDE,) * len(self.nodes)
 
         def run(item: tuple[int, B]) -> tuple[B, dict[str, SumRunner], list[Value]]:
             number, batch = item
             runners = {key: total.fresh_copy() for key, total in totals.items()}
             with self._narrowing.using(runners):
-                return batch, runners, self._with_checkpoints(number, batch)
+                begun = self._interpreter.begin(batch.inputs)
+                return batch, runners, self._with_checkpoints(number, wide, 0, begun)
 
         for batch, runners, outputs in self._each(run, enumerate(self._data())):
             self._wide_outputs.append(outputs)
@@ -182,14 +236,16 @@ class Evaluator(Generic[B]):
         sums = self._narrowing.accumulations(totals)
         return Baseline(float(scores.mean()), len(scores), np.array(needed), sums)
 
-    def _with_checkpoints(self, number: int, batch: B) -> list[Value]:
-        """The outputs for a batch; offers a checkpoint before each narrow node."""
-        alive, before = self._interpreter.begin(batch.inputs), 0
-        for step in sorted(set(self._steps.values())):
-            alive = self._interpreter.advance(alive, before, step)
-            self._checkpoints.offer(number, step, alive)
-            before = step
-        return self._interpreter.outputs(self._interpreter.advance(alive, before))
+    def _with_checkpoints(
+        self, number: int, path: Path, start: int, alive: Mapping[str, Value]
+    ) -> list[Value]:
+        """The outputs for a batch; offers checkpoints before later narrow nodes and at the end."""
+        end = len(self._interpreter.steps)
+        for step in sorted({*self._node_steps.tolist(), end}):
+            if step > start:
+                alive, start = self._interpreter.advance(alive, start, step), step
+                self._checkpoints.offer(number, step, path, alive)
+        return self._interpreter.outputs(alive)
 
 
 def _steps(main: Sequence[Node], model: Model, keys: Iterable[str]) -> dict[str, int]:

@@ -18,7 +18,8 @@ _RULES = {
     **dict.fromkeys(("orders", "overflows", "biases"), _WORDS),
     **dict.fromkeys(("weight_bits", "activation_bits"), _BITS),
     "product_bits": maybe(whole(1)), "range_convention": TEXT, "accuracy_budget": amount("points"),
-    "search": FLAG, "addition_convention": maybe(TEXT), "batch": whole(1), "energy": TEXT,
+    "search": FLAG, "explain": FLAG, "addition_convention": maybe(TEXT), "batch": whole(1),
+    "energy": TEXT,
 }  # fmt: skip
 
 
@@ -30,7 +31,8 @@ class WhatIfOptions:
     keeps those of the model) is a variant. `range_convention` says which range a width holds.
     `fixed` are fixed-point formats for a float graph, as `policy_text` reads them. `metric` None
     chooses one that fits labels and outputs. `accuracy_budget` is how much the metric may lose, in
-    its unit. `search` also searches a width for each node. `energy` names a model of
+    its unit. `search` also searches a width for each node. `explain` makes the evaluations that
+    name the node which limits B and C, where the search did without. `energy` names a model of
     `analyzers.energy`. `addition_convention` says how additions are counted, as in
     `analyzers.cost`; None counts channelwise for a channelwise order, and plain otherwise.
     """
@@ -48,6 +50,7 @@ class WhatIfOptions:
     batch: int = 64
     accuracy_budget: float = 1.0
     search: bool = True
+    explain: bool = False
     energy: str = DEFAULT_ENERGY_MODEL
     addition_convention: str | None = None
 

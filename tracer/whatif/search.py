@@ -4,16 +4,17 @@ A and B use one width for all nodes. Evaluations are exact and in a fixed order,
 the same widths in every run.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracer.accumulators.spec.accumulator import NARROWEST
 from tracer.records.whatif import FrontPoint, WidthChoice, Widths
 from tracer.whatif.evaluation import Baseline
 from tracer.whatif.evaluation_cache import EvaluationCache
 
 Energy = Callable[[Widths], float]
 """The energy of one sample at these widths."""
+OverflowShare = Callable[[str, int], float]
+"""The share of the sums of a node that overflow in so many bits, with all other nodes wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,18 @@ def safe_widths(cache: EvaluationCache, baseline: Baseline, floor: int) -> SafeW
 
 @dataclass(frozen=True, slots=True)
 class WidthSearch:
-    """Searches widths of little energy whose score is `allowed`; tries no width below `floor`."""
+    """Searches widths of little energy whose score is `allowed`; tries no width below `floor`.
+
+    `share` names the node of a choice that overflows most with one bit less. The node that limits a
+    choice follows from evaluations; `explain` makes those that the search did not need.
+    """
 
     cache: EvaluationCache
     energy: Energy
     allowed: Callable[[float], bool]
-    floor: int = NARROWEST
+    floor: int
+    share: OverflowShare
+    explain: bool
 
     def narrowest_uniform(self, start: int) -> WidthChoice | None:
         """Returns the least width such that it and all widths up to `start` are allowed.
@@ -69,7 +76,9 @@ class WidthSearch:
         self.cache.begin("B, one width")
         if not self._is_allowed(self.cache.uniform_widths(bits)):
             return None
-        while bits > self.floor and self._is_allowed(self.cache.uniform_widths(bits - 1)):
+        while bits > self.floor and self._is_allowed(
+            self.cache.uniform_widths(bits - 1), near=self.cache.uniform_widths(bits)
+        ):
             bits -= 1
         return self._choice(self.cache.uniform_widths(bits))
 
@@ -108,12 +117,14 @@ class WidthSearch:
                 refused = step
         return path[reached]
 
-    def _is_allowed(self, widths: Widths) -> bool:
-        return self.allowed(self.cache(widths).score)
+    def _is_allowed(self, widths: Widths, near: Widths | None = None) -> bool:
+        return self.allowed(self.cache(widths, near).score)
 
     def _choice(self, widths: Widths) -> WidthChoice:
         energy, score = self.energy(widths), self.cache(widths).score
-        return WidthChoice(widths, energy, score, self._worst_alone(widths))
+        return WidthChoice(
+            widths, energy, score, self._worst_alone(widths), self._overflowing(widths)
+        )
 
     def _dearest_first(self, widths: Widths) -> list[int]:
         """Free nodes by the energy that one bit less saves, largest first."""
@@ -129,7 +140,7 @@ class WidthSearch:
         path, cheapest = [widths], self.energy(_with(widths, node, self.floor))
         while path[-1][node] > self.floor and cheapest < self.energy(path[-1]):
             less = _with(path[-1], node, path[-1][node] - 1)
-            if not self._is_allowed(less):
+            if not self._is_allowed(less, near=path[-1]):
                 break
             path.append(less)
         while len(path) > 1 and self.energy(path[-1]) >= self.energy(path[-2]):
@@ -137,16 +148,34 @@ class WidthSearch:
         return path[1:]
 
     def _worst_alone(self, widths: Widths) -> str | None:
-        """The node whose score changes most where it alone has one bit less."""
+        """The node whose score changes most where it alone has one bit less.
+
+        None where that needs evaluations that were not made, unless they are to `explain`.
+        """
+        narrower = self._narrower(widths)
+        if not self.explain and any(less not in self.cache for less in narrower.values()):
+            return None
         score = self.cache(widths).score
-        candidates = [node for node in self.cache.free if widths[node] > self.floor]
-        self.cache.begin("which node limits", len(candidates))
-        losses = {
-            node: abs(score - self.cache(_with(widths, node, widths[node] - 1)).score)
-            for node in candidates
-        }
-        worst = max(losses, key=lambda node: (losses[node], -node), default=None)
-        return None if worst is None or losses[worst] == 0 else self.cache.nodes[worst]
+        self.cache.begin("which node limits", len(narrower))
+        return self._most(
+            {node: abs(score - self.cache(less, widths).score) for node, less in narrower.items()}
+        )
+
+    def _overflowing(self, widths: Widths) -> str | None:
+        """The node with the largest share of overflows where it alone has one bit less."""
+        narrower = self._narrower(widths)
+        nodes = self.cache.nodes
+        return self._most({n: self.share(nodes[n], less[n]) for n, less in narrower.items()})
+
+    def _narrower(self, widths: Widths) -> dict[int, Widths]:
+        """The widths with one bit less in one node, by the node."""
+        free = self.cache.free
+        return {n: _with(widths, n, widths[n] - 1) for n in free if widths[n] > self.floor}
+
+    def _most(self, amounts: Mapping[int, float]) -> str | None:
+        """The node of the largest amount, the first of several; None where all are 0."""
+        most = max(amounts, key=lambda node: (amounts[node], -node), default=None)
+        return None if most is None or not amounts[most] else self.cache.nodes[most]
 
 
 def pareto_front(
@@ -180,6 +209,7 @@ def _bisected(cache: EvaluationCache, free: list[str], low: int, high: int) -> t
     while low < high:
         middle = (low + high) // 2
         overflows = cache.uniform(middle).overflows
+        assert overflows is not None
         worst = max(free, key=lambda key: overflows[key].overflow_outputs)
         if overflows[worst].overflow_outputs:
             low, limiting = middle + 1, worst

@@ -19,7 +19,8 @@ class Question:
 
     `allowed` says whether a score is within the budget of a score in wide accumulators. `better`
     maps a score to a number that grows as the score gets better. `each` also searches a width for
-    each node. Searches try no width below `floor`.
+    each node. Searches try no width below `floor`. `explain` makes the evaluations that name the
+    node which limits a choice.
     """
 
     widths: Sequence[int]
@@ -28,19 +29,26 @@ class Question:
     better: Callable[[float], float]
     each: bool = True
     floor: int = NARROWEST
+    explain: bool = False
 
-    def searched(self, cache: EvaluationCache, wide: float) -> WidthSearch:
-        """Returns the search within the budget of `wide`, the score in wide accumulators."""
-        return WidthSearch(cache, self.energy, lambda score: self.allowed(score, wide), self.floor)
+    def searched(self, cache: EvaluationCache, baseline: Baseline) -> WidthSearch:
+        """Returns the search within the budget of the score in wide accumulators."""
+        return WidthSearch(
+            cache,
+            self.energy,
+            lambda score: self.allowed(score, baseline.score),
+            self.floor,
+            baseline.overflow_share,
+            self.explain,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """The first samples: evaluations on them, their score in wide accumulators, their number."""
+    """The first samples: evaluations on them, and their run in wide accumulators."""
 
     cache: EvaluationCache
-    score: float
-    samples: int
+    baseline: Baseline
 
 
 def sweep_and_search(
@@ -56,7 +64,7 @@ def sweep_and_search(
     """
     rows = _rows(cache, question)
     safe = safe_widths(cache, baseline, question.floor)
-    search = question.searched(cache, baseline.score)
+    search = question.searched(cache, baseline)
     uniform = search.narrowest_uniform(safe.uniform)
     each, screened = None, None
     if question.each and uniform is not None:
@@ -75,7 +83,9 @@ def sweep_and_search(
         each=each,
         front=tuple(pareto_front(cache, question.energy, question.better)),
         evaluations=tuple(evaluation for _, evaluation in cache),
-        screening=None if screened is None else Screening(screened.samples, len(screened.cache)),
+        screening=None
+        if screened is None
+        else Screening(screened.baseline.samples, len(screened.cache)),
     )
 
 
@@ -93,9 +103,9 @@ def _each(
 ) -> WidthChoice:
     """A width for each node, searched on the subset first if there is one."""
     if subset is not None:
-        on_subset, ends = question.searched(subset.cache, subset.score), []
+        on_subset, ends = question.searched(subset.cache, subset.baseline), []
         for start in starts:
-            subset.cache.begin(f"C, on {subset.samples} samples")
+            subset.cache.begin(f"C, on {subset.baseline.samples} samples")
             ends.append(search.furthest(on_subset.descent(start)))
         starts = [min(ends, key=lambda widths: (search.energy(widths), widths))]
     search.cache.begin("C, on all samples")

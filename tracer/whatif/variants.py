@@ -147,8 +147,9 @@ class VariantRunner:
         widest = max(int(evaluator.baseline.needed.max()), floor)
         self._energy.by_width((*task.widths, *pins.bits.values(), REFERENCE_BITS, widest))
         question = Question(
-            task.widths, self._energy, task.allowed, task.better, task.options.search, floor
-        )
+            task.widths, self._energy, task.allowed, task.better, task.options.search, floor,
+            task.options.explain,
+        )  # fmt: skip
         answer = sweep_and_search(
             evaluator.baseline, self._accumulator, question, self._cache(evaluator, pins),
             self._subset(pins),
@@ -186,7 +187,7 @@ class VariantRunner:
     ) -> EvaluationCache:
         return EvaluationCache(
             evaluator.nodes,
-            evaluator.evaluate,
+            evaluator,
             pinned=pins.bits,
             file=self._file,
             variant=variant_key(self._graph, self._accumulator, samples),
@@ -204,9 +205,8 @@ class VariantRunner:
             if self._subset_evaluator is None:
                 dataset = replace(self._task.dataset, limit=size)
                 self._subset_evaluator = self._evaluating(StoredBatches(dataset, batch))
-            baseline = self._subset_evaluator.baseline
-            cache = self._cache(self._subset_evaluator, pins, size)
-            return Subset(cache, baseline.score, baseline.samples)
+            evaluator = self._subset_evaluator
+            return Subset(self._cache(evaluator, pins, size), evaluator.baseline)
 
         return subset
 

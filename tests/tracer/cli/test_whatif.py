@@ -41,6 +41,16 @@ def test_the_answer_comes_first_and_fits(files, capfd, monkeypatch, columns):
     assert ("persistent" in out) or columns == 80
 
 
+def test_the_node_that_limits_is_named_where_it_is_to_be_explained(files, capfd):
+    question = ("--accumulator", "12:14", "--budget", "10", "--no-search")
+    code, out, _ = ask(capfd, files, *question)
+    words = " ".join(out.split())
+    assert (code, "overflows most" in words, "prevents" in words) == (0, True, False)
+    code, out, _ = ask(capfd, files, *question, "--explain")
+    words = " ".join(out.split())
+    assert (code, "overflows most" in words, "prevents" in words) == (0, False, True)
+
+
 def test_the_table_is_what_the_json_says(files, capfd):
     code, out, _ = ask(capfd, files, "--accumulator", "10,14,40", "--no-search", "--json")
     document = json.loads(out)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests import graphs
 from tracer.accumulators.narrowed_model import Narrowing
@@ -93,7 +95,9 @@ def test_an_evaluation_is_what_running_everything_gives(memory, like):
     assert evaluator.baseline.samples == 20
     for widths in [(64, 64, 64), (16, 64, 12), (11, 13, 14), (9, 9, 9), (12, 10, 12)]:
         bits = dict(zip(keys, widths, strict=True))
+        assert evaluator.score(bits).overflows is None
         evaluation = evaluator.evaluate(bits)
+        assert evaluator.score(bits, near=bits).score == evaluation.score
         text = ",".join(f"{key}={width}" for key, width in bits.items())
         expected, accumulations = everything(read(text, like=like), like)
         assert evaluation.score == expected
@@ -106,6 +110,46 @@ def test_an_evaluation_is_what_running_everything_gives(memory, like):
             assert mine.persistent_outputs == overflow.persistent_outputs.sum()
             assert mine.saturation_events == sums.tally.saturation_events.sum()
             assert mine.outputs_changed == sums.tally.outputs_changed.sum()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from([0, 3000, 12000, 1 << 30]),
+    st.lists(st.tuples(*[st.integers(8, 16)] * 3), min_size=2, max_size=6),
+)
+def test_a_score_is_that_of_an_evaluation_whatever_was_asked_before(memory, path):
+    evaluator = Evaluator(model(), read("*=64"), batches, score, memory=memory)
+    fresh = Evaluator(model(), read("*=64"), batches, score, memory=0)
+    near = None
+    for widths in path:
+        bits = dict(zip(evaluator.nodes, widths, strict=True))
+        assert evaluator.score(bits, near).score == fresh.evaluate(bits).score
+        assert evaluator.evaluate(bits) == fresh.evaluate(bits)
+        near = bits
+
+
+def test_a_score_computes_only_what_differs_from_an_earlier_one(monkeypatch):
+    """The last node alone is narrowed further: the run begins there."""
+    evaluator = Evaluator(model(), read("*=64"), batches, score)
+    begun = []
+    real = Interpreter.advance
+
+    def advance(self, alive, start, stop=None):
+        begun.append(start)
+        return real(self, alive, start, stop)
+
+    monkeypatch.setattr(Interpreter, "advance", advance)
+    first, second = ({**dict.fromkeys(evaluator.nodes, 9), "Gemm_14": b} for b in (13, 12))
+    assert set(first) == set(evaluator.nodes)
+    evaluator.score(first)
+    assert len({*begun}) > 1
+    begun.clear()
+    evaluator.score(second, near=first)
+    assert {*begun} == {[node.key for node in evaluator._interpreter.steps].index("Gemm_14")}
+    begun.clear()
+    evaluator.score(second)
+    evaluator.score(dict.fromkeys(evaluator.nodes, 64))
+    assert not begun
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4, 9])

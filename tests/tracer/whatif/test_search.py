@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import closing
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,15 +17,30 @@ from tracer.whatif.search import WidthSearch, pareto_front
 NODES = ("a", "b", "c")
 
 
-def network(needs, losses):
+class Network:
     """A bit too few costs a node's loss; every node has enough at its need."""
 
-    def evaluate(bits):
-        missing = [max(need - bits[node], 0) for node, need in zip(NODES, needs, strict=True)]
-        lost = sum(loss * m for loss, m in zip(losses, missing, strict=True))
-        return Evaluation(bits, 100.0 - lost, {})
+    def __init__(self, needs, losses):
+        self.needs, self.losses = needs, losses
+        self.evaluated = []
 
-    return evaluate
+    def evaluate(self, bits):
+        return replace(self.score(bits), overflows={})
+
+    def score(self, bits, near=None):
+        self.evaluated.append(tuple(bits.values()))
+        assert near is None or list(near) == list(NODES)
+        missing = [max(need - bits[node], 0) for node, need in zip(NODES, self.needs, strict=True)]
+        lost = sum(loss * m for loss, m in zip(self.losses, missing, strict=True))
+        return Evaluation(bits, 100.0 - lost, None)
+
+    def share(self, node, bits):
+        """Missing bits: more of them let more sums overflow."""
+        return max(self.needs[NODES.index(node)] - bits, 0) / 100
+
+
+def searching(cache, network, energy, allowed, explain=False):
+    return WidthSearch(cache, energy, allowed, 2, network.share, explain)
 
 
 def energy_of(works):
@@ -39,11 +55,11 @@ works = st.tuples(*[st.integers(1, 9)] * 3)
 @settings(max_examples=60, deadline=None)
 @given(needs, losses, works, st.integers(0, 12))
 def test_one_width_for_all_is_the_least_that_is_allowed(needs, losses, works, budget):
-    cache = EvaluationCache(NODES, network(needs, losses))
+    network = Network(needs, losses)
+    cache = EvaluationCache(NODES, network)
     allowed = lambda score: score >= 100 - budget  # noqa: E731
-    choice = WidthSearch(cache, energy_of(works), allowed).narrowest_uniform(max(needs))
-    evaluate = network(needs, losses)
-    least = min(b for b in range(2, 10) if allowed(evaluate(dict.fromkeys(NODES, b)).score))
+    choice = searching(cache, network, energy_of(works), allowed).narrowest_uniform(max(needs))
+    least = min(b for b in range(2, 10) if allowed(network.score(dict.fromkeys(NODES, b)).score))
     assert choice.widths == (least,) * 3
     assert choice.energy == least * sum(works)
 
@@ -51,9 +67,10 @@ def test_one_width_for_all_is_the_least_that_is_allowed(needs, losses, works, bu
 @settings(max_examples=60, deadline=None)
 @given(needs, losses, works, st.integers(0, 12))
 def test_a_width_for_each_costs_no_more_and_cannot_lose_another_bit(needs, losses, works, budget):
-    cache, energy = EvaluationCache(NODES, network(needs, losses)), energy_of(works)
+    network, energy = Network(needs, losses), energy_of(works)
+    cache = EvaluationCache(NODES, network)
     allowed = lambda score: score >= 100 - budget  # noqa: E731
-    search = WidthSearch(cache, energy, allowed)
+    search = searching(cache, network, energy, allowed)
     uniform = search.narrowest_uniform(max(needs))
     choice = search.narrowest_each((uniform.widths, needs))
     assert allowed(choice.score)
@@ -66,29 +83,37 @@ def test_a_width_for_each_costs_no_more_and_cannot_lose_another_bit(needs, losse
 
 
 def test_without_a_budget_each_node_gets_what_it_needs():
-    cache, energy = EvaluationCache(NODES, network((5, 9, 7), (1, 1, 1))), energy_of((1, 2, 3))
-    choice = WidthSearch(cache, energy, lambda score: score >= 100).narrowest_each(((9, 9, 9),))
+    network, energy = Network((5, 9, 7), (1, 1, 1)), energy_of((1, 2, 3))
+    cache = EvaluationCache(NODES, network)
+    search = searching(cache, network, energy, lambda score: score >= 100)
+    choice = search.narrowest_each(((9, 9, 9),))
     assert choice.widths == (5, 9, 7)
-    assert choice.limiting == "a"
+    assert choice.limiting == "a"  # named without --explain: the last round took a bit of each
 
 
-def test_the_node_that_forbids_another_bit_is_named():
-    cache = EvaluationCache(NODES, network((5, 6, 6), (1, 5, 2)))
-    search = WidthSearch(cache, energy_of((1, 1, 1)), lambda score: score > 96)
-    choice = search.narrowest_uniform(9)
-    assert (choice.widths, choice.limiting) == ((6, 6, 6), "b")
+def test_the_node_that_forbids_another_bit_is_named_where_that_is_to_be_explained():
+    for explain, limiting, evaluations in ((False, None, 5), (True, "b", 8)):
+        network = Network((5, 6, 6), (1, 5, 2))
+        cache = EvaluationCache(NODES, network)
+        allowed = lambda score: score > 96  # noqa: E731
+        search = searching(cache, network, energy_of((1, 1, 1)), allowed, explain)
+        choice = search.narrowest_uniform(9)
+        assert (choice.widths, choice.limiting) == ((6, 6, 6), limiting)
+        assert choice.overflowing == "b"  # as many as of c; a has a bit to spare
+        assert len(network.evaluated) == evaluations
 
 
 def test_no_width_may_be_allowed():
-    cache = EvaluationCache(NODES, network((5, 6, 6), (1, 5, 2)))
-    search = WidthSearch(cache, energy_of((1, 1, 1)), lambda score: score > 100)
+    network = Network((5, 6, 6), (1, 5, 2))
+    cache = EvaluationCache(NODES, network)
+    search = searching(cache, network, energy_of((1, 1, 1)), lambda score: score > 100)
     assert search.narrowest_uniform(9) is None
 
 
 @settings(max_examples=40, deadline=None)
 @given(needs, losses, works)
 def test_the_front_holds_what_nothing_beats(needs, losses, works):
-    cache, energy = EvaluationCache(NODES, network(needs, losses)), energy_of(works)
+    cache, energy = EvaluationCache(NODES, Network(needs, losses)), energy_of(works)
     for widths in itertools.product((4, 6, 8), repeat=3):
         cache(widths)
     front = pareto_front(cache, energy, lambda score: score)
@@ -104,27 +129,40 @@ def test_the_front_holds_what_nothing_beats(needs, losses, works):
 
 
 def test_nothing_is_evaluated_twice(tmp_path):
-    evaluated = []
-
-    def evaluate(bits):
-        evaluated.append(tuple(bits.values()))
-        return network((5, 6, 7), (1, 2, 3))(bits)
-
+    network = Network((5, 6, 7), (1, 2, 3))
+    evaluated = network.evaluated
     with closing(WhatIfFile(tmp_path / "w.trace", {})) as file:
         for _ in range(2):
-            cache = EvaluationCache(NODES, evaluate, file=file, variant="v")
-            search = WidthSearch(cache, energy_of((1, 1, 1)), lambda score: score > 98)
+            cache = EvaluationCache(NODES, network, file=file, variant="v")
+            search = searching(cache, network, energy_of((1, 1, 1)), lambda score: score > 98)
             search.narrowest_each(((8, 8, 8), (5, 6, 7)))
         assert len(evaluated) == len(set(evaluated)) == len(cache)
-        other = EvaluationCache(NODES, evaluate, file=file, variant="w")
+        other = EvaluationCache(NODES, network, file=file, variant="w")
         other((8, 8, 8))
     assert len(evaluated) == len(cache) + 1
+
+
+def test_counts_are_computed_where_a_file_has_only_the_score(tmp_path):
+    network = Network((5, 6, 7), (1, 2, 3))
+    with closing(WhatIfFile(tmp_path / "w.trace", {})) as file:
+
+        def cache():
+            return EvaluationCache(NODES, network, file=file, variant="v")
+
+        first = cache()
+        assert first((8, 8, 8)).overflows is None
+        assert first.counted((8, 8, 8)).overflows == first((8, 8, 8)).overflows == {}
+        assert len(network.evaluated) == 2
+        # What a file holds changes the evaluations that are made, and nothing that is returned.
+        assert cache()((8, 8, 8)).overflows is None
+        assert cache().counted((8, 8, 8)).overflows == {}
+        assert len(network.evaluated) == 2
 
 
 def test_progress_counts_requests_and_resets_with_each_purpose():
     reports = []
     cache = EvaluationCache(
-        NODES, network((5, 6, 7), (1, 2, 3)), pinned={"b": 9},
+        NODES, Network((5, 6, 7), (1, 2, 3)), pinned={"b": 9},
         progress=lambda *report: reports.append(report),
     )  # fmt: skip
     cache.begin("sweep", 3)

@@ -16,8 +16,10 @@ from tracer.api.whatif import what_if
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.loading import load
 from tracer.inputs.datasets.opening import open_dataset
+from tracer.interpreter.interpreter import Interpreter
 from tracer.whatif import width_plan
 from tracer.whatif.options import WhatIfOptions
+from tracer.whatif.stored_batches import StoredBatches
 
 FLOAT = families.shipped("lenet", "torch")
 LENET = FLOAT.with_suffix(".int8.onnx")
@@ -93,6 +95,65 @@ def test_fewer_bits_of_weights_and_activations_are_axes():
     assert set(variants) == {(8, 8), (8, 6), (4, 8), (4, 6)}
     guaranteed = {bits: one.answer.guaranteed for bits, one in variants.items()}
     assert guaranteed[4, 6] < guaranteed[8, 6] < guaranteed[8, 8]
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The batches that each pass over the data computes."""
+    begun = []
+    real_pass, real_run = StoredBatches.__call__, Interpreter.outputs
+
+    def one_pass(self):
+        begun.append(0)
+        return real_pass(self)
+
+    def outputs(self, alive):
+        begun[-1] += 1
+        return real_run(self, alive)
+
+    monkeypatch.setattr(StoredBatches, "__call__", one_pass)
+    monkeypatch.setattr(Interpreter, "outputs", outputs)
+    return begun
+
+
+def test_a_sweep_passes_over_the_data_once_for_each_width_that_overflows(tmp_path, passes):
+    model = networks.model(tmp_path / "m.onnx")
+    data = networks.data(tmp_path / "d.npz", samples=40, labels=False)
+    options = WhatIfOptions(batch=8, accuracy_budget=10, search=False)
+    (one,) = what_if(model, "8:20", data, options).variants
+    safe, least = one.answer.observed, max(one.answer.uniform.widths)
+    assert 8 < least < safe < 20
+    assert len(passes) == 1 + safe - 8
+    assert max(passes) == 5  # batches
+    for bits in (least - 1, safe + 1):
+        passes.clear()
+        (alone,) = what_if(model, [bits], data, options).variants
+        assert alone.answer.uniform == one.answer.uniform
+        assert len(passes) == 1 + safe - (least - 1)  # the widths that B tries; A needs no pass
+
+
+def test_the_node_that_limits_is_explained_by_an_evaluation_for_each(tmp_path, passes):
+    model = networks.model(tmp_path / "m.onnx")
+    data = networks.data(tmp_path / "d.npz", samples=40, labels=False)
+    options = WhatIfOptions(batch=8, accuracy_budget=10, search=False)
+    answers = []
+    for explain in (False, True):
+        result = what_if(model, "8:20", data, replace(options, explain=explain))
+        answers.append(result.variants[0].answer)
+    quick, explained = answers
+    assert len(explained.evaluations) == len(quick.evaluations) + 3
+    assert replace(explained.uniform, limiting=None) == quick.uniform
+    losses = {}
+    for evaluation in explained.evaluations[-3:]:
+        (node,) = {n for n, bits in evaluation.bits.items() if bits < max(quick.uniform.widths)}
+        losses[node] = abs(quick.uniform.score - evaluation.score)
+    assert losses[explained.uniform.limiting] == max(losses.values()) > 0
+    shares = {
+        sums.node: sums.tally.overflow(max(quick.uniform.widths) - 1).overflow_outputs.sum()
+        / sums.tally.outputs.sum()
+        for sums in quick.sums
+    }
+    assert shares[quick.uniform.overflowing] == max(shares.values()) > 0
 
 
 def test_widths_for_each_node_are_within_the_budget_and_cost_less(tmp_path):

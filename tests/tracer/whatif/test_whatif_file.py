@@ -56,13 +56,17 @@ def rendered(result):
 @pytest.fixture
 def counted(monkeypatch):
     evaluated = []
-    real = evaluation.Evaluator.evaluate
 
-    def evaluate(self, bits):
-        evaluated.append(dict(bits))
-        return real(self, bits)
+    def counting(real):
+        def evaluate(self, bits, *others, **named):
+            evaluated.append(dict(bits))
+            return real(self, bits, *others, **named)
 
-    monkeypatch.setattr(evaluation.Evaluator, "evaluate", evaluate)
+        return evaluate
+
+    for name in ("evaluate", "score"):
+        real = getattr(evaluation.Evaluator, name)
+        monkeypatch.setattr(evaluation.Evaluator, name, counting(real))
     return evaluated
 
 
