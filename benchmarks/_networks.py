@@ -90,17 +90,20 @@ def resnet50(batch: int = 1) -> Model:
     return net.model(_classifier(net, x, channels, 1000), batch, 1000)
 
 
-def mobilenet(batch: int = 1) -> Model:
-    """MobileNet v1 (Howard et al., 2017): alternating depthwise and pointwise convolutions."""
-    net = Builder("mobilenet", (batch, 3, 224, 224))
-    x = _conv(net, "x", 3, 32, stride=2)
-    channels = 32
-    layers = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)]
-    layers += [(512, 1)] * 5 + [(1024, 2), (1024, 1)]
-    for maps, stride in layers:
+def mobilenet(batch: int = 1, size: int = 224, width: int = 32) -> Model:
+    """MobileNet v1 (Howard et al., 2017): alternating depthwise and pointwise convolutions.
+
+    `width` is the number of channels of the first layer, 32 in the publication.
+    """
+    net = Builder("mobilenet", (batch, 3, size, size))
+    x = _conv(net, "x", 3, width, stride=2)
+    channels = width
+    layers = [(2, 1), (4, 2), (4, 1), (8, 2), (8, 1), (16, 2)]
+    layers += [(16, 1)] * 5 + [(32, 2), (32, 1)]
+    for multiple, stride in layers:
         x = _conv(net, x, channels, channels, stride=stride, group=channels)
-        x = _conv(net, x, channels, maps, kernel=1)
-        channels = maps
+        x = _conv(net, x, channels, multiple * width, kernel=1)
+        channels = multiple * width
     return net.model(_classifier(net, x, channels, 1000), batch, 1000)
 
 

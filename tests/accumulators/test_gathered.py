@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
-from tracer.accumulators.engine import node_output, oracle
+from tracer.accumulators.engine import oracle
 from tracer.accumulators.engine.column_source import PaddedImages, from_rows
 from tracer.accumulators.engine.node_operands import Integers
 from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
-from tracer.accumulators.engine.sum_runner import UNCHANGED, Reduction, SumRunner
+from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
@@ -77,11 +77,11 @@ def expected(case):
     counts = Counts(
         outside, outside - lasting, lasting, clipped.events.sum(), np.count_nonzero(changed)
     )
-    return counts, np.where(changed, clipped.values, UNCHANGED)
+    return counts, clipped.values
 
 
 def running(kind, accumulator, rows, terms, bias):
-    runner = kind(accumulator, mark_unchanged=True)
+    runner = kind(accumulator)
     runner.begin(Reduction(len(rows), terms, (-100, 155), (-128, 127), rows, bias))
     return runner
 
@@ -92,14 +92,12 @@ def test_windows_are_summed_as_by_the_oracle(convolution, accumulator, fill, thr
     x, w, bias, slid = convolution
     rows = w.reshape(len(w), -1)
     terms = Terms(x.shape[1], int(np.prod(slid.kernel)))
-    columns = PaddedImages.of(Integers(x, -100, 155, padding=fill), slid).columns(
-        slice(0, x.shape[1]), len(w)
-    )
+    columns = PaddedImages.of(Integers(x, -100, 155, padding=fill), slid).columns(1, len(w))
     case = (rows, patches(x, slid, fill).astype(np.int64), bias, terms, accumulator)
     counter = running(OverflowCounter, accumulator, rows, terms, bias)
     out = np.full((len(x), len(w), *slid.out), 77, np.int64)
     with parallel.threads(threads):
-        done = counter.sum_gathered(rows, columns, bias, terms, slice(0, len(w)), out)
+        done = counter.sum_gathered(Gathered(rows, columns, bias, terms), out)
     if not done:
         assert str(accumulator.order) != "sequential"
         assert (out == 77).all()
@@ -116,12 +114,11 @@ def test_wide_sums_are_tallied_as_those_of_the_oracle(convolution, threads):
     x, w, bias, slid = convolution
     rows, accumulator = w.reshape(len(w), -1), Accumulator(40)
     terms = Terms(x.shape[1], int(np.prod(slid.kernel)))
-    columns = PaddedImages.of(Integers(x, -100, 155), slid).columns(slice(0, x.shape[1]), len(w))
+    columns = PaddedImages.of(Integers(x, -100, 155), slid).columns(1, len(w))
     runner = running(SumRunner, accumulator, rows, terms, bias)
     out = np.empty((len(x), len(w), *slid.out), np.int64)
     with parallel.threads(threads):
-        assert runner.sum_gathered(rows, columns, bias, terms, slice(0, len(w)), out)
-    assert (out == UNCHANGED).all()
+        assert runner.sum_gathered(Gathered(rows, columns, bias, terms), out)
     wide = patches(x, slid, 0).astype(np.int64)
     exact = oracle.observe(rows, wide, bias, terms, accumulator)
     tally = Tally.empty(len(w), accumulator)
@@ -140,7 +137,7 @@ def test_rows_are_summed_as_by_the_oracle(count, width, depth, accumulator, data
     terms, out = Terms(depth), np.empty((count, width), np.int64)
     counter = running(OverflowCounter, accumulator, weights, terms, bias)
     columns = from_rows(Integers(a, -100, 155), a, width)
-    if counter.sum_gathered(weights, columns, bias, terms, slice(0, width), out):
+    if counter.sum_gathered(Gathered(weights, columns, bias, terms), out):
         counts, values = expected((weights, a.T.astype(np.int64), bias, terms, accumulator))
         assert counter.counts == counts
         np.testing.assert_array_equal(out.T, values)
@@ -168,14 +165,9 @@ def test_a_network_is_that_of_the_passes_of_numpy(monkeypatch, model, bits):
     assert any(count.overflow_outputs for count in counts.values())
     monkeypatch.setattr(SumRunner, "sum_gathered", lambda *_: False)
     monkeypatch.setattr(compiled_quantization, "suits", lambda *_: False)
-    monkeypatch.setattr(node_output, "_compiled", by_numpy)
     plain, expected = run()
     np.testing.assert_array_equal(compiled, plain)
     assert counts == expected
-
-
-def by_numpy(output, sums, restore):
-    return np.where(sums == UNCHANGED, output, restore(np.where(sums == UNCHANGED, 0, sums)))
 
 
 def test_a_bias_that_changes_is_not_taken_for_the_one_before():
@@ -185,6 +177,6 @@ def test_a_bias_that_changes_is_not_taken_for_the_one_before():
     columns, out = from_rows(Integers(a, 0, 1), a, 2), np.empty((4, 2), np.int64)
     for bias in ([0, 0], [40, 0], [0, 40]):
         shift = np.array(bias)
-        assert counter.sum_gathered(weights, columns, shift, Terms(3), slice(0, 2), out)
+        assert counter.sum_gathered(Gathered(weights, columns, shift, Terms(3)), out)
         case = (weights, a.T.astype(np.int64), shift, Terms(3), Accumulator(6))
         np.testing.assert_array_equal(out.T, expected(case)[1])

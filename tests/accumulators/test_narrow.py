@@ -71,10 +71,14 @@ def test_an_overflow_can_end_the_run():
         narrowed(proto, policy, x)
 
 
-def test_a_wide_accumulator_changes_no_bit():
-    proto, *_ = qdq_conv()
+def test_a_wide_accumulator_has_the_exact_sums_that_floats_round():
+    proto, w, bias, xs, ws = qdq_conv()
     x = RANDOM.normal(0, 3, (1, 2, 5, 5)).astype(np.float32)
-    np.testing.assert_array_equal(narrowed(proto, read("32"), x)[0], plain(proto, x))
+    integers = np.clip(np.rint(x / xs) + 100, 0, 255).astype(np.int64) - 100
+    exact = convolved(integers, w, 64, bias) * (xs.astype(np.float64) * ws).reshape(-1, 1, 1)
+    output, _ = narrowed(proto, read("32"), x)
+    np.testing.assert_array_equal(output, exact.astype(np.float32))
+    np.testing.assert_allclose(output, plain(proto, x), atol=1e-4)
 
 
 def test_runs_add_up():

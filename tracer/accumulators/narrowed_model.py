@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from tracer.accumulators.chains import fusion
 from tracer.accumulators.engine.node_operands import NodeOperands, UnfitError
-from tracer.accumulators.engine.node_output import replaced
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.kernels import loaded
@@ -22,8 +22,10 @@ from tracer.graph.model import Model, Node
 from tracer.interpreter import values
 from tracer.interpreter.binding import Body, Kernel
 from tracer.interpreter.kernel_loading import announced
+from tracer.interpreter.plan import Plan, Task
 from tracer.interpreter.values import Value
 from tracer.support.progress import Progress
+from tracer.support.types import Array
 
 _THREAD_RUNNERS: ContextVar[Mapping[str, SumRunner] | None] = ContextVar("runners", default=None)
 
@@ -34,21 +36,23 @@ _LISTED = 6
 class Narrowing:
     """Computes the nodes that a policy names in their narrow accumulators.
 
-    `Interpreter(around=narrowing.kernel)` uses it; every run adds to the statistics. Sums that no
-    overflow changes are bit-identical to the plain interpreter's. Raises UsageError for an entry
-    that matches no node, ModelError for an entry whose nodes have no integer arithmetic.
+    `Interpreter(around=narrowing.kernel, fuse=narrowing.fuse)` uses it; every run adds to the
+    statistics. Outputs are the integer sums times their step, which sums of floats approximate.
+    Raises UsageError for an entry that matches no node, ModelError for an entry whose nodes have no
+    integer arithmetic.
     """
 
     def __init__(self, model: Model, policy: Policy) -> None:
         self._model = model
         self._summings: dict[str, ComputeSums] = {}
+        self._quantized: dict[str, ComputeSums | None] = {}
         self._runners: dict[str, SumRunner] = {}
         self._unfit: dict[str, str] = {}
         rules = policy.assign(model.nodes)
-        scales = TensorScales(model)
+        self._scales = TensorScales(model)
         for node in model.nodes:
             if node.key in rules:
-                self._prepare(node, rules[node.key], scales)
+                self._prepare(node, rules[node.key])
         self._check(rules)
 
     @property
@@ -78,7 +82,7 @@ class Narrowing:
         return {
             key: runner_type(
                 replace(runner.accumulator, bits=bits.get(key, runner.accumulator.bits)),
-                runner.mark_unchanged,
+                runner.passes,
             )
             for key, runner in self._runners.items()
         }
@@ -113,27 +117,30 @@ class Narrowing:
             return plain
 
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
-            runner = (_THREAD_RUNNERS.get() or self._runners)[node.key]
-            sums = summing(inputs, runner)
-            if not runner.mark_unchanged:
-                return (sums.restore(sums.integers),)
-            first, *others = plain(inputs, bodies)
-            return (replaced(first, sums.integers, sums.restore), *others)
+            return (summing(inputs, self._runner(node.key)).output,)
 
         return kernel
 
-    def _prepare(self, node: Node, rule: Rule, scales: TensorScales) -> None:
+    def fuse(self, plan: Plan) -> tuple[Sequence[Task], Mapping[str, Array]]:
+        """Fuses the chains of a quantised graph, for `Interpreter(fuse=narrowing.fuse)`."""
+        return fusion.fused(plan, self._scales, self._quantized, self._runner)
+
+    def _runner(self, node: str) -> SumRunner:
+        return (_THREAD_RUNNERS.get() or self._runners)[node]
+
+    def _prepare(self, node: Node, rule: Rule) -> None:
         lowering = lowerings().get((node.domain, node.op_type))
         if lowering is None:
             return
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         try:
-            summing = lowering(NodeOperands(node, attributes, scales, rule.format))
+            summing = lowering(NodeOperands(node, attributes, self._scales, rule.format))
         except UnfitError as reason:
             self._unfit[node.key] = str(reason)
         else:
             self._summings[node.key] = summing
-            self._runners[node.key] = SumRunner(rule.accumulator, rule.format is None)
+            self._quantized[node.key] = summing if rule.format is None else None
+            self._runners[node.key] = SumRunner(rule.accumulator)
 
     def _check(self, rules: Mapping[str, Rule]) -> None:
         """Raises ModelError for an entry of the policy that narrows no node."""

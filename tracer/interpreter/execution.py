@@ -90,7 +90,7 @@ class Execution:
         alive = plan.template.copy()
         for name, value in before.items():
             self._store(alive, plan.slots[name], value)
-        with self._budget.nested():
+        with self._budget.nested(), np.errstate(all="ignore"):
             self._run(plan.steps[start:stop], alive)
         return {n: alive[slot] for n, slot in plan.slots.items() if alive[slot] is not None}
 

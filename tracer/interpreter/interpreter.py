@@ -17,6 +17,7 @@ from tracer.interpreter.execution import Execution
 from tracer.interpreter.kernel_loading import announced
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.observers import Observer
+from tracer.interpreter.plan import Fuse, Plan, fused
 from tracer.interpreter.planner import Around, Planner
 from tracer.interpreter.registry import Operator, Registry
 from tracer.interpreter.values import Value
@@ -64,6 +65,7 @@ class Interpreter:
         *,
         operators: Iterable[Operator] = (),
         around: Around | None = None,
+        fuse: Fuse | None = None,
         observers: Iterable[Observer] = (),
         limits: Limits | None = None,
         threads: int | None = None,
@@ -72,7 +74,8 @@ class Interpreter:
         """Raises ModelError for an operator without implementation and for broken weights.
 
         `limits` bound each run. `threads` defaults to the thread count of BLAS. `progress` is
-        called while compiled kernels are loaded.
+        called while compiled kernels are loaded. Without observers, the plan that
+        `fuse` makes is run.
         """
         self.model = open_model(model)
         self.limits = limits or Limits()
@@ -83,7 +86,8 @@ class Interpreter:
         self._observers = tuple(observers)
         folder = self.model.path.parent if self.model.path is not None else None
         with enforced(self.limits):
-            self._plan = Planner(self.model, Registry(operators), folder, around).plan()
+            self._whole = Planner(self.model, Registry(operators), folder, around).plan()
+            self._fused = self._whole if fuse is None else fused(self._whole, fuse)
 
     def with_observers(self, *observers: Observer) -> Interpreter:
         """Returns the same prepared model with other observers."""
@@ -106,8 +110,13 @@ class Interpreter:
         return tuple(self.model.graph.output)
 
     @property
+    def _plan(self) -> Plan:
+        """Observers see every node."""
+        return self._whole if self._observers else self._fused
+
+    @property
     def steps(self) -> tuple[Node, ...]:
-        """The nodes of the main graph in the order they run."""
+        """The nodes of the main graph in the order they run; the first of each fused task."""
         return tuple(step.node for step in self._plan.steps)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Value]) -> list[Value]:

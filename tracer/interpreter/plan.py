@@ -30,6 +30,11 @@ class Task:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
 
+    @property
+    def captures(self) -> tuple[str, ...]:
+        """Every value that the task reads, itself or in its bodies."""
+        return (*self.reads, *(name for body in self.bodies.values() for name in body.captures))
+
 
 @dataclass(frozen=True, slots=True)
 class BoundPlan:
@@ -79,6 +84,18 @@ class Plan:
     output_slots: tuple[int, ...] = field(repr=False)
     kept: tuple[int, ...] = field(repr=False)
     steps: tuple[Step, ...] = field(repr=False)
+    weights: Mapping[str, Array] = field(repr=False)
+
+
+Fuse = Callable[[Plan], tuple[Sequence[Task], Mapping[str, Array]]]
+"""Returns tasks that compute the outputs of a plan, and further constants that they read."""
+
+
+def fused(plan: Plan, fuse: Fuse) -> Plan:
+    """Returns a plan of other tasks with the same inputs and outputs."""
+    tasks, constants = fuse(plan)
+    weights = {**plan.weights, **constants}
+    return schedule(tasks, plan.inputs, plan.outputs, plan.types, weights)
 
 
 def describe(model: Model, nodes: Sequence[Node], opset: int) -> str:
@@ -118,6 +135,7 @@ def schedule(
         slots.captures, output_slots,
         tuple(slot for slot in slots.owned if slot not in last),
         tuple(replace(step, frees=tuple(free)) for step, free in zip(placed, frees, strict=True)),
+        weights,
     )  # fmt: skip
 
 

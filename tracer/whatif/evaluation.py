@@ -91,7 +91,12 @@ class Evaluator(Generic[B]):
     ) -> None:
         self._narrowing = Narrowing(model, policy)
         self._interpreter = Interpreter(
-            model, around=self._narrowing.kernel, limits=limits, threads=threads, progress=progress
+            model,
+            around=self._narrowing.kernel,
+            fuse=self._narrowing.fuse,
+            limits=limits,
+            threads=threads,
+            progress=progress,
         )
         self._threads = threads
         self._data = data

@@ -19,6 +19,7 @@ _RTOL = 1e-5
 """Relative difference allowed between a bias's float32 scale and the product of two scales."""
 _LARGEST_BIAS = 2.0**62
 """Sums of magnitudes stay below it."""
+_BYTES = tuple(map(np.dtype, ("int8", "uint8")))
 _TO_ZERO_POINT = 2
 """Inputs from a quantised tensor to its zero point; a scale or the other operand is between."""
 
@@ -84,8 +85,13 @@ class Quantized:
     stored: Array | None
 
     def integers(self, tensor: Array) -> Integers:
-        """The stored integers, or those recovered from the floats."""
-        values = self.scale.integers(tensor) if self.stored is None else self.stored
+        """The stored integers, or those of bytes before DequantizeLinear, or of floats after it."""
+        if self.stored is not None:
+            values = self.stored
+        elif tensor.dtype in _BYTES:
+            values = np.subtract(tensor, np.int16(self.scale.zero or 0), dtype=np.int16)
+        else:
+            values = self.scale.integers(tensor)
         return Integers(values, self.scale.low, self.scale.high, self.constant, self.scale.zero)
 
     def steps(self, axis: int | None) -> Array:
@@ -149,6 +155,10 @@ class NodeOperands:
     def has_input(self, index: int) -> bool:
         """Whether the optional input is present."""
         return len(self.node.inputs) > index and bool(self.node.inputs[index])
+
+    def float_type(self, tensor: Array) -> np.dtype[Any]:
+        """The type of the node's floats; float32 where it is given bytes in place of `tensor`."""
+        return np.dtype(np.float32) if tensor.dtype in _BYTES else tensor.dtype
 
     def bias(self, index: int, step: Array, inputs: Sequence[Value]) -> BiasParts:
         """The bias at `index`, one number or one for each channel, in units of `step`.

@@ -19,6 +19,7 @@ from tracer.accumulators.spec.modes import effect_of
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.interpreter.numeric import parallel
+from tracer.interpreter.numeric.tile_tasks import Columns
 from tracer.support.types import Array
 
 _SUMS = 1 << 16
@@ -33,12 +34,17 @@ class NodePass:
     range: tuple[int, int]
     bias: Array | None
     sequence: Array
+    terms: Terms
     accumulator: Accumulator
     bits: int
 
-    def suits(self, left: Array, range_: tuple[int, int], bias: Array | None) -> bool:
-        """Whether this is the pass of these rows, columns and bias."""
-        return range_ == self.range and all(
+    def suits(
+        self, left: Array, range_: tuple[int, int], bias: Array | None, terms: Terms,
+        accumulator: Accumulator,
+    ) -> bool:  # fmt: skip
+        """Whether `prepared` returns this pass for these arguments."""
+        same = (range_, terms, accumulator) == (self.range, self.terms, self.accumulator)
+        return same and all(
             np.array_equal(a, b) if a is not None and b is not None else a is b
             for a, b in ((self.matrices.left, left), (self.bias, bias))
         )
@@ -49,10 +55,16 @@ class NodePass:
         low, high = self.accumulator.range
         return bool((self.matrices.least >= low).all() and (self.matrices.most <= high).all())
 
-    def count(self, source: ColumnSource, changed: Array, with_events: bool) -> Array:
-        """Writes changed sums to the flat `changed`; returns counts, as `Factors.count` does."""
-        columns = replace(source.columns, offsets=source.columns.offsets[self.sequence])
-        return self._factors.count(columns, self.accumulator, changed, with_events)
+    def count(self, source: ColumnSource, out: Array, parameters: Array | None) -> Array:
+        """Writes limited sums, or bytes by `parameters`, to the flat `out`; returns counts.
+
+        They are those of `Factors.count`.
+        """
+        return self._factors.count(self._in_order(source), self.accumulator, out, parameters)
+
+    def clip(self, source: ColumnSource, out: Array, parameters: Array | None) -> None:
+        """Writes limited sums, or bytes by `parameters`, to the flat `out`."""
+        self._factors.clip(self._in_order(source), self.accumulator, out, None, parameters)
 
     def parts(self, source: ColumnSource) -> list[slice]:
         """Images whose sums are measured together."""
@@ -65,7 +77,7 @@ class NodePass:
 
         `values` is the array of final sums where no sum differs.
         """
-        columns = source.columns.of_images(images)
+        columns = source.columns.of_images(images, len(self.matrices.left))
         columns = replace(columns, offsets=columns.offsets[self.sequence])
         shape, (low, high) = (len(self.matrices.left), columns.count), self.accumulator.range
         sums = UnlimitedSums(*(np.empty(shape, np.int64) for _ in range(3)))
@@ -75,6 +87,9 @@ class NodePass:
         clipped = Clipped(*(np.empty(shape, np.int64) for _ in range(2)))
         self._factors.clip(columns, self.accumulator, clipped.values, clipped.events)
         return sums, clipped
+
+    def _in_order(self, source: ColumnSource) -> Columns:
+        return replace(source.columns, offsets=source.columns.offsets[self.sequence])
 
     @cached_property
     def _factors(self) -> Factors:
@@ -104,4 +119,5 @@ def prepared(
     limited = tile_sums.limited_bits(matrices, accumulator)
     if not exact or not limited:
         return None
-    return NodePass(matrices, range_, bias, plan.sequence, accumulator, max(exact, limited))
+    return NodePass(matrices, range_, bias, plan.sequence, terms, accumulator,
+                    max(exact, limited))  # fmt: skip

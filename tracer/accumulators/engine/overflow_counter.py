@@ -9,7 +9,7 @@ import numpy as np
 from tracer.accumulators.engine import dots
 from tracer.accumulators.engine.column_source import ColumnSource
 from tracer.accumulators.engine.node_pass import NodePass
-from tracer.accumulators.engine.sum_runner import UNCHANGED, SumRunner, exact_sums
+from tracer.accumulators.engine.sum_runner import SumRunner, exact_sums
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.support.types import Array
@@ -35,8 +35,10 @@ class OverflowCounter(SumRunner):
     It skips sums that cannot leave the range by their bounds.
     """
 
-    def __init__(self, accumulator: Accumulator, mark_unchanged: bool) -> None:
-        super().__init__(accumulator, mark_unchanged)
+    counts_by_channel = False
+
+    def __init__(self, accumulator: Accumulator, passes: list[NodePass] | None = None) -> None:
+        super().__init__(accumulator, passes)
         self.counts = Counts()
 
     def _sum(
@@ -47,26 +49,20 @@ class OverflowCounter(SumRunner):
         final, clipped = dots.final_and_clipped(left, right, bias, terms, self.accumulator)
         exact = exact_sums(left, right, bias) if self._has_inner_widths else final
         changed = clipped.values != exact
-        out[...] = (
-            np.where(changed, clipped.values, UNCHANGED) if self.mark_unchanged else clipped.values
-        )
+        out[...] = clipped.values
         # An output has events exactly if it overflows: its first step outside is an exact sum.
         flags = clipped.events, (final < low) | (final > high), changed
         outside, persistent, changes = (int(np.count_nonzero(each)) for each in flags)
         self._add(outside, persistent, int(clipped.events.sum()), changes)
 
     def _run_pass(
-        self, node_pass: NodePass, columns: ColumnSource, channels: slice, out: Array
-    ) -> bool:
-        if self._has_inner_widths or not self.mark_unchanged:
-            return False
+        self, node_pass: NodePass, columns: ColumnSource, out: Array, parameters: Array | None
+    ) -> None:
+        flat = out.reshape(-1)
         if node_pass.cannot_overflow:
-            out[:, channels] = UNCHANGED
-            return True
-        first = channels.start * columns.columns.out_strides[1]
-        counts = node_pass.count(columns, out.reshape(-1)[first:], with_events=True)
-        self._add(*counts.tolist())
-        return True
+            node_pass.clip(columns, flat, parameters)
+        else:
+            self._add(*node_pass.count(columns, flat, parameters).tolist())
 
     def _add(self, outside: int, persistent: int, events: int, changed: int) -> None:
         with self._lock:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
 from tracer.accumulators.engine import dots, node_pass
 from tracer.accumulators.engine.column_source import ColumnSource
+from tracer.accumulators.engine.node_output import Finish
 from tracer.accumulators.engine.node_pass import NodePass
+from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.bounds import Bounds, datatype, guaranteed, guaranteed_of_ranges
@@ -20,8 +23,8 @@ from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.support.types import Array
 
-UNCHANGED = np.iinfo(np.int64).min
-"""Stands for a sum that the accumulator did not change: the node's own output is used there."""
+_PASSES = 2
+"""Passes that a node keeps: each has the weights as floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +64,38 @@ class Reduction:
         return datatype(self.terms, self.weights, self.inputs, None, accumulator)
 
 
-class SumRunner:
-    """Computes blocks of dot products, from several threads, and adds them to a tally.
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Dot products of rows `left` (M, K) with gathered columns, plus `bias` (M).
 
-    With `mark_unchanged` a sum that the accumulator did not change is written as UNCHANGED.
+    The rows are output channels, unless `rows_are_channels` is False.
     """
 
-    def __init__(self, accumulator: Accumulator, mark_unchanged: bool) -> None:
+    left: Array
+    columns: ColumnSource
+    bias: Array | None
+    terms: Terms
+    rows_are_channels: bool = True
+
+
+class SumRunner:
+    """Computes blocks of dot products, from several threads, and adds them to a tally."""
+
+    counts_by_channel = True
+    """Whether statistics are of channels, so that rows must be channels."""
+
+    def __init__(self, accumulator: Accumulator, passes: list[NodePass] | None = None) -> None:
+        """Runners of one node, of other widths too, may share their prepared `passes`."""
         self.accumulator = accumulator
-        self.mark_unchanged = mark_unchanged
+        self.passes = [] if passes is None else passes
         self.tally: Tally | None = None
         self.reductions: list[Reduction] = []
-        self._passes: dict[int, NodePass] = {}
         self._has_inner_widths = False
         self._lock = Lock()
 
     def fresh_copy(self) -> SumRunner:
         """A runner of the same sums without statistics."""
-        copy = type(self)(self.accumulator, self.mark_unchanged)
-        copy._passes = self._passes
-        return copy
+        return type(self)(self.accumulator, self.passes)
 
     def add(self, other: SumRunner) -> None:
         """Adds the statistics of a runner of the same node; batches may differ in size."""
@@ -101,6 +116,9 @@ class SumRunner:
 
         Where the number of channels changes, all channels are counted as one.
         """
+        if not self.counts_by_channel:
+            self._has_inner_widths = self.accumulator.has_inner_widths(reduction.terms)
+            return
         if self.tally is None:
             self.tally = Tally.empty(reduction.channels, self.accumulator)
             self._has_inner_widths = self.accumulator.has_inner_widths(reduction.terms)
@@ -120,23 +138,38 @@ class SumRunner:
 
         return product
 
-    def sum_gathered(
-        self, left: Array, columns: ColumnSource, bias: Array | None, terms: Terms,
-        channels: slice, out: Array,
-    ) -> bool:  # fmt: skip
-        """Sums `left` (M, K) times gathered columns in one pass into `out` (N, C, ...).
+    def sum_gathered(self, sums: Gathered, out: Array) -> bool:
+        """Writes the sums to `out` (N, M, ...), int64, in one pass.
 
         Returns False, and does nothing, where no kernel supports the pass.
         """
-        if not columns.columns.count:
-            return False
-        ready = self._passes.get(channels.start)
-        if ready is None or not ready.suits(left, columns.range, bias):
-            ready = node_pass.prepared(left, columns.range, bias, terms, self.accumulator)
-            if ready is None:
-                return False
-            self._passes[channels.start] = ready
-        return self._run_pass(ready, columns, channels, out)
+        node_pass = self._prepared(sums)
+        if node_pass is not None:
+            self._run_pass(node_pass, sums.columns, out, None)
+        return node_pass is not None
+
+    def finish(self, sums: Gathered, finish: Finish, out: Array) -> bool:
+        """As `sum_gathered`, but writes bytes that are made of the sums."""
+        one_step = finish.floats.step.size == 1
+        node_pass = self._prepared(sums) if sums.rows_are_channels or one_step else None
+        if node_pass is not None:
+            parameters = finish.bytes.parameters(finish.floats, len(sums.left))
+            self._run_pass(node_pass, sums.columns, out, parameters)
+        return node_pass is not None
+
+    def _prepared(self, sums: Gathered) -> NodePass | None:
+        case = sums.left, sums.columns.range, sums.bias, sums.terms, self.accumulator
+        if self._has_inner_widths or not sums.columns.columns.count:
+            return None
+        if self.counts_by_channel and not sums.rows_are_channels:
+            return None
+        if not sums.rows_are_channels:
+            return node_pass.prepared(*case)
+        found = next((each for each in self.passes if each.suits(*case)), None)
+        ready = found or node_pass.prepared(*case)
+        if ready is not None and found is None:
+            self.passes[:] = [ready, *self.passes[: _PASSES - 1]]
+        return ready
 
     def sum_first_axis(self, numbers: Array, channels: slice, out: Array) -> None:
         """Sums `numbers` (K, C, P) over the first axis into `out` (C, P)."""
@@ -170,29 +203,24 @@ class SumRunner:
         )
         with self._lock:
             self.tally.take(channels, part)
-        if not self.mark_unchanged:
-            return clipped.values
-        if not changed:
-            return np.broadcast_to(np.int64(UNCHANGED), exact.shape)
-        return np.where(clipped.values != exact, clipped.values, UNCHANGED)
+        return clipped.values
 
     def _run_pass(
-        self, node_pass: NodePass, columns: ColumnSource, channels: slice, out: Array
-    ) -> bool:
-        """Measures the sums of some images at a time; False where stages have their own widths."""
-        if self._has_inner_widths:
-            return False
+        self, node_pass: NodePass, columns: ColumnSource, out: Array, parameters: Array | None
+    ) -> None:
+        """Measures the sums of some images at a time; writes them, or bytes by `parameters`."""
         parts = node_pass.parts(columns)
 
         def block(index: int) -> None:
             sums, clipped = node_pass.measured(columns, parts[index])
-            target = out[parts[index], channels]
+            target = out[parts[index]]
             shape = (target.shape[1], len(target), *target.shape[2:])
-            values = self._taken(sums, clipped, sums.final, channels)
+            values = self._taken(sums, clipped, sums.final, slice(0, shape[0]))
+            if parameters is not None:
+                values = _bytes(values, parameters, out.dtype)
             target[...] = values.reshape(shape).swapaxes(0, 1)
 
         parallel.run_blocks(len(parts), block)
-        return True
 
     def _overflow_error(self, low: Array, high: Array) -> ModelError:
         least, most = self.accumulator.range
@@ -202,6 +230,12 @@ class SumRunner:
             f"sums from {int(low.min())} to {int(high.max())} occurred",
             f"{bits} bits hold these; overflow 'saturate' counts them instead.",
         )
+
+
+def _bytes(sums: Array, parameters: Array, dtype: np.dtype[Any]) -> Array:
+    out = np.empty(sums.shape, dtype)
+    loaded("finish").finish(np.ascontiguousarray(sums), np.ascontiguousarray(parameters), out)
+    return out
 
 
 def exact_sums(left: Array, right: Array, bias: Array | None) -> Array:

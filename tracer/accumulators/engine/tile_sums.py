@@ -57,28 +57,29 @@ class Factors:
         return cls(left.astype(f"float{bits}"), bias, matrices.bound)
 
     def clip(
-        self, columns: Columns, accumulator: Accumulator, values: Array, events: Array | None
-    ) -> None:
-        """Writes limited sums, and the number of steps that left the range if asked."""
+        self, columns: Columns, accumulator: Accumulator, values: Array, events: Array | None,
+        parameters: Array | None = None,
+    ) -> None:  # fmt: skip
+        """Writes limited sums, and the number of steps that left the range if asked.
+
+        Without events `parameters` (M, 8) may say what bytes are written in place of sums.
+        """
         steps, stores = loaded("steps"), loaded("stores")
         if events is None:
-            self._run(steps.CLIP, stores.VALUES, columns, [values], accumulator)
+            store = stores.VALUES if parameters is None else stores.BYTES
+            self._run(steps.CLIP, store, columns, [values], accumulator, parameters)
         else:
             store = stores.VALUES_AND_EVENTS
             self._run(steps.COUNT, store, columns, [values, events], accumulator)
 
     def count(
-        self, columns: Columns, accumulator: Accumulator, changed: Array, with_events: bool
+        self, columns: Columns, accumulator: Accumulator, out: Array, parameters: Array | None
     ) -> Array:
-        """Writes limited sums that differ from exact ones, UNCHANGED elsewhere; returns counts.
-
-        The counts, int64 (4), are those of `stores`; events are 0 unless asked for.
-        """
-        steps, stores, counts = loaded("steps"), loaded("stores"), np.zeros(4, np.int64)
-        step, store = (
-            (steps.COUNT, stores.COUNTS) if with_events else (steps.FLAG, stores.FLAGS)
-        )  # fmt: skip
-        self._run(step, store, columns, [changed, counts], accumulator)
+        """Writes limited sums, or bytes by `parameters` (M, 8); returns counts of `stores`, (4)."""
+        stores, counts = loaded("stores"), np.zeros(4, np.int64)
+        store = stores.COUNTS if parameters is None else stores.BYTES_AND_COUNTS
+        step = loaded("steps").COUNT
+        self._run(step, store, columns, [out, counts], accumulator, parameters)
         return counts
 
     def observe(self, columns: Columns, final: Array, low: Array, high: Array) -> None:
@@ -88,14 +89,18 @@ class Factors:
 
     def _run(
         self, step: object, store: object, columns: Columns, outs: list[Array],
-        accumulator: Accumulator | None,
+        accumulator: Accumulator | None, parameters: Array | None = None,
     ) -> None:  # fmt: skip
         half = 0 if accumulator is None or accumulator.is_symmetric else 1
         most = 0 if accumulator is None else min(accumulator.range[1], self.bound)
         begins = (self.bias + 0.5 * half).astype(self.left.dtype)
         flat = [out.reshape(-1) for out in outs]
         lanes = Lanes(2 * most + half, half)
-        tile_tasks.run(step, store, self.left[None], begins[None], columns, flat, lanes)
+        parts = columns.matrices
+        left, begins = self.left.reshape(parts, -1, self.left.shape[1]), begins.reshape(parts, -1)
+        if parameters is not None:
+            parameters = parameters.reshape(parts, -1, parameters.shape[1])
+        tile_tasks.run(step, store, left, begins, columns, flat, lanes, parameters)
 
 
 def of_matrix(matrices: Matrices, sequence: Array) -> Columns:

@@ -7,10 +7,7 @@ instructions for bytes; the other parts are exact. The accumulator limits the fi
 
 from collections.abc import Callable
 
-import numpy as np
-
 from tracer.accumulators.engine.node_operands import Integers
-from tracer.accumulators.engine.sum_runner import UNCHANGED
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.support.types import Array
 
@@ -24,9 +21,5 @@ def stay_in(accumulator: Accumulator, x: Integers, w: Integers) -> bool:
 
 
 def subtracted(sums: Array, x: Integers, w: Integers, exact: Exact) -> Array:
-    """The `sums` of the operands as stored, or UNCHANGED, as sums without zero points."""
-    changed = sums != UNCHANGED
-    if not changed.any():
-        return sums
-    difference = exact(x, w) - exact(x.stored(), w.stored())
-    return np.where(changed, sums + difference, UNCHANGED)
+    """The `sums` of the operands as stored, as sums without zero points."""
+    return sums + exact(x, w) - exact(x.stored(), w.stored())

@@ -5,7 +5,7 @@
 - `program_sums`: any order that is a tree, any overflow, products of limited width.
 - `product_rounding`: a product without its low bits.
 - `sorted_sums`: the order `sorted`, which depends on the products.
-- `sum_statistics`: widths, histograms and errors; `dequantize`: floats from changed sums.
+- `sum_statistics`: widths, histograms and errors; `finish`: bytes from sums.
 """
 
 from types import ModuleType

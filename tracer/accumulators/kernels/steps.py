@@ -1,6 +1,6 @@
 """Steps after each multiply-add of a sum: what limits it, and what is remembered of the way.
 
-The lanes of CLIP, FLAG and COUNT hold the sum, or the sum plus one half where the range has one
+The lanes of CLIP and COUNT hold the sum, or the sum plus one half where the range has one
 more negative number: both ranges are then symmetric, [-limit, limit], and one instruction limits a
 lane. A lane is exact while the limit is below 2^23 (float32) or 2^52 (float64): a sum beyond that
 is rounded, but never across the limit. EXTREMES needs sums that are exact themselves.
@@ -14,13 +14,6 @@ from tracer.interpreter.kernels.vectors import Vectors
 
 def _clip(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
     return [v.limited(added, limit)]
-
-
-def _flag(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
-    b, value = v.builder, v.limited(added, limit)
-    differs = b.xor(b.bitcast(added, v.integers), b.bitcast(value, v.integers))
-    flags = b.or_(b.bitcast(state[0], v.integers), differs)
-    return [value, b.bitcast(flags, v.kind)]
 
 
 def _count(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
@@ -37,9 +30,6 @@ def _extremes(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]
 
 CLIP = Step(0, _clip)
 """Limits the sum."""
-
-FLAG = Step(1, _flag)
-"""Limits the sum; the state, integers as wide as a lane, is 0 until a sum is outside."""
 
 COUNT = Step(1, _count)
 """Limits the sum; the state, integers as wide as a lane, counts sums outside."""

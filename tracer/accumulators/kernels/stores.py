@@ -1,19 +1,17 @@
 """What becomes of sums: int64 values, events, extremes, and counts of overflows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from llvmlite import ir
 
-from tracer.interpreter.kernels.tiles import Store, Tile
+from tracer.interpreter.kernels.tiles import PARAMETERS, Store, Tile
 from tracer.interpreter.kernels.vectors import INDEX
 
 OUTSIDE, PERSISTENT, EVENTS, CHANGED = range(4)
 """Counts: sums that leave the range on the way, sums whose exact final value is outside, steps that
 leave the range, sums other than the exact ones."""
-
-_UNCHANGED = -(1 << 63)
 
 
 def _int64(tile: Tile, values: Sequence[Any]) -> list[Any]:
@@ -49,25 +47,66 @@ def _sums_and_extremes(tile: Tile) -> None:
         tile.put(number, _int64(tile, values))
 
 
-def _counted(tile: Tile, with_events: bool) -> None:
-    """UNCHANGED, or the values where they differ; the exact sums only where a sum was outside."""
+def _count(tile: Tile) -> None:
+    """Adds to the counts; computes the exact sums only where a sum was outside."""
     v, b, states = tile.vectors, tile.vectors.builder, _events(tile)
-    unchanged = ir.Constant(ir.VectorType(INDEX, v.count), [_UNCHANGED] * v.count)
-    tile.put(0, [unchanged] * len(states))
     with b.if_then(_any(tile, states)):
         zero, limit = ir.Constant(v.integers, None), tile.words.halves("limit")
         values, exact = tile.after[0], tile.exact()
         changed = [b.fcmp_ordered("!=", *pair) for pair in zip(values, exact, strict=True)]
         beyond = [b.fcmp_ordered(">", v.greatest(each, b.fneg(each)), limit) for each in exact]
         outside = [b.icmp_signed("!=", state, zero) for state in states]
-        sums = _int64(tile, values)
-        tile.put(0, [b.select(*choice, unchanged) for choice in zip(changed, sums, strict=True)])
         for number, masks in ((OUTSIDE, outside), (PERSISTENT, beyond), (CHANGED, changed)):
             inside = [b.and_(mask, tile.inside[n % len(tile.inside)])
                       for n, mask in enumerate(masks)]  # fmt: skip
             _add(tile, number, [b.zext(mask, v.integers) for mask in inside])
-        if with_events:
-            _add(tile, EVENTS, states)
+        _add(tile, EVENTS, states)
+
+
+def _both(tile: Tile, write: Callable[[Tile], None]) -> None:
+    write(tile)
+    _count(tile)
+
+
+def _bytes(tile: Tile) -> None:
+    """Bytes: the sums times a step, plus a rest, limited, quantised; see `chains.finish`."""
+    v, b, half = tile.vectors, tile.vectors.builder, tile.words.halves("half")
+    known, columns = tile.words.array("parameters", ir.DoubleType()), len(tile.inside)
+    results = []
+    for n, value in enumerate(tile.after[0]):
+        if n % columns == 0:
+            row = b.mul(b.add(tile.row, INDEX(n // columns)), INDEX(PARAMETERS))
+            numbers = [b.load(v.at(v.at(known, row), i)) for i in range(PARAMETERS)]
+        results.append(_byte(tile, b.fsub(value, half), numbers))
+    tile.put(0, results)
+
+
+def _byte(tile: Tile, value: Any, numbers: Sequence[Any]) -> Any:
+    """One vector of bytes, rounded as the nodes that would compute them one after the other."""
+    v, b = tile.vectors, tile.vectors.builder
+    double, single = (ir.VectorType(kind, v.count) for kind in (ir.DoubleType(), ir.FloatType()))
+    step, rest = (_spread(tile, number, double) for number in numbers[:2])
+    least, most, scale, low, high, zero = (
+        _spread(tile, b.fptrunc(number, ir.FloatType()), single) for number in numbers[2:]
+    )
+    wide = value if v.bits == 64 else b.fpext(value, double)
+    real = b.fptrunc(b.fadd(b.fmul(wide, step), rest), single)
+    ratio = b.fdiv(v.least(v.greatest(real, least), most), scale)
+    name = f"llvm.rint.v{v.count}f32"
+    rint = b.module.globals.get(name) or ir.Function(
+        b.module, ir.FunctionType(single, [single]), name
+    )
+    rounded = b.fadd(b.call(rint, [v.least(v.greatest(ratio, low), high)]), zero)
+    integers = b.fptosi(rounded, ir.VectorType(ir.IntType(32), v.count))
+    return b.trunc(integers, ir.VectorType(ir.IntType(8), v.count))
+
+
+def _spread(tile: Tile, number: Any, kind: Any) -> Any:
+    """The number in every lane of a vector of a kind."""
+    b, undefined = tile.vectors.builder, ir.Constant(kind, ir.Undefined)
+    single = b.insert_element(undefined, number, ir.IntType(32)(0))
+    lanes = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), [0] * kind.count)
+    return b.shuffle_vector(single, undefined, lanes)
 
 
 def _any(tile: Tile, states: Sequence[Any]) -> Any:
@@ -100,7 +139,9 @@ VALUES_AND_EVENTS = Store((INDEX, INDEX), _values_and_events)
 """The sums, and the state, which counts events."""
 SUMS_AND_EXTREMES = Store((INDEX,) * 3, _sums_and_extremes)
 """The sums, their least and their greatest on the way."""
-COUNTS = Store((INDEX,), partial(_counted, with_events=True), needs_exact=True)
-"""The sums that differ from the exact ones, else the least int64; four counts in `out_1`."""
-FLAGS = Store((INDEX,), partial(_counted, with_events=False), needs_exact=True)
-"""As COUNTS for a state that is no count: without events."""
+COUNTS = Store((INDEX,), partial(_both, write=_values), needs_exact=True)
+"""The sums, and four counts in `out_1`."""
+BYTES = Store((ir.IntType(8),), _bytes)
+"""The sums of a step without state as bytes, by the parameters of their rows."""
+BYTES_AND_COUNTS = Store((ir.IntType(8),), partial(_both, write=_bytes), needs_exact=True)
+"""The sums as bytes, and four counts in `out_1`."""

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from tracer.accumulators.engine.node_operands import NodeOperands
-from tracer.accumulators.engine.node_output import Restore
+from tracer.accumulators.engine.node_output import Finish, Restore
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
@@ -20,10 +20,26 @@ from tracer.support.types import Array
 
 @dataclass(frozen=True, slots=True)
 class NodeSums:
-    """The sums of a node, int64 in the shape of its output, and the output's function of them."""
+    """The sums of a node, and the output's function of them.
 
-    integers: Array
+    `compute` returns the sums, int64 in the shape of the output, or the output itself for a
+    `Finish`; None where no kernel finishes these sums.
+    """
+
+    compute: Callable[[Finish | None], Array | None]
     restore: Restore
+
+    @property
+    def output(self) -> Array:
+        """The output of the node."""
+        sums = self.compute(None)
+        assert sums is not None
+        return self.restore(sums)
+
+
+def computed(sums: Array, restore: Restore) -> NodeSums:
+    """Sums that no kernel finishes."""
+    return NodeSums(lambda finish: sums if finish is None else None, restore)
 
 
 ComputeSums = Callable[[Sequence[Value], SumRunner], NodeSums]

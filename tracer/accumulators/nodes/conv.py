@@ -1,14 +1,15 @@
 """Conv, ConvInteger and QLinearConv: the windows of each input channel times a kernel."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from tracer.accumulators.engine import zero_points
 from tracer.accumulators.engine.column_source import PaddedImages
 from tracer.accumulators.engine.node_operands import Integers, NodeOperands
-from tracer.accumulators.engine.node_output import Dequantize, per_channel
-from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
+from tracer.accumulators.engine.node_output import Dequantize, Finish, per_channel
+from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import buffer_pool
@@ -29,8 +30,8 @@ def conv(operands: NodeOperands) -> ComputeSums:
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         bias = operands.bias(2, step, inputs)
         right, left = x.integers(inputs[0]), w.integers(inputs[1])
-        sums = _node_sums(operands, runner, right, left, bias.integers)
-        return NodeSums(sums, Dequantize(step, bias.rest, inputs[0].dtype))
+        sums = partial(_node_sums, operands, runner, right, left, bias.integers)
+        return NodeSums(sums, Dequantize(step, bias.rest, operands.float_type(inputs[0])))
 
     return compute
 
@@ -41,7 +42,7 @@ def conv_integer(operands: NodeOperands) -> ComputeSums:
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         right, left = (operands.centred(index, inputs, centred) for index in (0, 1))
-        sums = _node_sums(operands, runner, right, left, None)
+        sums = partial(_node_sums, operands, runner, right, left, None)
         return NodeSums(sums, lambda sums: sums.astype(np.int32))
 
     return compute
@@ -55,16 +56,20 @@ def qlinear_conv(operands: NodeOperands) -> ComputeSums:
         x, x_scale, _, _, w_scale, _, y_scale, y_zero, bias = (*inputs, None)[:9]
         right, left = (operands.centred(index, inputs, centred) for index in (0, 3))
         factor = x_scale * per_channel(w_scale, x.ndim) / y_scale
-        sums = _node_sums(operands, runner, right, left, bias)
+        sums = partial(_node_sums, operands, runner, right, left, bias)
         return NodeSums(sums, lambda sums: requantized(sums, factor, y_zero))
 
     return compute
 
 
 def convolution_sums(
-    runner: SumRunner, x: Integers, w: Integers, bias: Array | None, windows: Window, groups: int
-) -> Array:
-    """The sums, int64, of `x` (N, C, *size) and `w` (M, C / groups, *kernel), plus `bias` (M)."""
+    runner: SumRunner, x: Integers, w: Integers, bias: Array | None, windows: Window, groups: int,
+    finish: Finish | None,
+) -> Array | None:  # fmt: skip
+    """The sums, int64, of `x` (N, C, *size) and `w` (M, C / groups, *kernel), plus `bias` (M).
+
+    With `finish` returns the output that it makes of them; None where no kernel does.
+    """
     after = zero_points.stay_in(runner.accumulator, x, w)
     right, left = (x.stored(), w.stored()) if after else (x, w)
     rows = left.values.reshape(len(left.values), -1)
@@ -75,13 +80,18 @@ def convolution_sums(
     weights = rows if left.constant else None
     runner.begin(Reduction(len(rows), terms, *ranges, weights, offset, padded))
 
-    out = buffer_pool.empty((len(right.values), len(rows), *windows.out), np.int64)
     images = PaddedImages.of(right, windows)
-    for maps, channels in _groups(len(rows), right, groups):
-        added = None if offset is None else offset[maps]
-        columns = None if images is None else images.columns(channels, len(rows))
-        if columns is None or not runner.sum_gathered(rows[maps], columns, added, terms, maps, out):
-            product = runner.product(maps, added, terms)
+    shape = (len(right.values), len(rows), *windows.out)
+    gathered = None
+    if images is not None:
+        gathered = Gathered(rows, images.columns(groups, len(rows)), offset, terms)
+    out = buffer_pool.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
+    if finish is not None:
+        done = not after and gathered is not None and runner.finish(gathered, finish, out)
+        return out if done else None
+    if gathered is None or not runner.sum_gathered(gathered, out):
+        for maps, channels in _groups(len(rows), right, groups):
+            product = runner.product(maps, None if offset is None else offset[maps], terms)
             _convolve_group(right, left, channels, maps, windows, product, out)
 
     def exact(x: Integers, w: Integers) -> Array:
@@ -93,13 +103,13 @@ def convolution_sums(
     return zero_points.subtracted(out, x, w, exact) if after else out
 
 
-def _groups(maps: int, x: Integers, groups: int) -> Iterator[tuple[slice, slice]]:
+def _groups(maps: int, x: Integers, groups: int) -> list[tuple[slice, slice]]:
     """The output and the input channels of each group."""
     outputs, inputs = maps // groups, x.values.shape[1] // groups
-    for group in range(groups):
-        following = group + 1
-        yield (slice(group * outputs, following * outputs),
-               slice(group * inputs, following * inputs))  # fmt: skip
+    return [
+        (slice(n * outputs, (n + 1) * outputs), slice(n * inputs, (n + 1) * inputs))
+        for n in range(groups)
+    ]
 
 
 def _convolve_group(
@@ -114,8 +124,9 @@ def _convolve_group(
 
 
 def _node_sums(
-    operands: NodeOperands, runner: SumRunner, x: Integers, w: Integers, bias: Array | None
-) -> Array:
+    operands: NodeOperands, runner: SumRunner, x: Integers, w: Integers, bias: Array | None,
+    finish: Finish | None,
+) -> Array | None:  # fmt: skip
     """As `convolution_sums`, with the windows that the node's attributes describe."""
     options = operands.attributes
     groups = options.get("group", 1)
@@ -124,4 +135,4 @@ def _node_sums(
         x.values.shape[2:], w.values.shape[2:], options.get("strides"), options.get("pads"),
         options.get("dilations"), options.get("auto_pad", "NOTSET"),
     )  # fmt: skip
-    return convolution_sums(runner, x, w, bias, windows, groups)
+    return convolution_sums(runner, x, w, bias, windows, groups, finish)

@@ -10,7 +10,7 @@ from tracer import limits
 from tracer.accumulators.engine.node_operands import NodeOperands
 from tracer.accumulators.engine.node_output import Dequantize
 from tracer.accumulators.engine.sum_runner import SumRunner
-from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering
+from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
 from tracer.accumulators.nodes.conv import convolution_sums
 from tracer.interpreter.numeric.windows import Window
 from tracer.interpreter.ops.conv_transpose import geometry
@@ -32,8 +32,9 @@ def conv_transpose(operands: NodeOperands) -> ComputeSums:
         spread, windows = _spread(x_integers.values, inputs[1].shape[2:], operands.attributes)
         left = replace(weights, values=_flipped(weights.values, groups))
         right = replace(x_integers, values=spread)
-        sums = convolution_sums(runner, right, left, bias.integers, windows, groups)
-        return NodeSums(sums, Dequantize(step, bias.rest, inputs[0].dtype))
+        sums = convolution_sums(runner, right, left, bias.integers, windows, groups, None)
+        assert sums is not None
+        return computed(sums, Dequantize(step, bias.rest, inputs[0].dtype))
 
     return compute
 

@@ -3,18 +3,20 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from tracer.accumulators.engine import zero_points
-from tracer.accumulators.engine.column_source import from_rows
+from tracer.accumulators.engine.column_source import from_matrices, from_rows
 from tracer.accumulators.engine.node_operands import (
     BiasParts,
     Integers,
     NodeOperands,
     minus_zero_point,
 )
-from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
+from tracer.accumulators.engine.node_output import Dequantize, Finish
+from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
@@ -26,6 +28,8 @@ from tracer.interpreter.ops.matmul import per_row
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
+_MATRIX = 2
+"""Axes of a matrix."""
 _BLOCK = 1 << 18
 """Elements of the left operand that are transposed and multiplied at a time."""
 
@@ -37,8 +41,8 @@ def matmul(operands: NodeOperands) -> ComputeSums:
     step = a.steps(None) * b.steps(-1)
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        sums = _product_sums(runner, a.integers(inputs[0]), b.integers(inputs[1]), None)
-        return NodeSums(sums, lambda sums: (sums * step).astype(inputs[0].dtype))
+        sums = partial(_product_sums, runner, a.integers(inputs[0]), b.integers(inputs[1]), None)
+        return NodeSums(sums, Dequantize(step, None, operands.float_type(inputs[0]), True))
 
     return compute
 
@@ -54,11 +58,14 @@ def gemm(operands: NodeOperands) -> ComputeSums:
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         left, right = _transposed(operands, a.integers(inputs[0]), b.integers(inputs[1]))
         bias = _bias(operands, step, inputs, right.values.shape[1], alpha == beta == 1)
-        sums = _product_sums(runner, left, right, bias.integers)
+        sums = partial(_product_sums, runner, left, right, bias.integers)
+        kind = operands.float_type(inputs[0])
+        if alpha == 1 and bias.rest is None:
+            return NodeSums(sums, Dequantize(step, None, kind, True))
 
         def restore(sums: Array) -> Array:
             out = alpha * (sums * step)
-            return (out if bias.rest is None else out + beta * bias.rest).astype(inputs[0].dtype)
+            return (out if bias.rest is None else out + beta * bias.rest).astype(kind)
 
         return NodeSums(sums, restore)
 
@@ -71,7 +78,7 @@ def matmul_integer(operands: NodeOperands) -> ComputeSums:
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         left = operands.centred(0, inputs, _minus_row_zero_points)
-        sums = _product_sums(runner, left, operands.centred(1, inputs), None)
+        sums = partial(_product_sums, runner, left, operands.centred(1, inputs), None)
         return NodeSums(sums, lambda sums: sums.astype(np.int32))
 
     return compute
@@ -84,7 +91,7 @@ def qlinear_matmul(operands: NodeOperands) -> ComputeSums:
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         _, a_scale, _, _, b_scale, _, y_scale, y_zero = inputs
         left = operands.centred(0, inputs, _minus_row_zero_points)
-        sums = _product_sums(runner, left, operands.centred(3, inputs), None)
+        sums = partial(_product_sums, runner, left, operands.centred(3, inputs), None)
         factor = matmul_factor(a_scale, b_scale, y_scale)
         return NodeSums(sums, lambda sums: requantized(sums, factor, y_zero))
 
@@ -109,7 +116,8 @@ def qgemm(operands: NodeOperands) -> ComputeSums:
         if c is not None and c.size not in (1, width):
             raise ModelError(f"a bias of shape {list(c.shape)} for {width} columns")
         bias = None if c is None else np.broadcast_to(c.astype(np.int64).reshape(-1), (width,))
-        sums, step = _product_sums(runner, left, right, bias), alpha * a_scale * b_scale
+        sums = partial(_product_sums, runner, left, right, bias)
+        step = alpha * a_scale * b_scale
         return NodeSums(sums, lambda sums: gemm_output(sums, step, y_scale, y_zero))
 
     return compute
@@ -125,10 +133,13 @@ def _transposed(operands: NodeOperands, a: Integers, b: Integers) -> tuple[Integ
     return left, right
 
 
-def _product_sums(runner: SumRunner, a: Integers, b: Integers, bias: Array | None) -> Array:
+def _product_sums(
+    runner: SumRunner, a: Integers, b: Integers, bias: Array | None, finish: Finish | None
+) -> Array | None:
     """The sums, int64, of `a` (..., R, K) and `b` (..., K, N), which numpy broadcasts.
 
-    Columns are the channels; `bias` is (N).
+    Columns are the channels; `bias` is (N). With `finish` returns the output that it makes of the
+    sums; None where no kernel does.
     """
     after = zero_points.stay_in(runner.accumulator, a, b)
     left, right = (a.stored(), b.stored()) if after else (a, b)
@@ -137,7 +148,9 @@ def _product_sums(runner: SumRunner, a: Integers, b: Integers, bias: Array | Non
     stored = right.values.T if right.constant and right.values.ndim == 2 else None
     ranges = (left.low, left.high), (right.low, right.high)
     runner.begin(Reduction(width, terms, *ranges, stored, bias))
-    sums = _gathered_sums(left, right, runner, bias)
+    sums = None if finish and after else _gathered_sums(left, right, runner, bias, finish)
+    if finish is not None:
+        return sums
     if sums is None:
         sums = _product(left, right, runner.product(slice(0, width), bias, terms))
     if not after:
@@ -145,18 +158,34 @@ def _product_sums(runner: SumRunner, a: Integers, b: Integers, bias: Array | Non
     return zero_points.subtracted(sums, a, b, lambda x, y: _product(x, y, integers))
 
 
-def _gathered_sums(a: Integers, b: Integers, runner: SumRunner, bias: Array | None) -> Array | None:
-    """The sums of all rows in one pass; None where no kernel supports it."""
-    if b.values.ndim != 2 or a.values.ndim < 2 or not b.values.size:
+def _gathered_sums(
+    a: Integers, b: Integers, runner: SumRunner, bias: Array | None, finish: Finish | None
+) -> Array | None:
+    """The sums, or finished sums, in one pass; None where no kernel supports it."""
+    if a.values.ndim < _MATRIX or b.values.ndim < _MATRIX or not b.values.size:
         return None
-    depth, width = b.values.shape
-    rows = a.values.reshape(-1, depth)
-    source = from_rows(a, rows, width)
-    out = buffer_pool.empty((len(rows), width), np.int64)
-    weights, channels = np.ascontiguousarray(b.values.T), slice(0, width)
-    if not runner.sum_gathered(weights, source, bias, Terms(depth), channels, out):
-        return None
-    return out.reshape(*a.values.shape[:-1], width)
+    depth, width = b.values.shape[-2:]
+    batch = np.broadcast_shapes(a.values.shape[:-2], b.values.shape[:-2])
+    shape, terms = (*batch, a.values.shape[-2], width), Terms(depth)
+    if b.values.ndim == _MATRIX:
+        rows = a.values.reshape(-1, depth)
+        weights = np.ascontiguousarray(b.values.T)
+        gathered, flat = Gathered(weights, from_rows(a, rows, width), bias, terms), (-1, width)
+    else:
+        lefts, rights = (
+            np.broadcast_to(each.values, (*batch, *each.values.shape[-2:])) for each in (a, b)
+        )
+        right = replace(b, values=rights.reshape(-1, depth, width))
+        columns = from_matrices(right, shape[-2])
+        left = np.ascontiguousarray(lefts).reshape(-1, depth)
+        gathered, flat = Gathered(left, columns, bias, terms, False), (-1, *shape[-2:])
+    out = buffer_pool.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
+    done = (
+        runner.sum_gathered(gathered, out.reshape(flat))
+        if finish is None
+        else runner.finish(gathered, finish, out.reshape(flat))
+    )
+    return out if done else None
 
 
 def _product(a: Integers, b: Integers, product: Product) -> Array:

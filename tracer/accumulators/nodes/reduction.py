@@ -10,7 +10,7 @@ import numpy as np
 from tracer.accumulators.engine.node_operands import Integers, NodeOperands, UnfitError
 from tracer.accumulators.engine.node_output import Restore
 from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
-from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering
+from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.axes import nonnegative_axis
@@ -67,7 +67,7 @@ def add(operands: NodeOperands) -> ComputeSums:
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         sums = _addition_sums(runner, a.integers(inputs[0]), b.integers(inputs[1]))
-        return NodeSums(sums, lambda sums: (sums * step).astype(inputs[0].dtype))
+        return computed(sums, lambda sums: (sums * step).astype(inputs[0].dtype))
 
     return compute
 
@@ -94,7 +94,7 @@ def qlinear_add(operands: NodeOperands) -> ComputeSums:
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         sums = _addition_sums(runner, *(operands.centred(index, inputs) for index in (0, 3)))
-        return NodeSums(sums, _requantize(inputs, 6, 1))
+        return computed(sums, _requantize(inputs, 6, 1))
 
     return compute
 
@@ -137,7 +137,7 @@ def _mean(
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         sums, divisor = sum_up(inputs, runner, x.integers(inputs[0]))
-        return NodeSums(sums, lambda sums: (sums * step / divisor).astype(inputs[0].dtype))
+        return computed(sums, lambda sums: (sums * step / divisor).astype(inputs[0].dtype))
 
     return compute
 
@@ -151,7 +151,7 @@ def _quantized_mean(
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         sums, divisor = sum_up(runner, operands.centred(0, inputs))
-        return NodeSums(sums, _requantize(inputs, 3, divisor))
+        return computed(sums, _requantize(inputs, 3, divisor))
 
     return compute
 

@@ -90,6 +90,7 @@ class TaskCode:
         self.words.move(
             b.sdiv(block, b.mul(down, across)),
             b.mul(_parts(b, height, INDEX(self.rows)), INDEX(self.rows)),
+            len(self.store.kinds),
         )
         block = b.srem(block, b.mul(down, across))
         low = b.mul(b.srem(block, down), tall)
@@ -198,7 +199,7 @@ class TaskCode:
                   for i in range(self.vectors)]  # fmt: skip
         depth = self.words.number("depth")
         tile = Tile(
-            v, self.words, sums, [self._inside(count, i) for i in range(self.vectors)],
+            v, self.words, row, sums, [self._inside(count, i) for i in range(self.vectors)],
             self._whole(row, high, column, count),
             [[v.at(home, place) for place in places] for home in homes],
             [self._targets(f"out_{n}", home, row, column) for n, home in enumerate(homes)],

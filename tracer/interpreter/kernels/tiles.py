@@ -14,13 +14,16 @@ from tracer.interpreter.kernels.vectors import INDEX, Vectors
 
 ARRAYS = (
     "left", "source", "offsets", "starts", "runs", "first_runs", "places", "begin",
-    "out_0", "out_1", "out_2", "memory", "slots",
+    "out_0", "out_1", "out_2", "memory", "slots", "parameters",
 )  # fmt: skip
 """Arrays of a task: factors (rows, terms), floats, with rows of 0 up to a whole tile; the numbers
 of the columns; int64 offsets of the terms in them; where each column begins; runs of neighbours
 (see `panels`), and the first run of each tile, none where columns are gathered one by one; where
 the result of each column lies; what the sums of each row begin with, floats; results; bytes for
-the panels of blocks, in slots, and 1 for each slot in use."""
+the panels of blocks, in slots, and 1 for each slot in use; what a store knows of each row."""
+
+PARAMETERS = 8
+"""Numbers, float64, that a store knows of each row."""
 
 NUMBERS = (
     "rows", "tall", "columns", "wide", "depth", "row_stride", "limit", "half",
@@ -69,11 +72,13 @@ class Tile:
 
     `after` has the sums and each state, one vector for each row and vector of columns. `inside` are
     the lanes of each vector that are columns of the result; `exact` computes the sums again without
-    a step. A `whole` tile is written at once, another one by way of the `homes` of its results.
+    a step. `row` is the first one of the tile. A `whole` tile is written at once, another one by
+    way of the `homes` of its results.
     """
 
     vectors: Vectors
     words: "Words"
+    row: Any
     after: list[list[Any]]
     inside: list[Any]
     whole: Any
@@ -117,11 +122,13 @@ class Words:
         start = b.inttoptr(self.number(name), kind.as_pointer())
         return b.gep(start, [self.moved[name]]) if name in self.moved else start
 
-    def move(self, matrix: Any, rows: Any) -> None:
+    def move(self, matrix: Any, rows: Any, results: int) -> None:
         """Lets arrays begin at a pair of matrices; there are `rows` of factors in each."""
         b, number = self.vectors.builder, self.number
         first = b.mul(matrix, rows)
         self.moved["begin"] = first
+        self.moved["parameters"] = b.mul(first, INDEX(PARAMETERS))
         self.moved["left"] = b.mul(first, number("depth"))
         self.moved["source"] = b.mul(matrix, number("source_step"))
-        self.moved["out_0"] = b.mul(matrix, number("out_step"))
+        for result in range(results):
+            self.moved[f"out_{result}"] = b.mul(matrix, number("out_step"))

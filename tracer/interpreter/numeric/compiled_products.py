@@ -38,10 +38,10 @@ def matmul(a: Array, b: Array, out: Array) -> None:
         )
     columns = Columns(
         np.ascontiguousarray(b).reshape(-1), np.arange(depth, dtype=np.int64) * wide,
-        (1, 1, wide), (0, 0, 1), (0, wide, 1),
+        (1, 1, wide), (0, 0, 1), (0, wide, 1), count, (depth * wide, rows * wide),
     )  # fmt: skip
     zeros = np.zeros((count, rows), np.float32)
-    _run(a, zeros, columns, out, (depth * wide, rows * wide))
+    _run(a, zeros, columns, out)
 
 
 def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array | None) -> Array:
@@ -55,17 +55,16 @@ def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array |
     columns = Columns(
         source(x, window, arranged), arranged.offsets(deep), (len(x), lines, arranged.width),
         (group * deep * arranged.size, arranged.grid, 1), (len(weights) * pixels, pixels, 1),
+        group, (deep * arranged.size, maps * pixels),
     )  # fmt: skip
     left, begins = weights.reshape(group, maps, -1), shift.reshape(group, maps)
-    _run(left, begins, columns, out, (deep * arranged.size, maps * pixels))
+    _run(left, begins, columns, out)
     return out
 
 
-def _run(left: Array, begins: Array, columns: Columns, out: Array, steps: tuple[int, int]) -> None:
+def _run(left: Array, begins: Array, columns: Columns, out: Array) -> None:
     tiles = loaded("tile_code")
-    tile_tasks.run(
-        tiles.NOTHING, tiles.FLOATS, left, begins, columns, [out.reshape(-1)], steps=steps
-    )
+    tile_tasks.run(tiles.NOTHING, tiles.FLOATS, left, begins, columns, [out.reshape(-1)])
 
 
 def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -30,7 +30,8 @@ class Columns:
 
     A column reads its numbers at `offsets` (K), int64, from its beginning. There are `sizes`
     images, lines and places of columns, which begin `strides` apart. Row i of the result of a
-    column lies at `out_strides` for its image, for i, and for its number in the image.
+    column lies at `out_strides` for its image, for i, and for its number in the image. Each of
+    `matrices` has its own columns, `steps` apart in the source and in the results.
     """
 
     source: Array
@@ -38,6 +39,8 @@ class Columns:
     sizes: tuple[int, int, int]
     strides: tuple[int, int, int]
     out_strides: tuple[int, int, int]
+    matrices: int = 1
+    steps: tuple[int, int] = (0, 0)
 
     @property
     def count(self) -> int:
@@ -45,12 +48,15 @@ class Columns:
         images, lines, places = self.sizes
         return images * lines * places
 
-    def of_images(self, part: slice) -> Columns:
+    def of_images(self, part: slice, rows: int) -> Columns:
         """The columns of some images, for results (rows, columns)."""
         images, lines, places = part.stop - part.start, *self.sizes[1:]
-        strides = (lines * places, images * lines * places, 1)
-        source = self.source[part.start * self.strides[0] :]
-        return Columns(source, self.offsets, (images, lines, places), self.strides, strides)
+        columns = images * lines * places
+        return replace(
+            self, source=self.source[part.start * self.strides[0] :],
+            sizes=(images, lines, places), out_strides=(lines * places, columns, 1),
+            steps=(self.steps[0], rows // self.matrices * columns),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +69,24 @@ class Lanes:
 
 def run(
     step: Any, store: Any, left: Array, begins: Array, columns: Columns, outs: list[Array],
-    lanes: Lanes = Lanes(), steps: tuple[int, int] = (0, 0),
+    lanes: Lanes = Lanes(), parameters: Array | None = None,
 ) -> None:  # fmt: skip
     """Multiplies matrices `left` (n, rows, K), floats, each with its columns.
 
     The sums of row i begin with `begins[:, i]`, of the type of `left`. `outs` are the results of
-    the store. `steps` are elements from one matrix to the next, in the source and in the results.
+    the store.
+    `parameters` (n, rows, 8), float64, are numbers of each row for the store.
     """
     tiles = loaded("tile_code")
     matrices, count, depth = left.shape
     bits = 8 * left.itemsize
     rows, vectors = _size(step, count, columns.count, bits)
     width = vectors * tiles.lanes(bits)
-    end = columns.source.size - int(columns.offsets.max(initial=0)) - (matrices - 1) * steps[0]
+    end = (
+        columns.source.size
+        - int(columns.offsets.max(initial=0))
+        - (matrices - 1) * columns.steps[0]
+    )
     where = _where(columns.sizes, columns.strides, columns.out_strides, vectors, width, end)
     tall, wide = _block(count, depth, rows, width)
     task = tiles.task(step, store, columns.source.dtype, bits, rows, vectors)
@@ -86,9 +97,10 @@ def run(
     size = tiles.memory(step, store, bits, rows, vectors, tall, chunk)
     memory = [buffer_pool.empty((slots, size, chunk), np.uint8), np.zeros(slots, np.int64)]
     numbers = (count, tall, columns.count, wide, depth, columns.out_strides[1], lanes.limit,
-               lanes.half, matrices, *steps, slots, size, chunk)  # fmt: skip
+               lanes.half, matrices, *columns.steps, slots, size, chunk)  # fmt: skip
+    known = np.zeros(0) if parameters is None else _whole(parameters, rows)
     blocks = matrices * -(-count // tall) * -(-columns.count // (wide * width))
-    task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory], numbers)
+    task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory, known], numbers)
 
 
 @lru_cache(maxsize=1024)

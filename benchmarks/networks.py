@@ -1,0 +1,137 @@
+"""Whole networks in narrow accumulators ÷ the float network in onnxruntime.
+
+    python -m benchmarks.networks [--batch 64] [--rounds 15]
+
+Runs take turns in one process; a ratio is the median over the rounds. `values` computes outputs
+alone, `counts` counts overflows too, `observed` has the statistics of every width.
+"""
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from benchmarks._networks import Model as Proto
+from benchmarks._networks import mobilenet
+from tracer.accumulators.engine.limited_sums import LimitedSums
+from tracer.accumulators.engine.overflow_counter import OverflowCounter
+from tracer.accumulators.engine.sum_runner import SumRunner
+from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.policy import Policy
+from tracer.graph import loading
+from tracer.interpreter.interpreter import Interpreter
+from tracer.quantization.quantizer import quantize
+
+MODELS = Path(__file__).parents[1] / "models"
+RUNNERS = {"values": LimitedSums, "counts": OverflowCounter, "observed": SumRunner}
+CHOSEN = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+"""Variables that choose another BLAS than this machine's; they are unset."""
+
+CASES = (
+    ("ResNet-20", "values", 15, 3.0),
+    ("ResNet-20", "values", 18, 3.0),
+    ("ResNet-20", "counts", 15, 5.0),
+    ("ResNet-20", "counts", 18, 5.0),
+    ("ResNet-20", "observed", 18, 4.0),
+    ("transformer", "values", 16, 5.0),
+    ("transformer", "counts", 16, 5.0),
+    ("MobileNet-like", "values", 16, 5.0),
+    ("MobileNet-like", "counts", 16, 5.0),
+)
+"""Network, what is computed, width, and the greatest ratio that we aim for."""
+
+
+def main() -> None:
+    """Prints a line for each case."""
+    for name in CHOSEN:
+        os.environ.pop(name, None)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=15)
+    arguments = parser.parse_args()
+    print(f"batch {arguments.batch}, 8 bits, ÷ onnxruntime in float32 with 2 threads")
+    print("network         computed  bits  2 threads  target  1 thread ÷ 2 threads")
+    networks = {name: load(arguments.batch) for name, load in NETWORKS.items()}
+    for name, computed, bits, target in CASES:
+        floats, integers = networks[name]
+        two, speedup = _measured(floats, integers, RUNNERS[computed], bits, arguments)
+        print(f"{name:15} {computed:9} {bits:4}  {two:9.2f}  {target:6.0f}  {speedup:20.2f}")
+
+
+def _measured(
+    floats: Proto, integers: Proto, runner: type[SumRunner], bits: int, arguments: Any
+) -> tuple[float, float]:
+    """The ratio with two threads, and the time with one thread ÷ the time with two."""
+    random = np.random.default_rng(0)
+    declared = floats.graph.input[0]
+    size = [dim.dim_value for dim in declared.type.tensor_type.shape.dim[1:]]
+    x = random.normal(0, 1, (arguments.batch, *size)).astype(np.float32)
+    feeds = {declared.name: x}
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 2
+    session = onnxruntime.InferenceSession(
+        floats.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    model = loading.from_proto(integers)
+    narrowing = Narrowing(model, Policy.of(Accumulator(bits)))
+    interpreter = Interpreter(model, around=narrowing.kernel, fuse=narrowing.fuse)
+
+    def narrow(threads: int) -> Callable[[], Any]:
+        chosen = interpreter.with_threads(threads)
+
+        def run() -> Any:
+            with narrowing.using(narrowing.new_runners({}, runner)):
+                return chosen.run(None, feeds)
+
+        return run
+
+    runs = (lambda: session.run(None, feeds), narrow(2), narrow(1))
+    for run in (*runs, *runs):
+        run()
+    rounds = [[_seconds(run) for run in runs] for _ in range(arguments.rounds)]
+    theirs, two, one = np.array(rounds).T
+    return statistics.median(two / theirs), statistics.median(one / two)
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def _shipped(path: str) -> Callable[[int], tuple[Proto, Proto]]:
+    """A shipped network in floats and in 8 bits."""
+
+    def load(batch: int) -> tuple[Proto, Proto]:
+        floats, integers = (
+            loading.load(MODELS / f"{path}{kind}.onnx").proto for kind in ("", ".int8")
+        )
+        return floats, integers
+
+    return load
+
+
+def _mobilenet(batch: int) -> tuple[Proto, Proto]:
+    """A small MobileNet, quantised on random images."""
+    proto = mobilenet(batch, size=64, width=16)
+    random = np.random.default_rng(1)
+    images = random.normal(0, 1, (batch, 3, 64, 64)).astype(np.float32)
+    return proto, quantize(loading.from_proto(proto), [{"x": images}]).proto
+
+
+NETWORKS = {
+    "ResNet-20": _shipped("resnet_cifar/resnet20"),
+    "transformer": _shipped("transformer/transformer"),
+    "MobileNet-like": _mobilenet,
+}
+
+
+if __name__ == "__main__":
+    main()

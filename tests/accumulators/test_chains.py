@@ -1,0 +1,177 @@
+"""Fused chains of quantised graphs, against the same graphs node by node."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.accumulators.nodes import model
+from tracer.accumulators.engine.overflow_counter import OverflowCounter
+from tracer.accumulators.engine.sum_runner import SumRunner
+from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.orders import named
+from tracer.accumulators.spec.policy import Policy
+from tracer.accumulators.spec.policy_text import read
+from tracer.graph import loading
+from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.recording import TensorRecorder
+
+MODELS = Path(__file__).parents[2] / "models"
+BYTES = st.sampled_from([np.int8, np.uint8])
+
+
+def compare(loaded, policy, x, threads=None):
+    """Asserts that fusing changes neither outputs nor statistics; returns the steps of both."""
+    narrowing = Narrowing(loaded, policy)
+    whole = Interpreter(loaded, around=narrowing.kernel, threads=threads)
+    fused = Interpreter(loaded, around=narrowing.kernel, fuse=narrowing.fuse, threads=threads)
+    results = []
+    for interpreter in (whole, fused):
+        counters, runners = (
+            narrowing.new_runners({}, kind) for kind in (OverflowCounter, SumRunner)
+        )
+        outputs = []
+        for runner in (counters, runners):
+            with narrowing.using(runner):
+                outputs += interpreter.run(None, {loaded.inputs[0].name: x})
+        results.append((outputs, counters, runners))
+    (expected, counters, runners), (outputs, fused_counters, fused_runners) = results
+    for one, other in zip(expected, outputs, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype
+    for key in counters:
+        assert fused_counters[key].counts == counters[key].counts
+        assert fused_runners[key].tally == runners[key].tally
+    return whole.steps, fused.steps
+
+
+@pytest.mark.parametrize(
+    "path", ["lenet/lenet", "resnet_cifar/resnet20", "transformer/transformer"]
+)
+@pytest.mark.parametrize("bits", [14, 18])
+def test_a_shipped_network_keeps_its_bits(path, bits):
+    loaded = loading.load(MODELS / f"{path}.int8.onnx")
+    channels = loaded.inputs[0].type.tensor_type.shape.dim[1].dim_value
+    x = np.random.default_rng(bits).normal(0, 1, (2, channels, 32, 32)).astype(np.float32)
+    whole, fused = compare(loaded, read(f"*={bits}"), x)
+    assert len(fused) < len(whole) / 2
+
+
+@st.composite
+def scales(draw, dtype):
+    """A scale and a zero point as text, and the weights that they name."""
+    info = np.iinfo(dtype)
+    return np.float32(draw(st.sampled_from([0.5, 0.07, 1 / 3]))), dtype(
+        draw(st.integers(info.min, info.max))
+    )
+
+
+ENDS = {"": "", "Relu": "r = Relu (c)", "Clip": "r = Clip (c, least, most)"}
+BIASES = ("", "integers", "floats")
+
+
+@st.composite
+def chains(draw):
+    """A convolution of bytes, an addition, a reshape and a matrix product; and its input."""
+    kind, middle, last = (draw(BYTES) for _ in range(3))
+    groups = draw(st.sampled_from([1, 1, 2, 4]))
+    inputs, maps = groups * draw(st.integers(1, 3)), groups * draw(st.integers(1, 5))
+    kernel, stride, pad = draw(st.integers(1, 3)), draw(st.integers(1, 2)), draw(st.integers(0, 1))
+    size, count = draw(st.integers(3, 9)), draw(st.integers(1, 4))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    per_channel = draw(st.booleans())
+    (xs, xz), (cs, cz), (ys, yz) = (draw(scales(each)) for each in (kind, middle, last))
+    ws = random.uniform(0.1, 0.4, maps).astype(np.float32) if per_channel else np.float32([0.2])
+    bias, end = draw(st.sampled_from(BIASES)), draw(st.sampled_from(sorted(ENDS)))
+    steps = (xs * np.broadcast_to(ws, maps)).astype(np.float32)
+    weights = {
+        "xs": xs, "xz": np.array(xz), "cs": cs, "cz": np.array(cz), "ys": ys, "yz": np.array(yz),
+        "w": random.integers(-128, 128, (maps, inputs // groups, kernel, kernel)).astype(np.int8),
+        "ws": ws if per_channel else ws.reshape(()), "wz": np.zeros(ws.size, np.int8) if per_channel
+        else np.int8(0),
+        "b": random.integers(-900, 900, maps).astype(np.int32), "bs": steps,
+        "f": random.normal(0, 9, maps).astype(np.float32),
+        "least": np.float32(-1.3), "most": np.float32(2.7), "flat": np.array([count, -1]),
+        "v": random.integers(-128, 128, (maps * draw_size(size, kernel, stride, pad) ** 2, 5))
+        .astype(np.int8),
+        "vs": np.float32(0.01), "vz": np.int8(0),
+        "us": random.normal(0, 1, 5).astype(np.float32),
+    }  # fmt: skip
+    named = {"": "", "integers": ", bd", "floats": ", f"}[bias]
+    after = "r" if end else "c"
+    other = draw(st.sampled_from(["x2", "cd"]))
+    proto = model(
+        f"""({np.dtype(kind)}[n,{inputs},{size},{size}] x) => (float[a,e] u, float[n,m,h,w2] t) {{
+          xd = DequantizeLinear (x, xs, xz)
+          wd = DequantizeLinear <axis=0> (w, ws, wz)
+          bd = DequantizeLinear <axis=0> (b, bs)
+          c = Conv <group={groups}, strides=[{stride},{stride}],
+                    pads=[{pad},{pad},{pad},{pad}]> (xd, wd{named})
+          {ENDS[end]}
+          cq = QuantizeLinear ({after}, cs, cz)
+          cd = DequantizeLinear (cq, cs, cz)
+          a1 = Mul (cd, most)
+          aq = QuantizeLinear (a1, ys, yz)
+          x2 = DequantizeLinear (aq, ys, yz)
+          s = Add (cd, {other})
+          sq = QuantizeLinear (s, cs, cz)
+          t = DequantizeLinear (sq, cs, cz)
+          g = Reshape (t, flat)
+          gq = QuantizeLinear (g, cs, cz)
+          gd = DequantizeLinear (gq, cs, cz)
+          vd = DequantizeLinear (v, vs, vz)
+          p = MatMul (gd, vd)
+          pq = QuantizeLinear (p, ys, yz)
+          pd = DequantizeLinear (pq, ys, yz)
+          q = Add (pd, us)
+          qq = QuantizeLinear (q, ys, yz)
+          u = DequantizeLinear (qq, ys, yz)
+        }}""",
+        **weights,
+    )
+    info = np.iinfo(kind)
+    x = random.integers(info.min, info.max + 1, (count, inputs, size, size)).astype(kind)
+    return proto, x
+
+
+def draw_size(size, kernel, stride, pad):
+    return (size + 2 * pad - kernel) // stride + 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(chains(), st.sampled_from(["8", "12", "15", "18", "32"]), st.integers(1, 2))
+def test_random_chains_keep_their_bits(chain, bits, threads):
+    proto, x = chain
+    loaded = loading.from_proto(proto)
+    _, fused = compare(loaded, read(f"Conv={bits},MatMul={bits}"), x, threads)
+    names = [node.op_type for node in fused]
+    assert names.count("Conv") == names.count("MatMul") == 1
+    assert len(names) <= 10
+
+
+@pytest.mark.parametrize(
+    "accumulator",
+    [
+        Accumulator(14, order=named("chunked(16)")),
+        Accumulator(14, "wrap"),
+        Accumulator(14, bias="last"),
+        Accumulator(14, zero_points="after"),
+    ],
+)
+def test_sums_without_a_tile_keep_their_bits(accumulator):
+    loaded = loading.load(MODELS / "lenet/lenet.int8.onnx")
+    x = np.random.default_rng(1).normal(0, 1, (2, 3, 32, 32)).astype(np.float32)
+    compare(loaded, Policy.of(accumulator), x)
+
+
+def test_observers_see_every_node():
+    loaded = loading.load(MODELS / "lenet/lenet.int8.onnx")
+    narrowing = Narrowing(loaded, read("*=16"))
+    interpreter = Interpreter(loaded, around=narrowing.kernel, fuse=narrowing.fuse)
+    recorder = TensorRecorder()
+    x = np.zeros((1, 3, 32, 32), np.float32)
+    interpreter.with_observers(recorder).run(None, {loaded.inputs[0].name: x})
+    assert set(recorder.tensors) == {name for node in loaded.nodes for name in node.outputs}

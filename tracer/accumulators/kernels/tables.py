@@ -1,0 +1,34 @@
+"""Looks up bytes in tables of bytes."""
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from tracer.accumulators.kernels.array_types import flat, kernel, read_only
+
+_BYTES = read_only(types.uint8)
+_TABLE = read_only(types.uint8, 2)
+
+
+@kernel(types.void(_TABLE, _BYTES, flat(types.uint8)))
+def by_column(table: Any, x: Any, out: Any) -> None:
+    """Writes `table[x[i], i % width]`; `x` is whole rows of a table (256, width)."""
+    width, entries = table.shape[1], table.reshape(table.size)
+    if width == 1:
+        for i in range(x.size):
+            out[i] = entries[np.uintp(x[i])]
+        return
+    for row in range(0, x.size, width):
+        for column in range(width):
+            place = np.uintp(row + column)
+            entry = np.uintp(x[place]) * np.uintp(width) + np.uintp(column)
+            out[place] = entries[entry]
+
+
+@kernel(types.void(_TABLE, _BYTES, _BYTES, flat(types.uint8)))
+def by_pair(table: Any, x: Any, other: Any, out: Any) -> None:
+    """Writes `table[x[i], other[i]]`, with a table (256, 256)."""
+    entries = table.reshape(table.size)
+    for i in range(x.size):
+        out[i] = entries[(np.uintp(x[i]) << np.uintp(8)) | np.uintp(other[i])]
