@@ -13,6 +13,8 @@ from tracer.errors import LimitError
 from tracer.graph.tensor_type import bits_of
 from tracer.support.arguments import amount, check_arguments, maybe
 
+_WIDEST = 16
+"""Bytes of the widest element, complex128: a tensor that fits at this width needs no other look."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -49,7 +51,10 @@ class Budget:
 
     def tensor(self, shape: Sequence[int], dtype: Any) -> None:
         """Raises LimitError for a tensor beyond the limit."""
-        need = math.prod(int(n) for n in shape) * ((bits_of(_name(dtype)) or 64) / 8)
+        count = math.prod(map(int, shape))
+        if count * _WIDEST <= self.limits.tensor_bytes:
+            return
+        need = count * ((bits_of(_name(dtype)) or 64) / 8)
         if need > self.limits.tensor_bytes:
             self._exceed(
                 f"a tensor of {size_text(need)}, {_name(dtype)}{[int(n) for n in shape]}",
@@ -60,7 +65,9 @@ class Budget:
     def hold(self, nbytes: int) -> None:
         """Counts a new value. Raises LimitError if all live values exceed the limit."""
         self.live += nbytes
-        self.peak = max(self.peak, self.live)
+        if self.live <= self.peak:
+            return
+        self.peak = self.live
         if self.live > self.limits.live_bytes:
             self._exceed(
                 f"live values of {size_text(self.live)}",

@@ -19,6 +19,7 @@ from tracer.interpreter.execution import Execution
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.plan import schedule
 from tracer.interpreter.planner import Planner
+from tracer.interpreter.recording import TensorRecorder
 from tracer.interpreter.registry import Operator, Registry
 from tracer.limits import Limits, enforced
 from tracer.support.types import type_text
@@ -286,3 +287,30 @@ def test_a_task_may_stand_for_several_nodes():
         assert budget.live == 0
         with pytest.raises(ModelError, match=r"nodes 'Add_0', 'Relu_1' \(Add, Relu, opset 18\)"):
             run.graph(plan, [np.array(["a"])])
+
+
+def test_what_follows_from_weights_is_computed_once_and_kept_read_only():
+    text = """
+    <ir_version: 9, opset_import: ["" : 18]>
+    main (float[2] x) => (float[2] y, float[2] t)
+    <int8[2] w = {-3, 5}, float s = {0.5}, int8 z = {1}> {
+      d = DequantizeLinear (w, s, z)
+      t = Neg (d)
+      y = Add (x, t)
+    }
+    """
+    x = np.array([1, 2], np.float32)
+    interpreter = Interpreter(parsed(text))
+    recorders = [TensorRecorder(), TensorRecorder()]
+    for recorder in recorders:
+        y, t = interpreter.with_observers(recorder).run(None, {"x": x})
+        np.testing.assert_array_equal(t, [2, -2])
+        np.testing.assert_array_equal(y, x + t)
+        t[:] = 7
+    first, second = (recorder.tensors for recorder in recorders)
+    assert all(np.shares_memory(first[name], second[name]) for name in "dt")
+    assert not np.shares_memory(first["y"], second["y"])
+    replacing = Recorder({"DequantizeLinear_0": [np.array([8, 8], np.float32)]})
+    y, _ = interpreter.with_observers(replacing).run(None, {"x": x})
+    np.testing.assert_array_equal(y, x - 8)
+    np.testing.assert_array_equal(interpreter.run(["t"], {"x": x})[0], [2, -2])

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, Protocol
 
 from tracer.errors import ModelError
@@ -32,14 +32,14 @@ class Body(Protocol):
         """Runs the graph once."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NodeContext:
     """The node that an operator computes, and its opset."""
 
     node: Node
     opset: int
 
-    @property
+    @cached_property
     def outputs_named(self) -> tuple[bool, ...]:
         """Whether each output has a name, and so may be read."""
         return tuple(map(bool, self.node.outputs))

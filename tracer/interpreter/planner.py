@@ -11,6 +11,7 @@ from tracer.graph import tensor_type
 from tracer.graph.model import Model, Node
 from tracer.interpreter import functions, values
 from tracer.interpreter.binding import Kernel, NodeContext, bind
+from tracer.interpreter.constants import once
 from tracer.interpreter.fallback import reference_kernel
 from tracer.interpreter.plan import Expand, Plan, Task, describe, schedule
 from tracer.interpreter.registry import Registry, standard
@@ -54,9 +55,15 @@ class Planner:
             weights[sparse.values.name] = values.from_sparse(sparse, self._folder)
         inputs = tuple(value.name for value in graph.input if value.name not in weights)
         types = tuple(tensor_type.from_type_proto(value.type) for value in graph.output)
-        return schedule([self._task(node) for node in nodes], inputs, outputs, types, weights)
+        constants = {"", *weights}
+        tasks = [self._task(node, constants) for node in nodes]
+        return schedule(tasks, inputs, outputs, types, weights)
 
-    def _task(self, node: Node) -> Task:
+    def _task(self, node: Node, constants: set[str]) -> Task:
+        """Returns the task of a node; adds its outputs to `constants` if the inputs are among them.
+
+        Other operators than ours may compute anything, anew in each run.
+        """
         opset = self._opset(node)
         bodies = {
             attribute.name: self._graph(attribute.g, f"{node.key}.{attribute.name}")
@@ -70,9 +77,18 @@ class Planner:
             if isinstance(error, TracerError):
                 raise type(error)(f"{where}: {error.what}", error.hint) from error
             raise ModelError(f"{where}: {error}") from error
+        ours = self._is_ours(node, opset)
         if kernel is not None and self._around is not None:
-            kernel = self._around(node, kernel)
+            plain, kernel = kernel, self._around(node, kernel)
+            ours = ours and kernel is plain
+        if kernel is not None and ours and not bodies and constants.issuperset(node.inputs):
+            kernel = once(kernel)
+            constants.update(node.outputs)
         return Task((node,), opset, kernel, expand, bodies, node.inputs, node.outputs)
+
+    def _is_ours(self, node: Node, opset: int) -> bool:
+        name = (node.domain, node.op_type, opset)
+        return self._own.find(*name) is None and standard().find(*name) is not None
 
     def _computation(
         self, node: Node, opset: int, bodies: Sequence[str]

@@ -17,7 +17,7 @@ _OPERATIONS = {"Add": "ADD", "Sub": "SUBTRACT", "Mul": "MULTIPLY", "Div": "DIVID
 
 def suits(x: Array) -> bool:
     """Whether `x` is float32 and large enough for the kernels."""
-    return x.dtype == np.float32 and x.ndim > 1 and x.size >= _WORTHWHILE
+    return x.size >= _WORTHWHILE and x.ndim > 1 and x.dtype == np.float32
 
 
 def affine(x: Array, scale: Array, shift: Array) -> Array:

@@ -4,7 +4,10 @@ The product is an argument of `convolve`, so that other arithmetic (narrow accum
 BLAS without knowing about windows, groups or layouts.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -80,9 +83,9 @@ def columns(x: Array, window: Window, tile: Tile, fill: Any = 0) -> Array:
     if window.pointwise and len(images) == 1:
         return images[0].reshape(x.shape[1], -1)[:, _pixels(window, tile)]
     view = patches(padded(images, window, fill, tile.rows), window, count)
-    return np.moveaxis(view, 0, 1 + len(window.kernel)).reshape(
-        x.shape[1] * int(np.prod(window.kernel)), -1
-    )
+    rank = len(window.kernel)
+    order = (*range(1, 2 + rank), 0, *range(2 + rank, 2 + 2 * rank))
+    return view.transpose(order).reshape(x.shape[1] * math.prod(window.kernel), -1)
 
 
 def check(x: Array, weights: Array, group: int) -> None:
@@ -108,10 +111,11 @@ def _multiply(
     product(rows, matrix, flat)
     count = tile.rows.stop - tile.rows.start
     stacked = flat.reshape(len(rows), images, count, *window.out[1:])
-    out[tile.images, :, tile.rows] = np.moveaxis(stacked, 0, 1)
+    out[tile.images, :, tile.rows] = stacked.swapaxes(0, 1)
 
 
-def _tiles(batch: int, depth: int, window: Window, size: int) -> list[Tile]:
+@lru_cache(maxsize=1024)
+def _tiles(batch: int, depth: int, window: Window, size: int) -> Sequence[Tile]:
     """Returns tiles of `size` column elements: several images, or rows of one image."""
     pixels = max(size // max(depth, 1), 64)
     if window.pixels <= pixels:

@@ -1,5 +1,7 @@
 """Depthwise convolution in numpy: one pass per kernel position, without matrix products."""
 
+from typing import Any
+
 import numpy as np
 
 from tracer import limits
@@ -33,12 +35,12 @@ def depthwise(x: Array, weights: Array, window: Window, group: int) -> Array:
 
 def _accumulate(view: Array, kernels: Array, window: Window, target: Array) -> None:
     """Sums over the kernel positions in row-major order."""
-    rank = len(window.out)
-    positions = list(np.ndindex(*window.kernel))
     product = np.empty_like(target)
-    for number, position in enumerate(positions):
-        plane = view[(slice(None), *position)][:, None]
-        factor = kernels[:, :, number].reshape(*kernels.shape[:2], *[1] * rank)
+    planes = view[:, None]
+    factors = kernels.reshape(*kernels.shape, *[1] * len(window.out))
+    for number, position in enumerate(window.positions):
+        index: Any = (slice(None), slice(None), *position)
+        plane, factor = planes[index], factors[:, :, number]
         if number == 0:
             np.multiply(plane, factor, out=target)
         else:

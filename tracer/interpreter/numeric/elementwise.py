@@ -8,17 +8,16 @@ import numpy as np
 from tracer import limits
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.axes import nonnegative_axis
+from tracer.interpreter.numeric.half_types import is_narrow
 from tracer.support.types import Array
 
 Compute = Callable[..., Any]
 """Called with blocks of the inputs and `out=`, the block of the result, as a ufunc is."""
 
-_NARROW = ("float16", "bfloat16", "float8")
-
 
 def apply(compute: Compute, *arrays: Array, dtype: Any = None) -> Array:
     """Applies `compute` to broadcast arrays; `dtype` defaults to the type of the first."""
-    shape = arrays[0].shape if len(arrays) == 1 else broadcast_shape(*arrays)
+    shape = broadcast_shape(*arrays)
     kind = arrays[0].dtype if dtype is None else np.dtype(dtype)
     limits.allow(shape, kind)
     out = buffer_pool.empty(shape, kind)
@@ -42,7 +41,7 @@ def apply(compute: Compute, *arrays: Array, dtype: Any = None) -> Array:
 def apply_float(compute: Compute, *arrays: Array) -> Array:
     """Applies `compute` as `apply` does, but in float32 for half precision and float8."""
     dtype = arrays[0].dtype
-    if not dtype.name.startswith(_NARROW):
+    if not is_narrow(dtype):
         return apply(compute, *arrays)
 
     def widened(*blocks: Array, out: Array) -> None:
@@ -55,7 +54,7 @@ def apply_float(compute: Compute, *arrays: Array) -> Array:
 
 def broadcast_shape(*arrays: Array) -> tuple[int, ...]:
     """Returns the common shape of the arrays. Raises ValueError if there is none."""
-    return np.broadcast_shapes(*(array.shape for array in arrays))
+    return arrays[0].shape if len(arrays) == 1 else np.broadcast(*arrays).shape
 
 
 def aligned(a: Array, b: Array, broadcast: int, axis: int | None) -> Array:

@@ -7,6 +7,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.interpreter.numeric import buffer_pool, compiled_products, parallel
+from tracer.interpreter.numeric.half_types import is_half
 from tracer.support.types import Array
 
 Product = Callable[[Array, Array, Array], Any]
@@ -49,11 +50,11 @@ def split(a: Array, b: Array, out: Array) -> None:
 
 def matmul(a: Array, b: Array) -> Array:
     """Computes numpy's matmul in blocks; half precision is multiplied in float32."""
-    if a.dtype.name in ("float16", "bfloat16"):
+    if is_half(a.dtype):
         return matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
     if a.ndim < 2 or b.ndim < 2 or a.dtype.kind not in "f":
         return np.matmul(a, b)
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = a.shape[:-2] if b.ndim == 2 else np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
     limits.allow(shape, a.dtype)
     if b.ndim == 2:

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from tracer.errors import ModelError
 from tracer.support.types import Array
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Window:
     """Per spatial axis: kernel size, stride, dilation, padding before and after, output size."""
 
@@ -24,17 +26,22 @@ class Window:
     after: tuple[int, ...]
     out: tuple[int, ...]
 
-    @property
+    @cached_property
     def extent(self) -> tuple[int, ...]:
         """Input elements that a window spans, including dilation."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
-    @property
+    @cached_property
     def pixels(self) -> int:
         """The number of windows."""
         return math.prod(self.out)
 
-    @property
+    @cached_property
+    def positions(self) -> tuple[tuple[int, ...], ...]:
+        """The positions of a window's elements, in row-major order."""
+        return tuple(product(*map(range, self.kernel)))
+
+    @cached_property
     def pointwise(self) -> bool:
         """Whether each window is one element, in order."""
         unit = all(k == s == 1 for k, s in zip(self.kernel, self.strides, strict=True))
@@ -55,6 +62,21 @@ def window(
     With `ceil_mode` the last window may reach beyond the padding after the input. Raises
     ModelError if the attributes contradict each other.
     """
+    numbers = (None if n is None else tuple(n) for n in (size, kernel, strides, pads, dilations))
+    return _window(*numbers, auto_pad, ceil_mode)
+
+
+@lru_cache(maxsize=1024)
+def _window(
+    size: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: Sequence[int] | None,
+    pads: tuple[int, ...] | None,
+    dilations: Sequence[int] | None,
+    auto_pad: str,
+    ceil_mode: int,
+) -> Window:
+    """Returns the windows, of shapes known from the last run without computing them again."""
     rank = len(size)
     strides = _each("strides", strides, rank)
     dilations = _each("dilations", dilations, rank)
@@ -95,27 +117,34 @@ def padded(x: Array, window: Window, fill: Any = 0, rows: slice | None = None) -
     `rows` selects windows along the first spatial axis. The result is a view of `x` if it needs
     no padding.
     """
-    rank = len(window.kernel)
     first = rows or slice(0, window.out[0])
-    lows, highs = [first.start] + [0] * (rank - 1), [first.stop, *window.out[1:]]
-    reads: list[slice] = []
-    writes: list[slice] = []
-    shape = list(x.shape[:2])
-    for axis, (low, high) in enumerate(zip(lows, highs, strict=True)):
-        start = low * window.strides[axis] - window.before[axis]
-        stop = (high - 1) * window.strides[axis] - window.before[axis] + window.extent[axis]
-        size = x.shape[2 + axis]
-        inside = slice(min(max(start, 0), size), max(min(stop, size), 0))
-        reads.append(inside)
-        writes.append(slice(inside.start - start, inside.stop - start))
-        shape.append(stop - start)
-    source = x[:, :, *reads]
-    if source.shape == tuple(shape):
+    reads, writes, spans = _reach(window, x.shape[2:], first.start, first.stop)
+    shape = (*x.shape[:2], *spans)
+    source = x[reads]
+    if source.shape == shape:
         return source
     limits.allow(shape, x.dtype)
     out: Array = np.full(shape, fill, x.dtype) if fill else np.zeros(shape, x.dtype)
-    out[:, :, *writes] = source
+    out[writes] = source
     return out
+
+
+@lru_cache(maxsize=4096)
+def _reach(
+    window: Window, sizes: tuple[int, ...], first: int, last: int
+) -> tuple[tuple[slice, ...], tuple[slice, ...], tuple[int, ...]]:
+    """Returns what to read of images and to write of padded images, and the size of the latter."""
+    rank = len(window.kernel)
+    lows, highs = [first] + [0] * (rank - 1), [last, *window.out[1:]]
+    reads, writes, spans = [slice(None)] * 2, [slice(None)] * 2, []
+    for axis, (low, high) in enumerate(zip(lows, highs, strict=True)):
+        start = low * window.strides[axis] - window.before[axis]
+        stop = (high - 1) * window.strides[axis] - window.before[axis] + window.extent[axis]
+        inside = slice(min(max(start, 0), sizes[axis]), max(min(stop, sizes[axis]), 0))
+        reads.append(inside)
+        writes.append(slice(inside.start - start, inside.stop - start))
+        spans.append(stop - start)
+    return tuple(reads), tuple(writes), tuple(spans)
 
 
 def patches(ready: Array, window: Window, rows: int | None = None) -> Array:

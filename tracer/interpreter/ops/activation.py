@@ -18,8 +18,7 @@ def relu(X: Array, *, consumed_inputs: _Consumed = None) -> Array:
     """max(x, 0)."""
     if compiled_elementwise.suits(X):
         return compiled_elementwise.relu(X)
-    zero = np.zeros((), X.dtype)
-    return apply(lambda x, out: np.maximum(x, zero, out=out), X)
+    return apply(np.maximum, X, np.zeros((), X.dtype))
 
 
 @operator("LeakyRelu")

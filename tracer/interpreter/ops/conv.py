@@ -1,5 +1,6 @@
 """Conv: convolution of floats."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,6 +9,7 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric import compiled_products
 from tracer.interpreter.numeric.convolution import check, convolve
 from tracer.interpreter.numeric.depthwise import depthwise
+from tracer.interpreter.numeric.half_types import is_half
 from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
@@ -31,7 +33,7 @@ def conv(
     if B is not None and B.shape != W.shape[:1]:
         raise ModelError(f"a bias of shape {list(B.shape)} for {len(W)} maps")
     dtype = X.dtype
-    if dtype.name in ("float16", "bfloat16"):
+    if is_half(dtype):
         X, W = X.astype(np.float32), W.astype(np.float32)
     slid = window(X.shape[2:], W.shape[2:], strides, pads, dilations, auto_pad)
     shift = None if B is None else B.astype(X.dtype, copy=False)
@@ -42,7 +44,7 @@ def _convolved(x: Array, w: Array, bias: Array | None, slid: Window, group: int)
     """Uses compiled kernels if the work is large enough, else numpy."""
     each = w.shape[1] == 1 and group > 1
     compiled = x.ndim <= 4 and not (each and slid.pointwise)
-    depth = int(np.prod(w.shape[1:]))
+    depth = math.prod(w.shape[1:])
     if compiled and compiled_products.suits(
         x.dtype, len(w) // (1 if each else group), depth, len(x) * slid.pixels
     ):

@@ -7,6 +7,7 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import parallel
+from tracer.interpreter.numeric.half_types import is_half
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
@@ -41,7 +42,7 @@ def conv_transpose(
     maps = W.shape[1] * group
     limits.allow((len(X), maps, *full), X.dtype)
     dtype = X.dtype
-    wide = np.float32 if dtype.name in ("float16", "bfloat16") else dtype
+    wide = np.float32 if is_half(dtype) else dtype
     full_output = np.zeros((len(X), maps, *(max(f, b + n) for f, b, n in zip(full, before, size,
                       strict=True))), wide)  # fmt: skip
     _spread(

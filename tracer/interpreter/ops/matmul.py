@@ -4,6 +4,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.interpreter.numeric import products
+from tracer.interpreter.numeric.half_types import is_half
 from tracer.interpreter.numeric.products import Product
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
@@ -55,7 +56,7 @@ def gemm_1(
 @operator("Einsum", since=12)
 def einsum(*Inputs: Array, equation: str) -> Array:
     """The sum of products described by `equation`."""
-    narrow = Inputs[0].dtype.name in ("float16", "bfloat16")
+    narrow = is_half(Inputs[0].dtype)
     inputs = [v.astype(np.float32) for v in Inputs] if narrow else list(Inputs)
     limits.allow(_einsum_shape(equation, inputs), inputs[0].dtype)
     output = np.einsum(equation.replace(" ", ""), *inputs, optimize=len(inputs) > 1)

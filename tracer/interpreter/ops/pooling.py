@@ -1,6 +1,6 @@
 """Max, average and Lp pooling, their global forms, and MaxUnpool."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -42,7 +42,7 @@ def max_pool(
     if X.ndim <= 4 and compiled_elementwise.suits(X):
         maxima = compiled_products.max_pool(X, slid)
     else:
-        maxima = _slide(X, slid, lowest, lambda total, plane: np.maximum(total, plane, out=total))
+        maxima = _slide(X, slid, lowest, np.maximum)
     if len(ctx.outputs_named) < 2 or not ctx.outputs_named[1]:
         return (maxima,)
     return maxima, _indices(X, slid, lowest, storage_order)
@@ -62,7 +62,7 @@ def average_pool(
 ) -> Array:
     """The mean of each window; padding counts as zeros only with `count_include_pad`."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
-    means = _slide(X, slid, 0, lambda total, plane: np.add(total, plane, out=total))
+    means = _slide(X, slid, 0, np.add)
     means /= counts(X.shape[2:], slid, bool(count_include_pad)).astype(means.dtype)
     return means
 
@@ -82,7 +82,7 @@ def lp_pool(
     """The p-norm of each window."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     powers = np.absolute(X) ** np.array(p, X.dtype)
-    sums = _slide(powers, slid, 0, lambda total, plane: np.add(total, plane, out=total))
+    sums = _slide(powers, slid, 0, np.add)
     return sums ** np.array(1 / p, X.dtype)
 
 
@@ -136,7 +136,7 @@ def max_unpool(
     return np.pad(output, [(0, n - m) for n, m in zip(larger, shape, strict=True)])
 
 
-def _slide(x: Array, slid: Window, fill: Any, fold: Callable[[Array, Array], object]) -> Array:
+def _slide(x: Array, slid: Window, fill: Any, fold: np.ufunc) -> Array:
     """Folds the values at all kernel positions of each window into one."""
     limits.allow((*x.shape[:2], *slid.out), x.dtype)
     out = buffer_pool.empty((*x.shape[:2], *slid.out), x.dtype)
@@ -147,10 +147,10 @@ def _slide(x: Array, slid: Window, fill: Any, fold: Callable[[Array, Array], obj
         image, part = work[index]
         view = patches(padded(x[image : image + 1, part], slid, fill), slid)[0]
         target = out[image, part]
-        for number, position in enumerate(np.ndindex(*slid.kernel)):
+        for number, position in enumerate(slid.positions):
             plane = view[(slice(None), *position)]
             if number:
-                fold(target, plane)
+                fold(target, plane, out=target)
             else:
                 np.copyto(target, plane)
 

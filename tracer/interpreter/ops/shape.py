@@ -1,5 +1,6 @@
 """Shape, Reshape, Squeeze, Transpose, Expand, Tile and other changes of shape."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,7 +35,7 @@ def size(data: Array) -> Array:
 @operator("Reshape", since=5)
 def reshape(data: Array, shape: Array, *, allowzero: int = 0) -> Array:
     """Reshapes; -1 is inferred, 0 copies the input's size unless `allowzero` is set."""
-    sizes = [int(n) for n in shape]
+    sizes = shape.tolist()
     if not allowzero:
         sizes = [data.shape[i] if n == 0 else n for i, n in enumerate(sizes)]
     if min(sizes, default=0) < -1:  # numpy takes any negative number for -1
@@ -52,7 +53,7 @@ def reshape_1(data: Array, *, shape: _Ints = None, consumed_inputs: _Ints = None
 def flatten(input: Array, *, axis: int = 1) -> Array:
     """A matrix with the axes before `axis` as rows and the others as columns."""
     at = axis + input.ndim if axis < 0 else axis
-    rows, columns = (int(np.prod(part)) for part in (input.shape[:at], input.shape[at:]))
+    rows, columns = math.prod(input.shape[:at]), math.prod(input.shape[at:])
     return input.reshape(rows, columns)
 
 
@@ -83,7 +84,7 @@ def unsqueeze_1(data: Array, *, axes: Sequence[int]) -> Array:
 @operator("Transpose")
 def transpose(data: Array, *, perm: _Ints = None) -> Array:
     """A view with the axes in the order of `perm` (default: reversed)."""
-    return np.transpose(data, perm)
+    return data.transpose(perm)
 
 
 @operator("Expand", since=8)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 
 from tracer.interpreter.numeric import buffer_pool, compiled_normalization, parallel
@@ -44,10 +45,10 @@ for _name, _function in {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax
 def _along(compute: Callable[[Array, Array], None], x: Array, axis: int) -> Array:
     """Applies `compute` along `axis`; bfloat16 is computed in float32."""
     dtype = x.dtype
-    wide = x.astype(np.float32) if dtype.name == "bfloat16" else x
-    rows = np.ascontiguousarray(np.moveaxis(wide, axis, -1)) if wide.ndim else wide.reshape(1)
+    wide = x.astype(np.float32) if dtype == ml_dtypes.bfloat16 else x
+    rows = np.ascontiguousarray(wide.swapaxes(axis, -1)) if wide.ndim else wide.reshape(1)
     if compute is _softmax and compiled_normalization.suits(rows):
-        return np.moveaxis(compiled_normalization.softmax(rows), -1, axis).astype(dtype, copy=False)
+        return compiled_normalization.softmax(rows).swapaxes(axis, -1).astype(dtype, copy=False)
     flat = rows.reshape(-1, rows.shape[-1])
     out = buffer_pool.empty(flat.shape, flat.dtype)
     parts = parallel.pieces(len(flat), max(parallel.BLOCK // max(flat.shape[1], 1), 1))
@@ -56,7 +57,7 @@ def _along(compute: Callable[[Array, Array], None], x: Array, axis: int) -> Arra
         compute(flat[parts[index]], out[parts[index]])
 
     parallel.run_blocks(len(parts), block)
-    result = np.moveaxis(out.reshape(rows.shape), -1, axis) if wide.ndim else out.reshape(())
+    result = out.reshape(rows.shape).swapaxes(axis, -1) if wide.ndim else out.reshape(())
     return result.astype(dtype, copy=False)
 
 
