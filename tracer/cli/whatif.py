@@ -90,8 +90,8 @@ def _what_if_options(
         cloup.option("--search/--no-search", default=True, show_default=True,
                      help="Also search a width for each node."),
         cloup.option("--explain", is_flag=True,
-                     help="Take a bit from each node of B and C in turn, and name the node whose "
-                          "bit costs most. One evaluation for each node."),
+                     help="Take a bit from each node of B in turn, and name the node whose bit "
+                          "costs most. One evaluation for each node."),
         cloup.option("--energy", type=_energy.EnergyModelName(), default=DEFAULT_ENERGY_MODEL,
                      show_default=True, help="Energy model; see docs/energy.md."),
         cloup.option("--convention", "addition_convention",

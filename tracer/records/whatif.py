@@ -68,7 +68,7 @@ class WidthChoice:
     """Widths that a search chose, their energy per sample and their score.
 
     `limiting` is the node whose score changes most where it alone has one bit less; None where no
-    score changes, or where not all of these scores were computed. `overflowing` is the node with
+    score changes, or where these scores were not computed. `overflowing` is the node with
     the largest share of sums that overflow where it alone has one bit less; None where none do.
     """
 

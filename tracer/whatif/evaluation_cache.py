@@ -80,9 +80,6 @@ class EvaluationCache:
         """Returns the counted evaluation with `bits` bits in all nodes that are not pinned."""
         return self.counted(self.uniform_widths(bits))
 
-    def __contains__(self, widths: Widths) -> bool:
-        return widths in self._evaluations
-
     def __len__(self) -> int:
         return len(self._evaluations)
 

@@ -32,7 +32,7 @@ class WhatIfOptions:
     `fixed` are fixed-point formats for a float graph, as `policy_text` reads them. `metric` None
     chooses one that fits labels and outputs. `accuracy_budget` is how much the metric may lose, in
     its unit. `search` also searches a width for each node. `explain` makes the evaluations that
-    name the node which limits B and C, where the search did without. `energy` names a model of
+    name the node which limits B. `energy` names a model of
     `analyzers.energy`. `addition_convention` says how additions are counted, as in
     `analyzers.cost`; None counts channelwise for a channelwise order, and plain otherwise.
     """

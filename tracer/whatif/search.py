@@ -55,8 +55,8 @@ def safe_widths(cache: EvaluationCache, baseline: Baseline, floor: int) -> SafeW
 class WidthSearch:
     """Searches widths of little energy whose score is `allowed`; tries no width below `floor`.
 
-    `share` names the node of a choice that overflows most with one bit less. The node that limits a
-    choice follows from evaluations; `explain` makes those that the search did not need.
+    `share` names the node of a choice that overflows most with one bit less. `explain` evaluates
+    each node to name the one that limits a uniform width.
     """
 
     cache: EvaluationCache
@@ -80,7 +80,8 @@ class WidthSearch:
             self.cache.uniform_widths(bits - 1), near=self.cache.uniform_widths(bits)
         ):
             bits -= 1
-        return self._choice(self.cache.uniform_widths(bits))
+        widths = self.cache.uniform_widths(bits)
+        return self._choice(widths, self._worst_alone(widths) if self.explain else None)
 
     def narrowest_each(self, starts: Sequence[Widths]) -> WidthChoice:
         """Returns the widths of least energy at the ends of the descents from allowed `starts`.
@@ -88,9 +89,9 @@ class WidthSearch:
         Of equal energies the best score is chosen. The energy is at most the energy of each start.
         """
         ends = [self.descent(start)[-1] for start in starts]
-        return self._choice(
-            min(ends, key=lambda widths: (self.energy(widths), -self.cache(widths).score, widths))
-        )
+        widths = min(ends, key=lambda each: (self.energy(each), -self.cache(each).score, each))
+        # The last round of the descent took a bit from every node whose bits take energy.
+        return self._choice(widths, self._worst_alone(widths))
 
     def descent(self, start: Widths) -> list[Widths]:
         """Returns the path of a greedy descent: each step removes one bit of one node.
@@ -120,11 +121,9 @@ class WidthSearch:
     def _is_allowed(self, widths: Widths, near: Widths | None = None) -> bool:
         return self.allowed(self.cache(widths, near).score)
 
-    def _choice(self, widths: Widths) -> WidthChoice:
+    def _choice(self, widths: Widths, limiting: str | None) -> WidthChoice:
         energy, score = self.energy(widths), self.cache(widths).score
-        return WidthChoice(
-            widths, energy, score, self._worst_alone(widths), self._overflowing(widths)
-        )
+        return WidthChoice(widths, energy, score, limiting, self._overflowing(widths))
 
     def _dearest_first(self, widths: Widths) -> list[int]:
         """Free nodes by the energy that one bit less saves, largest first."""
@@ -148,13 +147,8 @@ class WidthSearch:
         return path[1:]
 
     def _worst_alone(self, widths: Widths) -> str | None:
-        """The node whose score changes most where it alone has one bit less.
-
-        None where that needs evaluations that were not made, unless they are to `explain`.
-        """
+        """The node whose score changes most where it alone has one bit less."""
         narrower = self._narrower(widths)
-        if not self.explain and any(less not in self.cache for less in narrower.values()):
-            return None
         score = self.cache(widths).score
         self.cache.begin("which node limits", len(narrower))
         return self._most(
