@@ -10,10 +10,10 @@ import pandas as pd
 from analyzers.compare import Comparison
 from analyzers.compare.contrast import LEVEL
 from analyzers.compare.layers import letter
-from analyzers.compare.numbers import Numbers
 from analyzers.compare.sides import Side
 from analyzers.compare.views import charts
 from analyzers.compare.views.charts import MARK
+from analyzers.compare.views.numbers import numbers_table
 from analyzers.options import ViewOptions
 from analyzers.views.file_formats.json import records
 from analyzers.views.page import (
@@ -25,7 +25,7 @@ from analyzers.views.page import (
     signed_percent,
     times,
 )
-from analyzers.views.text import count, digits, micros, percent, plural, printable, si
+from analyzers.views.text import count, micros, percent, plural, printable, si
 
 _NAMES = {
     "layer": (("layer", 0), ("module", 6), ("op", 5)),
@@ -36,9 +36,6 @@ _NAMES = {
 
 _LISTED = 10
 
-_DIFFERING = 3
-"""Layers that are shown of those whose values differ: differences spread from the first on."""
-
 _INTERVAL = f"{1 - LEVEL:.0%} interval"
 _WORK = (("MACs", "macs"), ("parameters", "params"))
 
@@ -48,7 +45,7 @@ def page(result: Comparison, options: ViewOptions) -> Page:
     tables = [_totals(result)]
     if result.layers is not None:
         tables.append(_layers(result, result.layers))
-    tables += [_numbers(numbers, options) for numbers in result.numbers]
+    tables += [numbers_table(numbers, options) for numbers in result.numbers]
     summary = result.sides[0].trace.environment.summary
     return Page(tuple(tables), (*result.notes, *_side_notes(result)), summary)
 
@@ -247,59 +244,6 @@ def _listed(cells: Sequence[str]) -> str:
     more = len(cells) - _LISTED
     shown = "; ".join(cells[:_LISTED])
     return f"{shown}; and {more:,} more" if more > 0 else shown
-
-
-def _numbers(numbers: Numbers, options: ViewOptions) -> Table:
-    outputs = numbers.outputs.rename(columns={"output": "layer", "output_b": "layer_b"})
-    layers = numbers.layers[numbers.layers["fault"] != ""].assign(what="layer")
-    hidden = 0 if options.notes else max(0, len(layers) - _DIFFERING)
-    if hidden:
-        layers = layers.head(_DIFFERING)
-    elif not len(layers):
-        furthest = numbers.layers.sort_values("max_abs", ascending=False, kind="stable").head(1)
-        layers = furthest.assign(what="furthest layer")
-    rows = pd.concat([outputs.assign(what="output"), layers], ignore_index=True)
-    for field in ("nan", "inf"):
-        rows[field] = [
-            f"{a}, {b}" if a or b else None
-            for a, b in zip(rows[f"{field}_a"].fillna(0), rows[f"{field}_b"].fillna(0), strict=True)
-        ]
-    columns = (
-        name_column("what", "what", 0),
-        name_column("tensor of A", "layer", 1),
-        name_column("tensor of B", "layer_b", 6),
-        number_column("max abs", "max_abs", digits, 2),
-        number_column("max rel", "max_rel", digits, 3),
-        number_column("ULP", "max_ulp", digits, 4),
-        name_column("NaN", "nan", 7),
-        name_column("Inf", "inf", 8),
-        name_column("beyond tolerance", "fault", 5),
-    )
-    rows["fault"] = rows["fault"].where(rows["fault"] != "")
-    title = f"Numbers of {numbers.second} against {numbers.first}, same input"
-    more = (f"{hidden:,} more of these layers: --notes",) if hidden else ()
-    return Table(title, columns, rows, (*_divergence(numbers), *more, *numbers.notes), is_long=True)
-
-
-def _divergence(numbers: Numbers) -> Iterator[str]:
-    within = f"({numbers.tolerance})"
-    if not numbers.differ:
-        yield f"every one of {plural(len(numbers.layers), 'layer')} is within tolerance {within}"
-    else:
-        amounts = [
-            f"{int((table['fault'] != '').sum()):,} of {plural(len(table), what)}"
-            for table, what in ((numbers.layers, "layer"), (numbers.outputs, "output"))
-        ]
-        first = numbers.first_divergence
-        where = f"; the first is '{printable(first)}'" if first else ""
-        yield f"{' and '.join(amounts)} differ {within}{where}"
-    counts = {
-        f"{kind} in {which}": int(numbers.outputs[f"{field}_{end}"].fillna(0).sum())
-        for kind, field in (("NaN", "nan"), ("Inf", "inf"))
-        for which, end in (("A", "a"), ("B", "b"))
-    }
-    if any(counts.values()):
-        yield "outputs: " + ", ".join(f"{count:,} {what}" for what, count in counts.items())
 
 
 def _signed(value: float) -> str:
