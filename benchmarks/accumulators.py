@@ -39,16 +39,10 @@ def values(block: Block) -> Callable[[], Any]:
     return lambda: factors.clip(columns, block.accumulator, out, None)
 
 
-def flags(block: Block) -> Callable[[], Any]:
-    """Limited sums, the exact ones where they may differ, and counts of sums."""
-    factors, columns, out = _prepared(block)
-    return lambda: factors.count(columns, block.accumulator, out, with_events=False)
-
-
 def counts(block: Block) -> Callable[[], Any]:
-    """As `flags`, and how many steps left the range."""
+    """Limited sums, the exact ones where they may differ, and counts of sums and of steps."""
     factors, columns, out = _prepared(block)
-    return lambda: factors.count(columns, block.accumulator, out, with_events=True)
+    return lambda: factors.count(columns, block.accumulator, out, None)
 
 
 def emulate(block: Block) -> Callable[[], Any]:
@@ -98,8 +92,6 @@ class Case:
 CASES = (
     Case("values, 18 bits, int8 x uint8: most overflow", values, 18, WHOLE, (0.8, 1.2)),
     Case("values, 10 bits, int4 x uint4: most overflow", values, 10, SMALL, (0.8, 1.2)),
-    Case("flags, 18 bits, int8 x uint8: most overflow", flags, 18, WHOLE),
-    Case("flags, 22 bits, int8 x uint8: few overflow", flags, 22, WHOLE),
     Case("counts, 18 bits, int8 x uint8: most overflow", counts, 18, WHOLE),
     Case("counts, 22 bits, int8 x uint8: few overflow", counts, 22, WHOLE),
     Case("values and events of each sum, 18 bits", emulate, 18, WHOLE),
