@@ -10,12 +10,6 @@ from tracer.graph import provenance
 from tracer.support.tolerance import Tolerance, max_abs_difference
 from tracer.support.types import Array
 
-_ATOL = 1e-8
-"""Default absolute tolerance beside the tensor's own; outputs of untrained networks are small."""
-
-_HALF_PRECISION_STEPS = 8
-"""Steps of the type that are allowed at least: those of half precision exceed the default rtol."""
-
 
 def verify(conversion: Conversion, arrays: Arrays, options: ExportOptions, framework: str) -> float:
     """Returns the largest absolute difference of any output from the framework's, on `arrays`.
@@ -99,14 +93,10 @@ def difference(actual: Array, expected: Array, options: ExportOptions) -> str:
     finite = np.isfinite(expected)
     if not np.array_equal(actual[~finite], expected[~finite], equal_nan=True):
         return "has NaN or infinity in other places"
-    scale = float(np.max(np.abs(expected[finite]), initial=0))
-    rtol = max(options.rtol, _HALF_PRECISION_STEPS * float(np.finfo(actual.dtype).eps))
-    tolerance = Tolerance(rtol, options.atol or 0.0)
-    if options.atol is None:  # the same for every element: rounding scales with the tensor
-        tolerance = Tolerance(0.0, _ATOL + rtol * scale)
-    if not tolerance.exceeded(actual, expected).any():
+    if not Tolerance(options.rtol, options.atol).exceeded(actual, expected).any():
         return ""
     error = max_abs_difference(actual, expected)
+    scale = float(np.max(np.abs(expected[finite]), initial=0))
     return f"is off by up to {error:.3g} where values reach {scale:.3g}"
 
 

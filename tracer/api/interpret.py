@@ -113,8 +113,9 @@ def interpret(
     else:
         executor, inputs = registry.NARROWED, request.batches()
         feedset = next(iter(inputs))
-        chosen |= {"policy": policy(accumulator, fixed), "by_sample": by_sample}
-        rules = policy(accumulator, fixed).assign(loaded.nodes)
+        narrowed = policy(accumulator, fixed)
+        chosen |= {"policy": narrowed, "by_sample": by_sample}
+        rules = narrowed.assign(loaded.nodes)
         settings |= {"accumulator": accumulator, "fixed": fixed, "by_sample": by_sample}
     measuring = registry.settings_for(executor, chosen)
     profiled = registry.find(executor).profile(loaded, inputs, measuring, progress or silent)

@@ -11,6 +11,9 @@ from llvmlite import ir
 
 from tracer.interpreter.kernels.vectors import INDEX, Vectors
 
+_AHEAD = 16
+"""Terms that are fetched in advance: the rows of a large matrix are too far apart for the
+processor to foresee them."""
 _RUN = 3
 """Numbers of a run: where it begins in the source, its first lane, and its lanes."""
 
@@ -43,13 +46,16 @@ class Panel:
 
         def term(k: Any) -> None:
             here, there = self._row(k)
+            last = b.sub(self.depth, INDEX(1))
+            ahead, _ = self._row(v.least_index(b.add(k, INDEX(_AHEAD)), last))
 
             def run(number: Any) -> None:
                 at = v.at(runs, b.mul(number, INDEX(_RUN)))
                 start, lane, size = (b.load(v.at(at, n)) for n in range(_RUN))
-                begin, to = v.at(here, start), v.at(there, lane)
+                begin, to, later = v.at(here, start), v.at(there, lane), v.at(ahead, start)
 
                 def vector(i: Any) -> None:
+                    v.prefetch(v.at(later, i))
                     values = v.load(v.at(begin, i), ir.VectorType(element(self.kind), v.count))
                     v.store(self._floats(values, v.kind), v.at(to, i))
 

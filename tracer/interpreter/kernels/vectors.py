@@ -109,6 +109,15 @@ class Vectors:
         to = self.builder.bitcast(address, value.type.as_pointer())
         self.builder.store(value, to).align = 1
 
+    def prefetch(self, address: Any) -> None:
+        """Fetches the line of an address, which need not be valid, into the caches."""
+        module, word = self.builder.module, _WORD
+        place = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [place, word, word, word])
+        name = "llvm.prefetch.p0i8"
+        function = module.globals.get(name) or ir.Function(module, kind, name)
+        self.builder.call(function, [self.builder.bitcast(address, place), *map(word, (0, 3, 1))])
+
     def spread(self, number: Any) -> Any:
         """The number in every lane."""
         undefined = ir.Constant(self.kind, ir.Undefined)

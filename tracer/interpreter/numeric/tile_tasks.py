@@ -20,8 +20,9 @@ _FACTORS = 1 << 17
 """but its factors, 256 KiB of float32, stay in the second-level cache for all its columns."""
 _CHUNK = 384
 """Terms of a panel, which stays in the second-level cache together with the factors of a block."""
-_LOAD = 0.25
-"""Cycles that a load takes from the multiply-adds beside it."""
+_FACTOR, _COLUMNS = 0.25, 1.0
+"""Cycles that the load of a factor, and of a vector of columns, takes from the multiply-adds beside
+it: factors are in the first-level cache, the panel of columns in the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def _size(step: Any, rows: int, columns: int, bits: int) -> tuple[int, int]:
         tall, vectors = size
         tiles = -(-rows // tall) * -(-columns // (vectors * lanes))
         steps = max(tall * vectors * (1 + step.states), kernels.LATENCY)
-        return tiles * (steps + _LOAD * (tall + vectors))
+        return tiles * (steps + _FACTOR * tall + _COLUMNS * vectors)
 
     return min(sizes, key=cost)
 
