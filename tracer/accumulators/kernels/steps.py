@@ -8,6 +8,8 @@ is rounded, but never across the limit. EXTREMES needs sums that are exact thems
 
 from typing import Any
 
+from llvmlite import ir
+
 from tracer.interpreter.kernels.tiles import Step
 from tracer.interpreter.kernels.vectors import Vectors
 
@@ -18,14 +20,24 @@ def _clip(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
 
 def _count(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
     b, value = v.builder, v.limited(added, limit)
-    outside = b.sext(b.fcmp_ordered("!=", added, value), v.integers)
-    events = b.sub(b.bitcast(state[0], v.integers), outside)
-    return [value, b.bitcast(events, v.kind)]
+    before, after, events = (b.bitcast(each, v.integers) for each in (added, value, state[0]))
+    one = b.select(b.icmp_signed("!=", before, after), _one(v, limit), ir.Constant(v.integers, None))
+    return [value, b.bitcast(b.add(events, one), v.kind)]
+
+
+def _one(v: Vectors, limit: Any) -> Any:
+    """1 in every lane: the second bit of a float of at least 2.
+
+    The compiler would add a constant by way of a vector of the comparison, not under its mask.
+    """
+    b, shift = v.builder, ir.Constant(v.integers, [v.bits - 2] * v.count)
+    two = ir.Constant(v.kind, [2.0] * v.count)
+    return b.lshr(b.bitcast(b.fadd(limit, two), v.integers), shift)
 
 
 def _extremes(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
     low, high = state
-    return [added, v.least(low, added), v.greatest(high, added)]
+    return [added, v.least(low, added), v.greatest_from_zero(high, added)]
 
 
 CLIP = Step(0, _clip)
