@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracer.accumulators.engine.matrices import Matrices
+from tracer.accumulators.engine.tile_tables import TileTables
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.interpreter.numeric import tile_tasks
+from tracer.accumulators.statistics.tally import Tally
+from tracer.interpreter.numeric import parallel, tile_tasks
 from tracer.interpreter.numeric.tile_tasks import Columns, Lanes
 from tracer.support.types import Array
 
@@ -73,14 +75,38 @@ class Factors:
             self._run(steps.COUNT, store, columns, [values, events], accumulator)
 
     def count(
-        self, columns: Columns, accumulator: Accumulator, out: Array, parameters: Array | None
-    ) -> Array:
-        """Writes limited sums, or bytes by `parameters` (M, 8); returns counts of `stores`, (4)."""
-        stores, counts = loaded("stores"), np.zeros(4, np.int64)
-        store = stores.COUNTS if parameters is None else stores.BYTES_AND_COUNTS
-        step = loaded("steps").COUNT
-        self._run(step, store, columns, [out, counts], accumulator, parameters)
+        self, columns: Columns, accumulator: Accumulator, out: Array, parameters: Array | None,
+        rare: bool,
+    ) -> Array:  # fmt: skip
+        """Writes limited sums, or bytes by `parameters` (M, 8); returns counts of `stores`, (4).
+
+        `rare` is faster where few sums leave the range; sums without a range must be exact.
+        """
+        steps, stores = loaded("steps"), loaded("stores")
+        tables = np.zeros((parallel.allowed(), stores.COUNTS_SIZE), np.int64)
+        if rare:
+            step = steps.EXTREMES
+            store = stores.RARE_COUNTS if parameters is None else stores.BYTES_AND_RARE_COUNTS
+        else:
+            step = steps.COUNT
+            store = stores.COUNTS if parameters is None else stores.BYTES_AND_COUNTS
+        self._run(step, store, columns, [out], accumulator, parameters, tables)
+        counts: Array = tables.sum(0)[:4]
         return counts
+
+    def tally(
+        self, columns: Columns, accumulator: Accumulator, out: Array, parameters: Array | None
+    ) -> Tally:
+        """Writes limited sums, or bytes by `parameters` (M, 8); returns statistics by row.
+
+        Sums without a range must be exact.
+        """
+        stores = loaded("tally_stores")
+        store = stores.TALLY if parameters is None else stores.BYTES_AND_TALLY
+        tables = TileTables.empty(8 * self.left.itemsize, len(self.left))
+        step = loaded("steps").EXTREMES
+        self._run(step, store, columns, [out], accumulator, parameters, tables.words)
+        return tables.tally(columns.count, accumulator)
 
     def observe(self, columns: Columns, final: Array, low: Array, high: Array) -> None:
         """Writes sums without a range, and their extremes on the way from 0."""
@@ -90,6 +116,7 @@ class Factors:
     def _run(
         self, step: object, store: object, columns: Columns, outs: list[Array],
         accumulator: Accumulator | None, parameters: Array | None = None,
+        tables: Array | None = None,
     ) -> None:  # fmt: skip
         half = 0 if accumulator is None or accumulator.is_symmetric else 1
         most = 0 if accumulator is None else min(accumulator.range[1], self.bound)
@@ -100,7 +127,7 @@ class Factors:
         left, begins = self.left.reshape(parts, -1, self.left.shape[1]), begins.reshape(parts, -1)
         if parameters is not None:
             parameters = parameters.reshape(parts, -1, parameters.shape[1])
-        tile_tasks.run(step, store, left, begins, columns, flat, lanes, parameters)
+        tile_tasks.run(step, store, left, begins, columns, flat, lanes, parameters, tables)
 
 
 def of_matrix(matrices: Matrices, sequence: Array) -> Columns:

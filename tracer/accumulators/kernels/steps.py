@@ -21,8 +21,9 @@ def _clip(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
 def _count(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
     b, value = v.builder, v.limited(added, limit)
     before, after, events = (b.bitcast(each, v.integers) for each in (added, value, state[0]))
-    one = b.select(b.icmp_signed("!=", before, after), _one(v, limit), ir.Constant(v.integers, None))
-    return [value, b.bitcast(b.add(events, one), v.kind)]
+    left = b.icmp_signed("!=", before, after)
+    events = b.add(events, b.select(left, _one(v, limit), ir.Constant(v.integers, None)))
+    return [value, b.bitcast(events, v.kind)]
 
 
 def _one(v: Vectors, limit: Any) -> Any:

@@ -114,7 +114,7 @@ class TaskCode:
                     last = b.icmp_signed("==", b.add(k, deep), number("depth"))
                     with b.if_else(last) as (finish, store):
                         with finish:
-                            self._finish(sums, row, high, column, inside, panel, homes)
+                            self._finish(sums, row, high, column, inside, panel, homes, slot)
                         with store:
                             for value, address in zip(chain(*sums), where, strict=True):
                                 v.store(value, address)
@@ -188,30 +188,34 @@ class TaskCode:
                 v.store(value, where)
         begun = [v.load(where) for where in homes]
         done = self._added(begun, row, panel, self.step, k, deep)
-        return homes, [done[n * size : (n + 1) * size] for n in range(1 + self.step.states)]
+        return homes, _by_state(done, self.step)
 
     def _finish(
         self, sums: list[list[Any]], row: Any, high: Any, column: Any, count: Any, panel: Any,
-        homes: list[Any],
+        homes: list[Any], slot: Any,
     ) -> None:  # fmt: skip
         """Stores some rows, and writes the results."""
         v, b = self.v, self.v.builder
+        rows = v.least_index(INDEX(self.rows), b.sub(high, row))
         places = [n * self.width + i * v.count for n in range(self.rows)
                   for i in range(self.vectors)]  # fmt: skip
-        depth = self.words.number("depth")
         tile = Tile(
-            v, self.words, row, sums, [self._inside(count, i) for i in range(self.vectors)],
+            v, self.words, row, (rows, count), slot, sums,
+            [self._inside(count, i) for i in range(self.vectors)],
             self._whole(row, high, column, count),
             [[v.at(home, place) for place in places] for home in homes],
             [self._targets(f"out_{n}", home, row, column) for n, home in enumerate(homes)],
-            lambda: self._added(
-                self._begun(row, NOTHING), row, panel, NOTHING, INDEX(0), depth),
+            lambda step: self._again(row, panel, step),
         )  # fmt: skip
         self.store.code(tile)
-        rows = v.least_index(INDEX(self.rows), b.sub(high, row))
         with b.if_then(b.not_(tile.whole)):
             for number, home in enumerate(homes):
                 self._deliver(f"out_{number}", home, rows, row, column, count)
+
+    def _again(self, row: Any, panel: Any, step: Step) -> list[list[Any]]:
+        """The sums and states of some rows by another step, from a panel of all terms."""
+        begun, depth = self._begun(row, step), self.words.number("depth")
+        return _by_state(self._added(begun, row, panel, step, INDEX(0), depth), step)
 
     def _begun(self, row: Any, step: Step) -> list[Any]:
         """What sums and states begin with: the start is the first sum that the step meets."""
@@ -250,10 +254,7 @@ class TaskCode:
         v, b = self.v, self.v.builder
         numbers = ir.Constant(v.integers, [vector * v.count + n for n in range(v.count)])
         width = count if v.bits == 64 else b.trunc(count, ir.IntType(32))
-        single = b.insert_element(ir.Constant(v.integers, ir.Undefined), width, ir.IntType(32)(0))
-        lanes = ir.Constant(ir.VectorType(ir.IntType(32), v.count), [0] * v.count)
-        wide = b.shuffle_vector(single, ir.Constant(v.integers, ir.Undefined), lanes)
-        return b.icmp_signed("<", numbers, wide)
+        return b.icmp_signed("<", numbers, v.spread(width, v.integers))
 
     def _whole(self, row: Any, high: Any, column: Any, count: Any) -> Any:
         """Whether all rows of a tile, and all its columns side by side, are results."""
@@ -293,6 +294,12 @@ class TaskCode:
 def _by_array(sums: list[list[Any]]) -> list[Any]:
     """All sums, then the first state of all, then the second, from sums with their states."""
     return [value for values in zip(*sums, strict=True) for value in values]
+
+
+def _by_state(values: list[Any], step: Step) -> list[list[Any]]:
+    """The sums, then each state."""
+    size = len(values) // (1 + step.states)
+    return [values[n * size : (n + 1) * size] for n in range(1 + step.states)]
 
 
 def _parts(builder: Any, total: Any, size: Any) -> Any:

@@ -118,9 +118,9 @@ class Vectors:
         function = module.globals.get(name) or ir.Function(module, kind, name)
         self.builder.call(function, [self.builder.bitcast(address, place), *map(word, (0, 3, 1))])
 
-    def spread(self, number: Any) -> Any:
-        """The number in every lane."""
-        undefined = ir.Constant(self.kind, ir.Undefined)
+    def spread(self, number: Any, kind: Any = None) -> Any:
+        """The number in every lane of a vector of a kind, floats of `bits` unless given."""
+        undefined = ir.Constant(kind or self.kind, ir.Undefined)
         single = self.builder.insert_element(undefined, number, _WORD(0))
         lanes = ir.Constant(ir.VectorType(_WORD, self.count), [0] * self.count)
         return self.builder.shuffle_vector(single, undefined, lanes)

@@ -72,13 +72,13 @@ class Lanes:
 
 def run(
     step: Any, store: Any, left: Array, begins: Array, columns: Columns, outs: list[Array],
-    lanes: Lanes = Lanes(), parameters: Array | None = None,
+    lanes: Lanes = Lanes(), parameters: Array | None = None, tables: Array | None = None,
 ) -> None:  # fmt: skip
     """Multiplies matrices `left` (n, rows, K), floats, each with its columns.
 
     The sums of row i begin with `begins[:, i]`, of the type of `left`. `outs` are the results of
-    the store.
-    `parameters` (n, rows, 8), float64, are numbers of each row for the store.
+    the store. `parameters` (n, rows, 8), float64, are numbers of each row for the store; `tables`
+    (threads, any), int64, are statistics that it adds to.
     """
     tiles = loaded("tile_code")
     matrices, count, depth = left.shape
@@ -95,15 +95,17 @@ def run(
     task = tiles.task(step, store, columns.source.dtype, bits, rows, vectors)
     arrays = [_whole(left, rows), columns.source, columns.offsets, *where, _whole(begins, rows)]
     spare = [columns.offsets] * (3 - len(outs))
-    chunk = depth if store.needs_exact else min(depth, _CHUNK)
+    chunk = depth if store.repeats else min(depth, _CHUNK)
     slots = parallel.allowed()
     size = tiles.memory(step, store, bits, rows, vectors, tall, chunk)
-    memory = [buffer_pool.empty((slots, size, chunk), np.uint8), np.zeros(slots, np.int64)]
-    numbers = (count, tall, columns.count, wide, depth, columns.out_strides[1], lanes.limit,
-               lanes.half, matrices, *columns.steps, slots, size, chunk, columns.zero)  # fmt: skip
+    memory = [buffer_pool.empty((slots, size), np.uint8), np.zeros(slots, np.int64)]
     known = np.zeros(0) if parameters is None else _whole(parameters, rows)
+    tables = np.zeros((slots, 0), np.int64) if tables is None else tables
+    numbers = (count, tall, columns.count, wide, depth, columns.out_strides[1], lanes.limit,
+               lanes.half, matrices, *columns.steps, slots, size, chunk, columns.zero,
+               tables.shape[1])  # fmt: skip
     blocks = matrices * -(-count // tall) * -(-columns.count // (wide * width))
-    task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory, known], numbers)
+    task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory, known, tables], numbers)
 
 
 @lru_cache(maxsize=1024)
