@@ -1,6 +1,7 @@
 """Packs columns of any numeric type in a panel of floats: code for `tiles`.
 
-Row k of a panel holds the numbers `source[offsets[k] + starts[lane]]`, one for each lane.
+Row k of a panel holds the numbers `source[offsets[k] + starts[lane]]`, one for each lane; from
+integers a zero point is subtracted.
 """
 
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ class Panel:
     depth: Any
     panel: Any
     width: int
+    zero: Any
 
     def copy(self, runs: Any, count: Any) -> None:
         """Packs `count` runs of neighbours.
@@ -90,4 +92,6 @@ class Panel:
         b = self.vectors.builder
         if self.kind.kind == "f":
             return values
-        return (b.sitofp if self.kind.kind == "i" else b.uitofp)(values, kind)
+        floats = (b.sitofp if self.kind.kind == "i" else b.uitofp)(values, kind)
+        zero = b.sitofp(self.zero, self.vectors.scalar)
+        return b.fsub(floats, self.vectors.spread(zero) if kind == self.vectors.kind else zero)

@@ -173,7 +173,8 @@ class TaskCode:
         """Packs `deep` terms from k on."""
         v, b, words = self.v, self.v.builder, self.words
         source, offsets = words.array("source", element(self.source)), words.array("offsets")
-        packed = Panel(v, self.source, source, v.at(offsets, k), deep, panel, self.width)
+        packed = Panel(v, self.source, source, v.at(offsets, k), deep, panel, self.width,
+                       words.number("zero"))  # fmt: skip
         ends = v.at(words.array("first_runs"), tile)
         begin, end = b.load(ends), b.load(v.at(ends, 1))
         runs = b.sub(end, begin)
