@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from tracer.interpreter.kernel_loading import loading
 from tracer.interpreter.kernels.panels import Panel, element
 from tracer.interpreter.kernels.tiles import FLOATS, NOTHING, Step, Store, Tile, Words
 from tracer.interpreter.kernels.vectors import (
@@ -41,7 +42,14 @@ def task(
 
     Returns the address of a function (int64 words, block) -> None that `task_team` runs.
     """
+    with loading():  # a second thread that needs the same task waits for the first
+        return _compiled_task(step, store, source, bits, rows, vectors)
 
+
+@cache
+def _compiled_task(
+    step: Step, store: Store, source: np.dtype[Any], bits: int, rows: int, vectors: int
+) -> int:
     def write(builder: Any, given: Any) -> None:
         v = Vectors(builder, bits)
         TaskCode(v, Words(v, given[0], {}), step, store, source, rows, vectors).write(given[1])
@@ -165,7 +173,8 @@ class TaskCode:
         """Packs `deep` terms from k on."""
         v, b, words = self.v, self.v.builder, self.words
         source, offsets = words.array("source", element(self.source)), words.array("offsets")
-        packed = Panel(v, self.source, source, v.at(offsets, k), deep, panel, self.width)
+        packed = Panel(v, self.source, source, v.at(offsets, k), deep, panel, self.width,
+                       words.number("zero"))  # fmt: skip
         ends = v.at(words.array("first_runs"), tile)
         begin, end = b.load(ends), b.load(v.at(ends, 1))
         runs = b.sub(end, begin)

@@ -27,13 +27,13 @@ PARAMETERS = 8
 
 NUMBERS = (
     "rows", "tall", "columns", "wide", "depth", "row_stride", "limit", "half",
-    "matrices", "source_step", "out_step", "slot_count", "slot_size", "chunk",
+    "matrices", "source_step", "out_step", "slot_count", "slot_size", "chunk", "zero",
 )  # fmt: skip
 """Numbers of a task: rows, and of a block; columns, and tiles of columns of a block; terms;
 elements of the results between rows; twice the limit of a step; 1 where lanes hold the sum plus one
 half; pairs of matrices, and elements from one to the next in the source and in the results. The
 factors, and what sums begin with, of all pairs follow each other; slots, and their bytes;
-terms of a panel."""
+terms of a panel; what is subtracted from each integer of a column."""
 
 _POSITION = {name: 2 * number for number, name in enumerate(ARRAYS)} | {
     name: 2 * len(ARRAYS) + number for number, name in enumerate(NUMBERS)

@@ -32,7 +32,8 @@ class Columns:
     A column reads its numbers at `offsets` (K), int64, from its beginning. There are `sizes`
     images, lines and places of columns, which begin `strides` apart. Row i of the result of a
     column lies at `out_strides` for its image, for i, and for its number in the image. Each of
-    `matrices` has its own columns, `steps` apart in the source and in the results.
+    `matrices` has its own columns, `steps` apart in the source and in the results. `zero` is
+    subtracted from integers.
     """
 
     source: Array
@@ -42,6 +43,7 @@ class Columns:
     out_strides: tuple[int, int, int]
     matrices: int = 1
     steps: tuple[int, int] = (0, 0)
+    zero: int = 0
 
     @property
     def count(self) -> int:
@@ -98,7 +100,7 @@ def run(
     size = tiles.memory(step, store, bits, rows, vectors, tall, chunk)
     memory = [buffer_pool.empty((slots, size, chunk), np.uint8), np.zeros(slots, np.int64)]
     numbers = (count, tall, columns.count, wide, depth, columns.out_strides[1], lanes.limit,
-               lanes.half, matrices, *columns.steps, slots, size, chunk)  # fmt: skip
+               lanes.half, matrices, *columns.steps, slots, size, chunk, columns.zero)  # fmt: skip
     known = np.zeros(0) if parameters is None else _whole(parameters, rows)
     blocks = matrices * -(-count // tall) * -(-columns.count // (wide * width))
     task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory, known], numbers)
