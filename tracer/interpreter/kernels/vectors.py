@@ -113,6 +113,14 @@ class Vectors:
         lanes = ir.Constant(ir.VectorType(_WORD, self.count), [0] * self.count)
         return self.builder.shuffle_vector(single, undefined, lanes)
 
+    def same(self, number: float) -> Any:
+        """A constant in every lane."""
+        return ir.Constant(self.kind, [number] * self.count)
+
+    def rounded(self, values: Any) -> Any:
+        """The nearest integers, the even ones of two."""
+        return self._call(f"llvm.rint.v{self.count}f{self.bits}", values)
+
     def turned(self, rows: Sequence[Any]) -> Sequence[Any]:
         """The columns of a square of numbers, given its rows.
 
@@ -182,6 +190,17 @@ class Vectors:
         b.cbranch(b.icmp_signed("<", following, stop), body, done)
         b.position_at_end(done)
         return after
+
+    def when(self, condition: Any, values: list[Any], code: Callable[[], list[Any]]) -> list[Any]:
+        """What `code` computes from the values if the condition is true, else the values."""
+        b, before = self.builder, self.builder.block
+        with b.if_then(condition):
+            others, after = code(), b.block
+        chosen = [b.phi(value.type) for value in values]
+        for phi, value, other in zip(chosen, values, others, strict=True):
+            phi.add_incoming(value, before)
+            phi.add_incoming(other, after)
+        return chosen
 
     def each(self, stop: Any, step: Callable[[Any], None], stride: Any = 1) -> None:
         """Runs `step(k)` for k = 0, stride, ... below `stop`; the first step is always taken."""
