@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import click
 import cloup
 
 from tracer.cli import _options
+from tracer.cli._messages import tell
 from tracer.cli._types import Count
 
 if TYPE_CHECKING:
@@ -45,8 +44,7 @@ def command(packages: bool, measure: bool, threads: int, output: Output) -> None
     from tracer.records import environment
 
     output.check(environment.Environment)
-    announce = functools.partial(click.echo, err=True)
-    peaks = host.peaks(threads, anew=True, announce=announce) if measure else host.known(threads)
+    peaks = host.peaks(threads, anew=True, announce=tell) if measure else host.known(threads)
     compiled = compiled_code.observe()
     observed = replace(environment.observe(), peaks=peaks, compiled=compiled)
     output.emit(replace(observed, packages=environment.installed()) if packages else observed)

@@ -108,10 +108,32 @@ class Vectors:
 
     def spread(self, number: Any) -> Any:
         """The number in every lane."""
-        undefined = ir.Constant(self.kind, ir.Undefined)
+        undefined = ir.Constant(ir.VectorType(number.type, self.count), ir.Undefined)
         single = self.builder.insert_element(undefined, number, _WORD(0))
         lanes = ir.Constant(ir.VectorType(_WORD, self.count), [0] * self.count)
         return self.builder.shuffle_vector(single, undefined, lanes)
+
+    def same(self, number: float) -> Any:
+        """A constant in every lane."""
+        return ir.Constant(self.kind, [number] * self.count)
+
+    def rounded(self, values: Any) -> Any:
+        """The nearest integers, the even ones of two."""
+        return self._call(f"llvm.rint.v{self.count}f{self.bits}", values)
+
+    def turned(self, rows: Sequence[Any]) -> Sequence[Any]:
+        """The columns of a square of numbers, given its rows.
+
+        Row n is interleaved with row n + half, as often as the half fits.
+        """
+        count, half = len(rows), len(rows) // 2
+        low = [n // 2 + count * (n % 2) for n in range(count)]
+        masks = [ir.Constant(ir.VectorType(_WORD, count), [start + n for n in low])
+                 for start in (0, half)]  # fmt: skip
+        for _ in range(count.bit_length() - 1):
+            rows = [self.builder.shuffle_vector(rows[n // 2], rows[n // 2 + half], masks[n % 2])
+                    for n in range(count)]  # fmt: skip
+        return rows
 
     def add_product(self, factor: Any, values: Any, sums: Any) -> Any:
         """sums + factor * values, rounded once where the processor can."""
@@ -168,6 +190,17 @@ class Vectors:
         b.cbranch(b.icmp_signed("<", following, stop), body, done)
         b.position_at_end(done)
         return after
+
+    def when(self, condition: Any, values: list[Any], code: Callable[[], list[Any]]) -> list[Any]:
+        """What `code` computes from the values if the condition is true, else the values."""
+        b, before = self.builder, self.builder.block
+        with b.if_then(condition):
+            others, after = code(), b.block
+        chosen = [b.phi(value.type) for value in values]
+        for phi, value, other in zip(chosen, values, others, strict=True):
+            phi.add_incoming(value, before)
+            phi.add_incoming(other, after)
+        return chosen
 
     def each(self, stop: Any, step: Callable[[Any], None], stride: Any = 1) -> None:
         """Runs `step(k)` for k = 0, stride, ... below `stop`; the first step is always taken."""
