@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from llvmlite import ir
 
-from tracer.accumulators.kernels.steps import COUNT
-from tracer.interpreter.kernels.tiles import NOTHING, PARAMETERS, Store, Tile
+from tracer.accumulators.kernels.steps import counting
+from tracer.interpreter.kernels.tiles import NOTHING, PARAMETERS, Step, Store, Tile
 from tracer.interpreter.kernels.vectors import INDEX, Vectors
 
 BYTE = ir.IntType(8)
+Write = Callable[[Tile], None]
 OUTSIDE, PERSISTENT, EVENTS, CHANGED = range(4)
 """Counts: sums that leave the range on the way, sums whose exact final value is outside, steps that
 leave the range, sums other than the exact ones."""
@@ -77,7 +78,7 @@ def _int64(tile: Tile, values: Sequence[Any]) -> list[Any]:
 
 
 def _events(tile: Tile, states: Sequence[Any]) -> list[Any]:
-    """States of COUNT as integers of the width of a lane, 0 beyond the columns."""
+    """States of `counting` as integers of the width of a lane, 0 beyond the columns."""
     v, b = tile.vectors, tile.vectors.builder
     states = [b.bitcast(state, v.integers) for state in states]
     zero = ir.Constant(v.integers, None)
@@ -98,8 +99,8 @@ def _sums_and_extremes(tile: Tile) -> None:
         tile.put(number, _int64(tile, values))
 
 
-def _count(tile: Tile, write: Callable[[Tile], None]) -> None:
-    """Writes the sums of COUNT; computes the exact ones only where a sum was outside."""
+def _count(tile: Tile, write: Write) -> None:
+    """Writes the sums of `counting`; computes the exact ones only where a sum was outside."""
     write(tile)
     values, states = tile.after
     zero = ir.Constant(tile.vectors.integers, None)
@@ -108,12 +109,12 @@ def _count(tile: Tile, write: Callable[[Tile], None]) -> None:
         _add_counts(tile, values, states, tile.again(NOTHING)[0])
 
 
-def _count_again(tile: Tile, write: Callable[[Tile], None]) -> None:
+def _count_again(tile: Tile, write: Write, step: Step) -> None:
     """Writes the sums of EXTREMES; limits and counts only where one of them was outside."""
     final, low, high = tile.after
     with tile.vectors.builder.if_else(outside(tile, low, high)) as (beyond, within):
         with beyond:
-            values, states = tile.again(COUNT)
+            values, states = tile.again(step)
             write(replace(tile, after=[values]))
             _add_counts(tile, values, states, final)
         with within:
@@ -148,9 +149,9 @@ def _byte(tile: Tile, value: Any, numbers: Sequence[Any]) -> Any:
     """One vector of bytes, rounded as the nodes that would compute them one after the other."""
     v, b = tile.vectors, tile.vectors.builder
     double, single = (ir.VectorType(kind, v.count) for kind in (ir.DoubleType(), ir.FloatType()))
-    step, rest = (v.spread(number, double) for number in numbers[:2])
+    step, rest = (v.spread(number) for number in numbers[:2])
     least, most, scale, low, high, zero = (
-        v.spread(b.fptrunc(number, ir.FloatType()), single) for number in numbers[2:]
+        v.spread(b.fptrunc(number, ir.FloatType())) for number in numbers[2:]
     )
     wide = value if v.bits == 64 else b.fpext(value, double)
     real = b.fptrunc(b.fadd(b.fmul(wide, step), rest), single)
@@ -166,17 +167,21 @@ def _byte(tile: Tile, value: Any, numbers: Sequence[Any]) -> Any:
 
 VALUES = Store((INDEX,), write_sums)
 """The sums of a step without state."""
-BYTES = Store((BYTE,), write_bytes)
-"""The sums of a step without state as bytes, by the parameters of their rows."""
 VALUES_AND_EVENTS = Store((INDEX, INDEX), _values_and_events)
 """The sums, and the state, which counts events."""
 SUMS_AND_EXTREMES = Store((INDEX,) * 3, _sums_and_extremes)
 """The sums, their least and their greatest on the way."""
 COUNTS = Store((INDEX,), partial(_count, write=write_sums), repeats=True)
-"""The sums of COUNT, and four counts in the tables."""
+"""The sums of `counting`, and four counts in the tables."""
+BYTES = Store((BYTE,), write_bytes)
+"""The sums of a step without state as bytes, by the parameters of their rows."""
 BYTES_AND_COUNTS = Store((BYTE,), partial(_count, write=write_bytes), repeats=True)
-"""The same, with bytes in place of sums."""
-RARE_COUNTS = Store((INDEX,), partial(_count_again, write=write_sums), repeats=True)
-"""The sums of EXTREMES, limited, and four counts: fast where few sums leave the range."""
-BYTES_AND_RARE_COUNTS = Store((BYTE,), partial(_count_again, write=write_bytes), repeats=True)
-"""The same, with bytes in place of sums."""
+"""The same, with the four counts."""
+
+
+@cache
+def rare_counts(overflow: str, as_bytes: bool) -> Store:
+    """Sums of EXTREMES, limited, and the four counts: fast where few sums leave the range."""
+    kind, write = (BYTE, write_bytes) if as_bytes else (INDEX, write_sums)
+    code = partial(_count_again, write=write, step=counting(overflow))
+    return Store((kind,), code, repeats=True)

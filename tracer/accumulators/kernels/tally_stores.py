@@ -1,21 +1,28 @@
 """Stores that count sums by width and bin, and that measure the errors of those out of range."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from llvmlite import ir
 
 from tracer.accumulators.kernels import tally_layout as layouts
-from tracer.accumulators.kernels.steps import COUNT
-from tracer.accumulators.kernels.stores import BYTE, outside, reduced, write_bytes, write_sums
+from tracer.accumulators.kernels.steps import counting
+from tracer.accumulators.kernels.stores import (
+    BYTE,
+    Write,
+    outside,
+    reduced,
+    write_bytes,
+    write_sums,
+)
 from tracer.accumulators.kernels.tally_layout import FIRST, PART_BITS, Layout
-from tracer.interpreter.kernels.tiles import Store, Tile
+from tracer.interpreter.kernels.tiles import Step, Store, Tile
 from tracer.interpreter.kernels.vectors import INDEX
 
 
-def _tally(tile: Tile, write: Callable[[Tile], None]) -> None:
+def _tally(tile: Tile, write: Write, step: Step) -> None:
     """Adds sums of EXTREMES to the tables, and writes what the accumulator makes of them."""
     v, b, half = tile.vectors, tile.vectors.builder, tile.words.halves("half")
     table = _Table(tile)
@@ -28,7 +35,7 @@ def _tally(tile: Tile, write: Callable[[Tile], None]) -> None:
     table.extend(final, low, high)
     with b.if_else(outside(tile, low, high)) as (beyond, within):
         with beyond:
-            values, events = tile.again(COUNT)
+            values, events = tile.again(step)
             table.add_errors(final, values, events)
             write(replace(tile, after=[values]))
         with within:
@@ -118,7 +125,7 @@ class _Table:
         """The bin of a sum: the leading bits of the sum plus one half."""
         v, b, layout = self.v, self.b, self.layout
         half = self.tile.words.halves("half")
-        lane = b.fadd(b.fsub(value, half), ir.Constant(v.kind, [0.5] * v.count))
+        lane = b.fadd(b.fsub(value, half), v.same(0.5))
         number = b.bitcast(lane, v.integers)
         leading = self._without_sign(number, layout.fraction - PART_BITS)
         place = b.sub(leading, self._each((self._bias + FIRST) << PART_BITS))
@@ -178,7 +185,8 @@ class _Table:
         b.store(b.add(b.load(address), INDEX(1)), address)
 
 
-TALLY = Store((INDEX,), partial(_tally, write=write_sums), repeats=True)
-"""The limited sums, from sums and extremes without a range; statistics in the tables."""
-BYTES_AND_TALLY = Store((BYTE,), partial(_tally, write=write_bytes), repeats=True)
-"""The same, with bytes in place of sums."""
+@cache
+def tally(overflow: str, as_bytes: bool) -> Store:
+    """Sums of EXTREMES, limited, and their statistics."""
+    kind, write = (BYTE, write_bytes) if as_bytes else (INDEX, write_sums)
+    return Store((kind,), partial(_tally, write=write, step=counting(overflow)), repeats=True)
