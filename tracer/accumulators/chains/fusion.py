@@ -82,8 +82,10 @@ def _folded(tasks: Sequence[Task], weights: Mapping[str, Array]) -> dict[str, Ar
     """
     known, folded = dict(weights), {}
     for task in tasks:
-        operator, unknown = task.nodes[0].op_type, {*task.reads} - {*known, ""}
-        if operator not in ("Constant", "DequantizeLinear") or task.kernel is None or unknown:
+        operator = task.nodes[0].op_type
+        if operator not in ("Constant", "DequantizeLinear") or task.kernel is None:
+            continue
+        if any(name and name not in known for name in task.reads):
             continue
         stored = [known.get(name) for name in task.reads]
         if sum(value.nbytes for value in stored[:1] if value is not None) <= _FOLDED:
