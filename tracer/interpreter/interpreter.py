@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import onnx
 
+from tracer.containment import activity
 from tracer.errors import InputError, UsageError
 from tracer.graph import tensor_type
 from tracer.graph.loading import ModelSource, open_model
@@ -159,6 +160,7 @@ class Interpreter:
     @contextmanager
     def _running(self) -> Iterator[Execution]:
         with (
+            activity.doing(self.model.name, "the interpreter ran the model"),
             enforced(self.limits) as budget,
             parallel.threads(self._threads),
             announced(self._progress),
