@@ -50,6 +50,12 @@ class Page:
         """Returns a new page, for this process and those that it forks."""
         return cls(mmap.mmap(-1, _SIZE), alarm)
 
+    @classmethod
+    def of_file(cls, file: int, alarm: int) -> Page:
+        """Returns the page in an open file, which another process has open as well."""
+        os.truncate(file, _SIZE)
+        return cls(mmap.mmap(file, _SIZE), alarm)
+
     @property
     def deadline(self) -> float:
         """Seconds of the monotonic clock at which the time is up; 0 where there is no limit."""

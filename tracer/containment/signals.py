@@ -27,7 +27,8 @@ class TimeUp(BaseException):
     """The time limit was reached. It is no Exception, so that no code takes it for a failure."""
 
     def __init__(self) -> None:
-        super().__init__(time_is_up(activity.now()))
+        self.error = time_is_up(activity.now())
+        super().__init__(str(self.error))
 
 
 _EXCEPTIONS: dict[int, type[BaseException]] = {
@@ -36,7 +37,7 @@ _EXCEPTIONS: dict[int, type[BaseException]] = {
     **({signal.SIGALRM: TimeUp} if hasattr(signal, "SIGALRM") else {}),
 }
 
-_received: list[type[BaseException]] = []
+_received: list[BaseException] = []
 _listeners: list[Callable[[], None]] = []
 
 
@@ -117,11 +118,11 @@ def _listen(descriptor: int) -> None:
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    kind = _EXCEPTIONS[number]
-    _received.append(kind)
+    exception = _EXCEPTIONS[number]()
+    _received.append(exception)
     supervised = activity.page() is not None
     signal.signal(number, signal.SIG_IGN if supervised else _DEFAULTS.get(number, signal.SIG_DFL))
-    raise kind
+    raise exception
 
 
 def _restore(numbers: Sequence[int]) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from tracer.containment import activity, memory, signals
-from tracer.errors import LimitError, CrashError
+from tracer.errors import CrashError, LimitError
 from tracer.support.files import sweep, sweep_of
 
 IN_PROCESS = "TRACER_IN_PROCESS"
@@ -53,8 +53,8 @@ class Ended:
 
 def in_process() -> bool:
     """Returns whether calls run in this process: it is a child, or debugged, or cannot fork."""
-    forks = hasattr(os, "fork")
-    return not forks or activity.page() is not None or bool(os.environ.get(IN_PROCESS))
+    starts = hasattr(os, "fork") and bool(sys.executable)
+    return not starts or activity.page() is not None or bool(os.environ.get(IN_PROCESS))
 
 
 def supervised(command: Callable[[], int], name: str) -> int:
@@ -73,7 +73,7 @@ def supervised(command: Callable[[], int], name: str) -> int:
     with _handling(writing):
         child = os.fork()
         if child == 0:
-            _become_child(page, frames, supervisor)
+            become_child(page, frames, supervisor)
         else:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_ENDING, signal.SIGCHLD})
             sweep()
@@ -100,8 +100,8 @@ def _handling(wakeup: int) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _become_child(page: activity.Page, frames: BinaryIO | None, supervisor: int) -> None:
-    """Ties this process to its supervisor, and limits it."""
+def become_child(page: activity.Page, frames: BinaryIO | None, supervisor: int) -> None:
+    """Ties this process to `supervisor`, whose number it is, and limits it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
         if os.getppid() != supervisor:  # it died before
@@ -166,32 +166,39 @@ def _told(ended: Ended, page: activity.Page, name: str) -> int:
     if ended.overdue:
         error: LimitError | CrashError = signals.time_is_up(page.read())
     else:
-        error = crash(ended.signal, page.read(), ended.frames)
+        error = crash(-ended.signal, page.read(), ended.frames)
     _tell(f"{name}: error: {error}")
     if "--debug" in sys.argv:
         _tell(ended.frames)
     return error.exit_code
 
 
-def crash(number: int, last: activity.Activity, frames: str) -> CrashError:
-    """Returns the error that says of which signal a process died, and while it did what."""
-    kind = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    frame = _FRAME.search(frames)
-    doing = str(last)
+def crash(code: int, last: activity.Activity, frames: str) -> CrashError:
+    """Returns the error that says how a process died, and while it did what.
+
+    `code` is its exit code, or less than 0 for a signal. `frames` is the traceback that it wrote.
+    """
+    how = f"exit code {code}" if code >= 0 else _signal_name(-code)
+    frame, doing, remedy = _FRAME.search(frames), str(last), last.remedy
     if not doing and frame is not None:
         doing = f"{frame[3]} ran ({frame[1]}:{frame[2]})"
-    where = f"{last.where}: " if last.where else ""
-    what = f"{where}the runtime crashed ({kind}){' while ' if doing else ''}{doing}"
-    remedy = last.remedy
-    if number == signal.SIGKILL:
-        what = f"{where}the process was killed ({kind}){' while ' if doing else ''}{doing}"
+    event = f"the runtime crashed ({how})"
+    if code == -signal.SIGKILL:
+        event = f"the process was killed ({how})"
         remedy = "If the system ran out of memory, use a smaller batch."
+    where = f"{last.where}: " if last.where else ""
+    what = f"{where}{event}{' while ' if doing else ''}{doing}"
     return CrashError(what, remedy or f"Set {IN_PROCESS}=1 to run it in a debugger.")
 
 
+def _signal_name(number: int) -> str:
+    known = {each.value: each.name for each in signal.Signals}
+    return known.get(number, f"signal {number}")
+
+
 def _asked_to_end(number: int, name: str) -> int:
-    words = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-    _tell(f"{name}: {words.get(signal.Signals(number), signal.Signals(number).name)}")
+    words: dict[int, str] = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+    _tell(f"{name}: {words.get(number, _signal_name(number))}")
     return 128 + number  # as shells do
 
 
