@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.accumulators.nodes import model
+from tracer.accumulators.chains import tables
 from tracer.accumulators.engine.overflow_counter import OverflowCounter
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.narrowed_model import Narrowing
@@ -150,6 +151,54 @@ def test_random_chains_keep_their_bits(chain, bits, threads):
     names = [node.op_type for node in fused]
     assert names.count("Conv") == names.count("MatMul") == 1
     assert len(names) <= 10
+
+
+CONSTANTS = {
+    "one": np.float32(0.37), "in an axis": np.float32([1.7]), "in many": np.float32([[[0.4]]]),
+    "columns": np.linspace(-2, 2, 5, dtype=np.float32),
+    "rows": np.linspace(0.5, 1, 4, dtype=np.float32).reshape(4, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted({*tables.OF_ONE} - {"Clip", "Swish"}))  # opset 20
+@settings(max_examples=4, deadline=None)
+@given(
+    *(st.sampled_from(sorted(CONSTANTS)) for _ in range(2)),
+    *(scales(kind) for kind in (np.uint8, np.int8, np.uint8)),
+    st.sampled_from([(4,), (3, 4), (700, 4)]),
+    st.integers(0, 2**32),
+)
+def test_functions_of_a_byte_keep_their_bits(name, first, second, one, two, three, shape, seed):
+    """They are as many as a vector has lanes, fewer, and enough for a compiled kernel."""
+    random = np.random.default_rng(seed)
+    weights = {
+        **dict(zip(("xs", "xz", "cs", "cz", "ys", "yz"), (*one, *two, *three), strict=True)),
+        "v": random.integers(-128, 128, (3, 5)).astype(np.int8), "vs": np.float32(0.02),
+        "vz": np.int8(0), "a": CONSTANTS[first], "b": CONSTANTS[second],
+    }  # fmt: skip
+    axes = ",".join("nm"[: len(shape)])
+    proto = model(
+        f"""(uint8[{axes},k] x) => (float[u] t) {{
+          xd = DequantizeLinear (x, xs, xz)
+          vd = DequantizeLinear (v, vs, vz)
+          p = MatMul (xd, vd)
+          pq = QuantizeLinear (p, cs, cz)
+          pd = DequantizeLinear (pq, cs, cz)
+          s = Add (pd, a)
+          sq = QuantizeLinear (s, ys, yz)
+          sd = DequantizeLinear (sq, ys, yz)
+          f = {name} (sd)
+          fq = QuantizeLinear (f, cs, cz)
+          fd = DequantizeLinear (fq, cs, cz)
+          r = Mul (fd, b)
+          rq = QuantizeLinear (r, xs, xz)
+          t = DequantizeLinear (rq, xs, xz)
+        }}""",
+        **{key: np.asarray(value) for key, value in weights.items()},
+    )
+    x = random.integers(0, 256, (*shape, 3)).astype(np.uint8)
+    _, fused = compare(loading.from_proto(proto), read("MatMul=12"), x)
+    assert len(fused) == 3 or "rows" in (first, second)
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_rows_are_summed_as_by_the_oracle(count, width, depth, accumulator, data
     bias = random.integers(-3000, 3000, width)
     terms, out = Terms(depth), np.empty((count, width), np.int64)
     counter = running(OverflowCounter, accumulator, weights, terms, bias)
-    columns = from_rows(Integers(a, -100, 155), a, width)
+    columns = from_rows(Integers(a, -100, 155), width)
     if counter.sum_gathered(Gathered(weights, columns, bias, terms), out):
         counts, values = expected((weights, a.T.astype(np.int64), bias, terms, accumulator))
         assert counter.counts == counts
@@ -174,7 +174,7 @@ def test_a_bias_that_changes_is_not_taken_for_the_one_before():
     """A runner reuses prepared rows only for the same rows and bias."""
     a, weights = np.ones((4, 3), np.int16), np.ones((2, 3), np.int16)
     counter = running(OverflowCounter, Accumulator(6), weights, Terms(3), np.zeros(2, np.int64))
-    columns, out = from_rows(Integers(a, 0, 1), a, 2), np.empty((4, 2), np.int64)
+    columns, out = from_rows(Integers(a, 0, 1), 2), np.empty((4, 2), np.int64)
     for bias in ([0, 0], [40, 0], [0, 40]):
         shift = np.array(bias)
         assert counter.sum_gathered(Gathered(weights, columns, shift, Terms(3)), out)

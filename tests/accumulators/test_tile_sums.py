@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tracer.accumulators.engine import oracle, tile_sums
 from tracer.accumulators.engine.matrices import checked
+from tracer.accumulators.engine.programs import program
 from tracer.accumulators.engine.tile_sums import Factors
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
@@ -25,20 +26,21 @@ def check(left, right, bias, accumulator, bits):
     terms = Terms(left.shape[1])
     matrices, case = checked(left, right, bias, terms), (left, right, bias, terms, accumulator)
     exact, clipped = oracle.observe(*case), oracle.emulate(*case)
-    sequence = np.arange(left.shape[1])
-    factors, columns = Factors.of(matrices, sequence, bits), tile_sums.of_matrix(matrices, sequence)
+    plan = program(accumulator.order, terms)
+    factors = Factors.of(matrices, plan, accumulator, bits)
+    columns = tile_sums.of_matrix(matrices, plan.sequence)
     values, events = (np.empty(matrices.shape, np.int64) for _ in range(2))
-    factors.clip(columns, accumulator, values, None)
+    factors.clip(columns, values, None)
     np.testing.assert_array_equal(values, clipped.values)
-    factors.clip(columns, accumulator, values, events)
+    factors.clip(columns, values, events)
     np.testing.assert_array_equal(values, clipped.values)
     np.testing.assert_array_equal(events, clipped.events)
-    if tile_sums.exact_bits(matrices) not in range(1, bits + 1):
+    if tile_sums.exact_bits(matrices, plan, accumulator) not in range(1, bits + 1):
         return
     low, high = accumulator.range
     outside = np.count_nonzero(clipped.events)
     lasting = np.count_nonzero((exact.final < low) | (exact.final > high))
-    counts = factors.count(columns, accumulator, values, None)
+    counts = factors.count(columns, values, None)
     changes = np.count_nonzero(clipped.values != exact.final)
     assert counts.tolist() == [outside, lasting, clipped.events.sum(), changes]
     np.testing.assert_array_equal(values, clipped.values)
@@ -69,7 +71,9 @@ def test_sums_are_those_of_the_oracle(seed, shape, sizes, near, overflow):
     case = products(seed, *shape, sizes)
     width = int(np.clip(sum(sizes) + np.log2(shape[1]) / 2 + near, 2, 53))
     accumulator = Accumulator(width, overflow)
-    bits = tile_sums.limited_bits(checked(*case, Terms(shape[1])), accumulator)
+    terms = Terms(shape[1])
+    plan = program(accumulator.order, terms)
+    bits = tile_sums.limited_bits(checked(*case, terms), plan, accumulator)
     assert bits
     check(*case, accumulator, bits)
 

@@ -73,10 +73,6 @@ def test_an_overflow_mode_takes_three_edits(copy):
 
 
 COMPUTE = """
-    import os
-
-    os.environ["NUMBA_DISABLE_JIT"] = "1"  # runs the kernels as Python, without compiling them
-
     import numpy as np
 
     from tracer.accumulators.engine import dots, oracle

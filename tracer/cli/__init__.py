@@ -8,6 +8,7 @@ import click
 import cloup
 
 from tracer import __version__
+from tracer.cli._messages import tell
 from tracer.containment import signals
 from tracer.errors import InputError, LimitError, TracerError
 
@@ -95,7 +96,7 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
         if debug and isinstance(error, Exception) and not isinstance(error, usage):
             raise
         line, code = _line_and_code(error)
-        click.echo(f"{name}: {line}", err=True)
+        tell(f"{name}: {line}")
     return code if isinstance(code, int) else 0
 
 

@@ -15,6 +15,7 @@ from analyzers.options import refuse_depth
 from exporters.frameworks import frameworks
 from tracer.cli import _options
 from tracer.cli._framework import input_arguments, input_options
+from tracer.cli._messages import tell
 from tracer.cli._types import Count, Integers, Percent
 from tracer.errors import UsageError
 from tracer.executors.eager.settings import DEVICES
@@ -189,6 +190,6 @@ def command(
     failed = result.differ
     if fail_above is not None:
         verdict, slower = compare.check(result, fail_above)
-        click.echo(verdict, err=True)
+        tell(verdict)
         failed = failed or slower
     return int(failed)

@@ -11,6 +11,7 @@ import cloup
 
 from analyzers.options import DEFAULT_ENERGY_MODEL, SAMPLE
 from tracer.cli import _accumulating, _data, _energy, _options, _values
+from tracer.cli._messages import tell
 from tracer.cli._types import Count, PathName
 from tracer.errors import UsageError
 
@@ -138,13 +139,12 @@ def _verdict(trace: Trace) -> int:
     (run,) = trace.runs
     values = first_out_of_tolerance(run.values)
     if values is None:
-        click.echo("every node is within tolerance", err=True)
+        tell("every node is within tolerance")
         return 0
     assert values.difference is not None
     op_types = {kernel.node: kernel.op_type for kernel in run.kernels}
-    click.echo(
+    tell(
         f"first node out of tolerance: '{values.node}' ({op_types[values.node]}): "
-        f"{values.difference.fault}",
-        err=True,
+        f"{values.difference.fault}"
     )
     return 1

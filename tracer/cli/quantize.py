@@ -9,6 +9,7 @@ import click
 import cloup
 
 from tracer.cli import _data, _options
+from tracer.cli._messages import tell
 from tracer.cli._types import Count, PathName
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 
@@ -118,5 +119,5 @@ def command(
             folder=data_dir,
             progress=report,
         )
-    click.echo(f"wrote {output} ({output.stat().st_size:,} bytes)", err=True)
+    tell(f"wrote {output} ({output.stat().st_size:,} bytes)")
     view.emit(result)

@@ -10,6 +10,7 @@ import cloup
 
 from analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
 from tracer.cli import _accumulating, _data, _energy, _options
+from tracer.cli._messages import tell
 from tracer.cli._types import Amount, Count, Integers, Words
 from tracer.errors import UsageError
 from tracer.support.files import check_writable
@@ -161,5 +162,5 @@ def command(
             progress=report,
         )
     if trace is not None:
-        click.echo(f"wrote {trace}", err=True)
+        tell(f"wrote {trace}")
     others.emit(result)

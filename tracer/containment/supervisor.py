@@ -22,6 +22,7 @@ from typing import BinaryIO
 from tracer.containment import activity, memory, signals
 from tracer.errors import CrashError, LimitError
 from tracer.support.files import sweep, sweep_of
+from tracer.text import message
 
 IN_PROCESS = "TRACER_IN_PROCESS"
 """Environment variable; where it is set, nothing runs in a child, as debuggers need it."""
@@ -169,7 +170,8 @@ def _told(ended: Ended, page: activity.Page, name: str) -> int:
         error = crash(-ended.signal, page.read(), ended.frames)
     _tell(f"{name}: error: {error}")
     if "--debug" in sys.argv:
-        _tell(ended.frames)
+        for line in ended.frames.splitlines():
+            _tell(line)
     return error.exit_code
 
 
@@ -204,9 +206,8 @@ def _asked_to_end(number: int, name: str) -> int:
 
 def _tell(text: str) -> None:
     if sys.stderr is not None:
-        shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-        with contextlib.suppress(OSError):
-            sys.stderr.write(f"{shown}\n")
+        with contextlib.suppress(OSError, ValueError):  # nobody is left to read it
+            sys.stderr.write(f"{message(text)}\n")
             sys.stderr.flush()
 
 

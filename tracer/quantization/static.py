@@ -18,6 +18,8 @@ from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOpt
 from tracer.support.files import TemporaryFolder
 
 _PER_CHANNEL_OPSET = 13
+_WARNINGS, _FATAL_ONLY = 2, 4
+"""Severities of onnxruntime's log: what it starts with, and what leaves errors to exceptions."""
 
 
 def quantize_static(
@@ -72,10 +74,12 @@ def _check_opset(name: str, proto: onnx.ModelProto, options: QuantizationOptions
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hides what onnxruntime prints, and what it logs on the root logger.
+    """Hides what onnxruntime prints, what it logs on the root logger, and the log of its sessions.
 
-    The handler keeps logging from configuring itself for the whole process.
+    The log of a session shows names of the model as they are. The handler keeps logging from
+    configuring itself for the whole process.
     """
+    onnxruntime.set_default_logger_severity(_FATAL_ONLY)
     root = logging.getLogger()
     handler = logging.NullHandler()
     root.addHandler(handler)
@@ -86,6 +90,7 @@ def _quiet() -> Iterator[None]:
     finally:
         root.removeFilter(_not_onnxruntimes)
         root.removeHandler(handler)
+        onnxruntime.set_default_logger_severity(_WARNINGS)
 
 
 def _not_onnxruntimes(record: logging.LogRecord) -> Any:

@@ -74,6 +74,19 @@ class Peaks:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledCode:
+    """The code that tracer compiles for its own sums (see `tracer.host`).
+
+    `instructions` are those of its inner loop, `threads` those it uses by default, and `folder`
+    keeps it; None if no folder can be written.
+    """
+
+    instructions: str
+    threads: int
+    folder: str | None
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Environment(Result):
     """CPU, memory (bytes), accelerators and versions; None and empty mean unknown or absent.
@@ -81,6 +94,7 @@ class Environment(Result):
     `gpus` names each card, `cuda` is the driver's version, and `distribution` the name that the
     system gives itself, beside its kernel `os`. `peaks` are measured only when something is to be
     compared with them; `other_peaks` are those at the other numbers of threads of a sweep.
+    `compiled` is known where it was asked for, as by `tracer env`.
     """
 
     view: ClassVar[str] = "analyzers.views.environment"
@@ -97,6 +111,7 @@ class Environment(Result):
     peaks: Peaks | None = None
     distribution: str | None = None
     other_peaks: tuple[Peaks, ...] = ()
+    compiled: CompiledCode | None = None
 
     def peaks_at(self, threads: int | None) -> Peaks | None:
         """Returns the peaks of a run with this number of threads; None is the runtime's choice."""

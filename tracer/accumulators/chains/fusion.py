@@ -36,6 +36,8 @@ def fused(
     gone: set[str] = set()
     for task in tasks:
         made = None
+        if task.nodes[0].key in gone or task.nodes[0].key in replaced:
+            continue
         if task.nodes[0].key in summings:
             made = _sum(task, summings[task.nodes[0].key], runner, wiring)
         elif wiring.is_plain(task, *tables.OF_ONE, *tables.OF_TWO):

@@ -40,18 +40,26 @@ Subtract = Callable[[Array, Array | None], Array]
 
 @dataclass(frozen=True, slots=True)
 class Integers:
-    """`values`, int16 or int32, from `low` to `high`; `constant` if they are equal in every run.
+    """Integers from `low` to `high`; `constant` if they are equal in every run.
 
-    `zero` is the zero point that was subtracted, None if it is not one number. `padding` is the
-    value that stands for 0.
+    They are `numbers`, of at most 32 bits, minus `shift`. `zero` is their zero point, None if it is
+    not one number. `padding` is the integer that stands for 0.
     """
 
-    values: Array
+    numbers: Array
     low: int
     high: int
     constant: bool = False
     zero: int | None = 0
     padding: int = 0
+    shift: int = 0
+
+    @property
+    def values(self) -> Array:
+        """The integers: the array itself, or int16 where a zero point of bytes is subtracted."""
+        if not self.shift:
+            return self.numbers
+        return np.subtract(self.numbers, np.int16(self.shift), dtype=np.int16)
 
     def stored(self) -> Integers:
         """The integers as stored, zero point included. Raises ModelError for several of them."""
@@ -86,13 +94,15 @@ class Quantized:
 
     def integers(self, tensor: Array) -> Integers:
         """The stored integers, or those of bytes before DequantizeLinear, or of floats after it."""
+        shift = 0
         if self.stored is not None:
             values = self.stored
         elif tensor.dtype in _BYTES:
-            values = np.subtract(tensor, np.int16(self.scale.zero or 0), dtype=np.int16)
+            values, shift = tensor, self.scale.zero or 0
         else:
             values = self.scale.integers(tensor)
-        return Integers(values, self.scale.low, self.scale.high, self.constant, self.scale.zero)
+        scale = self.scale
+        return Integers(values, scale.low, scale.high, self.constant, scale.zero, shift=shift)
 
     def steps(self, axis: int | None) -> Array:
         """The scale. Raises UnfitError where it varies along another axis."""

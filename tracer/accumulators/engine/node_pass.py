@@ -1,7 +1,6 @@
 """The dot products of a whole node in one pass over the columns of its images or rows.
 
-The pass supports the sequential order and saturating overflow. All other cases go through the
-blocks of `dots`.
+The pass supports what tiles do. All other cases go through the blocks of `dots`.
 """
 
 from dataclasses import dataclass, replace
@@ -12,10 +11,9 @@ import numpy as np
 from tracer.accumulators.engine import tile_sums
 from tracer.accumulators.engine.column_source import ColumnSource
 from tracer.accumulators.engine.matrices import Matrices, checked
-from tracer.accumulators.engine.programs import products_may_change, program
+from tracer.accumulators.engine.programs import Program, program
 from tracer.accumulators.engine.tile_sums import Factors
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.modes import effect_of
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.interpreter.numeric import parallel
@@ -33,7 +31,7 @@ class NodePass:
     matrices: Matrices
     range: tuple[int, int]
     bias: Array | None
-    sequence: Array
+    plan: Program
     terms: Terms
     accumulator: Accumulator
     bits: int
@@ -60,11 +58,11 @@ class NodePass:
 
         They are those of `Factors.count`.
         """
-        return self._factors.count(self._in_order(source), self.accumulator, out, parameters)
+        return self._factors.count(self._in_order(source), out, parameters)
 
     def clip(self, source: ColumnSource, out: Array, parameters: Array | None) -> None:
         """Writes limited sums, or bytes by `parameters`, to the flat `out`."""
-        self._factors.clip(self._in_order(source), self.accumulator, out, None, parameters)
+        self._factors.clip(self._in_order(source), out, None, parameters)
 
     def parts(self, source: ColumnSource) -> list[slice]:
         """Images whose sums are measured together."""
@@ -78,22 +76,22 @@ class NodePass:
         `values` is the array of final sums where no sum differs.
         """
         columns = source.columns.of_images(images, len(self.matrices.left))
-        columns = replace(columns, offsets=columns.offsets[self.sequence])
+        columns = replace(columns, offsets=columns.offsets[self.plan.sequence])
         shape, (low, high) = (len(self.matrices.left), columns.count), self.accumulator.range
         sums = UnlimitedSums(*(np.empty(shape, np.int64) for _ in range(3)))
         self._factors.observe(columns, sums.final, sums.low, sums.high)
         if sums.low.min() >= low and sums.high.max() <= high:
             return sums, Clipped(sums.final, np.broadcast_to(np.int64(0), shape))
         clipped = Clipped(*(np.empty(shape, np.int64) for _ in range(2)))
-        self._factors.clip(columns, self.accumulator, clipped.values, clipped.events)
+        self._factors.clip(columns, clipped.values, clipped.events)
         return sums, clipped
 
     def _in_order(self, source: ColumnSource) -> Columns:
-        return replace(source.columns, offsets=source.columns.offsets[self.sequence])
+        return replace(source.columns, offsets=source.columns.offsets[self.plan.sequence])
 
     @cached_property
     def _factors(self) -> Factors:
-        return Factors.of(self.matrices, self.sequence, self.bits)
+        return Factors.of(self.matrices, self.plan, self.accumulator, self.bits)
 
 
 def prepared(
@@ -105,19 +103,13 @@ def prepared(
     Raises ModelError where magnitudes add up to 2^62.
     """
     plan = None if accumulator.order.reorders else program(accumulator.order, terms)
-    if plan is None or not plan.sequential or not left.size:
-        return None
-    added_last = bias is not None and not accumulator.is_bias_first
-    if added_last or not effect_of(accumulator.overflow).clips:
+    if plan is None or not left.size:
         return None
     # Two columns of the ends of the range bound the sums of any columns.
     ends = np.broadcast_to(np.array(range_), (left.shape[1], 2))
     matrices = checked(left, ends, bias, terms)
-    if products_may_change(matrices, accumulator):
-        return None
-    exact = tile_sums.exact_bits(matrices)
-    limited = tile_sums.limited_bits(matrices, accumulator)
+    exact = tile_sums.exact_bits(matrices, plan, accumulator)
+    limited = tile_sums.limited_bits(matrices, plan, accumulator)
     if not exact or not limited:
         return None
-    return NodePass(matrices, range_, bias, plan.sequence, terms, accumulator,
-                    max(exact, limited))  # fmt: skip
+    return NodePass(matrices, range_, bias, plan, terms, accumulator, max(exact, limited))

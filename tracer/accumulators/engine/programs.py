@@ -15,6 +15,7 @@ from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator, signed_range
 from tracer.accumulators.spec.orders import Order, Stage, Terms
 from tracer.interpreter.numeric import parallel
+from tracer.interpreter.numeric.tile_tasks import Groups
 from tracer.support.types import Array
 
 _TILE, _NARROWEST = 256, 16
@@ -30,19 +31,14 @@ Outs = tuple[Array, Array, Array]
 class Program:
     """Terms in the order they are taken, and what is done with them.
 
-    `sequence`, int64, are positions among the products; -1 is a term of 0. `steps`, int64: n > 0
-    adds the next n terms to register 0; -s adds register s - 1 to register s and clears register
-    s - 1. `bits` has for each register its own width, or None for the accumulator's.
+    `sequence`, int64, are positions among the products. `groups` are those of their terms, in which
+    registers are added up. `bits` has for each register its own width, or None for the
+    accumulator's.
     """
 
     sequence: Array
-    steps: Array
+    groups: Groups
     bits: tuple[int | None, ...]
-
-    @property
-    def sequential(self) -> bool:
-        """Whether the accumulator is the only register."""
-        return self.bits == (None,)
 
     @property
     def has_one_width(self) -> bool:
@@ -57,26 +53,23 @@ def program(order: Order, terms: Terms) -> Program | None:
     if not _is_tree(terms.count, stages):
         return None
     sequence: list[int] = []
-    steps: list[int] = []
+    groups: list[list[int]] = []
 
     def add_up(level: int, group: int) -> None:
-        for position in stages[level].groups[group].tolist():
-            if position < 0:
-                continue
-            if level:
-                add_up(level - 1, position)
-                steps.append(-level)
-            else:
-                sequence.append(position)
-                if steps and steps[-1] > 0:
-                    steps[-1] += 1
-                else:
-                    steps.append(1)
+        """Adds a group to its register; one that is empty changes no register."""
+        positions = [each for each in stages[level].groups[group].tolist() if each >= 0]
+        if not level and positions:
+            sequence.extend(positions)
+            groups.append([len(positions), 0])
+        for position in positions if level else ():
+            before = len(groups)
+            add_up(level - 1, position)
+            if len(groups) > before:
+                groups[-1][1] = level
 
     add_up(len(stages) - 1, 0)
-    return Program(
-        np.array(sequence, np.int64), np.array(steps, np.int64), tuple(s.bits for s in stages)
-    )
+    registers = Groups(np.array(groups, np.int64).reshape(-1, 2), len(stages) - 1)
+    return Program(np.array(sequence, np.int64), registers, tuple(s.bits for s in stages))
 
 
 def products_may_change(matrices: Matrices, accumulator: Accumulator) -> bool:
@@ -109,11 +102,14 @@ def sum_by_program(
     tile = min(_TILE, -(-matrices.shape[1] // _NARROWEST) * _NARROWEST)
     layout = panels.for_loops(matrices, plan.sequence, tile, lane)
 
+    listed = [step for terms, last in plan.groups.groups.tolist()
+              for step in (terms, *range(-1, -last - 1, -1))]  # fmt: skip
+    steps = np.array(listed, np.int64)
     clips = np.empty((0, 0), np.int64) if clips is None else clips
 
     def block(rows: slice, columns: slice) -> None:
         left = layout.left[rows].reshape(-1)
-        kernels.run(left, layout.depth, layout.panel(columns), layout.tile, plan.steps, rules,
+        kernels.run(left, layout.depth, layout.panel(columns), layout.tile, steps, rules,
                     *_rounding(plan.sequence, accumulator), observed, start[rows, columns],
                     *(out[rows, columns] for out in (*outs, clips)))  # fmt: skip
 

@@ -109,7 +109,7 @@ def _pool_sums(runner: SumRunner, x: Integers, options: Mapping[str, Any]) -> tu
     kernel = tuple(range(2, 2 + len(size)))
     view = patches(padded(x.values, windows), windows)
     has_zeros = any(windows.before + windows.after)
-    sums = _sums_over(runner, replace(x, values=view), kernel, has_zeros)
+    sums = _sums_over(runner, replace(x, numbers=view, shift=0), kernel, has_zeros)
     return sums, counts(size, windows, bool(options.get("count_include_pad", 0)))
 
 

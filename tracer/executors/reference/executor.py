@@ -10,6 +10,7 @@ import numpy as np
 from tracer.executors.protocol import Profiled, Receive, TensorExecutor, Tensors
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds, FeedSet
+from tracer.interpreter import kernel_loading
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.kernel_loading import clock_ns
 from tracer.interpreter.recording import NodeRecord, Recorder, TensorRecorder
@@ -93,7 +94,7 @@ class _Reference:
             samples=times.reshape(settings.runs, len(kernels)),
             bias_us=np.zeros(len(kernels)),  # the recorder's own work is outside its times
             kernels=kernels,
-            notes=feedset.notes,
+            notes=(*feedset.notes, *kernel_loading.notes()),
             values=tuple(
                 NodeValues(key, record.statistics, record.difference)
                 for key, record in described.items()
