@@ -1,6 +1,6 @@
 """Whole networks in narrow accumulators ÷ the float network in onnxruntime.
 
-    python -m benchmarks.networks [--batch 64] [--rounds 15]
+    python -m benchmarks.networks [--networks ResNet-20 transformer] [--batch 64] [--rounds 15]
 
 Runs take turns in one process; a ratio is the median over the rounds. `values` computes outputs
 alone, `counts` counts overflows too, `observed` has the statistics of every width.
@@ -53,13 +53,14 @@ def main() -> None:
     for name in CHOSEN:
         os.environ.pop(name, None)
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     print(f"batch {arguments.batch}, 8 bits, ÷ onnxruntime in float32 with 2 threads")
     print("network         computed  bits  2 threads  target  1 thread ÷ 2 threads")
-    networks = {name: load(arguments.batch) for name, load in NETWORKS.items()}
-    for name, computed, bits, target in CASES:
+    networks = {name: NETWORKS[name](arguments.batch) for name in arguments.networks}
+    for name, computed, bits, target in (case for case in CASES if case[0] in networks):
         floats, integers = networks[name]
         two, speedup = _measured(floats, integers, RUNNERS[computed], bits, arguments)
         print(f"{name:15} {computed:9} {bits:4}  {two:9.2f}  {target:6.0f}  {speedup:20.2f}")

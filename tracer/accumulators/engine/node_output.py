@@ -1,12 +1,17 @@
 """Computes the output of a node from its sums: floats, or bytes where the next node quantises."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tracer.interpreter.ops.integer import requantized
 from tracer.support.types import Array
+
+_BYTES = tuple(map(np.dtype, ("int8", "uint8")))
 
 Restore = Callable[[Array], Array]
 """Computes the output from sums, int64 in its shape."""
@@ -54,6 +59,30 @@ class Bytes:
         for column, each in enumerate(numbers):
             known[:, column] = each if np.ndim(each) == 0 else np.reshape(each, -1)
         return known
+
+
+@dataclass(frozen=True, slots=True)
+class Requantize:
+    """Computes bytes: sums times a `factor`, float32, rounded, plus the zero point.
+
+    The factor broadcasts to the sums.
+    """
+
+    factor: Array
+    zero: Array
+
+    def __call__(self, sums: Array) -> Array:
+        """The bytes of all sums."""
+        return requantized(sums, self.factor, self.zero)
+
+    def finish(self) -> Finish | None:
+        """What a kernel does in place of it; None where it has to be computed from the sums."""
+        bytes_ = self.zero.size == 1 and self.zero.dtype in _BYTES
+        if not bytes_ or not np.isfinite(self.factor).all():
+            return None
+        factor = np.asarray(self.factor, np.float64)
+        made = Bytes(-np.inf, np.inf, 1.0, int(self.zero.reshape(())), self.zero.dtype)
+        return Finish(Dequantize(factor, None, np.dtype(np.float32)), made)
 
 
 @dataclass(frozen=True, slots=True)
