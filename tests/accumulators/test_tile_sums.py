@@ -110,11 +110,12 @@ def test_many_terms_pass_from_panel_to_panel():
 )
 def test_older_processors_compute_the_same(processor, features, says):
     program = (
-        "from tests.accumulators.test_tile_sums import Accumulator, check, products\n"
+        "from tests.accumulators.test_tile_sums import *\n"
         "from tracer.interpreter.kernels.vectors import instruction_set\n"
         "for bits in (10, 13, 24):\n"
         "    check(*products(bits, 7, 50, 45, (7, 8)), Accumulator(bits), 32)\n"
         "check(*products(1, 7, 50, 45, (20, 20)), Accumulator(40), 64)\n"
+        "test_products_beyond_what_float32_holds_are_limited_exactly(24, 'saturate')\n"
         "print(instruction_set())"
     )
     environment = {**os.environ, "NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features}
