@@ -8,12 +8,10 @@ import numpy as np
 from tracer.accumulators.engine import oracle, tile_sums
 from tracer.accumulators.engine.matrices import LIMIT, Matrices
 from tracer.accumulators.engine.programs import (
-    Outs,
     Program,
     products_may_change,
     program,
     sum_by_program,
-    sum_sorted,
 )
 from tracer.accumulators.engine.tile_sums import Factors
 from tracer.accumulators.spec.accumulator import Accumulator
@@ -42,7 +40,7 @@ def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Unli
         return UnlimitedSums(final, low, high)
     start, end = _start_and_end(matrices, accumulator)
     clips = None if plan.has_one_width else np.empty(matrices.shape, np.int64)
-    _by_program(matrices, plan, accumulator, start, (final, low, high), True, clips)
+    sum_by_program(matrices, plan, accumulator, start, (final, low, high), True, clips)
     if end is not None:
         final += end
         np.minimum(low, final, out=low)
@@ -65,7 +63,7 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
         return Clipped(values, events)
     start, end = _start_and_end(matrices, accumulator)
     start, start_events = limited(start, accumulator)
-    _by_program(matrices, plan, accumulator, start, (values, events, events), False)
+    sum_by_program(matrices, plan, accumulator, start, (values, events, events), False)
     events += start_events
     if end is not None:
         values, end_events = limited(values + end, accumulator)
@@ -106,21 +104,8 @@ def _plan(terms: Terms, accumulator: Accumulator) -> Program | None:
 
 def _start_and_end(matrices: Matrices, accumulator: Accumulator) -> tuple[Array, Array | None]:
     """What sums begin with, and what is added at their end."""
-    if accumulator.is_bias_first:
-        return matrices.bias, None
-    return np.zeros_like(matrices.bias), matrices.bias
-
-
-def _by_program(
-    matrices: Matrices, plan: Program, accumulator: Accumulator, start: Array, outs: Outs,
-    observed: bool, clips: Array | None = None,
-) -> None:  # fmt: skip
-    """Computes sums by the kernels of `programs`."""
-    start = np.broadcast_to(start, matrices.shape)
-    if accumulator.order.reorders:
-        sum_sorted(matrices, plan, accumulator, start, outs, observed)
-    else:
-        sum_by_program(matrices, plan, accumulator, start, outs, observed, clips)
+    bias = np.broadcast_to(matrices.bias, matrices.shape)
+    return (bias, None) if accumulator.is_bias_first else (np.zeros_like(bias), bias)
 
 
 def _by_oracle(

@@ -89,6 +89,15 @@ def from_matrices(b: Integers, rows: int) -> ColumnSource:
     return ColumnSource(columns, (b.low, b.high))
 
 
+def from_first_axis(x: Integers) -> ColumnSource:
+    """The columns of `x` (K, C, P), for sums of each channel C that are written to (1, C, P)."""
+    depth, channels, width = x.numbers.shape
+    source, offsets = np.ascontiguousarray(x.numbers).reshape(-1), np.arange(depth)
+    columns = Columns(source, offsets * channels * width, (1, 1, width), (0, 0, 1),
+                      (0, width, 1), channels, (width, width), x.shift)  # fmt: skip
+    return ColumnSource(columns, (x.low, x.high))
+
+
 def _lines_first(values: tuple[int, ...]) -> tuple[int, int]:
     """A number for lines and one for places; one axis is an image of one line."""
     return (1, values[0]) if len(values) == 1 else (values[0], values[1])

@@ -147,6 +147,7 @@ class NodeOperands:
     scales: TensorScales
     formats: Formats | None
     _stored_biases: dict[int, BiasParts] = field(default_factory=dict, repr=False)
+    _stored: dict[int, Integers] = field(default_factory=dict, repr=False)
 
     def activations(self, index: int) -> Operand:
         """An activation. Raises UnfitError if it has no integers."""
@@ -161,6 +162,10 @@ class NodeOperands:
     def constant(self, index: int) -> bool:
         """Whether the input is equal in every run."""
         return self.scales.constant(self.node.inputs[index], self.node.scope)
+
+    def _are_values(self, *names: str) -> bool:
+        """Whether these inputs are stored, rather than computed."""
+        return all(self.scales.value(name, self.node.scope) is not None for name in names if name)
 
     def has_input(self, index: int) -> bool:
         """Whether the optional input is present."""
@@ -200,18 +205,27 @@ class NodeOperands:
 
         A zero point that is computed may change from run to run to any value of its type.
         """
+        if index in self._stored:
+            return self._stored[index]
         tensor, zero = inputs[index], (*inputs, None, None)[index + _TO_ZERO_POINT]
-        values = narrow(subtract(tensor, zero))
-        least, most = integer_range(tensor.dtype)
-        low, high, constant = least, most, self.constant(index)
-        if zero is None or not zero.size:
-            return Integers(values, low, high, constant)
-        zero_low, zero_high = int(zero.min()), int(zero.max())
-        fixed = self.constant(index + _TO_ZERO_POINT)
-        low -= zero_high if fixed else most
-        high -= zero_low if fixed else least
-        single = zero_low if zero_low == zero_high else None
-        return Integers(values, low, high, constant and fixed, single)
+        low, high = least, most = integer_range(tensor.dtype)
+        fixed, constant, shift = True, self.constant(index), 0
+        single: int | None = 0
+        numbers = tensor if tensor.dtype in _BYTES else narrow(subtract(tensor, None))
+        if zero is not None and zero.size:
+            zeros = int(zero.min()), int(zero.max())
+            fixed = self.constant(index + _TO_ZERO_POINT)
+            low -= zeros[1] if fixed else most
+            high -= zeros[0] if fixed else least
+            single = zeros[0] if zeros[0] == zeros[1] else None
+            if zero.size == 1 and tensor.dtype in _BYTES:
+                shift = zeros[0]
+            else:
+                numbers = narrow(subtract(tensor, zero))
+        found = Integers(numbers, low, high, constant and fixed, single, shift=shift)
+        if constant and fixed and self._are_values(*self.node.inputs[index::_TO_ZERO_POINT][:2]):
+            self._stored[index] = found
+        return found
 
     def _operand(self, index: int, format_: FixedPoint | None) -> Operand:
         constant = self.constant(index)

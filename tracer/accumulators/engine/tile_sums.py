@@ -12,10 +12,12 @@ import numpy as np
 
 from tracer.accumulators.engine.matrices import Matrices
 from tracer.accumulators.engine.programs import Program, products_may_change
+from tracer.accumulators.engine.tile_tables import TileTables
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.modes import Overflow, effect_of
-from tracer.interpreter.numeric import tile_tasks
+from tracer.accumulators.statistics.tally import Tally
+from tracer.interpreter.numeric import parallel, tile_tasks
 from tracer.interpreter.numeric.tile_tasks import Columns, Groups, Lanes
 from tracer.support.types import Array
 
@@ -98,13 +100,32 @@ class Factors:
             store = stores.VALUES_AND_EVENTS
             self._limit(steps.counting(self.overflow), store, columns, [values, events], None)
 
-    def count(self, columns: Columns, out: Array, parameters: Array | None) -> Array:
-        """Writes limited sums, or bytes by `parameters` (M, 8); returns counts of `stores`, (4)."""
-        stores, counts = loaded("stores"), np.zeros(4, np.int64)
-        store = stores.COUNTS if parameters is None else stores.BYTES_AND_COUNTS
-        step = loaded("steps").counting(self.overflow)
-        self._limit(step, store, columns, [out, counts], parameters)
+    def count(self, columns: Columns, out: Array, parameters: Array | None, rare: bool) -> Array:
+        """Writes limited sums, or bytes by `parameters` (M, 8); returns counts of `stores`, (4).
+
+        `rare` is faster where few sums leave the range; sums without a range must be exact.
+        """
+        steps, stores = loaded("steps"), loaded("stores")
+        if rare:
+            step, store = steps.EXTREMES, stores.rare_counts(self.overflow, parameters is not None)
+        else:
+            step = steps.counting(self.overflow)
+            store = stores.COUNTS if parameters is None else stores.BYTES_AND_COUNTS
+        tables = np.zeros((parallel.allowed(), stores.COUNTS_SIZE), np.int64)
+        self._limit(step, store, columns, [out], parameters, tables)
+        counts: Array = tables.sum(0)[:4]
         return counts
+
+    def tally(self, columns: Columns, out: Array, parameters: Array | None) -> Tally:
+        """Writes limited sums, or bytes by `parameters` (M, 8); returns statistics by row.
+
+        Sums without a range must be exact.
+        """
+        store = loaded("tally_stores").tally(self.overflow, parameters is not None)
+        tables = TileTables.empty(8 * self.left.itemsize, len(self.left))
+        step = loaded("steps").EXTREMES
+        self._limit(step, store, columns, [out], parameters, tables.words)
+        return tables.tally(columns.count, self.accumulator)
 
     def observe(self, columns: Columns, final: Array, low: Array, high: Array) -> None:
         """Writes sums without a range, and their extremes on the way from 0."""
@@ -112,15 +133,16 @@ class Factors:
         self._run(loaded("steps").EXTREMES, store, columns, [final, low, high], Lanes(), None)
 
     def _limit(
-        self, step: Any, store: Any, columns: Columns, outs: list[Array], parameters: Array | None
-    ) -> None:
+        self, step: Any, store: Any, columns: Columns, outs: list[Array],
+        parameters: Array | None, tables: Array | None = None,
+    ) -> None:  # fmt: skip
         half = 0 if self.accumulator.is_symmetric else 1
         most = min(self.accumulator.range[1], self.bound)
-        self._run(step, store, columns, outs, Lanes(2 * most + half, half), parameters)
+        self._run(step, store, columns, outs, Lanes(2 * most + half, half), parameters, tables)
 
     def _run(
         self, step: Any, store: Any, columns: Columns, outs: list[Array], lanes: Lanes,
-        parameters: Array | None,
+        parameters: Array | None, tables: Array | None = None,
     ) -> None:  # fmt: skip
         parts = columns.matrices
         left = self.left.reshape(parts, -1, self.left.shape[1])
@@ -132,7 +154,7 @@ class Factors:
         step = replace(step, grouped=self.groups.registers > 0, ends=ends is not None)
         flat = [out.reshape(-1) for out in outs]
         tile_tasks.run(step, store, left, begins, columns, flat, lanes, parameters, ends,
-                       self.groups)  # fmt: skip
+                       self.groups, tables)  # fmt: skip
 
 
 def of_matrix(matrices: Matrices, sequence: Array) -> Columns:

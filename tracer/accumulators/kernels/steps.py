@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+from llvmlite import ir
+
 from tracer.interpreter.kernels.tiles import Step
 from tracer.interpreter.kernels.vectors import Vectors
 
@@ -48,14 +50,24 @@ def _limit(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> 
 
 def _count(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
     b, value = v.builder, rule(v, added, limit)
-    outside = b.sext(b.fcmp_ordered("!=", added, value), v.integers)
-    events = b.sub(b.bitcast(state[0], v.integers), outside)
+    before, after, events = (b.bitcast(each, v.integers) for each in (added, value, state[0]))
+    left = b.icmp_signed("!=", before, after)
+    events = b.add(events, b.select(left, _one(v, limit), ir.Constant(v.integers, None)))
     return [value, b.bitcast(events, v.kind)]
+
+
+def _one(v: Vectors, limit: Any) -> Any:
+    """1 in every lane: the second bit of a float of at least 2.
+
+    The compiler would add a constant by way of a vector of the comparison, not under its mask.
+    """
+    b, shift = v.builder, ir.Constant(v.integers, [v.bits - 2] * v.count)
+    return b.lshr(b.bitcast(b.fadd(limit, v.same(2.0)), v.integers), shift)
 
 
 def _extremes(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
     low, high = state
-    return [added, v.least(low, added), v.greatest(high, added)]
+    return [added, v.least(low, added), v.greatest_from_zero(high, added)]
 
 
 @cache

@@ -10,13 +10,13 @@ from tracer.accumulators.engine.column_source import PaddedImages
 from tracer.accumulators.engine.node_operands import Integers, NodeOperands
 from tracer.accumulators.engine.node_output import Dequantize, Finish, per_channel
 from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
-from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering
+from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering, requantizing
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import buffer_pool
 from tracer.interpreter.numeric.convolution import check, convolve
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.interpreter.numeric.windows import Window, window
-from tracer.interpreter.ops.integer import centred, requantized
+from tracer.interpreter.ops.integer import centred
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
@@ -57,7 +57,7 @@ def qlinear_conv(operands: NodeOperands) -> ComputeSums:
         right, left = (operands.centred(index, inputs, centred) for index in (0, 3))
         factor = x_scale * per_channel(w_scale, x.ndim) / y_scale
         sums = partial(_node_sums, operands, runner, right, left, bias)
-        return NodeSums(sums, lambda sums: requantized(sums, factor, y_zero))
+        return requantizing(sums, factor, y_zero)
 
     return compute
 

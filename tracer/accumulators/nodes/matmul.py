@@ -15,15 +15,15 @@ from tracer.accumulators.engine.node_operands import (
     NodeOperands,
     minus_zero_point,
 )
-from tracer.accumulators.engine.node_output import Dequantize, Finish
+from tracer.accumulators.engine.node_output import Dequantize, Finish, Requantize
 from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
-from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering
+from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering, requantizing
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.interpreter.ops.contrib import DOMAIN, columns, gemm_output
-from tracer.interpreter.ops.integer import matmul_factor, requantized
+from tracer.interpreter.ops.integer import matmul_factor
 from tracer.interpreter.ops.matmul import per_row
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
@@ -93,7 +93,9 @@ def qlinear_matmul(operands: NodeOperands) -> ComputeSums:
         left = operands.centred(0, inputs, _minus_row_zero_points)
         sums = partial(_product_sums, runner, left, operands.centred(3, inputs), None)
         factor = matmul_factor(a_scale, b_scale, y_scale)
-        return NodeSums(sums, lambda sums: requantized(sums, factor, y_zero))
+        if a_scale.size > 1 or b_scale.ndim > 1:
+            return NodeSums(sums, Requantize(factor, y_zero))
+        return requantizing(sums, factor, y_zero)
 
     return compute
 
@@ -118,7 +120,9 @@ def qgemm(operands: NodeOperands) -> ComputeSums:
         bias = None if c is None else np.broadcast_to(c.astype(np.int64).reshape(-1), (width,))
         sums = partial(_product_sums, runner, left, right, bias)
         step = alpha * a_scale * b_scale
-        return NodeSums(sums, lambda sums: gemm_output(sums, step, y_scale, y_zero))
+        if y_scale is None or y_zero is None:
+            return NodeSums(sums, lambda sums: gemm_output(sums, step, y_scale, y_zero))
+        return requantizing(sums, step / y_scale, y_zero)
 
     return compute
 
