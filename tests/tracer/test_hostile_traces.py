@@ -157,7 +157,8 @@ CELLS = {  # table and row that the line names, and the change
 RECORDS = {  # records of a trace
     "settings that are a list": "UPDATE meta SET value = '[]' WHERE key = 'settings'",
     "settings nested deeply": "UPDATE meta SET value = '{\"a\":' || "
-                              "replace(hex(zeroblob(400)), '0', '[') || replace(hex(zeroblob(400)), '0', ']') || '}' "
+                              "replace(hex(zeroblob(400)), '0', '[') || "
+                              "replace(hex(zeroblob(400)), '0', ']') || '}' "
                               "WHERE key = 'settings'",
     "settings that end nowhere": "UPDATE meta SET value = replace(hex(zeroblob(9999)), '0', '[') "
                                  "WHERE key = 'settings'",
