@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
-from tracer.interpreter.kernels.tiles import Step
+from tracer.interpreter.kernels.tiles import ProductCode, Step, Words
 from tracer.interpreter.kernels.vectors import Vectors
 
 Rule = Callable[[Vectors, Any, Any], Any]
@@ -42,8 +42,12 @@ RULES: dict[str, Rule] = {
 """Overflow modes that tiles have; a range that is not symmetric has one more negative number."""
 
 
+ROUNDINGS = {"half-even": "rint", "half-away": "round", "floor": "floor", "truncate": "trunc"}
+"""Roundings of products that tiles have, as LLVM names them."""
+
+
 def _limit(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
-    return [rule(v, added, limit)]
+    return [rule(v, added, limit), *state]
 
 
 def _count(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
@@ -53,22 +57,52 @@ def _count(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> 
     return [value, b.bitcast(events, v.kind)]
 
 
+def _free(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
+    return [added, *state]
+
+
 def _extremes(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
     low, high = state
     return [added, v.least(low, added), v.greatest(high, added)]
 
 
-@cache
-def limiting(overflow: str) -> Step:
-    """Limits the sum."""
-    return Step(0, partial(_limit, RULES[overflow]))
+def _product(
+    rule: Rule | None, rounding: str | None, v: Vectors, words: Words, factor: Any, column: Any
+) -> Any:
+    b, half = v.builder, words.halves("product_half")
+    if rounding is None:
+        lane = v.add_product(factor, column, half)
+    else:
+        lane = b.fadd(v.rounded(b.fmul(factor, column), rounding), half)
+    return b.fsub(lane if rule is None else rule(v, lane, words.halves("product_limit")), half)
 
 
 @cache
-def counting(overflow: str) -> Step:
+def limiting(overflow: str, own: bool) -> Step:
+    """Limits the sum; register 0 saturates if it has a width of its `own`."""
+    return Step(0, partial(_limit, RULES[overflow]), inner=_LIMITED if own else None)
+
+
+@cache
+def counting(overflow: str, own: bool) -> Step:
     """Limits the sum; the state, integers as wide as a lane, counts sums outside."""
-    return Step(1, partial(_count, RULES[overflow]))
+    return Step(1, partial(_count, RULES[overflow]), inner=_COUNTED if own else None)
 
 
-EXTREMES = Step(2, _extremes)
-"""The states are the least and the greatest sum so far, 0 among them."""
+@cache
+def extremes(own: bool) -> Step:
+    """The states are the least and the greatest sum so far, 0 among them."""
+    return Step(2, _extremes, inner=_LIMITED if own else None)
+
+
+@cache
+def product(overflow: str | None, rounding: str | None) -> ProductCode:
+    """Products, rounded and limited as these say; None leaves them as they are."""
+    rule = None if overflow is None else RULES[overflow]
+    return partial(_product, rule, None if rounding is None else ROUNDINGS[rounding])
+
+
+_LIMITED, _COUNTED = partial(_limit, _saturated), partial(_count, _saturated)
+
+OWN_EVENTS = Step(1, _free, inner=_COUNTED)
+"""The state counts sums outside register 0."""

@@ -64,10 +64,18 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """What lanes hold: twice the limit of a step, and 1 for the sum plus one half."""
+    """What lanes hold: twice the limit of a step, and 1 for the sum plus one half.
+
+    The same of register 0 and of products; twice the unit of products.
+    """
 
     limit: int = 0
     half: int = 0
+    inner_limit: int = 0
+    inner_half: int = 0
+    product_limit: int = 0
+    product_half: int = 0
+    unit: int = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +123,8 @@ def run(
     memory = [buffer_pool.empty((slots, size, chunk), np.uint8), np.zeros(slots, np.int64)]
     numbers = (count, tall, columns.count, wide, depth, columns.out_strides[1], lanes.limit,
                lanes.half, matrices, *columns.steps, slots, size, chunk, columns.zero,
-               groups.registers)  # fmt: skip
+               groups.registers, lanes.inner_limit, lanes.inner_half, lanes.product_limit,
+               lanes.product_half, lanes.unit)  # fmt: skip
     known = np.zeros(0) if parameters is None else _whole(parameters, rows)
     blocks = matrices * -(-count // tall) * -(-columns.count // (wide * width))
     task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory, known], numbers)
