@@ -50,3 +50,9 @@ class LimitError(TracerError):
     """A limit of `tracer.limits` was exceeded."""
 
     exit_code = 4
+
+
+class CrashError(TracerError):
+    """The process that ran the model died: of a signal in native code, or for lack of memory."""
+
+    exit_code = 5

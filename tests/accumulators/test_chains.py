@@ -18,7 +18,9 @@ from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.spec.policy_text import read
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.planner import Planner
 from tracer.interpreter.recording import TensorRecorder
+from tracer.interpreter.registry import Registry
 
 MODELS = Path(__file__).parents[2] / "models"
 BYTES = st.sampled_from([np.int8, np.uint8])
@@ -259,6 +261,17 @@ def test_sums_without_a_tile_keep_their_bits(accumulator):
     loaded = loading.load(MODELS / "lenet/lenet.int8.onnx")
     x = np.random.default_rng(1).normal(0, 1, (2, 3, 32, 32)).astype(np.float32)
     compare(loaded, Policy.of(accumulator), x)
+
+
+def test_constants_are_kept_once():
+    loaded = loading.load(MODELS / "lenet/lenet.int8.onnx")
+    plan = Planner(loaded, Registry(), None).plan()
+    _, constants = Narrowing(loaded, read("*=16")).fuse(plan)
+    computed = {step.task.writes[0]: step for step in plan.steps}
+    assert constants
+    for name, value in constants.items():
+        inputs = [plan.template[slot] for slot in computed[name].reads]
+        assert computed[name].kernel(inputs, {})[0] is value
 
 
 def test_observers_see_every_node():

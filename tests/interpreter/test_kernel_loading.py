@@ -3,6 +3,7 @@
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tracer
+from tracer.interpreter import kernel_loading
 
 USE = """
 import numpy as np
@@ -90,3 +92,19 @@ def test_code_for_one_processor_is_never_used_on_another(tmp_path):
     assert ONCE in use(root, **variables, **old)[0]
     assert kinds(tmp_path) == [".nbc", ".nbc", ".nbi", ".nbi", ".o", ".o"]
     assert use(root, **variables) == [""]  # nothing is compiled
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_until_the_code_is_loaded(number, monkeypatch):
+    def end(*_):
+        raise KeyboardInterrupt
+
+    before, steps = signal.signal(number, end), []
+    try:
+        with pytest.raises(KeyboardInterrupt), kernel_loading.loading():
+            signal.raise_signal(number)
+            steps.append("loaded")
+        assert steps == ["loaded"]
+        assert signal.getsignal(number) is end
+    finally:
+        signal.signal(number, before)

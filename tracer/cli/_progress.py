@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+from tracer.containment import activity
 from tracer.support.progress import Progress, silent
 from tracer.text import printable
 
@@ -19,7 +20,7 @@ _REDRAW_S = 0.2
 def progress() -> Iterator[Progress]:
     """Yields a callback that draws one bar for each task; a total of 0 means unknown."""
     if sys.stderr is None or not sys.stderr.isatty():
-        yield silent
+        yield activity.noting(silent)
         return
     from rich import progress as bars
     from rich.console import Console
@@ -54,7 +55,7 @@ def progress() -> Iterator[Progress]:
         due = time.monotonic() + _REDRAW_S
 
     try:
-        yield update
+        yield activity.noting(update)
     finally:
         if tasks:
             bar.stop()

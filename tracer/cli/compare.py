@@ -123,6 +123,7 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
         help="Exit 1 if a side is significantly slower than A by more than this, e.g. 5%.",
     ),
 )
+@_options.PROCESS_LIMITS
 @_options.tolerance(rtol=1e-4)
 @_options.view(".json .csv .md .png .svg", _options.TOP, _options.NOTES)  # fmt: skip
 def command(

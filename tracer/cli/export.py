@@ -51,6 +51,7 @@ def _export_options(static_batch: bool, **values: Any) -> ExportOptions:
     ),
     apart=("args", "weights", "trust", "shapes", "dtypes", "output"),
 )  # fmt: skip
+@_options.PROCESS_LIMITS
 def command(
     source: str,
     output: Path,

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     cloup.option("--runs", type=Count.of("runs"), default=1, show_default=True,
                  help="Inferences to time, without --accumulator."),
     cloup.option("--threads", type=Count.of("threads"), default=0,
-                 help="Threads per operator.  [default: as BLAS is set]"),
+                 help="Threads per operator, at most one for each CPU.  [default: as BLAS is set]"),
     cloup.option("--against", type=click.Choice(["ort"]),
                  help="Compare every node with onnxruntime; exit 1 if one exceeds the tolerance."),
     _energy.energy(f"{DEFAULT_ENERGY_MODEL} with --accumulator, else none"),

@@ -92,6 +92,7 @@ def _peaks(threads: int) -> Peaks:
                      help="Compare with the peak rates of this machine, measured once (3 s)."),
     ),
 )  # fmt: skip
+@_options.PROCESS_LIMITS
 @_accumulating.options
 @_framework.OPTIONS
 @_options.TRACE_VIEW

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
                  help="Accuracy metric: top1, top5, mse, agreement (with the float model), or "
                       "FILE.py:NAME.  [default: chosen by the data]"),
 )  # fmt: skip
+@_options.PROCESS_LIMITS
 @_options.bundle("view", _options.to_output, cloup.option_group(
     "What is shown", _options.top("10", 10), _options.NOTES, _options.JSON
 ))  # fmt: skip

@@ -100,7 +100,8 @@ def _what_if_options(
                      help="How additions are counted; see docs/counting.md.  "
                           "[default: by --order]"),
         cloup.option("--threads", type=Count.of("threads"), default=0,
-                     help="Threads of the interpreter.  [default: as many as BLAS uses]"),
+                     help="Threads per operator, at most one for each CPU.  [default: as BLAS "
+                          "is set]"),
     ),
     apart=("accumulator", "data", "data_dir", "threads"),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from functools import cache
 from types import ModuleType
 
 from tracer.support.progress import Progress, silent
+from tracer.support.signals import held
 
 _KERNELS = "tracer.interpreter.kernels"
 _LOADING = threading.RLock()
@@ -53,8 +54,11 @@ def announced(progress: Progress | None) -> Iterator[None]:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Lets one thread at a time load or compile code, while `clock_ns` stands still."""
-    with _LOADING:
+    """Lets one thread at a time load or compile code, while `clock_ns` stands still.
+
+    Signals wait: an interrupted compiler is left without its result.
+    """
+    with _LOADING, held():
         start = time.perf_counter_ns()
         try:
             yield

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 from onnxruntime import quantization as ort
 
+from tracer.containment import activity
 from tracer.errors import ModelError, TracerError
 from tracer.quantization.calibration import CalibrationReader
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
@@ -33,7 +34,8 @@ def quantize_static(
     Raises ModelError where onnxruntime cannot quantise, and the errors of the reader.
     """
     _check_opset(name, proto, options)
-    with TemporaryFolder() as folder, _quiet():
+    clause = f"onnxruntime {onnxruntime.__version__} quantised the model"
+    with activity.doing(name, clause), TemporaryFolder() as folder, _quiet():
         source, target = folder / "prepared.onnx", folder / "quantized.onnx"
         onnx.save(proto, source)  # onnxruntime would move the weights out of a model in memory
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tracer.records.result import Result
+from tracer.support import processors
 
 _PACKAGES = (
     "tracer-onnx", "onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "numba", "pandas",
@@ -136,7 +137,7 @@ def observe() -> Environment:
     gpus, cuda = _gpus()
     return Environment(
         cpu=cpu_model(),
-        cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
+        cpu_count=processors.available(),
         cpu_flags=cpu_flags(),
         memory_bytes=_memory(),
         gpus=gpus,
@@ -157,10 +158,6 @@ def installed() -> dict[str, str]:
     for found in metadata.distributions():
         versions.setdefault(found.name, found.version)
     return dict(sorted(versions.items(), key=lambda item: item[0].lower()))
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1
 
 
 def _cpuinfo(field: str) -> str:

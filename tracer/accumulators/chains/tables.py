@@ -135,7 +135,7 @@ def looked_up(table: Array, x: Array, other: Array | None = None) -> Array:
     kernels, table = loaded("tables"), np.ascontiguousarray(table).view(np.uint8)
     flat = [_flat(each) for each in (x, other, out) if each is not None]
     width = table.shape[1] if other is None else 1
-    parts = parallel.pieces(out.size // width, max(parallel.BLOCK // width, 1))
+    parts = parallel.pieces(out.size // width, max(parallel.BYTES_BLOCK // width, 1))
 
     def block(index: int) -> None:
         part = slice(parts[index].start * width, parts[index].stop * width)

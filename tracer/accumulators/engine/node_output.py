@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,9 +48,23 @@ class Bytes:
     scale: float
     zero: int
     dtype: np.dtype[Any]
+    _known: dict[int, tuple[Dequantize, Array]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def parameters(self, floats: Dequantize, channels: int) -> Array:
-        """What `kernels.stores.BYTES` knows of each row: (channels, 8), float64."""
+        """What `kernels.stores.BYTES` knows of each row: (channels, 8), float64.
+
+        They are computed again only for other floats than those before.
+        """
+        before, known = self._known.get(channels, (None, None))
+        if before is None or before.step is not floats.step or before.rest is not floats.rest:
+            known = self._computed(floats, channels)
+            self._known[channels] = floats, known
+        assert known is not None
+        return known
+
+    def _computed(self, floats: Dequantize, channels: int) -> Array:
         ends = np.iinfo(self.dtype)
         rest = 0.0 if floats.rest is None else floats.rest
         numbers = (floats.step, rest, self.least, self.most, self.scale,

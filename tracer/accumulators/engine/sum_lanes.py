@@ -41,7 +41,7 @@ class SumLanes:
     @cached_property
     def exact_bits(self) -> int:
         """The bits of the smallest floats in which sums without a range are exact; 0 if none."""
-        return self._smallest(self._bound) if self._suits else 0
+        return self._smallest(self._bound + 1) if self._suits else 0
 
     @cached_property
     def overflow(self) -> Overflow:

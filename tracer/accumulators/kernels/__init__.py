@@ -2,9 +2,10 @@
 
 - `steps`: what follows each multiply-add of the tiles of `interpreter.kernels.tiles`;
 - `stores`: what becomes of their sums;
+- `tally_stores`: statistics of their sums, in tables that `tally_layout` describes;
 - `single_sums`: sums one by one in integers, in any order, by any overflow and rounding;
 - `product_rounding`: a product without its low bits;
-- `sum_statistics`: widths, histograms and errors; `finish`: bytes from sums.
+- `sum_statistics`: widths, histograms and errors of sums in arrays.
 """
 
 from types import ModuleType

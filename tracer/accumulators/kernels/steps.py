@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+from llvmlite import ir
+
 from tracer.interpreter.kernels.tiles import ProductCode, Step, Words
 from tracer.interpreter.kernels.vectors import Vectors
 
@@ -52,9 +54,19 @@ def _limit(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> 
 
 def _count(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
     b, value = v.builder, rule(v, added, limit)
-    outside = b.sext(b.fcmp_ordered("!=", added, value), v.integers)
-    events = b.sub(b.bitcast(state[0], v.integers), outside)
+    before, after, events = (b.bitcast(each, v.integers) for each in (added, value, state[0]))
+    left = b.icmp_signed("!=", before, after)
+    events = b.add(events, b.select(left, _one(v, limit), ir.Constant(v.integers, None)))
     return [value, b.bitcast(events, v.kind)]
+
+
+def _one(v: Vectors, limit: Any) -> Any:
+    """1 in every lane: the second bit of a float of at least 2.
+
+    The compiler would add a constant by way of a vector of the comparison, not under its mask.
+    """
+    b, shift = v.builder, ir.Constant(v.integers, [v.bits - 2] * v.count)
+    return b.lshr(b.bitcast(b.fadd(limit, v.same(2.0)), v.integers), shift)
 
 
 def _free(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
@@ -63,7 +75,7 @@ def _free(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
 
 def _extremes(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
     low, high = state
-    return [added, v.least(low, added), v.greatest(high, added)]
+    return [added, v.least(low, added), v.greatest_from_zero(high, added)]
 
 
 def _product(
@@ -78,21 +90,15 @@ def _product(
 
 
 @cache
-def limiting(overflow: str, own: bool) -> Step:
-    """Limits the sum; register 0 saturates if it has a width of its `own`."""
-    return Step(0, partial(_limit, RULES[overflow]), inner=_LIMITED if own else None)
+def limiting(overflow: str) -> Step:
+    """Limits the sum."""
+    return Step(0, partial(_limit, RULES[overflow]))
 
 
 @cache
-def counting(overflow: str, own: bool) -> Step:
+def counting(overflow: str) -> Step:
     """Limits the sum; the state, integers as wide as a lane, counts sums outside."""
-    return Step(1, partial(_count, RULES[overflow]), inner=_COUNTED if own else None)
-
-
-@cache
-def extremes(own: bool) -> Step:
-    """The states are the least and the greatest sum so far, 0 among them."""
-    return Step(2, _extremes, inner=_LIMITED if own else None)
+    return Step(1, partial(_count, RULES[overflow]))
 
 
 @cache
@@ -102,7 +108,12 @@ def product(overflow: str | None, rounding: str | None) -> ProductCode:
     return partial(_product, rule, None if rounding is None else ROUNDINGS[rounding])
 
 
-_LIMITED, _COUNTED = partial(_limit, _saturated), partial(_count, _saturated)
+EXTREMES = Step(2, _extremes)
+"""The states are the least and the greatest sum so far, 0 among them."""
 
-OWN_EVENTS = Step(1, _free, inner=_COUNTED)
-"""The state counts sums outside register 0."""
+FREE = Step(1, _free)
+"""Has a state, which register 0 may change."""
+
+LIMITED, COUNTED = partial(_limit, _saturated), partial(_count, _saturated)
+"""Steps of a register 0 that saturates in a width of its own; the second has the state of
+`counting`."""

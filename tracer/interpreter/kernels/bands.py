@@ -63,13 +63,14 @@ class Band:
             )
         return [carried[n * size : (n + 1) * size] for n in range(1 + self.step.states)]
 
-    def exact(self) -> list[Any]:
-        """The sums without a step; the panel has all terms."""
-        b, plain = self.v.builder, replace(self, step=NOTHING)
-        sums = plain._terms(self._of_rows("begin"), INDEX(0), 0, self.words.number("depth"))
-        if not self.step.ends:
-            return sums
-        return [b.fadd(*pair) for pair in zip(sums, self._of_rows("end"), strict=True)]
+    def again(self, step: Step) -> list[list[Any]]:
+        """The sums, and each state, by another step of no more states; the panel has all terms.
+
+        Sums without a step are exact, and need no groups.
+        """
+        grouped = self.step.grouped and step is not NOTHING
+        band = replace(self, step=replace(step, grouped=grouped, ends=self.step.ends))
+        return band.final(band.added(INDEX(0), self.words.number("depth")))
 
     def _begin(self) -> None:
         """The start is the first sum that the step meets; other registers begin with 0."""

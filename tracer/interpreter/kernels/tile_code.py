@@ -124,7 +124,7 @@ class TaskCode:
                     last = b.icmp_signed("==", b.add(k, deep), number("depth"))
                     with b.if_else(last) as (finish, store):
                         with finish:
-                            self._finish(band, carried, high, column, inside, homes)
+                            self._finish(band, carried, high, column, inside, homes, slot)
                         with store:
                             band.store(carried)
 
@@ -187,22 +187,23 @@ class TaskCode:
                 packed.gather(v.at(words.array("starts"), column), count)
 
     def _finish(
-        self, band: Band, carried: list[Any], high: Any, column: Any, count: Any, homes: list[Any]
-    ) -> None:
+        self, band: Band, carried: list[Any], high: Any, column: Any, count: Any,
+        homes: list[Any], slot: Any,
+    ) -> None:  # fmt: skip
         """Stores some rows, and writes the results."""
         v, b, row = self.v, self.v.builder, band.row
+        rows = v.least_index(INDEX(self.rows), b.sub(high, row))
         places = [n * self.width + i * v.count for n in range(self.rows)
                   for i in range(self.vectors)]  # fmt: skip
         tile = Tile(
-            v, self.words, row, band.final(carried),
+            v, self.words, row, (rows, count), slot, band.final(carried),
             [self._inside(count, i) for i in range(self.vectors)],
             self._whole(row, high, column, count),
             [[v.at(home, place) for place in places] for home in homes],
             [self._targets(f"out_{n}", home, row, column) for n, home in enumerate(homes)],
-            band.exact,
+            band.again,
         )  # fmt: skip
         self.store.code(tile)
-        rows = v.least_index(INDEX(self.rows), b.sub(high, row))
         with b.if_then(b.not_(tile.whole)):
             for number, home in enumerate(homes):
                 self._deliver(f"out_{number}", home, rows, row, column, count)
@@ -212,10 +213,7 @@ class TaskCode:
         v, b = self.v, self.v.builder
         numbers = ir.Constant(v.integers, [vector * v.count + n for n in range(v.count)])
         width = count if v.bits == 64 else b.trunc(count, ir.IntType(32))
-        single = b.insert_element(ir.Constant(v.integers, ir.Undefined), width, ir.IntType(32)(0))
-        lanes = ir.Constant(ir.VectorType(ir.IntType(32), v.count), [0] * v.count)
-        wide = b.shuffle_vector(single, ir.Constant(v.integers, ir.Undefined), lanes)
-        return b.icmp_signed("<", numbers, wide)
+        return b.icmp_signed("<", numbers, v.spread(width))
 
     def _whole(self, row: Any, high: Any, column: Any, count: Any) -> Any:
         """Whether all rows of a tile, and all its columns side by side, are results."""

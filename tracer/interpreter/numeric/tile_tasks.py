@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -51,16 +51,6 @@ class Columns:
         images, lines, places = self.sizes
         return images * lines * places
 
-    def of_images(self, part: slice, rows: int) -> Columns:
-        """The columns of some images, for results (rows, columns)."""
-        images, lines, places = part.stop - part.start, *self.sizes[1:]
-        columns = images * lines * places
-        return replace(
-            self, source=self.source[part.start * self.strides[0] :],
-            sizes=(images, lines, places), out_strides=(lines * places, columns, 1),
-            steps=(self.steps[0], rows // self.matrices * columns),
-        )  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
@@ -92,13 +82,13 @@ _ONE_REGISTER = Groups(np.empty((0, 2), np.int64), 0)
 def run(
     step: Any, store: Any, left: Array, begins: Array, columns: Columns, outs: list[Array],
     lanes: Lanes = Lanes(), parameters: Array | None = None, ends: Array | None = None,
-    groups: Groups = _ONE_REGISTER,
+    groups: Groups = _ONE_REGISTER, tables: Array | None = None,
 ) -> None:  # fmt: skip
     """Multiplies matrices `left` (n, rows, K), floats, each with its columns.
 
     The sums of row i begin with `begins[:, i]`, of the type of `left`, and end with `ends[:, i]`.
     `outs` are the results of the store. `parameters` (n, rows, 8), float64, are numbers of each row
-    for the store.
+    for the store; `tables` (threads, any), int64, are statistics that it adds to.
     """
     tiles = loaded("tile_code")
     matrices, count, depth = left.shape
@@ -114,20 +104,21 @@ def run(
     tall, wide = _block(count, depth, rows, width)
     task = tiles.task(step, store, columns.source.dtype, bits, rows, vectors)
     spare = [columns.offsets] * (3 - len(outs))
-    chunk = depth if store.needs_exact else min(depth, _CHUNK)
+    chunk = depth if store.repeats else min(depth, _CHUNK)
     both = [_whole(each, rows) for each in (begins, begins if ends is None else ends)]
     arrays = [_whole(left, rows), columns.source, columns.offsets, *where, *both,
               *_by_panel(groups, chunk)]  # fmt: skip
     slots = parallel.allowed()
     size = tiles.memory(step, store, bits, rows, vectors, tall, chunk, groups.registers)
-    memory = [buffer_pool.empty((slots, size, chunk), np.uint8), np.zeros(slots, np.int64)]
+    memory = [buffer_pool.empty((slots, size), np.uint8), np.zeros(slots, np.int64)]
+    known = np.zeros(0) if parameters is None else _whole(parameters, rows)
+    tables = np.zeros((slots, 0), np.int64) if tables is None else tables
     numbers = (count, tall, columns.count, wide, depth, columns.out_strides[1], lanes.limit,
                lanes.half, matrices, *columns.steps, slots, size, chunk, columns.zero,
                groups.registers, lanes.inner_limit, lanes.inner_half, lanes.product_limit,
-               lanes.product_half, lanes.unit)  # fmt: skip
-    known = np.zeros(0) if parameters is None else _whole(parameters, rows)
+               lanes.product_half, lanes.unit, tables.shape[1])  # fmt: skip
     blocks = matrices * -(-count // tall) * -(-columns.count // (wide * width))
-    task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory, known], numbers)
+    task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory, known, tables], numbers)
 
 
 @lru_cache(maxsize=256)
