@@ -92,7 +92,6 @@ def leftovers(folder):
 CRASHES = {
     "division": ("profile", "SIGFPE", "onnxruntime", "ran the model"),
     "normalization": ("profile", "SIGSEGV", "onnxruntime", "Try --optimization basic"),
-    "gathering": ("count", "SIGSEGV", "onnx", "inferred the shapes"),
 }
 
 
