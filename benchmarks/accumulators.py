@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from tracer.accumulators.engine import blocks, tile_sums
 from tracer.accumulators.engine.matrices import Matrices, checked
+from tracer.accumulators.engine.programs import program
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.interpreter.kernels import vectors
@@ -36,13 +37,13 @@ SMALL, WHOLE = ((-8, 8), (0, 16)), ((-128, 128), (0, 256))
 def values(block: Block) -> Callable[[], Any]:
     """Limited sums alone; the factors are laid out before, as those of a node are."""
     factors, columns, out = _prepared(block)
-    return lambda: factors.clip(columns, block.accumulator, out, None)
+    return lambda: factors.clip(columns, out, None)
 
 
 def counts(block: Block) -> Callable[[], Any]:
     """Limited sums, the exact ones where they may differ, and counts of sums and of steps."""
     factors, columns, out = _prepared(block)
-    return lambda: factors.count(columns, block.accumulator, out, None)
+    return lambda: factors.count(columns, out, None)
 
 
 def emulate(block: Block) -> Callable[[], Any]:
@@ -56,10 +57,11 @@ def observe(block: Block) -> Callable[[], Any]:
 
 
 def _prepared(block: Block) -> tuple[tile_sums.Factors, Columns, Array]:
-    matrices, sequence = block.matrices(), np.arange(block.terms.count)
-    bits = tile_sums.limited_bits(matrices, block.accumulator)
-    columns = tile_sums.of_matrix(matrices, sequence)
-    factors = tile_sums.Factors.of(matrices, sequence, bits)
+    matrices, plan = block.matrices(), program(block.accumulator.order, block.terms)
+    assert plan is not None
+    bits = tile_sums.limited_bits(matrices, plan, block.accumulator)
+    columns = tile_sums.of_matrix(matrices, plan.sequence)
+    factors = tile_sums.Factors.of(matrices, plan, block.accumulator, bits)
     return factors, columns, np.empty(matrices.shape, np.int64)
 
 
@@ -96,7 +98,10 @@ CASES = (
     Case("counts, 22 bits, int8 x uint8: few overflow", counts, 22, WHOLE),
     Case("values and events of each sum, 18 bits", emulate, 18, WHOLE),
     Case("all widths, int8 x uint8", observe, 16, WHOLE),
-    Case("channelwise, 18 bits, int8 x uint8", emulate, 18, WHOLE, order="channelwise"),
+    Case("channelwise, 18 bits: values and events", emulate, 18, WHOLE, order="channelwise"),
+    Case("chunked(32), 18 bits: values and events", emulate, 18, WHOLE, order="chunked(32)"),
+    Case("lanes(16), 18 bits: values and events", emulate, 18, WHOLE, order="lanes(16)"),
+    Case("tree, 18 bits: values and events", emulate, 18, WHOLE, order="tree"),
 )
 
 

@@ -1,9 +1,10 @@
 """Whole networks in narrow accumulators ÷ the float network in onnxruntime.
 
-    python -m benchmarks.networks [--batch 64] [--rounds 15]
+    python -m benchmarks.networks [--networks ResNet-20 transformer] [--batch 64] [--rounds 15]
 
 Runs take turns in one process; a ratio is the median over the rounds. `values` computes outputs
-alone, `counts` counts overflows too, `observed` has the statistics of every width.
+alone, `counts` counts overflows too, `observed` has the statistics of every width. The first line
+is the most that two threads can gain on this machine.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.numeric import parallel
 from tracer.quantization.quantizer import quantize
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -46,6 +49,10 @@ CASES = (
     ("MobileNet-like", "counts", 16, 5.0),
 )
 """Network, what is computed, width, and the greatest ratio that we aim for."""
+SPEEDUP = 1.8
+"""One thread ÷ two threads that we aim for."""
+_PRODUCT, _PRODUCTS = 384, 10
+"""Rows and columns of the matrices of a product, and products in a row."""
 
 
 def main() -> None:
@@ -53,16 +60,33 @@ def main() -> None:
     for name in CHOSEN:
         os.environ.pop(name, None)
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     print(f"batch {arguments.batch}, 8 bits, ÷ onnxruntime in float32 with 2 threads")
+    ceiling = _ceiling(arguments.rounds)
+    print(f"two numpy products side by side: {ceiling:.2f} of one's rate; target {SPEEDUP}")
     print("network         computed  bits  2 threads  target  1 thread ÷ 2 threads")
-    networks = {name: load(arguments.batch) for name, load in NETWORKS.items()}
-    for name, computed, bits, target in CASES:
+    networks = {name: NETWORKS[name](arguments.batch) for name in arguments.networks}
+    for name, computed, bits, target in (case for case in CASES if case[0] in networks):
         floats, integers = networks[name]
         two, speedup = _measured(floats, integers, RUNNERS[computed], bits, arguments)
         print(f"{name:15} {computed:9} {bits:4}  {two:9.2f}  {target:6.0f}  {speedup:20.2f}")
+
+
+def _ceiling(rounds: int) -> float:
+    """The rate of two threads that multiply matrices of their own ÷ the rate of one."""
+    matrices = np.random.default_rng(0).normal(0, 1, (2, 2, _PRODUCT, _PRODUCT)).astype(np.float32)
+
+    def multiply(pair: Any) -> None:
+        for _ in range(_PRODUCTS):
+            np.matmul(*pair)
+
+    with parallel.threads(1), ThreadPoolExecutor(2) as pool:
+        runs = (lambda: multiply(matrices[0]), lambda: list(pool.map(multiply, matrices)))
+        one, two = np.array([[_seconds(run) for run in runs] for _ in range(rounds)]).T
+    return statistics.median(2 * one / two)
 
 
 def _measured(

@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
+from benchmarks._measure import counts
 from tracer.executors.onnxruntime import profile_events, self_times
 from tracer.support.timing import elapsed_us
 
-REPEATS = 5
-RUNS = 2_000
 MODEL = "models/resnet_cifar/resnet20.onnx"
 
 
 def main() -> None:
-    """Writes one profile of 2,000 runs and reads it both ways, alternating."""
+    """Writes one profile and reads it both ways, alternating."""
+    args = counts(__doc__, runs=2_000, repeats=5)
     with tempfile.TemporaryDirectory() as folder:
-        path = _profile(folder)
+        path = _profile(folder, args.runs)
         rates, ratios = [], []
-        for _ in range(REPEATS):
+        for _ in range(args.repeats):
             start = time.perf_counter()
             labels = profile_events.Labels()
             read = profile_events.read(path, labels)
@@ -36,14 +36,14 @@ def main() -> None:
     print(f"json.loads takes {statistics.median(ratios):.1f} times as long, and tabulates nothing")
 
 
-def _profile(folder: str) -> Path:
+def _profile(folder: str, runs: int) -> Path:
     options = ort.SessionOptions()
     options.enable_profiling = True
     options.profile_file_prefix = f"{folder}/p"
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(MODEL, options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
-    for _ in range(RUNS):
+    for _ in range(runs):
         session.run(None, {name: np.zeros((1, 3, 32, 32), np.float32)})
     return Path(session.end_profiling())
 

@@ -35,7 +35,7 @@ def main() -> None:
     """Prints the table; with --alone only sweeps, for a process that is measured."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, default=10_000)
-    parser.add_argument("--grown", type=int, default=50_000)
+    parser.add_argument("--grown", type=int, default=50_000, help="0: sweep alone")
     parser.add_argument("--accumulator", default="12:32")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
@@ -44,7 +44,7 @@ def main() -> None:
         _sweep(arguments.images, arguments.accumulator, arguments.batch)
         return
     _whole(arguments.images, arguments.accumulator, arguments.batch)
-    for images in (arguments.images, arguments.grown):
+    for images in (arguments.images, arguments.grown) if arguments.grown else ():
         _grown(images, arguments.batch)
 
 

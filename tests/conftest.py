@@ -12,7 +12,11 @@ settings.load_profile("unhurried")
 
 @pytest.fixture(scope="session", autouse=True)
 def machine(tmp_path_factory):
-    """Commands meet a machine whose peaks are told, not measured, and no cache of the user's."""
+    """Commands meet a machine whose peaks are told, not measured, and no cache of the user's.
+
+    Calls run in this process, where tests replace parts; tests/tracer/containment is about others.
+    """
+    from tracer.containment import supervisor
     from tracer.host import measuring
 
     def told(threads):
@@ -22,4 +26,5 @@ def machine(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measuring, "measure", told)
         patch.setattr(cache, "folder", lambda: folder)
+        patch.setattr(supervisor, "in_process", lambda: True)
         yield

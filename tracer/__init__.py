@@ -6,6 +6,7 @@ The names below load what they need when they are first used, so that `import tr
 from __future__ import annotations
 
 import importlib
+import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from tracer.api.save import save
     from tracer.api.whatif import what_if
     from tracer.interpreter.interpreter import Interpreter
+
+# Before onnxruntime is imported anywhere: it reports graph names and errors over the network, from
+# threads that run while times are measured.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __version__ = "0.1.0"
 __all__ = [

@@ -1,11 +1,14 @@
 """The errors of this project, each with its exit code on the command line."""
 
+from tracer.text import message
+
 
 class TracerError(Exception):
     """Base class of all errors shown to users.
 
     `what` names the problem and its location (file, node, operator, opset); `hint` says what is
-    allowed and what to do. Each is one sentence and is shown without a traceback.
+    allowed and what to do. Each is one sentence and is shown without a traceback. As text, both
+    are one line of at most 500 characters, whatever names of a model they hold.
     """
 
     exit_code = 1
@@ -16,7 +19,7 @@ class TracerError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.what}. {self.hint}" if self.hint else self.what
+        return message(f"{self.what}. {self.hint}" if self.hint else self.what)
 
 
 class ThresholdError(TracerError):
@@ -47,3 +50,9 @@ class LimitError(TracerError):
     """A limit of `tracer.limits` was exceeded."""
 
     exit_code = 4
+
+
+class CrashError(TracerError):
+    """The process that ran the model died: of a signal in native code, or for lack of memory."""
+
+    exit_code = 5

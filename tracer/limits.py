@@ -20,18 +20,25 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one run; the defaults suit a workstation. `seconds` None means no limit."""
+    """Limits of one run; the defaults suit a workstation. `seconds` None means no limit.
+
+    `process_bytes` is what a child process may allocate [default: 75 % of what is free].
+    """
 
     tensor_bytes: int = 4 << 30
     live_bytes: int = 16 << 30
     loop_trips: int = 1_000_000
     depth: int = 32
     seconds: float | None = None
+    process_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Raises UsageError for a limit that is no number of at least 0."""
         limits = {field.name: getattr(self, field.name) for field in fields(self)}
-        rules = dict.fromkeys(limits, amount()) | {"seconds": maybe(amount("seconds"))}
+        rules = dict.fromkeys(limits, amount()) | {
+            "seconds": maybe(amount("seconds")),
+            "process_bytes": maybe(amount("bytes")),
+        }
         check_arguments(limits, rules)
 
 

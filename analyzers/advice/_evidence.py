@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analyzers.grouping import by_node
-from analyzers.views.text import printable
 from tracer.records.environment import Peaks
 from tracer.records.trace import Kernel, Run, Trace
+from tracer.text import printable
 
 _SURE = 0.5
 """A time is reliable if the lower end of its interval is at least this share of it, and it is at

@@ -1,8 +1,8 @@
 """Advise on kernels that the runtime inserts to change the layout of tensors."""
 
 from analyzers.advice._evidence import Advice, Evidence, keys
-from analyzers.views.text import printable
 from tracer.records.trace import Kernel
+from tracer.text import printable
 
 _REORDERS = ("ReorderInput", "ReorderOutput")
 _SHARE = 0.02

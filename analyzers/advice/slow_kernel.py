@@ -1,7 +1,7 @@
 """Advise on a long kernel that is far below the peaks of the machine."""
 
 from analyzers.advice._evidence import Advice, Evidence, keys
-from analyzers.views.text import printable
+from tracer.text import printable
 
 _LONG_US, _FAR, _SHARE = 20.0, 0.25, 0.1
 

@@ -5,7 +5,8 @@ from typing import Any
 import pandas as pd
 
 from analyzers.advice._evidence import Advice, Evidence, keys, percentage, share
-from analyzers.views.text import plural, printable
+from analyzers.views.text import plural
+from tracer.text import printable
 
 _SHARE, _BITS = 0.1, 2
 """With less of the energy, or one bit, narrowing changes the total by about one percent at most:

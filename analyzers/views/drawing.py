@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from analyzers.views.short_names import short_names
-from analyzers.views.text import printable
 from tracer.errors import UsageError
+from tracer.text import line, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,4 +51,4 @@ def labels(names: Iterable[object]) -> list[str]:
 
 def plain(text: str) -> str:
     """`text`, safe to draw: control characters as escapes, and no `$`, which starts a formula."""
-    return printable(text).replace("$", r"\$")
+    return line(text).replace("$", r"\$")

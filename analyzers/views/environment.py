@@ -10,7 +10,7 @@ import pandas as pd
 from analyzers.options import ViewOptions
 from analyzers.views.page import Page, facts
 from analyzers.views.text import plural
-from tracer.records.environment import Environment, Peaks
+from tracer.records.environment import CompiledCode, Environment, Peaks
 
 
 def page(result: Environment, options: ViewOptions) -> Page:
@@ -38,6 +38,8 @@ def _facts(observed: Environment) -> Iterator[tuple[str, str]]:
     yield "OS", ", ".join(filter(None, (observed.distribution, observed.os)))
     yield "Python", observed.python
     yield from observed.packages.items()
+    if observed.compiled is not None:
+        yield from _compiled(observed.compiled)
     if observed.peaks is None:
         yield "peaks", "not measured: tracer env --peaks"
     else:
@@ -47,6 +49,11 @@ def _facts(observed: Environment) -> Iterator[tuple[str, str]]:
 def _cards(gpus: Sequence[str]) -> str:
     """`2 x NVIDIA H100, 81559 MiB`: equal cards are counted."""
     return "; ".join(f"{n} x {name}" if n > 1 else name for name, n in Counter(gpus).items())
+
+
+def _compiled(code: CompiledCode) -> Iterator[tuple[str, str]]:
+    yield "narrow sums", f"{code.instructions}; {plural(code.threads, 'thread')}"
+    yield "compiled code", code.folder or "not kept: set NUMBA_CACHE_DIR to a writable folder"
 
 
 def _peaks(peaks: Peaks) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ from html import escape
 
 from analyzers.options import DEFAULT_TOP, ViewOptions
 from analyzers.views.page import Page, Table
-from analyzers.views.text import printable
+from tracer.text import line
 
 
 def html(page: Page, options: ViewOptions) -> str:
@@ -32,9 +32,9 @@ def _table(table: Table, top: int) -> Iterator[str]:
     yield from map(_paragraph, (*table.lines, *table.advice))
 
 
-def _paragraph(line: str) -> str:
-    return f"<p>{_text(line)}</p>"
+def _paragraph(text: str) -> str:
+    return f"<p>{_text(text)}</p>"
 
 
 def _text(text: str) -> str:
-    return escape(printable(text))
+    return escape(line(text))

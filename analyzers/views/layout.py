@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzers.views.page import Column
+from tracer.text import printable
 
 _NAME_LEAST, _NAME_ROOM, _NAME_COMFORT = 6, 15, 30
 """Cells that a name needs, on narrow and wide terminals, and its cells before optional columns."""
@@ -31,7 +32,7 @@ def fitted(columns: Sequence[Column], rows: Sequence[tuple[str, ...]], width: in
     shown = [c for c in columns if c.header in widths]
     for column in shown:
         table.add_column(
-            column.header,
+            Text(printable(column.header)),
             justify="left" if column.is_name or not column.header else "right",
             no_wrap=True,
             overflow="ellipsis",

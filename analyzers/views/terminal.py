@@ -9,7 +9,8 @@ from rich.text import Text
 from analyzers.options import DEFAULT_TOP, ViewOptions
 from analyzers.views import layout
 from analyzers.views.page import Page, Table
-from analyzers.views.text import plural, printable
+from analyzers.views.text import plural
+from tracer.text import line as safe_line
 
 MOST_NOTES = 3
 WITHOUT_EDGE = 1 << 20
@@ -24,28 +25,28 @@ def show(page: Page, options: ViewOptions, console: Console) -> None:
         _show(table, top, console)
     shown = page.notes if options.notes else page.warnings[:MOST_NOTES]
     for note in shown:
-        console.print(Text(f"note: {printable(note)}", style="yellow"))
+        console.print(Text(safe_line(f"note: {note}"), style="yellow"))
     if len(shown) < len(page.notes):
         more = plural(len(page.notes) - len(shown), "more note" if shown else "note")
         console.print(Text(f"{more}: --notes", style="dim"))
     if page.foot:
-        console.print(Text(printable(page.foot), style="dim"))
+        console.print(Text(safe_line(page.foot), style="dim"))
 
 
 def _show(table: Table, top: int, console: Console) -> None:
     if table.title:
-        console.print(Text(printable(table.title), style="bold"))
+        console.print(Text(safe_line(table.title), style="bold"))
     for line in table.head:
-        console.print(Text(printable(line)))
+        console.print(Text(safe_line(line)))
     columns, rows = table.cells(top, on_page=console.width == WITHOUT_EDGE)
     if columns:
         console.print(layout.fitted(columns, rows, console.width))
     if len(rows) < len(table.rows) and columns:
         console.print(Text(_hidden(table, len(rows)), style="dim"))
     for line in table.lines:
-        console.print(Text(printable(line)))
+        console.print(Text(safe_line(line)))
     for line in table.advice:
-        console.print(Text(f"- {printable(line)}", style="cyan"))
+        console.print(Text(f"- {safe_line(line)}", style="cyan"))
 
 
 def _hidden(table: Table, shown: int) -> str:

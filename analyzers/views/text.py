@@ -1,20 +1,17 @@
 """Numbers and names as people read them, and the functions behind the formats of columns."""
 
 import math
-import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracer.records.columns import Format
+from tracer.text import line, printable
 
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _WIDEST = 64
 _LEAST_WITHOUT_DECIMALS = 1e5
 _LONGEST = 10_000_000
 """Counts from here on are rounded."""
-
-_HIDDEN = ("Cc", "Cf", "Zl", "Zp", "Cs")
-"""Unicode categories of control characters, direction marks, separators and surrogates."""
 
 _BAR_CELLS = 8
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -98,7 +95,7 @@ def width(value: float) -> str:
 
 
 def name(value: object) -> str:
-    """A name from a file, safe to show."""
+    """A name from a file, safe to show and cut."""
     return printable(value) if isinstance(value, str) else ""
 
 
@@ -107,20 +104,9 @@ def digits(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3g}"
 
 
-def printable(text: str) -> str:
-    """`text` with control and direction-changing characters shown as escapes.
-
-    Names come from files: an escape sequence in one must not reach a terminal.
-    """
-    return "".join(
-        char.encode("unicode_escape").decode() if unicodedata.category(char) in _HIDDEN else char
-        for char in text
-    )
-
-
 def cell(value: object) -> str:
     """Names come from files: nothing in one may end the cell or begin a tag."""
-    text = printable(str(value))
+    text = line(str(value))
     for char in "\\|<>`*_[]":
         text = text.replace(char, f"\\{char}")
     return text

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.accumulators.nodes import model
+from tracer.accumulators.chains import tables
 from tracer.accumulators.engine.overflow_counter import OverflowCounter
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.narrowed_model import Narrowing
@@ -17,7 +18,9 @@ from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.spec.policy_text import read
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.planner import Planner
 from tracer.interpreter.recording import TensorRecorder
+from tracer.interpreter.registry import Registry
 
 MODELS = Path(__file__).parents[2] / "models"
 BYTES = st.sampled_from([np.int8, np.uint8])
@@ -152,6 +155,99 @@ def test_random_chains_keep_their_bits(chain, bits, threads):
     assert len(names) <= 10
 
 
+CONSTANTS = {
+    "one": np.float32(0.37), "in an axis": np.float32([1.7]), "in many": np.float32([[[0.4]]]),
+    "columns": np.linspace(-2, 2, 5, dtype=np.float32),
+    "rows": np.linspace(0.5, 1, 4, dtype=np.float32).reshape(4, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted({*tables.OF_ONE} - {"Clip", "Swish"}))  # opset 20
+@settings(max_examples=4, deadline=None)
+@given(
+    *(st.sampled_from(sorted(CONSTANTS)) for _ in range(2)),
+    *(scales(kind) for kind in (np.uint8, np.int8, np.uint8)),
+    st.sampled_from([(4,), (3, 4), (700, 4)]),
+    st.integers(0, 2**32),
+)
+def test_functions_of_a_byte_keep_their_bits(name, first, second, one, two, three, shape, seed):
+    """They are as many as a vector has lanes, fewer, and enough for a compiled kernel."""
+    random = np.random.default_rng(seed)
+    weights = {
+        **dict(zip(("xs", "xz", "cs", "cz", "ys", "yz"), (*one, *two, *three), strict=True)),
+        "v": random.integers(-128, 128, (3, 5)).astype(np.int8), "vs": np.float32(0.02),
+        "vz": np.int8(0), "a": CONSTANTS[first], "b": CONSTANTS[second],
+    }  # fmt: skip
+    axes = ",".join("nm"[: len(shape)])
+    proto = model(
+        f"""(uint8[{axes},k] x) => (float[u] t) {{
+          xd = DequantizeLinear (x, xs, xz)
+          vd = DequantizeLinear (v, vs, vz)
+          p = MatMul (xd, vd)
+          pq = QuantizeLinear (p, cs, cz)
+          pd = DequantizeLinear (pq, cs, cz)
+          s = Add (pd, a)
+          sq = QuantizeLinear (s, ys, yz)
+          sd = DequantizeLinear (sq, ys, yz)
+          f = {name} (sd)
+          fq = QuantizeLinear (f, cs, cz)
+          fd = DequantizeLinear (fq, cs, cz)
+          r = Mul (fd, b)
+          rq = QuantizeLinear (r, xs, xz)
+          t = DequantizeLinear (rq, xs, xz)
+        }}""",
+        **{key: np.asarray(value) for key, value in weights.items()},
+    )
+    x = random.integers(0, 256, (*shape, 3)).astype(np.uint8)
+    _, fused = compare(loading.from_proto(proto), read("MatMul=12"), x)
+    assert len(fused) == 3 or "rows" in (first, second)
+
+
+REDUCTIONS = {
+    "AveragePool <kernel_shape=[2,3], strides=[2,1], pads=[1,1,0,1]> (xd)": 4,
+    "AveragePool <kernel_shape=[3], dilations=[2], ceil_mode=1> (xd)": 3,
+    "AveragePool <kernel_shape=[2,2,2], count_include_pad=1, pads=[0,0,1,0,0,0]> (xd)": 5,
+    "GlobalAveragePool (xd)": 4, "ReduceMean <keepdims=0> (xd, axes)": 3, "ReduceSum (xd, axes)": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("node", sorted(REDUCTIONS))
+@settings(max_examples=6, deadline=None)
+@given(BYTES, st.data(), st.sampled_from([5, 8, 11, 24]))
+def test_reductions_of_bytes_are_those_of_blocks(node, kind, data, bits):
+    """The same sums as those of the first axis of a matrix, which are tested against the oracle."""
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    size = [data.draw(st.integers(5, 9)) for _ in range(REDUCTIONS[node])]
+    (xs, xz), (ys, yz) = data.draw(scales(kind)), data.draw(scales(np.uint8))
+    axes = data.draw(st.sampled_from([[1], [2], [-1, 0], [1, 2], [0]]))
+    proto = model(
+        f"""({np.dtype(kind)}[{",".join("abcde"[: len(size)])}] x) => (uint8[u] t) {{
+          xd = DequantizeLinear (x, xs, xz)
+          p = {node}
+          t = QuantizeLinear (p, ys, yz)
+        }}""",
+        xs=np.asarray(xs), xz=np.asarray(xz), ys=np.asarray(ys), yz=np.asarray(yz),
+        axes=np.array(axes),
+    )  # fmt: skip
+    loaded, info = loading.from_proto(proto), np.iinfo(kind)
+    x = random.integers(info.min, info.max + 1, size).astype(kind)
+    narrowing = Narrowing(loaded, read(str(bits)))
+    results = []
+    for gathers in (True, False):
+        runners = narrowing.new_runners({})
+        with pytest.MonkeyPatch.context() as patch, narrowing.using(runners):
+            if not gathers:
+                patch.setattr(SumRunner, "sum_gathered", lambda *_: False)
+            fuse = narrowing.fuse if gathers else None
+            interpreter = Interpreter(loaded, around=narrowing.kernel, fuse=fuse)
+            results.append((interpreter.run(None, {"x": x})[0], narrowing.accumulations(runners)))
+    (output, sums), (expected, others) = results
+    np.testing.assert_array_equal(output, expected)
+    for key, each in sums.items():
+        assert each.tally == others[key].tally
+        assert each.guaranteed == others[key].guaranteed
+
+
 @pytest.mark.parametrize(
     "accumulator",
     [
@@ -165,6 +261,17 @@ def test_sums_without_a_tile_keep_their_bits(accumulator):
     loaded = loading.load(MODELS / "lenet/lenet.int8.onnx")
     x = np.random.default_rng(1).normal(0, 1, (2, 3, 32, 32)).astype(np.float32)
     compare(loaded, Policy.of(accumulator), x)
+
+
+def test_constants_are_kept_once():
+    loaded = loading.load(MODELS / "lenet/lenet.int8.onnx")
+    plan = Planner(loaded, Registry(), None).plan()
+    _, constants = Narrowing(loaded, read("*=16")).fuse(plan)
+    computed = {step.task.writes[0]: step for step in plan.steps}
+    assert constants
+    for name, value in constants.items():
+        inputs = [plan.template[slot] for slot in computed[name].reads]
+        assert computed[name].kernel(inputs, {})[0] is value
 
 
 def test_observers_see_every_node():

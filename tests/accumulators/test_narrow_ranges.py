@@ -7,7 +7,18 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.accumulators.nodes import int8, model, narrowed, uint8
+from tests.accumulators.nodes import (
+    RANDOM,
+    convolved,
+    int8,
+    model,
+    multiplied,
+    narrowed,
+    uint8,
+)
+from tracer.accumulators.engine.limited_sums import LimitedSums
+from tracer.accumulators.engine.overflow_counter import OverflowCounter
+from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy_text import read
 from tracer.errors import ModelError
@@ -124,3 +135,36 @@ def test_sizes_may_grow_from_run_to_run():
     (result,) = narrowing.accumulations().values()
     assert result.tally.bits_observed.max() == (400 * 128 - 1).bit_length() + 1
     assert result.guaranteed == result.datatype == result.tally.bits_observed.max()
+
+
+@pytest.mark.parametrize("bits", [18, 24, 25, 31, 36, 48])
+def test_sums_of_16_bit_activations_and_weights(bits):
+    x = RANDOM.integers(-(1 << 15), 1 << 15, (2, 4, 5, 6)).astype(np.int16)
+    w = RANDOM.integers(-(1 << 15), 1 << 15, (3, 4, 3, 3)).astype(np.int16)
+    v = RANDOM.integers(-(1 << 15), 1 << 15, (6, 7)).astype(np.int16)
+    proto = model(
+        """(float[2,4,5,6] x) => (float[a,b,c,d] y, float[e,f,g,h] z) {
+          q = QuantizeLinear (x, s, zero)
+          xd = DequantizeLinear (q, s, zero)
+          wd = DequantizeLinear (w, t)
+          vd = DequantizeLinear (v, t)
+          y = Conv <pads = [1, 1, 1, 1]> (xd, wd)
+          z = MatMul (xd, vd)
+        }""",
+        w=w, v=v, s=np.float32(2**-4), zero=np.int16(-3), t=np.float32(2**-12),
+    )  # fmt: skip
+    proto.opset_import[0].version = 21
+    loaded = loading.from_proto(proto)
+    narrowing = Narrowing(loaded, read(str(bits)))
+    fed = ((x.astype(np.int64) + 3) * 2**-4).astype(np.float32)
+    expected = (
+        convolved(x.astype(np.int64) + 3, w, bits, pad=1),
+        multiplied(x.reshape(-1, 6).astype(np.int64) + 3, v, bits).reshape(2, 4, 5, 7),
+    )
+    for fuse in (None, narrowing.fuse):
+        interpreter = Interpreter(loaded, around=narrowing.kernel, fuse=fuse)
+        for runner in (SumRunner, OverflowCounter, LimitedSums):
+            with narrowing.using(narrowing.new_runners({}, runner)):
+                outputs = interpreter.run(None, {"x": fed})
+            for output, sums in zip(outputs, expected, strict=True):
+                np.testing.assert_array_equal(output, (sums * 2.0**-16).astype(np.float32))

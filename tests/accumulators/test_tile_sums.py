@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from tracer.accumulators.engine import oracle, tile_sums
 from tracer.accumulators.engine.matrices import checked
+from tracer.accumulators.engine.programs import program
 from tracer.accumulators.engine.tile_sums import Factors
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
+from tracer.accumulators.statistics.tally import Tally
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,23 +27,32 @@ def check(left, right, bias, accumulator, bits):
     terms = Terms(left.shape[1])
     matrices, case = checked(left, right, bias, terms), (left, right, bias, terms, accumulator)
     exact, clipped = oracle.observe(*case), oracle.emulate(*case)
-    sequence = np.arange(left.shape[1])
-    factors, columns = Factors.of(matrices, sequence, bits), tile_sums.of_matrix(matrices, sequence)
+    plan = program(accumulator.order, terms)
+    factors = Factors.of(matrices, plan, accumulator, bits)
+    columns = tile_sums.of_matrix(matrices, plan.sequence)
     values, events = (np.empty(matrices.shape, np.int64) for _ in range(2))
-    factors.clip(columns, accumulator, values, None)
+    factors.clip(columns, values, None)
     np.testing.assert_array_equal(values, clipped.values)
-    factors.clip(columns, accumulator, values, events)
+    factors.clip(columns, values, events)
     np.testing.assert_array_equal(values, clipped.values)
     np.testing.assert_array_equal(events, clipped.events)
-    if tile_sums.exact_bits(matrices) not in range(1, bits + 1):
+    if tile_sums.exact_bits(matrices, plan, accumulator) not in range(1, bits + 1):
         return
     low, high = accumulator.range
     outside = np.count_nonzero(clipped.events)
     lasting = np.count_nonzero((exact.final < low) | (exact.final > high))
-    counts = factors.count(columns, accumulator, values, None)
     changes = np.count_nonzero(clipped.values != exact.final)
-    assert counts.tolist() == [outside, lasting, clipped.events.sum(), changes]
+    for rare in (False, True):
+        counts = factors.count(columns, values, None, rare)
+        assert counts.tolist() == [outside, lasting, clipped.events.sum(), changes]
+        np.testing.assert_array_equal(values, clipped.values)
+        values[...] = 0
+    mine, theirs = (Tally.empty(len(left), accumulator) for _ in range(2))
+    mine.take(slice(None), factors.tally(columns, values, None))
     np.testing.assert_array_equal(values, clipped.values)
+    theirs.take(slice(None), theirs.of(exact, clipped))
+    for name, expected in theirs.arrays().items():
+        np.testing.assert_array_equal(mine.arrays()[name], expected, name)
     outs = [np.empty(matrices.shape, np.int64) for _ in range(3)]
     factors.observe(columns, *outs)
     for mine, theirs in zip(outs, (exact.final, exact.low, exact.high), strict=True):
@@ -69,7 +80,9 @@ def test_sums_are_those_of_the_oracle(seed, shape, sizes, near, overflow):
     case = products(seed, *shape, sizes)
     width = int(np.clip(sum(sizes) + np.log2(shape[1]) / 2 + near, 2, 53))
     accumulator = Accumulator(width, overflow)
-    bits = tile_sums.limited_bits(checked(*case, Terms(shape[1])), accumulator)
+    terms = Terms(shape[1])
+    plan = program(accumulator.order, terms)
+    bits = tile_sums.limited_bits(checked(*case, terms), plan, accumulator)
     assert bits
     check(*case, accumulator, bits)
 
@@ -97,11 +110,12 @@ def test_many_terms_pass_from_panel_to_panel():
 )
 def test_older_processors_compute_the_same(processor, features, says):
     program = (
-        "from tests.accumulators.test_tile_sums import Accumulator, check, products\n"
+        "from tests.accumulators.test_tile_sums import *\n"
         "from tracer.interpreter.kernels.vectors import instruction_set\n"
         "for bits in (10, 13, 24):\n"
         "    check(*products(bits, 7, 50, 45, (7, 8)), Accumulator(bits), 32)\n"
         "check(*products(1, 7, 50, 45, (20, 20)), Accumulator(40), 64)\n"
+        "test_products_beyond_what_float32_holds_are_limited_exactly(24, 'saturate')\n"
         "print(instruction_set())"
     )
     environment = {**os.environ, "NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features}

@@ -1,4 +1,4 @@
-"""Which benchmarks `python -m benchmarks` starts; none is run here."""
+"""Which benchmarks `python -m benchmarks` starts; `test_every.py` runs them."""
 
 from pathlib import Path
 from types import SimpleNamespace

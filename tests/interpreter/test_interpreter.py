@@ -1,6 +1,7 @@
 """The core: scopes, functions, observers, operators of the user's, errors, memory, determinism."""
 
 import inspect
+import os
 import textwrap
 from collections import Counter
 from dataclasses import replace
@@ -17,6 +18,7 @@ from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.loading import open_model
 from tracer.interpreter.execution import Execution
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.numeric import parallel
 from tracer.interpreter.plan import schedule
 from tracer.interpreter.planner import Planner
 from tracer.interpreter.recording import TensorRecorder
@@ -233,6 +235,25 @@ def test_the_same_bits_whatever_the_number_of_threads(name):
     result = [Interpreter(model, threads=n).run(None, {"x": x})[0] for n in (1, 2, 3, 1)]
     for other in result[1:]:
         np.testing.assert_array_equal(result[0], other)
+
+
+def test_there_are_no_more_threads_than_processors(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
+    used = []
+
+    class Watch:
+        def before(self, node, inputs):
+            used.append(parallel.allowed())
+
+        def after(self, node, inputs, outputs):
+            pass
+
+    x = np.zeros((3, 4), np.float32)
+    for threads in (1, 2, 3, 64):
+        Interpreter(single("Relu", {"x": x}), threads=threads, observers=[Watch()]).run(
+            None, {"x": x}
+        )
+    assert used == [1, 2, 2, 2]
 
 
 def test_random_operators_give_the_same_bits_in_every_run():

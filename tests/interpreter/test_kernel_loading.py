@@ -1,38 +1,110 @@
-"""Compiled code is kept as long as no source of any kernel changes."""
+"""Compiled code is kept for the same sources and the same processor, and told when it is made."""
 
 import os
+import platform
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import tracer
+from tracer.interpreter import kernel_loading
+
+USE = """
+import numpy as np
+from tracer.interpreter import kernel_loading as loading
+
+with loading.announced(lambda done, total, what: print(done, total, what, sep=", ")):
+    pooling, tiles = loading.loaded("pooling"), loading.loaded("tile_code")
+    tiles.task(tiles.NOTHING, tiles.FLOATS, np.dtype(np.float32), 32, 2, 1)
+x, out = np.array([1, 4, 3, 2], np.float32), np.zeros(1, np.float32)
+pooling.halve(x, 2, 2, 1, 1, out)
+assert out == 4
+print(*loading.notes())
+"""
+ONCE = "compiling kernels for this processor, once"
+EACH_TIME = "compiling kernels for this processor"
 
 
-def _cache_folders(folder):
-    """Folders of compiled code after a process of a copy of the package has used a kernel."""
+def use(folder, **variables):
+    """What a process says that uses a compiled kernel and a tile of the packages in a folder."""
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("NUMBA_CACHE_DIR", None)
-    program = "from tracer.interpreter.kernel_loading import loaded\n"
-    program += "print(loaded('image_layout').__file__)"
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, cwd=folder, capture_output=True, text=True
+        [sys.executable, "-c", USE], env=environment | variables, cwd=folder,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("\n")[:-1]
+
+
+def kinds(folder):
+    """The files of compiled code below a folder, by their endings."""
+    return sorted(
+        path.suffix for path in folder.rglob("*") if path.suffix in (".nbi", ".nbc", ".o")
     )
-    assert str(folder) in done.stdout, done.stderr
-    kernels = folder / "tracer" / "interpreter" / "kernels"
-    return {path.name for path in (kernels / "__pycache__").glob("kernels-*")}
 
 
-def test_an_edit_of_what_kernels_share_compiles_them_anew_and_drops_the_old_code(
-    tmp_path,
-):
-    package = Path(tracer.__file__).parent
-    shutil.copytree(package, tmp_path / "tracer", ignore=shutil.ignore_patterns("__pycache__"))
-    first = _cache_folders(tmp_path)
-    assert len(first) == 1
-    assert _cache_folders(tmp_path) == first
-    with (tmp_path / "tracer/interpreter/kernels/task_arguments.py").open("a") as file:
+@pytest.fixture
+def package(tmp_path):
+    """A copy of the package without compiled code, and its folder for compiled code."""
+    source, target = Path(tracer.__file__).parent, tmp_path / "copy" / "tracer"
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    return target
+
+
+def test_an_edit_of_what_kernels_share_compiles_them_anew_and_drops_the_old_code(package):
+    compiled = package / "__pycache__/compiled"
+    told = [f"0, 1, {ONCE}", f"1, 1, {ONCE}", f"1, 2, {ONCE}", f"2, 2, {ONCE}", ""]
+    assert use(package.parent) == told
+    (first,) = compiled.iterdir()
+    assert kinds(first) == [".nbc", ".nbi", ".o"]
+    with (package / "interpreter/kernels/task_arguments.py").open("a") as file:
         file.write("# another line\n")
-    second = _cache_folders(tmp_path)
-    assert len(second) == 1
+    assert use(package.parent) == told
+    (second,) = compiled.iterdir()
     assert second != first
+
+
+def test_an_installation_that_cannot_be_written_keeps_code_in_the_users_cache_or_not_at_all(
+    package, tmp_path
+):
+    file = package / "__pycache__"
+    file.write_text("no folder can be made here, not even by an administrator")
+    cache = tmp_path / "cache"
+    assert ONCE in use(package.parent, XDG_CACHE_HOME=str(cache))[0]
+    assert use(package.parent, XDG_CACHE_HOME=str(cache)) == [""]
+    assert kinds(cache) == [".nbc", ".nbi", ".o"]
+    *told, note = use(package.parent, XDG_CACHE_HOME=str(file))
+    assert told == [f"{n}, {EACH_TIME}" for n in ("0, 1", "1, 1", "1, 2", "2, 2")]
+    assert "set NUMBA_CACHE_DIR to a folder that can be written" in note
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names an x86 processor")
+def test_code_for_one_processor_is_never_used_on_another(tmp_path):
+    root = Path(tracer.__file__).parents[1]
+    old = {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": "+sse2"}
+    variables = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    assert ONCE in use(root, **variables)[0]
+    assert ONCE in use(root, **variables, **old)[0]
+    assert kinds(tmp_path) == [".nbc", ".nbc", ".nbi", ".nbi", ".o", ".o"]
+    assert use(root, **variables) == [""]  # nothing is compiled
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_until_the_code_is_loaded(number, monkeypatch):
+    def end(*_):
+        raise KeyboardInterrupt
+
+    before, steps = signal.signal(number, end), []
+    try:
+        with pytest.raises(KeyboardInterrupt), kernel_loading.loading():
+            signal.raise_signal(number)
+            steps.append("loaded")
+        assert steps == ["loaded"]
+        assert signal.getsignal(number) is end
+    finally:
+        signal.signal(number, before)

@@ -66,21 +66,6 @@ def test_external_data_are_read_from_the_models_folder(tmp_path):
     np.testing.assert_array_equal(result, -weights)
 
 
-def test_the_compiled_kernels_are_announced(monkeypatch):
-    from tracer.interpreter import kernel_loading
-
-    kernel_loading.loaded.cache_clear()
-    calls = []
-    x = np.ones((64, 256), np.float32)
-    model = single("MatMul", {"a": x, "b": np.ones((256, 64), np.float32)})
-    Interpreter(model, progress=lambda *news: calls.append(news)).run(
-        None, {"a": x, "b": np.ones((256, 64), np.float32)}
-    )
-    assert [news[:2] for news in calls] == [(0, 1), (1, 1)] * 2
-    assert [news[2].split("'")[1] for news in calls[::2]] == ["tile_code", "task_team"]
-    assert all("compiled" in news[2] for news in calls)
-
-
 def test_a_sparse_weight_is_made_dense_and_one_that_does_not_fit_is_told():
     def model(places):
         sparse = helper.make_sparse_tensor(

@@ -14,7 +14,6 @@ from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.nodes import ComputeSums, lowerings
-from tracer.accumulators.spec.orders.sequential import Sequential
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import ModelError
@@ -72,8 +71,6 @@ class Narrowing:
         """Loads or compiles the kernels, which would otherwise slow down the first run."""
         with announced(progress):
             loaded("sum_statistics")
-            if any(runner.accumulator.order != Sequential() for runner in self._runners.values()):
-                loaded("program_sums")
 
     def new_runners(
         self, bits: Mapping[str, int], runner_type: type[SumRunner] = SumRunner

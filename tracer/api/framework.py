@@ -97,14 +97,7 @@ def profile_framework(
         target, dict(args), weights=weights, framework=framework, trust=trust, seed=seed
     )
     name = exporter_of(model, framework).name
-    executor = registry.find_framework(name)
-    if compiled and executor.compiled is None:
-        raise UsageError(f"torch.compile does not take a model of {name}", "Leave it out.")
-    if hasattr(model, "graph_signature"):
-        raise UsageError(
-            f"{target} is an exported program, which has no modules to profile",
-            "Name the torch.nn.Module, or export it: tracer export.",
-        )
+    executor, compiler = _executors(name, compiled, model, target)
     if inputs is None:
         specs = _specs(model, target, input_shape, input_dtype)
         drawn = [_drawn(specs, size, seed) for size in each(batch)]
@@ -112,7 +105,6 @@ def profile_framework(
     else:
         drawn, notes = [inputs], ["inputs are arrays that were given"]
     _check_number(model, target, drawn[0])
-    compiler = executor.compiled if compiled else None
     profiles: list[Profiled] = []
     for arrays, setting in product(drawn, settings):
         arguments = (model, arrays, setting, progress or silent)
@@ -121,28 +113,48 @@ def profile_framework(
             profiles += [_configured(compiler.profile(*arguments), setting)] if compiler else []
         except TracerError as error:
             notes.append(f"torch.compile does not work here: {error.what}")
-    operators = (row for row in profiles[0].operations if row.op_type != RANGE)
-    rows = [row.node for row in operators if row.module is not None]
     recorded = asdict(settings[0]) | {"target": target, "args": dict(args), "batch": batch}
     recorded |= {"threads": threads if len(counts) == 1 else counts}
     recorded |= {"compiled": compiled, "framework": name, "weights": str(weights or "")}
-    digest, params = _fingerprint(executor.parameters(model))
     return Trace(
-        model=ModelInfo(
-            name=target,
-            sha256=digest,
-            ir_version=0,
-            opsets={},
-            producer=name,
-            nodes=sum(not node.endswith(BACKWARD) for node in rows),
-            params=params,
-        ),
+        model=_info(target, name, profiles[0], executor.parameters(model)),
         environment=environment.observe(),
         settings=recorded,
         runs=tuple(profile.run for profile in profiles),
         nodes=pd.concat([operation_table(profile) for profile in profiles], ignore_index=True),
         notes=(*notes, *_notes(profiles)),
     )
+
+
+def _info(
+    target: str, framework: str, profile: Profiled, parameters: Iterable[tuple[str, int, bytes]]
+) -> ModelInfo:
+    """Returns what a trace says of a model; its nodes are the operators in its modules."""
+    operators = (row for row in profile.operations if row.op_type != RANGE)
+    rows = [row.node for row in operators if row.module is not None]
+    digest, params = _fingerprint(parameters)
+    return ModelInfo(
+        name=target,
+        sha256=digest,
+        ir_version=0,
+        opsets={},
+        producer=framework,
+        nodes=sum(not node.endswith(BACKWARD) for node in rows),
+        params=params,
+    )
+
+
+def _executors(name: str, compiled: bool, model: object, target: str) -> tuple[Any, Any]:
+    """Returns the executor of a framework, and that of compiled models if `compiled`."""
+    executor = registry.find_framework(name)
+    if compiled and executor.compiled is None:
+        raise UsageError(f"torch.compile does not take a model of {name}", "Leave it out.")
+    if hasattr(model, "graph_signature"):
+        raise UsageError(
+            f"{target} is an exported program, which has no modules to profile",
+            "Name the torch.nn.Module, or export it: tracer export.",
+        )
+    return executor, executor.compiled if compiled else None
 
 
 def _fingerprint(parameters: Iterable[tuple[str, int, bytes]]) -> tuple[str, int]:

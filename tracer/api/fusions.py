@@ -5,6 +5,7 @@ from pathlib import Path
 
 from analyzers.fusions import Fusions, mapped
 from tracer.api._pipeline import matched, other_inputs
+from tracer.containment.calls import contained
 from tracer.errors import TracerError
 from tracer.executors import registry
 from tracer.graph.loading import ModelSource, open_model
@@ -29,15 +30,20 @@ def fusions(
     optimization: str = "all",
     progress: Progress | None = None,
     executor: str = "onnxruntime",
+    in_process: bool = False,
 ) -> Fusions:
     """Returns which nodes each kernel of `model` contains, checked by comparing tensor values.
 
     `feeds` are .npz files or test_data_set folders, one inference each. The default is two sets of
     random inputs, from `seed` and the next seed. Tensors of the optimised graph are compared with
     tensors that the interpreter computes; where this is impossible, a note says why and no kernel
-    is confirmed. Raises the errors of `tracer.errors` for a model or inputs that cannot run.
+    is confirmed. The model runs in a child process, or with `in_process` in this one. Raises the
+    errors of `tracer.errors` for a model or inputs that cannot run.
     """
-    check_arguments(locals())
+    arguments = locals()
+    check_arguments(arguments)
+    if not in_process:
+        return contained(fusions, {**arguments, "in_process": True})
     loaded = open_model(model)
     runtime = registry.find_optimizing(executor)
     settings = registry.settings_for(

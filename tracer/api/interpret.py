@@ -1,6 +1,7 @@
 """Runs an ONNX model in the reference interpreter, with or without narrow accumulators."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from analyzers import energy as energy_models
@@ -17,7 +18,7 @@ from tracer.graph import shape_inference
 from tracer.graph.loading import ModelSource, open_model
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
-from tracer.inputs.request import InputPaths, Samples, request_for
+from tracer.inputs.request import InputPaths, Request, Samples, request_for
 from tracer.limits import Limits
 from tracer.records.trace import Trace
 from tracer.support.arguments import check_arguments
@@ -35,6 +36,22 @@ class Receiver(Protocol):
 
     def receive(self, feedset: FeedSet, outputs: Sequence[Any]) -> None:
         """Called with the feeds and the outputs of every batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What an executor runs, and how; `first` are the first of its inputs.
+
+    `chosen` are settings of the executor, `settings` are what the trace says of them, and `rules`
+    are the accumulators of the nodes by key.
+    """
+
+    executor: str
+    inputs: FeedSet | Iterable[FeedSet]
+    first: FeedSet
+    chosen: dict[str, object]
+    settings: dict[str, object]
+    rules: Mapping[str, Rule] = field(default_factory=dict)
 
 
 def interpret(
@@ -83,12 +100,7 @@ def interpret(
     Raises the errors of `tracer.errors`, among them LimitError for a run beyond `limits`.
     """
     check_arguments(locals())
-    if against is not None and accumulator is not None:
-        raise UsageError("a narrow accumulator differs from onnxruntime", "Leave out one of them.")
-    if by_sample and accumulator is None:
-        raise UsageError("only narrow accumulators have statistics by sample", _NARROW)
-    if by_sample and batch not in (None, 1):
-        raise UsageError(f"statistics by sample in batches of {batch}", "Leave out the batch.")
+    _check_combination(accumulator is not None, against, batch, by_sample)
     if energy is None and accumulator is not None:
         energy = DEFAULT_ENERGY_MODEL
     energy_model = None if energy is None else energy_models.find(energy)
@@ -96,40 +108,59 @@ def interpret(
     for receiver in receivers:
         receiver.start(loaded)
     request = request_for(model, loaded, 1 if by_sample else batch, dims, feeds, seed)
-    chosen: dict[str, object] = {
-        "threads": threads or None,
-        "limits": limits,
-        "receive": _to_all(receive, receivers),
-    }
-    settings: dict[str, object] = {"threads": threads}
-    inputs: FeedSet | Iterable[FeedSet]
-    rules: Mapping[str, Rule] = {}
     if accumulator is None:
-        executor, inputs = registry.REFERENCE, request.feeds()
-        feedset = inputs
-        expected = None if against is None else _tensors(against, loaded, feedset, threads)
-        chosen |= {"runs": runs, "warmup": warmup, "expected": expected, "tolerance": tolerance}
-        settings |= {"runs": runs, "warmup": warmup, "against": against}
+        job = _plain(request, runs, warmup, threads, against, tolerance)
     else:
-        executor, inputs = registry.NARROWED, request.batches()
-        feedset = next(iter(inputs))
-        narrowed = policy(accumulator, fixed)
-        chosen |= {"policy": narrowed, "by_sample": by_sample}
-        rules = narrowed.assign(loaded.nodes)
-        settings |= {"accumulator": accumulator, "fixed": fixed, "by_sample": by_sample}
-    measuring = registry.settings_for(executor, chosen)
-    profiled = registry.find(executor).profile(loaded, inputs, measuring, progress or silent)
+        job = _narrow(request, accumulator, fixed, by_sample)
+    chosen = {"threads": threads or None, "limits": limits, "receive": _to_all(receive, receivers)}
+    measuring = registry.settings_for(job.executor, job.chosen | chosen)
+    executor = registry.find(job.executor)
+    profiled = executor.profile(loaded, job.inputs, measuring, progress or silent)
     run = configured(profiled.run, measuring)
     observation = observed_shapes.of(loaded, run.kernels)
-    types = shape_inference.infer(loaded, feedset.shapes).updated(observation.types)
-    settings |= {
-        "batch": batch, "dims": dims, "feeds": feeds, "seed": seed, "convention": convention,
-        "energy": energy_settings(energy_model),
-    }  # fmt: skip
-    narrow = {sums.node: rules[sums.node] for sums in run.sums}
+    types = shape_inference.infer(loaded, job.first.shapes).updated(observation.types)
+    narrow = {sums.node: job.rules[sums.node] for sums in run.sums}
     pricing = None if energy_model is None else Pricing(energy_model, narrow)
     analyzed = [analyze(loaded, run, types, observation.calls, convention, pricing=pricing)]
-    return assembled(loaded, analyzed, settings)
+    recorded = {
+        "threads": threads, **job.settings, "batch": batch, "dims": dims, "feeds": feeds,
+        "seed": seed, "convention": convention, "energy": energy_settings(energy_model),
+    }  # fmt: skip
+    return assembled(loaded, analyzed, recorded)
+
+
+def _check_combination(
+    is_narrow: bool, against: str | None, batch: int | None, by_sample: bool
+) -> None:
+    if against is not None and is_narrow:
+        raise UsageError("a narrow accumulator differs from onnxruntime", "Leave out one of them.")
+    if by_sample and not is_narrow:
+        raise UsageError("only narrow accumulators have statistics by sample", _NARROW)
+    if by_sample and batch not in (None, 1):
+        raise UsageError(f"statistics by sample in batches of {batch}", "Leave out the batch.")
+
+
+def _plain(
+    request: Request, runs: int, warmup: int | None, threads: int, against: str | None,
+    tolerance: Tolerance | None,
+) -> _Job:  # fmt: skip
+    """Times the inferences of one batch."""
+    feedset = request.feeds()
+    expected = None if against is None else _tensors(against, request.model, feedset, threads)
+    timed: dict[str, object] = {"runs": runs, "warmup": warmup}
+    chosen = timed | {"expected": expected, "tolerance": tolerance}
+    return _Job(registry.REFERENCE, feedset, feedset, chosen, timed | {"against": against})
+
+
+def _narrow(request: Request, accumulator: Any, fixed: str | None, by_sample: bool) -> _Job:
+    """Counts the overflow of all batches."""
+    batches, narrowed = request.batches(), policy(accumulator, fixed)
+    counted: dict[str, object] = {"by_sample": by_sample}
+    return _Job(
+        registry.NARROWED, batches, next(iter(batches)), counted | {"policy": narrowed},
+        counted | {"accumulator": accumulator, "fixed": fixed},
+        narrowed.assign(request.model.nodes),
+    )  # fmt: skip
 
 
 def _tensors(name: str, model: Model, feedset: FeedSet, threads: int) -> Mapping[str, Any]:

@@ -15,9 +15,11 @@ from tracer.api._pipeline import Pipeline
 from tracer.api._sweep import each
 from tracer.api.framework import FrameworkOptions, profile_framework
 from tracer.api.interpret import Receiver, interpret
+from tracer.containment.calls import contained
 from tracer.executors import registry
 from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.request import InputPaths, Samples, request_for
+from tracer.limits import Limits
 from tracer.records.environment import Peaks
 from tracer.records.trace import Trace
 from tracer.support.arguments import RULES, check_arguments, swept
@@ -118,6 +120,8 @@ def profile(
     confirm: bool = True,
     progress: Progress | None = None,
     executor: str = "onnxruntime",
+    limits: Limits | None = None,
+    in_process: bool = False,
 ) -> Trace:
     """Profiles `model`, once for each batch size, number of threads and optimisation level.
 
@@ -129,10 +133,18 @@ def profile(
     `analyzers.energy`, which fills the column `energy`, in 32-bit accumulators. `peaks` is called
     with `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the
     `replay` slowest rows are also run alone, without the profiler. `confirm` checks which nodes
-    fused kernels contain by comparing tensors with the interpreter. Raises the errors of
-    `tracer.errors`.
+    fused kernels contain by comparing tensors with the interpreter.
+
+    The model runs in a child process, within `seconds` and `process_bytes` of `limits`;
+    `in_process` runs it in this one, without limits. Raises the errors of `tracer.errors`, and
+    CrashError if the child dies.
     """
-    check_arguments(locals(), _RULES)
+    arguments = locals()
+    check_arguments(arguments, _RULES)
+    if not in_process:
+        most = limits or Limits()
+        call = {**arguments, "in_process": True}
+        return contained(profile, call, most.seconds, most.process_bytes)
     energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_model(model)
     swept = {

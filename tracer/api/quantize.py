@@ -5,6 +5,7 @@ from pathlib import Path
 
 from exporters import writing
 from tracer import metrics
+from tracer.containment.calls import contained
 from tracer.graph import loading
 from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.datasets.opening import open_dataset, without_split
@@ -34,6 +35,7 @@ def quantize(
     batch: int = 32,
     folder: str | Path = "data",
     progress: Progress | None = None,
+    in_process: bool = False,
 ) -> Quantized:
     """Quantises `model` with activation ranges of `limit` samples of the data set `calibrate`.
 
@@ -41,10 +43,13 @@ def quantize(
     with test_data_sets; calibration uses the training split where there is one, unless the name
     says otherwise (`digits:test`). Writes the model to `output`, if there is one. Then scores both
     models by `metric` on the data set `test` [default: the test split of `calibrate`]; see
-    `tracer.quantization.accuracy`. Raises the errors of `tracer.errors`; replaces an existing file
-    only with `force`.
+    `tracer.quantization.accuracy`. All this is done in a child process, or with `in_process` in
+    this one. Raises the errors of `tracer.errors`; replaces an existing file only with `force`.
     """
-    check_arguments(locals(), _RULES)
+    arguments = locals()
+    check_arguments(arguments, _RULES)
+    if not in_process:
+        return contained(quantize, {**arguments, "in_process": True})
     target = None if output is None else Path(output)
     if target is not None:
         writing.check_target(target, force)

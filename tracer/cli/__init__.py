@@ -1,17 +1,15 @@
 """The `tracer` command: finds the module of a command, runs it, turns errors into exit codes."""
 
-import contextlib
 import importlib
 import pkgutil
-import signal
 import sys
-import threading
-from collections.abc import Iterator
 
 import click
 import cloup
 
 from tracer import __version__
+from tracer.cli._messages import tell
+from tracer.containment import signals
 from tracer.errors import InputError, LimitError, TracerError
 
 SECTIONS = {
@@ -23,10 +21,6 @@ SECTIONS = {
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED, TERMINATED = 130, 143  # as shells do: 128 + the number of the signal
-
-
-class Terminated(BaseException):
-    """SIGTERM arrived. As an exception it lets the command delete its temporary files."""
 
 
 class Commands(cloup.Group):
@@ -92,47 +86,18 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
     if debug:  # users append it to a failed command, where click would not accept it
         args = ["--debug", *(arg for arg in args if arg != "--debug")]
     try:
-        with _sigterm_raises():
+        with signals.raising():
             code = command.main(args, prog_name=name, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
-    except (Exception, KeyboardInterrupt, Terminated) as error:
+    except (Exception, KeyboardInterrupt, signals.Terminated, signals.TimeUp) as error:
         usage = (click.ClickException, click.Abort)  # their tracebacks show click's code only
         if debug and isinstance(error, Exception) and not isinstance(error, usage):
             raise
         line, code = _line_and_code(error)
-        click.echo(f"{name}: {line}", err=True)
+        tell(f"{name}: {line}")
     return code if isinstance(code, int) else 0
-
-
-@contextlib.contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """Makes SIGTERM raise Terminated; a second SIGTERM ends the process at once."""
-    handler = signal.getsignal(signal.SIGTERM)
-    if handler is not signal.SIG_DFL or threading.current_thread() is not threading.main_thread():
-        yield  # the caller handles or ignores the signal
-        return
-
-    received = False
-
-    def end(number: int, frame: object) -> None:
-        nonlocal received
-        received = True
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise Terminated
-
-    signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-        if received:  # Python drops an exception in a finalizer
-            raise Terminated
-    except Exception as error:
-        if received:  # an extension module replaces the exception if it is being imported
-            raise Terminated from error
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _line_and_code(error: BaseException) -> tuple[str, int]:
@@ -140,8 +105,10 @@ def _line_and_code(error: BaseException) -> tuple[str, int]:
     match error:
         case click.Abort() | KeyboardInterrupt():
             return "interrupted", INTERRUPTED
-        case Terminated():
+        case signals.Terminated():
             return "terminated", TERMINATED
+        case signals.TimeUp():
+            return f"error: {error}", LimitError.exit_code
         case click.ClickException():
             return f"error: {_usage_line(error)}", error.exit_code
         case TracerError():

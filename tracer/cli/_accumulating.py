@@ -12,6 +12,7 @@ import click
 import cloup
 
 from tracer.accumulators.spec.modes import Bias, Convention, Overflow, ZeroPoints
+from tracer.cli._messages import tell
 from tracer.cli._options import bundle
 from tracer.cli._types import Count, PathName
 from tracer.errors import InputError, UsageError
@@ -123,11 +124,11 @@ class Witness:
             checked, stated = self._options.checked
             stated.check(self._model, self._data, tallies, policy)
             sets = "1 set" if stated.inputs == 1 else f"{stated.inputs} sets"
-            click.echo(f"{checked} holds: no sum overflows on {sets} of inputs", err=True)
+            tell(f"{checked} holds: no sum overflows on {sets} of inputs")
         if path is not None:
             proof = certificate(self._model, self._data, tallies, policy)
             write_atomically(path, proof.to_json())
-            click.echo(f"wrote {path}: nothing overflows on these inputs", err=True)
+            tell(f"wrote {path}: nothing overflows on these inputs")
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:

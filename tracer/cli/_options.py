@@ -17,6 +17,7 @@ from analyzers.options import (
     sort_column,
 )
 from tracer.cli._types import Amount, Argument, Count, PathName, Size
+from tracer.containment import activity, memory, signals
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
 
@@ -26,6 +27,8 @@ FORMATS = ".trace .json .csv .parquet .md .png .svg"
 """Extensions of the formats of a node table."""
 
 _MEBI = 1 << 20
+_LEAST_MEMORY = 512
+"""MiB. The libraries alone take 300; with less, some of them hang or end the process."""
 
 
 def bundle(
@@ -46,7 +49,8 @@ def bundle(
         for option in reversed(options):
             option(bundled)
         added = vars(bundled)["__click_params__"][earlier:]
-        names = [param.name for param in added if param.name not in apart]
+        passed = [param.name for param in added if param.expose_value]
+        names = [name for name in passed if name not in apart]
         return bundled
 
     return decorate
@@ -99,6 +103,21 @@ def shape(text: str) -> tuple[int, ...]:
         raise UsageError(
             f"--input-shape {text} is not a shape", "Give sizes with the batch first: 1,3,32,32."
         ) from error
+
+
+def _limit_seconds(
+    ctx: click.Context, param: click.Parameter, seconds: float | None
+) -> float | None:
+    if seconds is not None and not ctx.resilient_parsing:
+        signals.limit_seconds(seconds)
+    return seconds
+
+
+def _limit_memory(ctx: click.Context, param: click.Parameter, mebi: int | None) -> int | None:
+    """Limits the process, unless it is not a child: then it is not only this command's."""
+    if mebi is not None and not ctx.resilient_parsing and activity.page() is not None:
+        memory.limit(mebi * _MEBI)
+    return mebi
 
 
 def _limits(max_seconds: float | None, max_tensor: int, max_live: int, max_trips: int) -> Any:
@@ -173,6 +192,21 @@ WEIGHTS = cloup.option(
     help="File of weights: safetensors or a state dict (torch), .npz (Chainer).",
 )  # fmt: skip
 
+_MEMORY = cloup.option(
+    "--max-memory", type=Count(_LEAST_MEMORY), metavar="MIB", expose_value=False,
+    callback=_limit_memory,
+    help="Memory that the command may allocate, in MiB, at least 512.  "
+    "[default: 75% of what is free]",
+)  # fmt: skip
+PROCESS_LIMITS = cloup.option_group(
+    "Limits",
+    cloup.option("--max-seconds", type=Amount("seconds"), expose_value=False,
+                 callback=_limit_seconds, help="Longest time for the command.  "
+                 "[default: no limit]"),
+    _MEMORY,
+)  # fmt: skip
+"""Limits of a command as a whole. The values are not passed to the command."""
+
 LIMITS = bundle(
     "limits", _limits,
     cloup.option_group(
@@ -185,6 +219,7 @@ LIMITS = bundle(
                      show_default=True, help="Memory of all live tensors, in MiB."),
         cloup.option("--max-trips", type=Count(1), default=1_000_000, show_default=True,
                      help="Most iterations of a loop."),
+        _MEMORY,
     ),
 )  # fmt: skip
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from analyzers.options import ViewOptions
+from tracer.cli._messages import tell
 from tracer.errors import InputError, UsageError
 from tracer.support.files import check_writable, write_atomically
 
@@ -80,7 +79,7 @@ class Output:
         for target, data in pairs:
             if target.path is not None:
                 write_atomically(target.path, data)
-                click.echo(f"wrote {target.path}", err=True)
+                tell(f"wrote {target.path}")
         for target, data in pairs:  # after the files: a closed pipe must not lose them
             if target.path is None:
                 write_stdout(data)

@@ -5,7 +5,9 @@ import sys
 import time
 from collections.abc import Iterator
 
+from tracer.containment import activity
 from tracer.support.progress import Progress, silent
+from tracer.text import printable
 
 _DELAY_S = 1.0
 """Shorter work shows no bar."""
@@ -17,14 +19,14 @@ _REDRAW_S = 0.2
 @contextlib.contextmanager
 def progress() -> Iterator[Progress]:
     """Yields a callback that draws one bar for each task; a total of 0 means unknown."""
-    if not sys.stderr.isatty():
-        yield silent
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield activity.noting(silent)
         return
     from rich import progress as bars
     from rich.console import Console
 
     columns = (
-        bars.TextColumn("{task.description}"),
+        bars.TextColumn("{task.description}", markup=False),
         bars.BarColumn(),
         bars.MofNCompleteColumn(),
         bars.TimeRemainingColumn(),
@@ -43,7 +45,7 @@ def progress() -> Iterator[Progress]:
         for name, (steps, all_steps) in latest.items():
             is_visible = name == task or not 0 < all_steps <= steps  # finished tasks disappear
             if name not in tasks and is_visible:
-                tasks[name] = bar.add_task(name, total=all_steps or None)
+                tasks[name] = bar.add_task(printable(name), total=all_steps or None)
             if name in tasks:
                 bar.update(
                     tasks[name], completed=steps, total=all_steps or None, visible=is_visible
@@ -53,7 +55,7 @@ def progress() -> Iterator[Progress]:
         due = time.monotonic() + _REDRAW_S
 
     try:
-        yield update
+        yield activity.noting(update)
     finally:
         if tasks:
             bar.stop()

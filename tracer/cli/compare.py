@@ -15,6 +15,7 @@ from analyzers.options import refuse_depth
 from exporters.frameworks import frameworks
 from tracer.cli import _options
 from tracer.cli._framework import input_arguments, input_options
+from tracer.cli._messages import tell
 from tracer.cli._types import Count, Integers, Percent
 from tracer.errors import UsageError
 from tracer.executors.eager.settings import DEVICES
@@ -122,6 +123,7 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
         help="Exit 1 if a side is significantly slower than A by more than this, e.g. 5%.",
     ),
 )
+@_options.PROCESS_LIMITS
 @_options.tolerance(rtol=1e-4)
 @_options.view(".json .csv .md .png .svg", _options.TOP, _options.NOTES)  # fmt: skip
 def command(
@@ -188,6 +190,6 @@ def command(
     failed = result.differ
     if fail_above is not None:
         verdict, slower = compare.check(result, fail_above)
-        click.echo(verdict, err=True)
+        tell(verdict)
         failed = failed or slower
     return int(failed)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @cloup.option_group("Input", _options.batch("Batch size.  [default: 1]"), _options.DIMS)
 @cloup.option_group("Work", _options.CONVENTION, _energy.energy("none"))
 @_accumulating.WIDTHS
+@_options.PROCESS_LIMITS
 @_options.TRACE_VIEW
 def command(
     model: Path,

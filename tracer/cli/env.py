@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import click
 import cloup
 
 from tracer.cli import _options
+from tracer.cli._messages import tell
 from tracer.cli._types import Count
 
 if TYPE_CHECKING:
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
 def command(packages: bool, measure: bool, threads: int, output: Output) -> None:
     """Show the machine, package versions and peak rates.
 
-    The machine is CPU, memory, GPUs, CUDA, operating system and Python. Peak rates are the fastest
+    The machine is CPU, memory, GPUs, CUDA, operating system and Python. Narrow sums have the vector
+    instructions and the threads that tracer's own code uses here. Peak rates are the fastest
     arithmetic and memory traffic that tracer measured on this machine.
 
     \b
@@ -40,10 +40,11 @@ def command(packages: bool, measure: bool, threads: int, output: Output) -> None
       tracer env --peaks --threads 1
     """
     from tracer import host
+    from tracer.host import compiled_code
     from tracer.records import environment
 
     output.check(environment.Environment)
-    announce = functools.partial(click.echo, err=True)
-    peaks = host.peaks(threads, anew=True, announce=announce) if measure else host.known(threads)
-    observed = replace(environment.observe(), peaks=peaks)
+    peaks = host.peaks(threads, anew=True, announce=tell) if measure else host.known(threads)
+    compiled = compiled_code.observe()
+    observed = replace(environment.observe(), peaks=peaks, compiled=compiled)
     output.emit(replace(observed, packages=environment.installed()) if packages else observed)

@@ -7,11 +7,11 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import cloup
 
 from tracer.cli import _options
 from tracer.cli._framework import FRAMEWORK, TRUST, input_arguments, input_options
+from tracer.cli._messages import tell
 from tracer.cli._types import Count, PathName
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def _export_options(static_batch: bool, **values: Any) -> ExportOptions:
     ),
     apart=("args", "weights", "trust", "shapes", "dtypes", "output"),
 )  # fmt: skip
+@_options.PROCESS_LIMITS
 def command(
     source: str,
     output: Path,
@@ -88,11 +89,10 @@ def command(
             **input_arguments(shapes, dtypes),
         )
     batches = " and ".join(str(batch) for batch in exported.batches)
-    click.echo(
+    tell(
         f"wrote {exported.path} ({exported.nodes} nodes, opset {exported.opset}, "
         f"{'any batch' if exported.dynamic_batch else f'batch {batches}'}; checked against "
-        f"{exported.framework} at batch {batches}: max abs error {exported.max_abs_error:.2g})",
-        err=True,
+        f"{exported.framework} at batch {batches}: max abs error {exported.max_abs_error:.2g})"
     )
     for note in exported.notes:
-        click.echo(f"note: {note}", err=True)
+        tell(f"note: {note}")

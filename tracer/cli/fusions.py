@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     _options.SEED,
 )  # fmt: skip
 @cloup.option_group("ONNX", _options.OPTIMIZATION, _options.THREADS)
+@_options.PROCESS_LIMITS
 @_options.view(".csv .json .md", _options.NOTES)
 def command(
     model: Path,

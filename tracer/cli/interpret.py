@@ -11,6 +11,7 @@ import cloup
 
 from analyzers.options import DEFAULT_ENERGY_MODEL, SAMPLE
 from tracer.cli import _accumulating, _data, _energy, _options, _values
+from tracer.cli._messages import tell
 from tracer.cli._types import Count, PathName
 from tracer.errors import UsageError
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     cloup.option("--runs", type=Count.of("runs"), default=1, show_default=True,
                  help="Inferences to time, without --accumulator."),
     cloup.option("--threads", type=Count.of("threads"), default=0,
-                 help="Threads per operator.  [default: as BLAS is set]"),
+                 help="Threads per operator, at most one for each CPU.  [default: as BLAS is set]"),
     cloup.option("--against", type=click.Choice(["ort"]),
                  help="Compare every node with onnxruntime; exit 1 if one exceeds the tolerance."),
     _energy.energy(f"{DEFAULT_ENERGY_MODEL} with --accumulator, else none"),
@@ -138,13 +139,12 @@ def _verdict(trace: Trace) -> int:
     (run,) = trace.runs
     values = first_out_of_tolerance(run.values)
     if values is None:
-        click.echo("every node is within tolerance", err=True)
+        tell("every node is within tolerance")
         return 0
     assert values.difference is not None
     op_types = {kernel.node: kernel.op_type for kernel in run.kernels}
-    click.echo(
+    tell(
         f"first node out of tolerance: '{values.node}' ({op_types[values.node]}): "
-        f"{values.difference.fault}",
-        err=True,
+        f"{values.difference.fault}"
     )
     return 1

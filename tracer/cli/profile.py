@@ -8,10 +8,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import cloup
 
 from tracer.cli import _accumulating, _data, _energy, _framework, _options
+from tracer.cli._messages import tell
 from tracer.cli._types import Amount, Count, Integers, PathName, Words
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, is_cpu
 from tracer.support.arguments import BOUNDS
@@ -44,7 +44,7 @@ def _peaks(threads: int) -> Peaks:
     """Returns the peak rates of this machine; announces a first measurement on stderr."""
     from tracer import host
 
-    return host.peaks(threads, announce=lambda text: click.echo(text, err=True))
+    return host.peaks(threads, announce=tell)
 
 
 @cloup.command()
@@ -92,6 +92,7 @@ def _peaks(threads: int) -> Peaks:
                      help="Compare with the peak rates of this machine, measured once (3 s)."),
     ),
 )  # fmt: skip
+@_options.PROCESS_LIMITS
 @_accumulating.options
 @_framework.OPTIONS
 @_options.TRACE_VIEW

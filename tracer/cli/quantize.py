@@ -9,6 +9,7 @@ import click
 import cloup
 
 from tracer.cli import _data, _options
+from tracer.cli._messages import tell
 from tracer.cli._types import Count, PathName
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
                  help="Accuracy metric: top1, top5, mse, agreement (with the float model), or "
                       "FILE.py:NAME.  [default: chosen by the data]"),
 )  # fmt: skip
+@_options.PROCESS_LIMITS
 @_options.bundle("view", _options.to_output, cloup.option_group(
     "What is shown", _options.top("10", 10), _options.NOTES, _options.JSON
 ))  # fmt: skip
@@ -117,5 +119,5 @@ def command(
             folder=data_dir,
             progress=report,
         )
-    click.echo(f"wrote {output} ({output.stat().st_size:,} bytes)", err=True)
+    tell(f"wrote {output} ({output.stat().st_size:,} bytes)")
     view.emit(result)

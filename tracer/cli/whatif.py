@@ -10,6 +10,7 @@ import cloup
 
 from analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
 from tracer.cli import _accumulating, _data, _energy, _options
+from tracer.cli._messages import tell
 from tracer.cli._types import Amount, Count, Integers, Words
 from tracer.errors import UsageError
 from tracer.support.files import check_writable
@@ -99,7 +100,8 @@ def _what_if_options(
                      help="How additions are counted; see docs/counting.md.  "
                           "[default: by --order]"),
         cloup.option("--threads", type=Count.of("threads"), default=0,
-                     help="Threads of the interpreter.  [default: as many as BLAS uses]"),
+                     help="Threads per operator, at most one for each CPU.  [default: as BLAS "
+                          "is set]"),
     ),
     apart=("accumulator", "data", "data_dir", "threads"),
 )  # fmt: skip
@@ -161,5 +163,5 @@ def command(
             progress=report,
         )
     if trace is not None:
-        click.echo(f"wrote {trace}", err=True)
+        tell(f"wrote {trace}")
     others.emit(result)

@@ -8,6 +8,7 @@ import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError
 
+from tracer.containment import activity
 from tracer.errors import ModelError, UsageError
 from tracer.graph import provenance, validation
 from tracer.graph.model import Model, expanded_keys, expansion, node_protos
@@ -102,7 +103,9 @@ def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     validation.check_names(proto, str(path) if path is not None else validation.IN_MEMORY)
     if not proto.functions:
         return Model(proto, path, sha256, expanded_keys(proto))
-    flat = onnx.inliner.inline_local_functions(proto)
+    name = path.name if path is not None else validation.IN_MEMORY
+    with activity.doing(name, f"onnx {onnx.__version__} inlined its functions"):
+        flat = onnx.inliner.inline_local_functions(proto)
     # A function of another opset than the model's cannot be inlined and stays a call.
     remaining = {(f.domain, f.name, f.overload) for f in flat.functions}
     gone = [f for f in proto.functions if (f.domain, f.name, f.overload) not in remaining]

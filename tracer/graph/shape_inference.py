@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import onnx
 
+from tracer.containment import activity
 from tracer.errors import InputError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model, Scope, graphs
@@ -69,7 +70,8 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
         if value.name in shapes:
             _set_shape(value, shapes[value.name])
     try:
-        inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
+        with activity.doing(model.name, f"onnx {onnx.__version__} inferred the shapes"):
+            inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError):  # keep what the file declares
         inferred = skeleton
     return _collect(model, inferred)

@@ -11,6 +11,7 @@ from onnx.external_data_helper import (
     uses_external_data,
 )
 
+from tracer.containment import activity
 from tracer.errors import ModelError
 from tracer.graph import node_order
 
@@ -66,7 +67,8 @@ def check_proto(proto: onnx.ModelProto) -> None:
 
 def _check(checked: str | onnx.ModelProto, proto: onnx.ModelProto, name: str, folder: Path) -> None:
     try:
-        onnx.checker.check_model(checked)
+        with activity.doing(name, f"onnx {onnx.__version__} checked the model"):
+            onnx.checker.check_model(checked)
     except (onnx.checker.ValidationError, ValueError) as error:
         if not _lacks_a_type(error):
             raise _invalid(name, proto, error) from error

@@ -42,7 +42,7 @@ def bandwidth(timer: PeakTimer) -> Peak:
     return Peak(_ARRAYS * size / seconds, f"triad over {_ARRAYS} x {size >> 20} MiB")
 
 
-@njit(numba.void(_LINE, _LINE, _LINE, numba.float64), nogil=True, cache=True)
+@njit(numba.void(_LINE, _LINE, _LINE, numba.float64), nogil=True)
 def triad(a, b, c, factor):  # type: ignore[no-untyped-def]
     """a = b + factor c, float64, all of one length; numpy would read its arrays twice."""
     for i in range(len(a)):

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import onnx
 
+from tracer.containment import activity
 from tracer.errors import InputError, UsageError
 from tracer.graph import tensor_type
 from tracer.graph.loading import ModelSource, open_model
@@ -22,6 +23,7 @@ from tracer.interpreter.planner import Around, Planner
 from tracer.interpreter.registry import Operator, Registry
 from tracer.interpreter.values import Value
 from tracer.limits import Limits, enforced
+from tracer.support import processors
 from tracer.support.progress import Progress
 from tracer.support.types import Array, dtype_text
 
@@ -73,9 +75,9 @@ class Interpreter:
     ) -> None:
         """Raises ModelError for an operator without implementation and for broken weights.
 
-        `limits` bound each run. `threads` defaults to the thread count of BLAS. `progress` is
-        called while compiled kernels are loaded. Without observers, the plan that
-        `fuse` makes is run.
+        `limits` bound each run. `threads`, of which at most one runs for each processor, defaults
+        to the thread count of BLAS. `progress` is called while kernels are compiled. Without
+        observers, the plan that `fuse` makes is run.
         """
         self.model = open_model(model)
         self.limits = limits or Limits()
@@ -159,8 +161,9 @@ class Interpreter:
     @contextmanager
     def _running(self) -> Iterator[Execution]:
         with (
+            activity.doing(self.model.name, "the interpreter ran the model"),
             enforced(self.limits) as budget,
-            parallel.threads(self._threads),
+            parallel.threads(self._threads and min(self._threads, processors.available())),
             announced(self._progress),
             buffer_pool.pooled(self._memory),
         ):

@@ -1,4 +1,4 @@
-"""Loads the compiled kernels at their first use; the first import ever compiles them."""
+"""Loads the compiled kernels at their first use, and tells when some are compiled."""
 
 import importlib
 import threading
@@ -9,16 +9,24 @@ from contextvars import ContextVar
 from functools import cache
 from types import ModuleType
 
-from tracer.support.progress import Progress
+from tracer.support.progress import Progress, silent
+from tracer.support.signals import held
 
 _KERNELS = "tracer.interpreter.kernels"
 _LOADING = threading.RLock()
-"""numba's cache folder is a setting of the whole process."""
+"""Compilers have one state for the whole process."""
 
-_PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
+_PROGRESS: ContextVar[Progress] = ContextVar("progress", default=silent)
 
 _LOADING_NS = [0]
 """Time that all loading in this process has taken."""
+_COMPILED = [0]
+"""Kernels that this process has compiled."""
+_NOTES: dict[str, None] = {}
+_NOT_KEPT = (
+    "compiled code cannot be kept, so every command compiles anew: set NUMBA_CACHE_DIR to a folder "
+    "that can be written"
+)
 
 
 def clock_ns() -> int:
@@ -29,28 +37,52 @@ def clock_ns() -> int:
     return time.perf_counter_ns() - _LOADING_NS[0]
 
 
+def notes() -> tuple[str, ...]:
+    """Returns what a user should know of the code that this process has compiled."""
+    return tuple(_NOTES)
+
+
 @contextmanager
 def announced(progress: Progress | None) -> Iterator[None]:
-    """Calls `progress` while kernels are loaded or compiled within this context."""
-    token = _PROGRESS.set(progress)
+    """Calls `progress` while kernels are compiled within this context."""
+    token = _PROGRESS.set(progress or silent)
     try:
         yield
     finally:
         _PROGRESS.reset(token)
 
 
+@contextmanager
+def loading() -> Iterator[None]:
+    """Lets one thread at a time load or compile code, while `clock_ns` stands still.
+
+    Signals wait: an interrupted compiler is left without its result.
+    """
+    with _LOADING, held():
+        start = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            _LOADING_NS[0] += time.perf_counter_ns() - start
+
+
+@contextmanager
+def compiling(is_kept: bool) -> Iterator[None]:
+    """Tells the progress, and the notes, that a kernel is compiled within this context."""
+    message = f"compiling kernels for this processor{', once' if is_kept else ''}"
+    progress, done = _PROGRESS.get(), _COMPILED[0]
+    progress(done, done + 1, message)
+    yield
+    _COMPILED[0] = done + 1
+    progress(done + 1, done + 1, message)
+    if not is_kept:
+        _NOTES[_NOT_KEPT] = None
+
+
 @cache
 def loaded(name: str, package: str = _KERNELS) -> ModuleType:
-    """Returns a module of compiled kernels; numba caches the compiled code on disk."""
-    start = time.perf_counter_ns()
-    progress = _PROGRESS.get()
-    message = f"loading the compiled kernels '{name}' (the first time they are compiled)"
-    if progress is not None:
-        progress(0, 1, message)
-    cache_folder = importlib.import_module(f"{_KERNELS}.cache_folder")  # numba is heavy
-    with _LOADING, cache_folder.by_all_sources(package):
-        kernels = importlib.import_module(f"{package}.{name}")
-    if progress is not None:
-        progress(1, 1, message)
-    _LOADING_NS[0] += time.perf_counter_ns() - start
-    return kernels
+    """Returns a module of kernels, which numba compiles unless the compiled code was kept."""
+    with loading():
+        cache_folder = importlib.import_module(f"{_KERNELS}.cache_folder")  # numba is heavy
+        with cache_folder.for_numba(package):
+            return importlib.import_module(f"{package}.{name}")

@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnxruntime
 from onnxruntime import quantization as ort
 
+from tracer.containment import activity
 from tracer.errors import ModelError, TracerError
 from tracer.quantization.calibration import CalibrationReader
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 from tracer.support.files import TemporaryFolder
 
 _PER_CHANNEL_OPSET = 13
+_WARNINGS, _FATAL_ONLY = 2, 4
+"""Severities of onnxruntime's log: what it starts with, and what leaves errors to exceptions."""
 
 
 def quantize_static(
@@ -30,7 +34,8 @@ def quantize_static(
     Raises ModelError where onnxruntime cannot quantise, and the errors of the reader.
     """
     _check_opset(name, proto, options)
-    with TemporaryFolder() as folder, _quiet():
+    clause = f"onnxruntime {onnxruntime.__version__} quantised the model"
+    with activity.doing(name, clause), TemporaryFolder() as folder, _quiet():
         source, target = folder / "prepared.onnx", folder / "quantized.onnx"
         onnx.save(proto, source)  # onnxruntime would move the weights out of a model in memory
         try:
@@ -69,10 +74,12 @@ def _check_opset(name: str, proto: onnx.ModelProto, options: QuantizationOptions
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hides what onnxruntime prints, and what it logs on the root logger.
+    """Hides what onnxruntime prints, what it logs on the root logger, and the log of its sessions.
 
-    The handler keeps logging from configuring itself for the whole process.
+    The log of a session shows names of the model as they are. The handler keeps logging from
+    configuring itself for the whole process.
     """
+    onnxruntime.set_default_logger_severity(_FATAL_ONLY)
     root = logging.getLogger()
     handler = logging.NullHandler()
     root.addHandler(handler)
@@ -83,6 +90,7 @@ def _quiet() -> Iterator[None]:
     finally:
         root.removeFilter(_not_onnxruntimes)
         root.removeHandler(handler)
+        onnxruntime.set_default_logger_severity(_WARNINGS)
 
 
 def _not_onnxruntimes(record: logging.LogRecord) -> Any:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tracer.records.result import Result
+from tracer.support import processors
 
 _PACKAGES = (
     "tracer-onnx", "onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "numba", "pandas",
@@ -74,6 +75,19 @@ class Peaks:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledCode:
+    """The code that tracer compiles for its own sums (see `tracer.host`).
+
+    `instructions` are those of its inner loop, `threads` those it uses by default, and `folder`
+    keeps it; None if no folder can be written.
+    """
+
+    instructions: str
+    threads: int
+    folder: str | None
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Environment(Result):
     """CPU, memory (bytes), accelerators and versions; None and empty mean unknown or absent.
@@ -81,6 +95,7 @@ class Environment(Result):
     `gpus` names each card, `cuda` is the driver's version, and `distribution` the name that the
     system gives itself, beside its kernel `os`. `peaks` are measured only when something is to be
     compared with them; `other_peaks` are those at the other numbers of threads of a sweep.
+    `compiled` is known where it was asked for, as by `tracer env`.
     """
 
     view: ClassVar[str] = "analyzers.views.environment"
@@ -97,6 +112,7 @@ class Environment(Result):
     peaks: Peaks | None = None
     distribution: str | None = None
     other_peaks: tuple[Peaks, ...] = ()
+    compiled: CompiledCode | None = None
 
     def peaks_at(self, threads: int | None) -> Peaks | None:
         """Returns the peaks of a run with this number of threads; None is the runtime's choice."""
@@ -121,7 +137,7 @@ def observe() -> Environment:
     gpus, cuda = _gpus()
     return Environment(
         cpu=cpu_model(),
-        cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
+        cpu_count=processors.available(),
         cpu_flags=cpu_flags(),
         memory_bytes=_memory(),
         gpus=gpus,
@@ -142,10 +158,6 @@ def installed() -> dict[str, str]:
     for found in metadata.distributions():
         versions.setdefault(found.name, found.version)
     return dict(sorted(versions.items(), key=lambda item: item[0].lower()))
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1
 
 
 def _cpuinfo(field: str) -> str:

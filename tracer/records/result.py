@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from tracer.errors import UsageError
 from tracer.records.view_options import ViewOptions
 from tracer.support.files import check_writable, write_atomically
+from tracer.text import line
 
 _VIEWS = "analyzers.views"
 """Found by name: records stand below the analyzers and do not import them."""
@@ -49,7 +50,7 @@ class Result:
         return html
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.headline()})"
+        return line(f"{type(self).__name__}({self.headline()})")
 
 
 def _views() -> Any:

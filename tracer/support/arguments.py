@@ -112,7 +112,8 @@ _FEEDS = Rule(
 RULES: Mapping[str, Rule] = {
     **{name: rule if name == "seed" else maybe(rule) for name, rule in _COUNTS.items()},
     **dict.fromkeys(
-        ("force", "confirm", "backward", "compiled", "trust", "train", "by_sample"), FLAG
+        ("force", "confirm", "backward", "compiled", "trust", "train", "by_sample",
+         "in_process"), FLAG
     ),
     **dict.fromkeys(("target", "convention", "executor", "device", "by"), TEXT),
     **dict.fromkeys(

@@ -2,17 +2,27 @@
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import stat
 import tempfile
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tracer.errors import InputError
 
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 _PREFIX = ".tracer-"
+_FOLDER = re.compile("tracer-[0-9]+-[0-9a-f]{16}")
+"""Names of temporary folders: the process, and a random number."""
+_UNLOCKED_S = 60.0
 
 
 def check_writable(path: Path, force: bool) -> None:
@@ -87,13 +97,20 @@ def _errors_naming(path: Path) -> Iterator[None]:
 
 
 class TemporaryFolder:
-    """A private folder, removed after a `with`, with this object, or when the program ends."""
+    """A private folder, removed after a `with`, with this object, or when the program ends.
+
+    A program that is killed leaves it. Its name begins with the process, and the process holds a
+    lock on it, which the system releases: `sweep` removes what nobody holds.
+    """
 
     def __init__(self) -> None:
-        self.path = Path(tempfile.gettempdir(), f"tracer-{secrets.token_hex(8)}")
+        name = f"tracer-{os.getpid()}-{secrets.token_hex(8)}"
+        self.path = Path(tempfile.gettempdir(), name)
         # Registered before the folder exists: SIGTERM may raise between any two lines.
-        self._remove = weakref.finalize(self, _remove, self.path)
+        self._remove = weakref.finalize(self, _remove, self.path, lock := list[int]())
         self.path.mkdir(mode=0o700)
+        with contextlib.suppress(OSError):  # not every file system has locks
+            lock.extend(_locked(self.path))
 
     def __enter__(self) -> Path:
         """Returns the path."""
@@ -104,12 +121,53 @@ class TemporaryFolder:
         self._remove()
 
 
-def _remove(folder: Path) -> None:
+def sweep() -> None:
+    """Removes the temporary folders of this user's processes that died without removing them.
+
+    A folder younger than a minute may not be locked yet.
+    """
+    if fcntl is None:
+        return
+    oldest = time.time() - _UNLOCKED_S
+    with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+        for entry in entries:
+            if _FOLDER.fullmatch(entry.name) is None:
+                continue
+            with contextlib.suppress(OSError):  # its owner lives, or removed it just now
+                kind = entry.stat(follow_symlinks=False)
+                if kind.st_uid == os.getuid() and kind.st_mtime < oldest:
+                    _remove(Path(entry.path), _locked(Path(entry.path)))
+
+
+def sweep_of(process: int) -> None:
+    """Removes the temporary folders of a process of ours that has ended."""
+    for folder in Path(tempfile.gettempdir()).glob(f"tracer-{process}-*"):
+        if _FOLDER.fullmatch(folder.name):
+            _remove(folder, [])
+
+
+def _locked(folder: Path) -> list[int]:
+    """Returns a descriptor that locks `folder`. Raises OSError where another process holds it."""
+    if fcntl is None:
+        return []
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return [descriptor]
+
+
+def _remove(folder: Path, lock: Sequence[int]) -> None:
     try:
         shutil.rmtree(folder, ignore_errors=True)
     except BaseException:  # a signal: the rest goes before the program ends
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    finally:
+        for descriptor in lock:
+            os.close(descriptor)
 
 
 def _umask() -> int:

@@ -25,7 +25,8 @@ from analyzers.views.page import (
     signed_percent,
     times,
 )
-from analyzers.views.text import count, micros, percent, plural, printable, si
+from analyzers.views.text import count, micros, percent, plural, si
+from tracer.text import printable
 
 _NAMES = {
     "layer": (("layer", 0), ("module", 6), ("op", 5)),

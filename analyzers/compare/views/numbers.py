@@ -7,7 +7,8 @@ import pandas as pd
 from analyzers.compare.numbers import Numbers
 from analyzers.options import ViewOptions
 from analyzers.views.page import Table, name_column, number_column
-from analyzers.views.text import digits, plural, printable
+from analyzers.views.text import digits, plural
+from tracer.text import printable
 
 _DIFFERING = 3
 """Layers that are shown of those whose values differ: differences spread from the first on."""

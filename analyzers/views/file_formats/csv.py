@@ -4,18 +4,21 @@ import pandas as pd
 
 from analyzers.options import ViewOptions
 from analyzers.views.format import Format
-from analyzers.views.text import printable
+from tracer.text import printable
 
 _FORMULA = ("=", "+", "-", "@")
+_CELL = 32_767
+"""Most characters of a cell in a spreadsheet; a longer text would spill into other cells."""
 
 
 def render(table: pd.DataFrame, options: ViewOptions) -> bytes:
     """UTF-8 CSV (RFC 4180) with a header; a missing value is an empty cell.
 
     Control characters in text become escapes, because a terminal would obey them. Text that a
-    spreadsheet would run as a formula starts with an apostrophe.
+    spreadsheet would run as a formula starts with an apostrophe. A text longer than a cell can be
+    loses its middle.
     """
-    table = table.copy()
+    table = table.rename(columns=_inert)
     for column in table.columns:
         if table[column].dtype.kind not in "iufb":
             table[column] = table[column].map(_inert, na_action="ignore")
@@ -25,7 +28,7 @@ def render(table: pd.DataFrame, options: ViewOptions) -> bytes:
 def _inert(cell: object) -> object:
     if not isinstance(cell, str):
         return cell
-    text = printable(cell)
+    text = printable(cell, _CELL)
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 

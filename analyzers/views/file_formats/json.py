@@ -1,5 +1,6 @@
 """`.json`: everything a result holds, as one object."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,11 +9,28 @@ import pandas as pd
 
 from analyzers.options import ViewOptions
 from analyzers.views.format import Format
+from tracer.text import is_hidden
+
+_UNUSUAL = re.compile(r"[^\x20-\x7e\n]")
+"""What may be hidden; line breaks are those between values, for in texts they are escapes."""
 
 
 def render(document: Mapping[str, Any], options: ViewOptions) -> bytes:
-    """UTF-8 JSON, indented; NaN and infinities become null."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    """UTF-8 JSON, indented; NaN and infinities become null.
+
+    Control characters, and those that change the direction of text, are escapes of JSON: a terminal
+    does not obey them, and a reader gets the same text.
+    """
+    data = msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    return _UNUSUAL.sub(_escaped, data.decode()).encode()
+
+
+def _escaped(match: re.Match[str]) -> str:
+    char = match[0]
+    if not is_hidden(char):
+        return char
+    units = char.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def fields(result: object, *names: str) -> dict[str, Any]:

@@ -8,10 +8,11 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from analyzers.timing import coverage, empty, wall
-from analyzers.views.text import full, micros, plural, printable, quantity, si
+from analyzers.views.text import full, micros, plural, quantity, si
 from analyzers.views.trace.sections import Section, joined_runs
 from tracer.records.environment import Peaks
 from tracer.records.trace import Run, Trace
+from tracer.text import printable
 
 Text: TypeAlias = Callable[[float], str]
 """Writes a number."""

@@ -80,7 +80,7 @@ def _by_width(axes: Axes, result: WhatIf, variant: Variant) -> None:
     other = axes.twinx()
     other.plot(bits, [row.energy for row in answer.rows], color=EXTREMES, marker="s", markersize=2)
     other.set_ylim(bottom=0)
-    other.set_ylabel(f"energy [{result.energy.unit or 'units'}]", fontsize=8, color=EXTREMES)
+    other.set_ylabel(plain(f"energy [{result.energy.unit or 'units'}]"), fontsize=8, color=EXTREMES)
     other.yaxis.set_major_formatter(lambda value, _: si(value))
     other.tick_params(labelsize=7)
     other.spines["top"].set_visible(False)
@@ -119,10 +119,10 @@ def _front(axes: Axes, result: WhatIf, variant: Variant) -> None:
             axes.plot(choice.energy, choice.score, marker="*", markersize=10, color=colour,
                       linestyle="none", label=name)  # fmt: skip
     axes.xaxis.set_major_formatter(lambda value, _: si(value))
-    axes.set_xlabel(f"energy of a sample [{result.energy.unit or 'units'}]", fontsize=8)
+    axes.set_xlabel(plain(f"energy of a sample [{result.energy.unit or 'units'}]"), fontsize=8)
     axes.set_ylabel(plain(words.metric(result.judgement)), fontsize=8)
-    axes.set_title(f"energy against score, within {words.budget(result.judgement)}: B and C",
-                   fontsize=8, loc="left")  # fmt: skip
+    title = f"energy against score, within {words.budget(result.judgement)}: B and C"
+    axes.set_title(plain(title), fontsize=8, loc="left")
     axes.legend(fontsize=7, frameon=False, loc="lower right")
     _finish(axes)
 

@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from threadpoolctl import threadpool_info
 
 import tracer.cli
 from tests.graphs import residual
+from tracer.interpreter.kernel_loading import loaded
 
 
 @pytest.fixture
@@ -86,6 +88,20 @@ def test_env_lists_what_pip_lists_and_names_the_distribution(capfd):
     )
     assert shown["distribution"] == (release.stdout.strip() or None)
     assert release.stdout.strip() in run(capfd, "env")[1]
+
+
+def test_env_tells_what_narrow_sums_use_and_where_their_code_is(capfd):
+    shown = json.loads(run(capfd, "env", "--json")[1])
+    has_range = "avx512dq" in shown["cpu_flags"]  # from the operating system
+    compiled = shown["compiled"]
+    assert (compiled["instructions"] == "AVX-512, range") == has_range
+    assert compiled["threads"] == max(
+        pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"
+    )
+    tiles = loaded("tile_code")
+    tiles.task(tiles.NOTHING, tiles.FLOATS, np.dtype(np.float32), 32, 2, 1)
+    assert any(Path(compiled["folder"]).glob("tracer.interpreter.kernels-*/*/*.o"))
+    assert compiled["folder"] in run(capfd, "env", "--csv")[1]
 
 
 def test_env_counts_equal_gpus_and_names_the_version_of_cuda(capfd, tmp_path, monkeypatch):

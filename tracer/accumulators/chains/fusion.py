@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from tracer.accumulators.chains import moves, sums, tables
-from tracer.accumulators.chains.moves import fused_move
+from tracer.accumulators.chains.moves import fused_move, measured
 from tracer.accumulators.chains.sums import fused_sum
 from tracer.accumulators.chains.tables import fused_table
 from tracer.accumulators.chains.wiring import Wiring, apply
@@ -30,18 +30,22 @@ def fused(
     returns the runner of a node during a run.
     """
     tasks = [step.task for step in plan.steps]
-    folded = _folded(tasks, scales)
+    folded = _folded(tasks, plan.weights)
     wiring = Wiring(tasks, plan.outputs, scales, folded)
     replaced: dict[str, Task] = {}
     gone: set[str] = set()
     for task in tasks:
         made = None
+        if task.nodes[0].key in gone or task.nodes[0].key in replaced:
+            continue
         if task.nodes[0].key in summings:
             made = _sum(task, summings[task.nodes[0].key], runner, wiring)
         elif wiring.is_plain(task, *tables.OF_ONE, *tables.OF_TWO):
             made = fused_table(task, wiring)
         elif wiring.is_plain(task, *moves.OPERATORS):
             made = fused_move(task, wiring)
+        elif wiring.is_plain(task, *moves.MEASURES):
+            made = measured(task, wiring), ()
         if made is not None:
             chain, followers = made
             last = followers[-1] if followers else task
@@ -71,12 +75,21 @@ def _read(tasks: Sequence[Task], plan: Plan) -> list[Task]:
     ]
 
 
-def _folded(tasks: Sequence[Task], scales: TensorScales) -> dict[str, Array]:
-    """Small constants of DequantizeLinear."""
-    constants = {}
+def _folded(tasks: Sequence[Task], weights: Mapping[str, Array]) -> dict[str, Array]:
+    """Small constants of DequantizeLinear.
+
+    They are computed from the very arrays of a run, so that the tasks themselves keep them too.
+    """
+    known, folded = dict(weights), {}
     for task in tasks:
-        if task.nodes[0].op_type == "DequantizeLinear" and task.kernel is not None:
-            stored = [scales.value(n, task.nodes[0].scope) if n else None for n in task.reads]
-            if stored[0] is not None and stored[0].nbytes <= _FOLDED:
-                constants[task.writes[0]] = apply(task, stored)
-    return constants
+        operator = task.nodes[0].op_type
+        if operator not in ("Constant", "DequantizeLinear") or task.kernel is None:
+            continue
+        if any(name and name not in known for name in task.reads):
+            continue
+        stored = [known.get(name) for name in task.reads]
+        if sum(value.nbytes for value in stored[:1] if value is not None) <= _FOLDED:
+            known[task.writes[0]] = apply(task, stored)
+            if operator == "DequantizeLinear":
+                folded[task.writes[0]] = known[task.writes[0]]
+    return folded

@@ -1,6 +1,7 @@
 """Nodes that only move elements move the bytes before DequantizeLinear."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,8 +11,14 @@ from tracer.interpreter.binding import Body
 from tracer.interpreter.plan import Task
 from tracer.interpreter.values import Value
 
+MEASURES = ("Shape", "Size")
 OPERATORS = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather",
              "Expand", "Tile")  # fmt: skip
+
+
+def measured(task: Task, wiring: Wiring) -> Task:
+    """Returns the task that measures bytes in place of the floats made of them."""
+    return replace(task, reads=(wiring.bytes_before(task.reads[0]),))
 
 
 def fused_move(task: Task, wiring: Wiring) -> tuple[Task, tuple[Task, ...]] | None:
@@ -27,7 +34,8 @@ def fused_move(task: Task, wiring: Wiring) -> tuple[Task, tuple[Task, ...]] | No
 
     def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
         x, *others = inputs
-        return (apply(task, [x if is_same else looked_up(table[:, None], x), *others]),)
+        moved = apply(task, [x, *others])
+        return (moved if is_same else looked_up(table[:, None], moved),)
 
     reads = (dequantizer.reads[0], *task.reads[1:])
     return chain(task, (quantizer,), kernel, reads), (quantizer,)

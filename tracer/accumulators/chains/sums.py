@@ -14,7 +14,8 @@ from tracer.interpreter.plan import Task
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
-OPERATORS = ("Conv", "Gemm", "MatMul")
+OPERATORS = ("Conv", "Gemm", "MatMul", "AveragePool", "GlobalAveragePool", "ReduceMean",
+             "ReduceSum")  # fmt: skip
 _OPERANDS = 2
 
 

@@ -14,9 +14,13 @@ from tracer.interpreter.plan import Task
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
-OF_ONE = ("Relu", "Clip", "Abs", "Neg")
+OF_ONE = ("Abs", "Ceil", "Celu", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid",
+          "HardSwish", "LeakyRelu", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu",
+          "Sigmoid", "Softplus", "Softsign", "Sqrt", "Swish", "Tanh",
+          "ThresholdedRelu")  # fmt: skip
 OF_TWO = ("Add", "Sub", "Mul", "Div")
 """Operators that compute an element in the same way wherever it is."""
+_CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
 
 _BYTES = 256
 
@@ -24,75 +28,101 @@ _BYTES = 256
 def fused_table(task: Task, wiring: Wiring) -> tuple[Task, tuple[Task, ...]] | None:
     """Returns the task that looks up bytes, and the tasks that it replaces besides `task`."""
     sources = [wiring.source(name) for name in task.reads]
-    known = wiring.constants(task, 1)
-    two = known is None and task.nodes[0].op_type in OF_TWO and None not in sources
-    if not two and (known is None or sources[0] is None or any(v is None for v in known)):
+    width = _width(task, wiring)
+    two = width is None and task.nodes[0].op_type in OF_TWO and None not in sources
+    if not two and (width is None or sources[0] is None):
         return None
-    followers = _followers(task, wiring)
-    if followers is None:
+    followers = _followers(task, wiring, 1 if width is None else width, two)
+    if not followers:
         return None
     found = [each for each in (sources if two else sources[:1]) if each is not None]
-    constants = [] if two else known
+    constants = [[] if two else wiring.constants(task, 1)]
+    constants += [wiring.constants(follower, 1) for follower in followers]
 
-    def computed(*floats: Array) -> Array:
-        out = apply(task, [*floats, *(constants or ())])
-        for follower in followers:
-            out = apply(follower, [out, *(wiring.constants(follower, 1) or ())])
-        return out
+    def computed(*values: Array) -> Array:
+        for each, known in zip((task, *followers), constants, strict=True):
+            values = (apply(each, [*values, *(known or ())]),)
+        return values[0]
 
+    rank = max((value.ndim for known in constants for value in known or ()
+                if value is not None), default=0)  # fmt: skip
     if two:
-        kernel = _of_two(found, computed)
+        kernel = _of_two(found, rank, computed)
     else:
-        widths = {value.shape[-1] for value in known or () if value.ndim and value.size > 1}
-        flat = all(value.size == value.shape[-1] for value in known or () if value.size > 1)
-        if len(widths) > 1 or not flat:
-            return None
-        kernel = _of_one(found[0], widths.pop() if widths else 1, computed)
+        every = [_width(each, wiring) or 1 for each in (task, *followers)]
+        kernel = _of_one(found[0], max(every), rank, computed)
     reads = tuple(source.reads[0] for source, _ in found)
     return chain(task, followers, kernel, reads), followers
 
 
-def _followers(task: Task, wiring: Wiring) -> tuple[Task, ...] | None:
-    """The element-wise tasks after `task`, up to the one that quantises."""
-    following = wiring.only_reader(task, *OF_ONE, "QuantizeLinear")
-    if following is None or wiring.constants(following, 1) is None:
+def _followers(task: Task, wiring: Wiring, width: int, two: bool) -> tuple[Task, ...]:
+    """The element-wise tasks after `task`, up to the last one that quantises.
+
+    Their constants may differ for as many columns as those of `task`, `width`.
+    """
+    found: list[Task] = []
+    end, last = 0, task
+    while (following := wiring.only_reader(last, *OF_ONE, *OF_TWO, *_CONVERSIONS)) is not None:
+        needed = _width(following, wiring)
+        unknown = wiring.is_plain(following, *_CONVERSIONS) and wiring.scale(following) is None
+        if needed is None or unknown or (needed > 1 and (two or width not in (1, needed))):
+            break
+        width = max(width, needed)
+        found.append(following)
+        end = len(found) if wiring.is_plain(following, "QuantizeLinear") else end
+        last = following
+    return tuple(found[:end])
+
+
+def _width(task: Task, wiring: Wiring) -> int | None:
+    """The columns, along the last axis, for which the constants of a task differ.
+
+    1 if they are single numbers; None if they are not stored, or differ along other axes.
+    """
+    known = wiring.constants(task, 1)
+    if known is None or (task.nodes[0].op_type in OF_TWO and len(known) != 1):
         return None
-    if following.nodes[0].op_type == "QuantizeLinear":
-        return None if wiring.scale(following) is None else (following,)
-    rest = _followers(following, wiring)
-    return None if rest is None else (following, *rest)
+    sizes = {value.size for value in known if value is not None and value.size > 1}
+    rows = all(value.shape[-1] == value.size for value in known
+               if value is not None and value.size > 1)  # fmt: skip
+    return max(sizes, default=1) if rows and len(sizes) < 2 else None
 
 
 _Kernel = Callable[[Sequence[Value], Mapping[str, Body]], Sequence[Value]]
 
 
-def _of_one(source: tuple[Task, Scale], width: int, computed: Callable[[Array], Array]) -> _Kernel:
-    """Looks up a byte; constants may differ for `width` columns, which are the last axis."""
+def _of_one(
+    source: tuple[Task, Scale], width: int, rank: int, computed: Callable[[Array], Array]
+) -> _Kernel:
+    """Looks up a byte; constants of `rank` may differ for `width` columns, the last axis."""
     tables: list[Array] = []
 
     def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
         x = inputs[0]
-        if width > 1 and (not x.ndim or x.shape[-1] != width):  # the constants broadcast
+        if x.ndim < rank or (width > 1 and x.shape[-1] != width):  # the constants broadcast
             return (computed(_floats(source, x)),)
         if not tables:
             every = _floats(source, every_byte(source[1].dtype))
-            tables.append(computed(np.repeat(every[:, None], width, axis=1)))
+            tables.append(computed(np.repeat(every[:, None], width, 1)).reshape(_BYTES, width))
         return (looked_up(tables[0], x),)
 
     return kernel
 
 
 def _of_two(
-    sources: Sequence[tuple[Task, Scale]], computed: Callable[[Array, Array], Array]
+    sources: Sequence[tuple[Task, Scale]], rank: int, computed: Callable[[Array, Array], Array]
 ) -> _Kernel:
-    """Looks up two bytes."""
+    """Looks up two bytes; constants after them have a `rank`."""
     tables: list[Array] = []
 
     def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
-        if not tables:
-            left, right = (_floats(source, every_byte(source[1].dtype)) for source in sources)
-            tables.append(computed(np.repeat(left[:, None], _BYTES, axis=1), right[None]))
         left, right = np.broadcast_arrays(*inputs)
+        if left.ndim < rank:
+            return (computed(_floats(sources[0], left), _floats(sources[1], right)),)
+        if not tables:
+            rows, columns = (_floats(source, every_byte(source[1].dtype)) for source in sources)
+            pairs = computed(np.repeat(rows[:, None], _BYTES, 1), columns[None])
+            tables.append(pairs.reshape(_BYTES, _BYTES))
         return (looked_up(tables[0], left, right),)
 
     return kernel
@@ -105,7 +135,7 @@ def looked_up(table: Array, x: Array, other: Array | None = None) -> Array:
     kernels, table = loaded("tables"), np.ascontiguousarray(table).view(np.uint8)
     flat = [_flat(each) for each in (x, other, out) if each is not None]
     width = table.shape[1] if other is None else 1
-    parts = parallel.pieces(out.size // width, max(parallel.BLOCK // width, 1))
+    parts = parallel.pieces(out.size // width, max(parallel.BYTES_BLOCK // width, 1))
 
     def block(index: int) -> None:
         part = slice(parts[index].start * width, parts[index].stop * width)

@@ -1,7 +1,6 @@
 """Blocks of dot products: chooses the kernel, and runs it on blocks of rows and columns."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,16 +8,13 @@ import numpy as np
 from tracer.accumulators.engine import oracle, tile_sums
 from tracer.accumulators.engine.matrices import LIMIT, Matrices
 from tracer.accumulators.engine.programs import (
-    Outs,
     Program,
     products_may_change,
     program,
     sum_by_program,
-    sum_sorted,
 )
 from tracer.accumulators.engine.tile_sums import Factors
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.modes import effect_of
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.spec.orders.sorted import Sorted
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
@@ -37,14 +33,14 @@ def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Unli
     final, low, high = (buffer_pool.empty(matrices.shape, np.int64) for _ in range(3))
     if not final.size:
         return UnlimitedSums(final, low, high)
+    bits = tile_sums.exact_bits(matrices, plan, accumulator)
+    if bits:
+        factors = Factors.of(matrices, plan, accumulator, bits)
+        factors.observe(tile_sums.of_matrix(matrices, plan.sequence), final, low, high)
+        return UnlimitedSums(final, low, high)
     start, end = _start_and_end(matrices, accumulator)
     clips = None if plan.has_one_width else np.empty(matrices.shape, np.int64)
-    bits = _observing_bits(matrices, plan, accumulator)
-    if bits:
-        factors = Factors.of(replace(matrices, bias=start), plan.sequence, bits)
-        factors.observe(tile_sums.of_matrix(matrices, plan.sequence), final, low, high)
-    else:
-        _by_program(matrices, plan, accumulator, start, (final, low, high), True, clips)
+    sum_by_program(matrices, plan, accumulator, start, (final, low, high), True, clips)
     if end is not None:
         final += end
         np.minimum(low, final, out=low)
@@ -60,15 +56,15 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
     values, events = (buffer_pool.empty(matrices.shape, np.int64) for _ in range(2))
     if not values.size:
         return Clipped(values, events)
-    start, end = _start_and_end(matrices, accumulator)
-    bits = _clipping_bits(matrices, plan, accumulator)
+    bits = tile_sums.limited_bits(matrices, plan, accumulator)
     if bits:
-        factors = Factors.of(replace(matrices, bias=start), plan.sequence, bits)
-        factors.clip(tile_sums.of_matrix(matrices, plan.sequence), accumulator, values, events)
-    else:
-        start, start_events = limited(start, accumulator)
-        _by_program(matrices, plan, accumulator, start, (values, events, events), False)
-        events += start_events
+        factors = Factors.of(matrices, plan, accumulator, bits)
+        factors.clip(tile_sums.of_matrix(matrices, plan.sequence), values, events)
+        return Clipped(values, events)
+    start, end = _start_and_end(matrices, accumulator)
+    start, start_events = limited(start, accumulator)
+    sum_by_program(matrices, plan, accumulator, start, (values, events, events), False)
+    events += start_events
     if end is not None:
         values, end_events = limited(values + end, accumulator)
         events += end_events
@@ -77,8 +73,7 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
 
 def has_fast_kernel(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> bool:
     """Whether a kernel supports this case that saturates about as fast as it multiplies."""
-    plan = _plan(terms, accumulator)
-    return plan is not None and _clipping_bits(matrices, plan, accumulator) > 0
+    return tile_sums.limited_bits(matrices, _plan(terms, accumulator), accumulator) > 0
 
 
 def inner_widths_may_change(matrices: Matrices, accumulator: Accumulator, terms: Terms) -> bool:
@@ -109,39 +104,8 @@ def _plan(terms: Terms, accumulator: Accumulator) -> Program | None:
 
 def _start_and_end(matrices: Matrices, accumulator: Accumulator) -> tuple[Array, Array | None]:
     """What sums begin with, and what is added at their end."""
-    if accumulator.is_bias_first:
-        return matrices.bias, None
-    return np.zeros_like(matrices.bias), matrices.bias
-
-
-def _clipping_bits(matrices: Matrices, plan: Program, accumulator: Accumulator) -> int:
-    """The bits of floats whose tiles limit these sums; 0 if only a program does."""
-    clips = effect_of(accumulator.overflow).clips and _suits_tiles(matrices, plan, accumulator)
-    return tile_sums.limited_bits(matrices, accumulator) if clips else 0
-
-
-def _observing_bits(matrices: Matrices, plan: Program, accumulator: Accumulator) -> int:
-    """The bits of floats whose tiles observe these sums; 0 if only a program does."""
-    return tile_sums.exact_bits(matrices) if _suits_tiles(matrices, plan, accumulator) else 0
-
-
-def _suits_tiles(matrices: Matrices, plan: Program, accumulator: Accumulator) -> bool:
-    """Whether terms are added one after the other, from a bias for each row."""
-    in_order = plan.sequential and not accumulator.order.reorders
-    one_bias = matrices.bias.shape[1] == 1
-    return in_order and one_bias and not products_may_change(matrices, accumulator)
-
-
-def _by_program(
-    matrices: Matrices, plan: Program, accumulator: Accumulator, start: Array, outs: Outs,
-    observed: bool, clips: Array | None = None,
-) -> None:  # fmt: skip
-    """Computes sums by the kernels of `programs`."""
-    start = np.broadcast_to(start, matrices.shape)
-    if accumulator.order.reorders:
-        sum_sorted(matrices, plan, accumulator, start, outs, observed)
-    else:
-        sum_by_program(matrices, plan, accumulator, start, outs, observed, clips)
+    bias = np.broadcast_to(matrices.bias, matrices.shape)
+    return (bias, None) if accumulator.is_bias_first else (np.zeros_like(bias), bias)
 
 
 def _by_oracle(

@@ -26,9 +26,10 @@ class ColumnSource:
 
 @dataclass(frozen=True, slots=True)
 class PaddedImages:
-    """Images laid out for `window`: `values` (N, C, lines, places), integers, padded."""
+    """Images laid out for `window`: `numbers` (N, C, lines, places), minus `shift`, padded."""
 
-    values: Array
+    numbers: Array
+    shift: int
     window: Window
     range: tuple[int, int]
 
@@ -37,24 +38,26 @@ class PaddedImages:
         """The images `x` (N, C, *size); None if they have more axes."""
         if len(window.kernel) > _AXES:
             return None
-        values = np.ascontiguousarray(padded(x.values, window, x.padding))
-        lines = values.shape[2] if values.ndim == 2 + _AXES else 1
-        shape = (*values.shape[:2], lines, values.shape[-1])
-        return cls(values.reshape(shape), window, (min(x.low, x.padding), max(x.high, x.padding)))
+        numbers = np.ascontiguousarray(padded(x.numbers, window, x.padding + x.shift))
+        lines = numbers.shape[2] if numbers.ndim == 2 + _AXES else 1
+        shape = (*numbers.shape[:2], lines, numbers.shape[-1])
+        ends = min(x.low, x.padding), max(x.high, x.padding)
+        return cls(numbers.reshape(shape), x.shift, window, ends)
 
     def columns(self, groups: int, maps: int) -> ColumnSource:
         """The windows over each group of channels, for sums that are written to (N, maps, *out)."""
-        count, depth, lines, places = self.values.shape
+        count, depth, lines, places = self.numbers.shape
         (down, across), (height, width) = map(_lines_first, (self.window.strides, self.window.out))
         offsets = _offsets(self.window, depth // groups, lines, places)
         columns = Columns(
-            self.values.reshape(-1),
+            self.numbers.reshape(-1),
             offsets,
             (count, height, width),
             (depth * lines * places, down * places, across),
             (maps * height * width, height * width, 1),
             groups,
             (depth // groups * lines * places, maps // groups * height * width),
+            self.shift,
         )
         return ColumnSource(columns, self.range)
 
@@ -68,21 +71,31 @@ def _offsets(window: Window, depth: int, lines: int, places: int) -> Array:
     return offsets.reshape(-1).astype(np.int64)
 
 
-def from_rows(a: Integers, rows: Array, width: int) -> ColumnSource:
-    """The `rows` (R, K) of `a`, for sums that are written to (R, width)."""
-    count, depth = rows.shape
-    source = np.ascontiguousarray(rows).reshape(-1)
-    columns = Columns(source, np.arange(depth), (count, 1, 1), (depth, 0, 0), (width, 1, 0))
+def from_rows(a: Integers, width: int) -> ColumnSource:
+    """The rows of `a` (..., K), for sums that are written to (..., width)."""
+    depth = a.numbers.shape[-1]
+    source = np.ascontiguousarray(a.numbers).reshape(-1)
+    sizes = (source.size // max(depth, 1), 1, 1)
+    columns = Columns(source, np.arange(depth), sizes, (depth, 0, 0), (width, 1, 0), zero=a.shift)
     return ColumnSource(columns, (a.low, a.high))
 
 
 def from_matrices(b: Integers, rows: int) -> ColumnSource:
     """The columns of each matrix of `b` (N, K, P), for sums that are written to (N, rows, P)."""
-    count, depth, width = b.values.shape
-    source, offsets = np.ascontiguousarray(b.values).reshape(-1), np.arange(depth) * width
+    count, depth, width = b.numbers.shape
+    source, offsets = np.ascontiguousarray(b.numbers).reshape(-1), np.arange(depth) * width
     columns = Columns(source, offsets, (1, 1, width), (0, 0, 1), (0, width, 1), count,
-                      (depth * width, rows * width))  # fmt: skip
+                      (depth * width, rows * width), b.shift)  # fmt: skip
     return ColumnSource(columns, (b.low, b.high))
+
+
+def from_first_axis(x: Integers) -> ColumnSource:
+    """The columns of `x` (K, C, P), for sums of each channel C that are written to (1, C, P)."""
+    depth, channels, width = x.numbers.shape
+    source, offsets = np.ascontiguousarray(x.numbers).reshape(-1), np.arange(depth)
+    columns = Columns(source, offsets * channels * width, (1, 1, width), (0, 0, 1),
+                      (0, width, 1), channels, (width, width), x.shift)  # fmt: skip
+    return ColumnSource(columns, (x.low, x.high))
 
 
 def _lines_first(values: tuple[int, ...]) -> tuple[int, int]:

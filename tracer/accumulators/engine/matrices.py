@@ -10,8 +10,6 @@ from tracer.support.types import Array
 
 _DTYPES = tuple(map(np.dtype, ("int8", "uint8", "int16", "int32", "int64")))
 
-INT32 = 1 << 31
-"""Magnitudes below it fit the lanes of that type."""
 LIMIT = 1 << 62
 """Sums of magnitudes stay below it, so that no step leaves 64 bits."""
 

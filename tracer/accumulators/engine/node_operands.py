@@ -40,18 +40,26 @@ Subtract = Callable[[Array, Array | None], Array]
 
 @dataclass(frozen=True, slots=True)
 class Integers:
-    """`values`, int16 or int32, from `low` to `high`; `constant` if they are equal in every run.
+    """Integers from `low` to `high`; `constant` if they are equal in every run.
 
-    `zero` is the zero point that was subtracted, None if it is not one number. `padding` is the
-    value that stands for 0.
+    They are `numbers`, of at most 32 bits, minus `shift`. `zero` is their zero point, None if it is
+    not one number. `padding` is the integer that stands for 0.
     """
 
-    values: Array
+    numbers: Array
     low: int
     high: int
     constant: bool = False
     zero: int | None = 0
     padding: int = 0
+    shift: int = 0
+
+    @property
+    def values(self) -> Array:
+        """The integers: the array itself, or int16 where a zero point of bytes is subtracted."""
+        if not self.shift:
+            return self.numbers
+        return np.subtract(self.numbers, np.int16(self.shift), dtype=np.int16)
 
     def stored(self) -> Integers:
         """The integers as stored, zero point included. Raises ModelError for several of them."""
@@ -86,13 +94,15 @@ class Quantized:
 
     def integers(self, tensor: Array) -> Integers:
         """The stored integers, or those of bytes before DequantizeLinear, or of floats after it."""
+        shift = 0
         if self.stored is not None:
             values = self.stored
         elif tensor.dtype in _BYTES:
-            values = np.subtract(tensor, np.int16(self.scale.zero or 0), dtype=np.int16)
+            values, shift = tensor, self.scale.zero or 0
         else:
             values = self.scale.integers(tensor)
-        return Integers(values, self.scale.low, self.scale.high, self.constant, self.scale.zero)
+        scale = self.scale
+        return Integers(values, scale.low, scale.high, self.constant, scale.zero, shift=shift)
 
     def steps(self, axis: int | None) -> Array:
         """The scale. Raises UnfitError where it varies along another axis."""
@@ -137,6 +147,7 @@ class NodeOperands:
     scales: TensorScales
     formats: Formats | None
     _stored_biases: dict[int, BiasParts] = field(default_factory=dict, repr=False)
+    _stored: dict[int, Integers] = field(default_factory=dict, repr=False)
 
     def activations(self, index: int) -> Operand:
         """An activation. Raises UnfitError if it has no integers."""
@@ -151,6 +162,10 @@ class NodeOperands:
     def constant(self, index: int) -> bool:
         """Whether the input is equal in every run."""
         return self.scales.constant(self.node.inputs[index], self.node.scope)
+
+    def _are_values(self, *names: str) -> bool:
+        """Whether these inputs are stored, rather than computed."""
+        return all(self.scales.value(name, self.node.scope) is not None for name in names if name)
 
     def has_input(self, index: int) -> bool:
         """Whether the optional input is present."""
@@ -190,18 +205,27 @@ class NodeOperands:
 
         A zero point that is computed may change from run to run to any value of its type.
         """
+        if index in self._stored:
+            return self._stored[index]
         tensor, zero = inputs[index], (*inputs, None, None)[index + _TO_ZERO_POINT]
-        values = narrow(subtract(tensor, zero))
-        least, most = integer_range(tensor.dtype)
-        low, high, constant = least, most, self.constant(index)
-        if zero is None or not zero.size:
-            return Integers(values, low, high, constant)
-        zero_low, zero_high = int(zero.min()), int(zero.max())
-        fixed = self.constant(index + _TO_ZERO_POINT)
-        low -= zero_high if fixed else most
-        high -= zero_low if fixed else least
-        single = zero_low if zero_low == zero_high else None
-        return Integers(values, low, high, constant and fixed, single)
+        low, high = least, most = integer_range(tensor.dtype)
+        fixed, constant, shift = True, self.constant(index), 0
+        single: int | None = 0
+        numbers = tensor if tensor.dtype in _BYTES else narrow(subtract(tensor, None))
+        if zero is not None and zero.size:
+            zeros = int(zero.min()), int(zero.max())
+            fixed = self.constant(index + _TO_ZERO_POINT)
+            low -= zeros[1] if fixed else most
+            high -= zeros[0] if fixed else least
+            single = zeros[0] if zeros[0] == zeros[1] else None
+            if zero.size == 1 and tensor.dtype in _BYTES:
+                shift = zeros[0]
+            else:
+                numbers = narrow(subtract(tensor, zero))
+        found = Integers(numbers, low, high, constant and fixed, single, shift=shift)
+        if constant and fixed and self._are_values(*self.node.inputs[index::_TO_ZERO_POINT][:2]):
+            self._stored[index] = found
+        return found
 
     def _operand(self, index: int, format_: FixedPoint | None) -> Operand:
         constant = self.constant(index)

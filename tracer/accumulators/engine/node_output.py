@@ -1,12 +1,17 @@
 """Computes the output of a node from its sums: floats, or bytes where the next node quantises."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tracer.interpreter.ops.integer import requantized
 from tracer.support.types import Array
+
+_BYTES = tuple(map(np.dtype, ("int8", "uint8")))
 
 Restore = Callable[[Array], Array]
 """Computes the output from sums, int64 in its shape."""
@@ -43,9 +48,23 @@ class Bytes:
     scale: float
     zero: int
     dtype: np.dtype[Any]
+    _known: dict[int, tuple[Dequantize, Array]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def parameters(self, floats: Dequantize, channels: int) -> Array:
-        """What `kernels.stores.BYTES` knows of each row: (channels, 8), float64."""
+        """What `kernels.stores.BYTES` knows of each row: (channels, 8), float64.
+
+        They are computed again only for other floats than those before.
+        """
+        before, known = self._known.get(channels, (None, None))
+        if before is None or before.step is not floats.step or before.rest is not floats.rest:
+            known = self._computed(floats, channels)
+            self._known[channels] = floats, known
+        assert known is not None
+        return known
+
+    def _computed(self, floats: Dequantize, channels: int) -> Array:
         ends = np.iinfo(self.dtype)
         rest = 0.0 if floats.rest is None else floats.rest
         numbers = (floats.step, rest, self.least, self.most, self.scale,
@@ -54,6 +73,30 @@ class Bytes:
         for column, each in enumerate(numbers):
             known[:, column] = each if np.ndim(each) == 0 else np.reshape(each, -1)
         return known
+
+
+@dataclass(frozen=True, slots=True)
+class Requantize:
+    """Computes bytes: sums times a `factor`, float32, rounded, plus the zero point.
+
+    The factor broadcasts to the sums.
+    """
+
+    factor: Array
+    zero: Array
+
+    def __call__(self, sums: Array) -> Array:
+        """The bytes of all sums."""
+        return requantized(sums, self.factor, self.zero)
+
+    def finish(self) -> Finish | None:
+        """What a kernel does in place of it; None where it has to be computed from the sums."""
+        bytes_ = self.zero.size == 1 and self.zero.dtype in _BYTES
+        if not bytes_ or not np.isfinite(self.factor).all():
+            return None
+        factor = np.asarray(self.factor, np.float64)
+        made = Bytes(-np.inf, np.inf, 1.0, int(self.zero.reshape(())), self.zero.dtype)
+        return Finish(Dequantize(factor, None, np.dtype(np.float32)), made)
 
 
 @dataclass(frozen=True, slots=True)

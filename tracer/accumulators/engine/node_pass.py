@@ -1,7 +1,6 @@
 """The dot products of a whole node in one pass over the columns of its images or rows.
 
-The pass supports the sequential order and saturating overflow. All other cases go through the
-blocks of `dots`.
+The pass supports what tiles do. All other cases go through the blocks of `dots`.
 """
 
 from dataclasses import dataclass, replace
@@ -12,18 +11,27 @@ import numpy as np
 from tracer.accumulators.engine import tile_sums
 from tracer.accumulators.engine.column_source import ColumnSource
 from tracer.accumulators.engine.matrices import Matrices, checked
-from tracer.accumulators.engine.programs import products_may_change, program
+from tracer.accumulators.engine.programs import Program, program
 from tracer.accumulators.engine.tile_sums import Factors
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.modes import effect_of
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
-from tracer.interpreter.numeric import parallel
+from tracer.accumulators.statistics.tally import Tally
 from tracer.interpreter.numeric.tile_tasks import Columns
 from tracer.support.types import Array
 
-_SUMS = 1 << 16
-"""Sums that are measured at a time: 3 MiB of sums, extremes and events."""
+_RARE = 1 / 8
+"""Share of sums that leave the range, below which most tiles of them have none."""
+
+
+class _Overflow:
+    """Whether few sums left the range when they were last counted; it is the same next time."""
+
+    def __init__(self) -> None:
+        self.is_rare = True
+
+    def learn(self, outside: int, sums: int) -> None:
+        """Remembers the counts of a pass."""
+        self.is_rare = outside < _RARE * sums
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,7 @@ class NodePass:
     matrices: Matrices
     range: tuple[int, int]
     bias: Array | None
-    sequence: Array
+    plan: Program
     terms: Terms
     accumulator: Accumulator
     bits: int
@@ -60,40 +68,29 @@ class NodePass:
 
         They are those of `Factors.count`.
         """
-        return self._factors.count(self._in_order(source), self.accumulator, out, parameters)
+        columns, overflow = self._in_order(source), self._overflow
+        counts = self._factors.count(columns, out, parameters, overflow.is_rare)
+        overflow.learn(int(counts[0]), columns.count * len(self.matrices.left))
+        return counts
 
     def clip(self, source: ColumnSource, out: Array, parameters: Array | None) -> None:
         """Writes limited sums, or bytes by `parameters`, to the flat `out`."""
-        self._factors.clip(self._in_order(source), self.accumulator, out, None, parameters)
+        self._factors.clip(self._in_order(source), out, None, parameters)
 
-    def parts(self, source: ColumnSource) -> list[slice]:
-        """Images whose sums are measured together."""
-        images, lines, places = source.columns.sizes
-        each = max(_SUMS // (len(self.matrices.left) * lines * places), 1)
-        return parallel.pieces(images, each)
+    def tally(self, source: ColumnSource, out: Array, parameters: Array | None) -> Tally:
+        """Writes limited sums, or bytes by `parameters`, to the flat `out`; returns statistics."""
+        return self._factors.tally(self._in_order(source), out, parameters)
 
-    def measured(self, source: ColumnSource, images: slice) -> tuple[UnlimitedSums, Clipped]:
-        """Sums (M, P) of some images, without a range and in it.
-
-        `values` is the array of final sums where no sum differs.
-        """
-        columns = source.columns.of_images(images, len(self.matrices.left))
-        columns = replace(columns, offsets=columns.offsets[self.sequence])
-        shape, (low, high) = (len(self.matrices.left), columns.count), self.accumulator.range
-        sums = UnlimitedSums(*(np.empty(shape, np.int64) for _ in range(3)))
-        self._factors.observe(columns, sums.final, sums.low, sums.high)
-        if sums.low.min() >= low and sums.high.max() <= high:
-            return sums, Clipped(sums.final, np.broadcast_to(np.int64(0), shape))
-        clipped = Clipped(*(np.empty(shape, np.int64) for _ in range(2)))
-        self._factors.clip(columns, self.accumulator, clipped.values, clipped.events)
-        return sums, clipped
+    @cached_property
+    def _overflow(self) -> _Overflow:
+        return _Overflow()
 
     def _in_order(self, source: ColumnSource) -> Columns:
-        return replace(source.columns, offsets=source.columns.offsets[self.sequence])
+        return replace(source.columns, offsets=source.columns.offsets[self.plan.sequence])
 
     @cached_property
     def _factors(self) -> Factors:
-        return Factors.of(self.matrices, self.sequence, self.bits)
+        return Factors.of(self.matrices, self.plan, self.accumulator, self.bits)
 
 
 def prepared(
@@ -105,19 +102,13 @@ def prepared(
     Raises ModelError where magnitudes add up to 2^62.
     """
     plan = None if accumulator.order.reorders else program(accumulator.order, terms)
-    if plan is None or not plan.sequential or not left.size:
-        return None
-    added_last = bias is not None and not accumulator.is_bias_first
-    if added_last or not effect_of(accumulator.overflow).clips:
+    if plan is None or not left.size:
         return None
     # Two columns of the ends of the range bound the sums of any columns.
     ends = np.broadcast_to(np.array(range_), (left.shape[1], 2))
     matrices = checked(left, ends, bias, terms)
-    if products_may_change(matrices, accumulator):
-        return None
-    exact = tile_sums.exact_bits(matrices)
-    limited = tile_sums.limited_bits(matrices, accumulator)
+    exact = tile_sums.exact_bits(matrices, plan, accumulator)
+    limited = tile_sums.limited_bits(matrices, plan, accumulator)
     if not exact or not limited:
         return None
-    return NodePass(matrices, range_, bias, plan.sequence, terms, accumulator,
-                    max(exact, limited))  # fmt: skip
+    return NodePass(matrices, range_, bias, plan, terms, accumulator, max(exact, limited))

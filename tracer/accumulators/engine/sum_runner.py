@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any
 
 import numpy as np
 
@@ -12,14 +11,12 @@ from tracer.accumulators.engine import dots, node_pass
 from tracer.accumulators.engine.column_source import ColumnSource
 from tracer.accumulators.engine.node_output import Finish
 from tracer.accumulators.engine.node_pass import NodePass
-from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.bounds import Bounds, datatype, guaranteed, guaranteed_of_ranges
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums, in_rows
 from tracer.accumulators.statistics.tally import Tally
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.support.types import Array
 
@@ -208,19 +205,15 @@ class SumRunner:
     def _run_pass(
         self, node_pass: NodePass, columns: ColumnSource, out: Array, parameters: Array | None
     ) -> None:
-        """Measures the sums of some images at a time; writes them, or bytes by `parameters`."""
-        parts = node_pass.parts(columns)
-
-        def block(index: int) -> None:
-            sums, clipped = node_pass.measured(columns, parts[index])
-            target = out[parts[index]]
-            shape = (target.shape[1], len(target), *target.shape[2:])
-            values = self._taken(sums, clipped, sums.final, slice(0, shape[0]))
-            if parameters is not None:
-                values = _bytes(values, parameters, out.dtype)
-            target[...] = values.reshape(shape).swapaxes(0, 1)
-
-        parallel.run_blocks(len(parts), block)
+        """Writes limited sums, or bytes by `parameters`, and adds their statistics."""
+        part = node_pass.tally(columns, out.reshape(-1), parameters)
+        if self.accumulator.overflow == "error" and part.saturation_events.any():
+            raise self._overflow_error(part.acc_min, part.acc_max)
+        assert self.tally is not None
+        with self._lock:
+            if len(self.tally.outputs) == 1:
+                part = part.folded()
+            self.tally.take(slice(None), part)
 
     def _overflow_error(self, low: Array, high: Array) -> ModelError:
         least, most = self.accumulator.range
@@ -230,12 +223,6 @@ class SumRunner:
             f"sums from {int(low.min())} to {int(high.max())} occurred",
             f"{bits} bits hold these; overflow 'saturate' counts them instead.",
         )
-
-
-def _bytes(sums: Array, parameters: Array, dtype: np.dtype[Any]) -> Array:
-    out = np.empty(sums.shape, dtype)
-    loaded("finish").finish(np.ascontiguousarray(sums), np.ascontiguousarray(parameters), out)
-    return out
 
 
 def exact_sums(left: Array, right: Array, bias: Array | None) -> Array:

@@ -2,10 +2,10 @@
 
 - `steps`: what follows each multiply-add of the tiles of `interpreter.kernels.tiles`;
 - `stores`: what becomes of their sums;
-- `program_sums`: any order that is a tree, any overflow, products of limited width.
-- `product_rounding`: a product without its low bits.
-- `sorted_sums`: the order `sorted`, which depends on the products.
-- `sum_statistics`: widths, histograms and errors; `finish`: bytes from sums.
+- `tally_stores`: statistics of their sums, in tables that `tally_layout` describes;
+- `single_sums`: sums one by one in integers, in any order, by any overflow and rounding;
+- `product_rounding`: a product without its low bits;
+- `sum_statistics`: widths, histograms and errors of sums in arrays.
 """
 
 from types import ModuleType

@@ -7,11 +7,6 @@ from numba import njit, types
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-SOURCES = (types.int8, types.uint8, types.int16, types.int32, types.int64)
-"""Types of the operands."""
-
-INT = types.intp
-FACTORS = types.Array(types.int32, 1, "C", readonly=True)
 NUMBERS = types.Array(types.int64, 1, "C", readonly=True)
 TABLE = types.Array(types.int64, 2, "C", readonly=True)
 START = types.Array(types.int64, 2, "A", readonly=True)

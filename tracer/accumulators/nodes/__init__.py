@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from tracer.accumulators.engine.node_operands import NodeOperands
-from tracer.accumulators.engine.node_output import Finish, Restore
+from tracer.accumulators.engine.node_output import Finish, Requantize, Restore
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
@@ -23,15 +23,19 @@ class NodeSums:
     """The sums of a node, and the output's function of them.
 
     `compute` returns the sums, int64 in the shape of the output, or the output itself for a
-    `Finish`; None where no kernel finishes these sums.
+    `Finish`; None where no kernel finishes these sums. `finish` is that of the node, if it has one.
     """
 
     compute: Callable[[Finish | None], Array | None]
     restore: Restore
+    finish: Finish | None = None
 
     @property
     def output(self) -> Array:
         """The output of the node."""
+        finished = None if self.finish is None else self.compute(self.finish)
+        if finished is not None:
+            return finished
         sums = self.compute(None)
         assert sums is not None
         return self.restore(sums)
@@ -40,6 +44,13 @@ class NodeSums:
 def computed(sums: Array, restore: Restore) -> NodeSums:
     """Sums that no kernel finishes."""
     return NodeSums(lambda finish: sums if finish is None else None, restore)
+
+
+def requantizing(compute: Callable[[Finish | None], Array | None], factor: Array,
+                 zero: Array) -> NodeSums:  # fmt: skip
+    """Sums that become bytes: times one `factor`, or one for each channel, plus `zero`."""
+    restore = Requantize(factor, zero)
+    return NodeSums(compute, restore, restore.finish())
 
 
 ComputeSums = Callable[[Sequence[Value], SumRunner], NodeSums]

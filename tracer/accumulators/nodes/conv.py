@@ -10,13 +10,13 @@ from tracer.accumulators.engine.column_source import PaddedImages
 from tracer.accumulators.engine.node_operands import Integers, NodeOperands
 from tracer.accumulators.engine.node_output import Dequantize, Finish, per_channel
 from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
-from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering
+from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering, requantizing
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import buffer_pool
 from tracer.interpreter.numeric.convolution import check, convolve
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.interpreter.numeric.windows import Window, window
-from tracer.interpreter.ops.integer import centred, requantized
+from tracer.interpreter.ops.integer import centred
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
@@ -57,7 +57,7 @@ def qlinear_conv(operands: NodeOperands) -> ComputeSums:
         right, left = (operands.centred(index, inputs, centred) for index in (0, 3))
         factor = x_scale * per_channel(w_scale, x.ndim) / y_scale
         sums = partial(_node_sums, operands, runner, right, left, bias)
-        return NodeSums(sums, lambda sums: requantized(sums, factor, y_zero))
+        return requantizing(sums, factor, y_zero)
 
     return compute
 
@@ -73,7 +73,7 @@ def convolution_sums(
     after = zero_points.stay_in(runner.accumulator, x, w)
     right, left = (x.stored(), w.stored()) if after else (x, w)
     rows = left.values.reshape(len(left.values), -1)
-    terms = Terms(left.values.shape[1], int(np.prod(left.values.shape[2:])))
+    terms = Terms(left.numbers.shape[1], int(np.prod(left.numbers.shape[2:])))
     offset = None if bias is None else bias.astype(np.int64).reshape(-1)
     padded = not after and any(windows.before + windows.after)
     ranges = (right.low, right.high), (left.low, left.high)
@@ -81,7 +81,7 @@ def convolution_sums(
     runner.begin(Reduction(len(rows), terms, *ranges, weights, offset, padded))
 
     images = PaddedImages.of(right, windows)
-    shape = (len(right.values), len(rows), *windows.out)
+    shape = (len(right.numbers), len(rows), *windows.out)
     gathered = None
     if images is not None:
         gathered = Gathered(rows, images.columns(groups, len(rows)), offset, terms)
@@ -105,7 +105,7 @@ def convolution_sums(
 
 def _groups(maps: int, x: Integers, groups: int) -> list[tuple[slice, slice]]:
     """The output and the input channels of each group."""
-    outputs, inputs = maps // groups, x.values.shape[1] // groups
+    outputs, inputs = maps // groups, x.numbers.shape[1] // groups
     return [
         (slice(n * outputs, (n + 1) * outputs), slice(n * inputs, (n + 1) * inputs))
         for n in range(groups)
@@ -130,9 +130,9 @@ def _node_sums(
     """As `convolution_sums`, with the windows that the node's attributes describe."""
     options = operands.attributes
     groups = options.get("group", 1)
-    check(x.values, w.values, groups)
+    check(x.numbers, w.numbers, groups)
     windows = window(
-        x.values.shape[2:], w.values.shape[2:], options.get("strides"), options.get("pads"),
+        x.numbers.shape[2:], w.numbers.shape[2:], options.get("strides"), options.get("pads"),
         options.get("dilations"), options.get("auto_pad", "NOTSET"),
     )  # fmt: skip
     return convolution_sums(runner, x, w, bias, windows, groups, finish)

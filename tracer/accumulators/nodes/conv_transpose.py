@@ -30,8 +30,8 @@ def conv_transpose(operands: NodeOperands) -> ComputeSums:
         bias = operands.bias(2, step, inputs)
         weights, x_integers = w.integers(inputs[1]), x.integers(inputs[0])
         spread, windows = _spread(x_integers.values, inputs[1].shape[2:], operands.attributes)
-        left = replace(weights, values=_flipped(weights.values, groups))
-        right = replace(x_integers, values=spread)
+        left = replace(weights, numbers=_flipped(weights.numbers, groups))
+        right = replace(x_integers, numbers=spread, shift=0)
         sums = convolution_sums(runner, right, left, bias.integers, windows, groups, None)
         assert sums is not None
         return computed(sums, Dequantize(step, bias.rest, inputs[0].dtype))

@@ -15,15 +15,15 @@ from tracer.accumulators.engine.node_operands import (
     NodeOperands,
     minus_zero_point,
 )
-from tracer.accumulators.engine.node_output import Dequantize, Finish
+from tracer.accumulators.engine.node_output import Dequantize, Finish, Requantize
 from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
-from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering
+from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering, requantizing
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.interpreter.ops.contrib import DOMAIN, columns, gemm_output
-from tracer.interpreter.ops.integer import matmul_factor, requantized
+from tracer.interpreter.ops.integer import matmul_factor
 from tracer.interpreter.ops.matmul import per_row
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
@@ -57,7 +57,7 @@ def gemm(operands: NodeOperands) -> ComputeSums:
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         left, right = _transposed(operands, a.integers(inputs[0]), b.integers(inputs[1]))
-        bias = _bias(operands, step, inputs, right.values.shape[1], alpha == beta == 1)
+        bias = _bias(operands, step, inputs, right.numbers.shape[1], alpha == beta == 1)
         sums = partial(_product_sums, runner, left, right, bias.integers)
         kind = operands.float_type(inputs[0])
         if alpha == 1 and bias.rest is None:
@@ -93,7 +93,9 @@ def qlinear_matmul(operands: NodeOperands) -> ComputeSums:
         left = operands.centred(0, inputs, _minus_row_zero_points)
         sums = partial(_product_sums, runner, left, operands.centred(3, inputs), None)
         factor = matmul_factor(a_scale, b_scale, y_scale)
-        return NodeSums(sums, lambda sums: requantized(sums, factor, y_zero))
+        if a_scale.size > 1 or b_scale.ndim > 1:
+            return NodeSums(sums, Requantize(factor, y_zero))
+        return requantizing(sums, factor, y_zero)
 
     return compute
 
@@ -112,13 +114,15 @@ def qgemm(operands: NodeOperands) -> ComputeSums:
         left, right = _transposed(
             operands, operands.centred(0, inputs), operands.centred(3, inputs, minus_columns)
         )
-        width = right.values.shape[1]
+        width = right.numbers.shape[1]
         if c is not None and c.size not in (1, width):
             raise ModelError(f"a bias of shape {list(c.shape)} for {width} columns")
         bias = None if c is None else np.broadcast_to(c.astype(np.int64).reshape(-1), (width,))
         sums = partial(_product_sums, runner, left, right, bias)
         step = alpha * a_scale * b_scale
-        return NodeSums(sums, lambda sums: gemm_output(sums, step, y_scale, y_zero))
+        if y_scale is None or y_zero is None:
+            return NodeSums(sums, lambda sums: gemm_output(sums, step, y_scale, y_zero))
+        return requantizing(sums, step / y_scale, y_zero)
 
     return compute
 
@@ -127,7 +131,7 @@ def _transposed(operands: NodeOperands, a: Integers, b: Integers) -> tuple[Integ
     """The operands, transposed where `transA` and `transB` say so."""
     flags = operands.attributes.get("transA", 0), operands.attributes.get("transB", 0)
     left, right = (
-        replace(side, values=side.values.T) if flag else side
+        replace(side, numbers=side.numbers.T) if flag else side
         for side, flag in zip((a, b), flags, strict=True)
     )
     return left, right
@@ -143,9 +147,10 @@ def _product_sums(
     """
     after = zero_points.stay_in(runner.accumulator, a, b)
     left, right = (a.stored(), b.stored()) if after else (a, b)
-    depth, width = right.values.shape[-2:] if right.values.ndim > 1 else (right.values.size, 1)
+    shape = right.numbers.shape
+    depth, width = shape[-2:] if len(shape) > 1 else (right.numbers.size, 1)
     terms = Terms(depth)
-    stored = right.values.T if right.constant and right.values.ndim == 2 else None
+    stored = right.values.T if right.constant and len(shape) == _MATRIX else None
     ranges = (left.low, left.high), (right.low, right.high)
     runner.begin(Reduction(width, terms, *ranges, stored, bias))
     sums = None if finish and after else _gathered_sums(left, right, runner, bias, finish)
@@ -162,23 +167,24 @@ def _gathered_sums(
     a: Integers, b: Integers, runner: SumRunner, bias: Array | None, finish: Finish | None
 ) -> Array | None:
     """The sums, or finished sums, in one pass; None where no kernel supports it."""
-    if a.values.ndim < _MATRIX or b.values.ndim < _MATRIX or not b.values.size:
+    left, right = a.numbers.shape, b.numbers.shape
+    fit = len(left) >= _MATRIX and len(right) >= _MATRIX and left[-1] == right[-2]
+    if not fit or not b.numbers.size:
         return None
-    depth, width = b.values.shape[-2:]
-    batch = np.broadcast_shapes(a.values.shape[:-2], b.values.shape[:-2])
-    shape, terms = (*batch, a.values.shape[-2], width), Terms(depth)
-    if b.values.ndim == _MATRIX:
-        rows = a.values.reshape(-1, depth)
+    depth, width = right[-2:]
+    batch = np.broadcast_shapes(left[:-2], right[:-2])
+    shape, terms = (*batch, left[-2], width), Terms(depth)
+    if len(right) == _MATRIX:
         weights = np.ascontiguousarray(b.values.T)
-        gathered, flat = Gathered(weights, from_rows(a, rows, width), bias, terms), (-1, width)
+        gathered, flat = Gathered(weights, from_rows(a, width), bias, terms), (-1, width)
     else:
         lefts, rights = (
-            np.broadcast_to(each.values, (*batch, *each.values.shape[-2:])) for each in (a, b)
+            np.broadcast_to(each, (*batch, *each.shape[-2:])) for each in (a.values, b.numbers)
         )
-        right = replace(b, values=rights.reshape(-1, depth, width))
-        columns = from_matrices(right, shape[-2])
-        left = np.ascontiguousarray(lefts).reshape(-1, depth)
-        gathered, flat = Gathered(left, columns, bias, terms, False), (-1, *shape[-2:])
+        matrices = replace(b, numbers=rights.reshape(-1, depth, width))
+        columns = from_matrices(matrices, shape[-2])
+        rows = np.ascontiguousarray(lefts).reshape(-1, depth)
+        gathered, flat = Gathered(rows, columns, bias, terms, False), (-1, *shape[-2:])
     out = buffer_pool.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
     done = (
         runner.sum_gathered(gathered, out.reshape(flat))

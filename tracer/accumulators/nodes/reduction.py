@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from tracer.accumulators.engine.column_source import ColumnSource, PaddedImages, from_first_axis
 from tracer.accumulators.engine.node_operands import Integers, NodeOperands, UnfitError
 from tracer.accumulators.engine.node_output import Restore
-from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
+from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
 from tracer.accumulators.spec.orders import Terms
-from tracer.interpreter.numeric import parallel
+from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.numeric.windows import padded, patches, window
 from tracer.interpreter.ops.contrib import DOMAIN
@@ -24,6 +25,8 @@ from tracer.support.types import Array
 _BLOCK = 1 << 18
 """Numbers that are summed at a time."""
 
+_CHANNELS_ONLY = 2
+"""Axes of a tensor of channels without places."""
 _DIFFERENT_SCALES = "its operands have different scales, so their sum has no unit"
 
 SumsAndDivisor = tuple[Array, Array | int]
@@ -52,7 +55,7 @@ def reduce(operands: NodeOperands) -> ComputeSums:
         sums = _sums_over(runner, x, axes, False)
         if operands.attributes.get("keepdims", 1):
             sums = np.expand_dims(sums, axes)
-        return sums, _count(x.values, axes) if mean else 1
+        return sums, _count(x.numbers, axes) if mean else 1
 
     return _mean(operands, sums_over_axes)
 
@@ -101,23 +104,30 @@ def qlinear_add(operands: NodeOperands) -> ComputeSums:
 
 def _pool_sums(runner: SumRunner, x: Integers, options: Mapping[str, Any]) -> tuple[Array, Array]:
     """The sum, int64, of each window that the attributes describe, and its divisor."""
-    size = x.values.shape[2:]
+    size = x.numbers.shape[2:]
     windows = window(
         size, options["kernel_shape"], options.get("strides"), options.get("pads"),
         options.get("dilations"), options.get("auto_pad", "NOTSET"), options.get("ceil_mode", 0),
     )  # fmt: skip
-    kernel = tuple(range(2, 2 + len(size)))
-    view = patches(padded(x.values, windows), windows)
+    divisors = counts(size, windows, bool(options.get("count_include_pad", 0)))
     has_zeros = any(windows.before + windows.after)
-    sums = _sums_over(runner, replace(x, values=view), kernel, has_zeros)
-    return sums, counts(size, windows, bool(options.get("count_include_pad", 0)))
+    images = PaddedImages.of(x, windows)
+    if images is not None:
+        channels, shape = x.numbers.shape[1], (*x.numbers.shape[:2], *windows.out)
+        reduction = _reduction(x, channels, math.prod(windows.kernel), has_zeros)
+        sums = _gathered_sums(runner, reduction, images.columns(channels, channels), shape)
+        if sums is not None:
+            return sums, divisors
+    view = patches(padded(x.numbers, windows, x.shift), windows)
+    kernel = tuple(range(2, 2 + len(size)))
+    return _sums_over(runner, replace(x, numbers=view), kernel, has_zeros), divisors
 
 
-def _global_pool_sums(runner: SumRunner, x: Integers) -> tuple[Array, int]:
+def _global_pool_sums(runner: SumRunner, x: Integers) -> SumsAndDivisor:
     """The sum, int64, of each channel, and its divisor."""
-    axes = tuple(range(2, x.values.ndim))
-    sums = _sums_over(runner, x, axes, False)
-    return sums.reshape(*sums.shape, *[1] * len(axes)), _count(x.values, axes)
+    if x.numbers.ndim == _CHANNELS_ONLY:
+        return _sums_over(runner, x, (), False), 1
+    return _pool_sums(runner, x, {"kernel_shape": x.numbers.shape[2:]})
 
 
 def _addition_sums(runner: SumRunner, left: Integers, right: Integers) -> Array:
@@ -137,7 +147,8 @@ def _mean(
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         sums, divisor = sum_up(inputs, runner, x.integers(inputs[0]))
-        return computed(sums, lambda sums: (sums * step / divisor).astype(inputs[0].dtype))
+        kind = operands.float_type(inputs[0])
+        return computed(sums, lambda sums: (sums * step / divisor).astype(kind))
 
     return compute
 
@@ -172,16 +183,35 @@ def _sums_over(runner: SumRunner, x: Integers, axes: tuple[int, ...], has_zeros:
 
     `has_zeros` says that numbers may be 0 even if their range lacks 0.
     """
-    values = x.values
-    channel = () if 1 in axes or values.ndim < 2 else (1,)
-    inner = tuple(axis for axis in range(values.ndim) if axis not in (*axes, *channel))
-    turned = values.transpose(*axes, *channel, *inner)
+    rank = x.numbers.ndim
+    channel = () if 1 in axes or rank < 2 else (1,)
+    inner = tuple(axis for axis in range(rank) if axis not in (*axes, *channel))
+    turned = x.numbers.transpose(*axes, *channel, *inner)
     if not channel:
         turned = np.expand_dims(turned, len(axes))
-    terms, channels = Terms(math.prod(turned.shape[: len(axes)])), turned.shape[len(axes)]
-    runner.begin(Reduction(channels, terms, (x.low, x.high), (1, 1), padded=has_zeros))
-    sums = _sums_by_channel(runner, turned, len(axes))
-    return np.moveaxis(sums, 0, sum(axis < 1 for axis in inner)) if channel else sums[0]
+    depth, shape = math.prod(turned.shape[: len(axes)]), turned.shape[len(axes) :]
+    matrices = turned.reshape(depth, shape[0], math.prod(shape[1:]))
+    columns = from_first_axis(replace(x, numbers=matrices))
+    reduction = _reduction(x, shape[0], depth, has_zeros)
+    sums = _gathered_sums(runner, reduction, columns, (1, *shape))
+    if sums is None:
+        values = replace(x, numbers=turned).values
+        sums = _sums_by_channel(runner, values, len(axes))[None]
+    return np.moveaxis(sums[0], 0, sum(axis < 1 for axis in inner)) if channel else sums[0, 0]
+
+
+def _reduction(x: Integers, channels: int, depth: int, has_zeros: bool) -> Reduction:
+    return Reduction(channels, Terms(depth), (x.low, x.high), (1, 1), padded=has_zeros)
+
+
+def _gathered_sums(
+    runner: SumRunner, reduction: Reduction, columns: ColumnSource, shape: tuple[int, ...]
+) -> Array | None:
+    """The sums of columns of each channel, in one pass; None where no kernel supports it."""
+    runner.begin(reduction)
+    ones = np.ones((reduction.channels, reduction.terms.count), np.int16)
+    sums, out = Gathered(ones, columns, None, reduction.terms), buffer_pool.empty(shape, np.int64)
+    return out if runner.sum_gathered(sums, out) else None
 
 
 def _sums_by_channel(runner: SumRunner, values: Array, axes: int) -> Array:

@@ -13,6 +13,7 @@ from tracer.api.compare import inputs, values
 from tracer.api.compare.naming import parse, refuse_unused, with_short_labels
 from tracer.api.compare.rounds import quieter, take_turns
 from tracer.api.compare.sides import LiveSide, NamedSide, Recorded, SideSettings
+from tracer.containment.calls import contained
 from tracer.errors import ThresholdError, UsageError
 from tracer.support.arguments import check_arguments
 from tracer.support.progress import Progress
@@ -31,15 +32,20 @@ def compare(
     runs: int | None = None,
     tolerance: Tolerance | None = None,
     progress: Progress | None = None,
+    in_process: bool = False,
 ) -> Comparison:
     """Compares each of `sides` with the first one, in time and work.
 
     Sides are named as on the command line (see `tracer.api.compare.naming`). Those that are not
     saved traces are run now, alternating. With a `tolerance` their values are compared as well, on
-    the inputs of the first ONNX model (see `tracer.api.compare.inputs`).
-    Raises the errors of `tracer.errors`; InputError if the models have too little in common.
+    the inputs of the first ONNX model (see `tracer.api.compare.inputs`). They run in a child
+    process, or with `in_process` in this one. Raises the errors of `tracer.errors`; InputError if
+    the models have too little in common.
     """
-    check_arguments(locals())
+    arguments = locals()
+    check_arguments(arguments)
+    if not in_process:
+        return contained(compare, {**arguments, "in_process": True})
     if len(sides) < 2:
         raise UsageError("one side alone cannot be compared", "Name two or more.")
     named = _named(sides, settings, rounds, runs)
@@ -70,13 +76,17 @@ def sweep(
     rounds: int | None = None,
     runs: int | None = None,
     progress: Progress | None = None,
+    in_process: bool = False,
 ) -> Sweeps:
     """Compares batch sizes of each of `sides`; a saved trace must have a run of each.
 
-    Runs alternate between batch sizes and models. Raises UsageError for a side without these
-    sizes, and the other errors of `tracer.errors`.
+    Runs alternate between batch sizes and models, in a child process, or with `in_process` in this
+    one. Raises UsageError for a side without these sizes, and the other errors of `tracer.errors`.
     """
-    check_arguments(locals())
+    arguments = locals()
+    check_arguments(arguments)
+    if not in_process:
+        return contained(sweep, {**arguments, "in_process": True})
     named = _named(sides, settings, rounds, runs)
     by_batch = [_at(named, settings, batch) for batch in batches]
     live = [side for group in zip(*by_batch, strict=True) for side in group]

@@ -18,6 +18,7 @@ from tracer.executors.protocol import Executor, Profiled, Receive
 from tracer.executors.reference.executor import EXECUTOR, input_types, kernel, recorded
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import FeedSet
+from tracer.interpreter import kernel_loading
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import NodeRecord, Recorder
 from tracer.limits import Limits
@@ -91,7 +92,7 @@ class _Narrowed:
             samples=times.samples(),
             bias_us=np.zeros(len(kernels)),
             kernels=kernels,
-            notes=(*notes, *narrowing.notes, EMULATED),
+            notes=(*notes, *narrowing.notes, *kernel_loading.notes(), EMULATED),
             sums=tuple(narrowing.accumulations().values()),
             sums_by_sample=None if samples is None else samples.recorder.collected(),
         )

@@ -70,7 +70,8 @@ def runner(
     session = sessions.Factory(model, proto.SerializeToString(), settings).open()
 
     def run(feeds: Feeds) -> Mapping[str, Any]:
-        values = feeding.runner(model, session, feeds)()
+        with sessions.running(model):
+            values = feeding.runner(model, session, feeds)()
         return {name: _as_numpy(value) for name, value in zip(order, values, strict=True)}
 
     return run

@@ -15,7 +15,26 @@ from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.executors.protocol import OptimizingExecutor, Profiled, Tensors
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
+from tracer.records.trace import Run
 from tracer.support.progress import Progress, silent
+
+
+def _recorded(
+    model: Model, feedset: FeedSet, settings: OrtSettings, folder: Folder, progress: Progress
+) -> Run:
+    factory = sessions.Factory(model, node_names.serialize(model), settings)
+    plain = feeding.runner(model, factory.open(), feedset.feeds)
+    for _ in range(settings.warmup):
+        plain()
+    results = plain()
+    empty = empty_run.runner(model, feedset.feeds, results, settings)
+    bias = calibration.measure(settings.threads, settings.provider)
+    record = recording.Recording(factory, feedset, folder.graph, progress, plain, empty)
+    while missing := settings.missing_runs(record.state.runs, record.state.seconds):
+        warmup, count = chunk_plan.plan(record.state, settings)
+        record.total = record.state.runs + missing
+        record.add_profiled(warmup, count)
+    return record.finish(bias)
 
 
 class _Onnxruntime:
@@ -29,26 +48,16 @@ class _Onnxruntime:
         Raises ModelError or InputError for what onnxruntime refuses, UsageError for an absent
         provider, LimitError where one inference makes more events than the profiler holds.
         """
-        factory = sessions.Factory(model, node_names.serialize(model), settings)
-        plain = feeding.runner(model, factory.open(), feedset.feeds)
-        for _ in range(settings.warmup):
-            plain()
-        results = plain()
-        empty = empty_run.runner(model, feedset.feeds, results, settings)
-        bias = calibration.measure(settings.threads, settings.provider)
         folder = Folder()
-        record = recording.Recording(factory, feedset, folder.graph, progress, plain, empty)
-        while missing := settings.missing_runs(record.state.runs, record.state.seconds):
-            warmup, count = chunk_plan.plan(record.state, settings)
-            record.total = record.state.runs + missing
-            record.add_profiled(warmup, count)
-        run = record.finish(bias)
+        with sessions.running(model):
+            run = _recorded(model, feedset, settings, folder, progress)
         return Profiled(run, SavedGraph(model, settings, run.kernels, folder))
 
     def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> SavedGraph:
         """Returns the graph that onnxruntime runs, from one inference; raises as `profile`."""
         folder = Folder()
-        kernels = recording.record_once(model, feedset, settings, folder.graph)
+        with sessions.running(model):
+            kernels = recording.record_once(model, feedset, settings, folder.graph)
         return SavedGraph(model, settings, kernels, folder)
 
     def tensors(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> Tensors:
@@ -60,7 +69,8 @@ class _Onnxruntime:
         if settings.optimization == "none":
             return Tensors([by_name[value.name] for value in model.graph.output], by_name)
         session = sessions.Factory(model, node_names.serialize(model), settings).open()
-        return Tensors(feeding.runner(model, session, feedset.feeds)(), by_name)
+        with sessions.running(model):
+            return Tensors(feeding.runner(model, session, feedset.feeds)(), by_name)
 
 
 executor: OptimizingExecutor[Model, FeedSet, OrtSettings] = _Onnxruntime()

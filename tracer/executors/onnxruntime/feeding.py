@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from tracer.executors.onnxruntime import sessions
+from tracer.executors.onnxruntime import interruption, sessions
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds
@@ -20,9 +20,10 @@ def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
     Arrays of element types that numpy lacks are passed as onnxruntime's own values. The function
     raises InputError for feeds that cannot be passed or do not run.
     """
+    options = interruption.options()
     if not any(map(_is_foreign, feeds.values())):
         arrays = dict(feeds)
-        return sessions.translated(model, lambda: session.run(None, arrays))
+        return sessions.translated(model, lambda: session.run(None, arrays, options))
     types = {value.name: value.type.tensor_type.elem_type for value in model.inputs}
     values = {
         name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(_raw(value), types[name])
@@ -30,7 +31,7 @@ def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
         else ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value))
         for name, value in feeds.items()
     }
-    return sessions.translated(model, lambda: session.run_with_ort_values(None, values))
+    return sessions.translated(model, lambda: session.run_with_ort_values(None, values, options))
 
 
 def _is_foreign(value: Any) -> bool:

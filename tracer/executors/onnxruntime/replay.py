@@ -62,7 +62,8 @@ def shares(
     for index, piece in enumerate(pieces):
         progress(index, len(pieces), "replaying")
         if piece is not None:
-            shares[index] = _share(piece, whole, model_bytes, settings)
+            with sessions.running(model):
+                shares[index] = _share(piece, whole, model_bytes, settings)
     progress(len(pieces), len(pieces), "replaying")
     return shares
 

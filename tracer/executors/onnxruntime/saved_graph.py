@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracer.errors import LimitError
-from tracer.executors.onnxruntime import fusion_check, recording, replay
+from tracer.executors.onnxruntime import fusion_check, recording, replay, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings, is_cpu
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
@@ -74,4 +74,5 @@ class SavedGraph:
     def unoptimized_kernels(self, feedset: FeedSet) -> tuple[Kernel, ...]:
         """Returns the kernels of one run of the model without optimisation."""
         settings, folder = replace(self.settings, optimization="none"), Folder()
-        return recording.record_once(self.model, feedset, settings, folder.graph)
+        with sessions.running(self.model):
+            return recording.record_once(self.model, feedset, settings, folder.graph)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,7 +11,8 @@ import onnxruntime as ort
 from onnxruntime import GraphOptimizationLevel as Level
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-from tracer.errors import InputError, ModelError, UsageError
+from tracer.containment import activity
+from tracer.errors import InputError, LimitError, ModelError, UsageError
 from tracer.executors.onnxruntime import node_names
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
@@ -23,6 +25,17 @@ _LEVELS = {
     "extended": Level.ORT_ENABLE_EXTENDED,
     "all": Level.ORT_ENABLE_ALL,
 }
+
+_NO_MEMORY = ("Cannot allocate memory", "Failed to allocate memory", "bad allocation", "bad_alloc")
+_OPTIMISING = {
+    "none": (f"onnxruntime {ort.__version__} opened the model", ""),
+    "basic": (f"onnxruntime {ort.__version__} optimised the model", "Try --optimization none."),
+    **dict.fromkeys(
+        ("extended", "all"),
+        (f"onnxruntime {ort.__version__} optimised the model", "Try --optimization basic."),
+    ),
+}
+"""What opening a session does, and what to try if it crashes."""
 
 _REFUSALS = (
     # onnxruntime's message, our message, the remedy
@@ -83,11 +96,13 @@ class Factory:
             settings.add_session_config_entry(entry, str(self.model.path.resolve().parent))
         providers = [_provider(self.settings.provider)]
         try:
-            return ort.InferenceSession(self.serialized, settings, providers=providers)
+            with activity.doing(self.model.name, *_OPTIMISING[self.settings.optimization]):
+                return ort.InferenceSession(self.serialized, settings, providers=providers)
         except Exception as error:
             if not _is_onnxruntimes(error):
                 raise
             message = _sentence(self.model, error)
+            _refuse_memory(self.model, message)
             raise _refusal(self.model, message, ort.__version__) from error
 
 
@@ -100,13 +115,32 @@ def translated(model: Model, run: Callable[[], _Result]) -> Callable[[], _Result
         except Exception as error:
             if not _is_onnxruntimes(error):
                 raise
+            message = _sentence(model, error)
+            _refuse_memory(model, message)
             raise InputError(
-                f"onnxruntime {ort.__version__} cannot run {model.name} on these inputs: "
-                f"{_sentence(model, error)}",
+                f"onnxruntime {ort.__version__} cannot run {model.name} on these inputs: {message}",
                 "Give fitting ones with --inputs, --batch or --dim.",
             ) from error
 
     return translating
+
+
+def running(model: Model) -> AbstractContextManager[None]:
+    """Says, for a crash, that onnxruntime runs `model` inside the `with`."""
+    return activity.doing(
+        model.name,
+        f"onnxruntime {ort.__version__} ran the model",
+        "`tracer interpret` runs it without onnxruntime, node by node.",
+    )
+
+
+def _refuse_memory(model: Model, message: str) -> None:
+    """Raises LimitError where onnxruntime's message is that memory could not be allocated."""
+    if any(words in message for words in _NO_MEMORY):
+        raise LimitError(
+            f"{model.name}: onnxruntime {ort.__version__} ran out of memory: {message}",
+            "Try a smaller batch, or raise --max-memory.",
+        )
 
 
 def _refusal(model: Model, message: str, version: str) -> ModelError:

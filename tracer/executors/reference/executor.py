@@ -10,6 +10,7 @@ import numpy as np
 from tracer.executors.protocol import Profiled, Receive, TensorExecutor, Tensors
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds, FeedSet
+from tracer.interpreter import kernel_loading
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.kernel_loading import clock_ns
 from tracer.interpreter.recording import NodeRecord, Recorder, TensorRecorder
@@ -44,6 +45,35 @@ class ReferenceSettings:
     tolerance: Tolerance = field(default_factory=Tolerance)
 
 
+def _inferences(
+    model: Model, feedset: FeedSet, settings: ReferenceSettings, progress: Progress
+) -> tuple[list[float], list[float], list[Mapping[str, NodeRecord]]]:
+    """Returns times of whole inferences without and with a recorder, µs, and the records."""
+    interpreter = Interpreter(
+        model, limits=settings.limits, threads=settings.threads or None, progress=progress
+    )
+    feeds = dict(feedset.feeds)
+    once = partial(interpreter.run, None, feeds)
+    for _ in range(settings.warmup or 0):
+        once()
+    wall: list[float] = []
+    if settings.warmup is None and (first := elapsed_us(once, clock_ns)) >= _LONG_US:
+        wall.append(first)
+    instrumented: list[float] = []
+    records: list[Mapping[str, NodeRecord]] = []
+    for index in range(settings.runs):
+        recorder = Recorder(index == 0, settings.expected or {}, settings.tolerance)
+        if len(wall) == index:
+            wall.append(elapsed_us(once, clock_ns))
+        outputs, time_us = recorded(interpreter, recorder, feeds)
+        if index == 0 and settings.receive is not None:
+            settings.receive(feedset, outputs)
+        instrumented.append(time_us)
+        records.append(recorder.records)
+        progress(index + 1, settings.runs, "interpreting")
+    return wall, instrumented, records
+
+
 class _Reference:
     settings = ReferenceSettings
 
@@ -55,28 +85,7 @@ class _Reference:
         The first timed inference also describes the values; its times exclude the description.
         Raises ModelError for a node that cannot be computed, LimitError beyond the limits.
         """
-        feeds = dict(feedset.feeds)
-        plain = Interpreter(
-            model, limits=settings.limits, threads=settings.threads or None, progress=progress
-        )
-        wall: list[float] = []
-        once = partial(plain.run, None, feeds)
-        for _ in range(settings.warmup or 0):
-            once()
-        if settings.warmup is None and (first := elapsed_us(once, clock_ns)) >= _LONG_US:
-            wall.append(first)
-        instrumented: list[float] = []
-        runs: list[Mapping[str, NodeRecord]] = []
-        for index in range(settings.runs):
-            recorder = Recorder(index == 0, settings.expected or {}, settings.tolerance)
-            if len(wall) == index:
-                wall.append(elapsed_us(once, clock_ns))
-            outputs, time_us = recorded(plain, recorder, feeds)
-            if index == 0 and settings.receive is not None:
-                settings.receive(feedset, outputs)
-            instrumented.append(time_us)
-            runs.append(recorder.records)
-            progress(index + 1, settings.runs, "interpreting")
+        wall, instrumented, runs = _inferences(model, feedset, settings, progress)
         described = runs[0]
         kernels = tuple(
             kernel(record, sum(run[key].calls for run in runs if key in run) / len(runs))
@@ -87,13 +96,13 @@ class _Reference:
         run = Run(
             executor=EXECUTOR,
             batch=feedset.batch,
-            inputs=input_types(feeds),
+            inputs=input_types(feedset.feeds),
             wall_us=np.array(wall),
             instrumented_us=np.array(instrumented),
             samples=times.reshape(settings.runs, len(kernels)),
             bias_us=np.zeros(len(kernels)),  # the recorder's own work is outside its times
             kernels=kernels,
-            notes=feedset.notes,
+            notes=(*feedset.notes, *kernel_loading.notes()),
             values=tuple(
                 NodeValues(key, record.statistics, record.difference)
                 for key, record in described.items()

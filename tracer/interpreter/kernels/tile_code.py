@@ -7,12 +7,13 @@ Between panels the sums are in memory.
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
+from tracer.interpreter.kernel_loading import loading
+from tracer.interpreter.kernels.bands import Band
 from tracer.interpreter.kernels.panels import Panel, element
 from tracer.interpreter.kernels.tiles import FLOATS, NOTHING, Step, Store, Tile, Words
 from tracer.interpreter.kernels.vectors import (
@@ -41,7 +42,14 @@ def task(
 
     Returns the address of a function (int64 words, block) -> None that `task_team` runs.
     """
+    with loading():  # a second thread that needs the same task waits for the first
+        return _compiled_task(step, store, source, bits, rows, vectors)
 
+
+@cache
+def _compiled_task(
+    step: Step, store: Store, source: np.dtype[Any], bits: int, rows: int, vectors: int
+) -> int:
     def write(builder: Any, given: Any) -> None:
         v = Vectors(builder, bits)
         TaskCode(v, Words(v, given[0], {}), step, store, source, rows, vectors).write(given[1])
@@ -50,12 +58,13 @@ def task(
 
 
 def memory(
-    step: Step, store: Store, bits: int, rows: int, vectors: int, tall: int, chunk: int
-) -> int:
+    step: Step, store: Store, bits: int, rows: int, vectors: int, tall: int, chunk: int,
+    registers: int,
+) -> int:  # fmt: skip
     """Bytes that a block of `tall` rows needs."""
     row = vectors * lanes(bits) * bits // 8
     results = len(store.kinds) * _RESULT * rows * vectors * lanes(bits)
-    return (chunk + 1 + tall * (1 + step.states)) * row + results + 2 * _ALIGNED
+    return (chunk + 1 + tall * (1 + step.states + registers)) * row + results + 2 * _ALIGNED
 
 
 def lanes(bits: int) -> int:
@@ -108,18 +117,18 @@ class TaskCode:
                 deep = v.least_index(number("chunk"), b.sub(number("depth"), k))
                 self._pack(b.add(first, n), column, inside, panel, k, deep)
 
-                def band(n: Any) -> None:
-                    row, home = b.add(low, n), v.at(partial, b.mul(n, INDEX(self._state_width)))
-                    where, sums = self._band(row, panel, home, k, deep)
+                def some_rows(n: Any) -> None:
+                    band = Band(v, self.words, self.step, self.rows, self.vectors, b.add(low, n),
+                                v.at(partial, b.mul(n, self._state_width)), panel)  # fmt: skip
+                    carried = band.added(k, deep)
                     last = b.icmp_signed("==", b.add(k, deep), number("depth"))
                     with b.if_else(last) as (finish, store):
                         with finish:
-                            self._finish(sums, row, high, column, inside, panel, homes)
+                            self._finish(band, carried, high, column, inside, homes, slot)
                         with store:
-                            for value, address in zip(chain(*sums), where, strict=True):
-                                v.store(value, address)
+                            band.store(carried)
 
-                v.each(b.sub(high, low), band, self.rows)
+                v.each(b.sub(high, low), some_rows, self.rows)
 
             v.each(number("depth"), chunk, number("chunk"))
 
@@ -142,9 +151,10 @@ class TaskCode:
         return slot
 
     @property
-    def _state_width(self) -> int:
-        """Elements in memory of the sums of a row, and of their states."""
-        return self.width * (1 + self.step.states)
+    def _state_width(self) -> Any:
+        """Elements in memory of the sums of a row, of their states and of further registers."""
+        vectors = self.v.builder.add(self.words.number("registers"), INDEX(1 + self.step.states))
+        return self.v.builder.mul(vectors, INDEX(self.width))
 
     def _memory(self, slot: Any) -> tuple[Any, Any, list[Any]]:
         """The panel in a slot, sums between panels, and room for each result of a tile."""
@@ -153,7 +163,7 @@ class TaskCode:
         panel = b.and_(b.add(base, INDEX(_ALIGNED)), INDEX(-_ALIGNED))
         row = self.width * v.bits // 8
         partial = b.add(panel, b.mul(b.add(number("chunk"), INDEX(1)), INDEX(row)))
-        states = INDEX(self._state_width * v.bits // 8)
+        states = b.mul(self._state_width, INDEX(v.bits // 8))
         results = b.add(partial, b.mul(number("tall"), states))
         size = _RESULT * self.rows * self.width
         homes = [b.inttoptr(b.add(results, INDEX(n * size)), kind.as_pointer())
@@ -165,7 +175,8 @@ class TaskCode:
         """Packs `deep` terms from k on."""
         v, b, words = self.v, self.v.builder, self.words
         source, offsets = words.array("source", element(self.source)), words.array("offsets")
-        packed = Panel(v, self.source, source, v.at(offsets, k), deep, panel, self.width)
+        packed = Panel(v, self.source, source, v.at(offsets, k), deep, panel, self.width,
+                       words.number("zero"))  # fmt: skip
         ends = v.at(words.array("first_runs"), tile)
         begin, end = b.load(ends), b.load(v.at(ends, 1))
         runs = b.sub(end, begin)
@@ -175,84 +186,34 @@ class TaskCode:
             with apart:
                 packed.gather(v.at(words.array("starts"), column), count)
 
-    def _band(
-        self, row: Any, panel: Any, home: Any, k: Any, deep: Any
-    ) -> tuple[list[Any], list[list[Any]]]:
-        """Adds the terms of a panel to some rows; returns addresses, and sums by state."""
-        v, b = self.v, self.v.builder
-        size = self.rows * self.vectors
-        homes = [v.at(home, n * v.count) for n in range(size * (1 + self.step.states))]
-        with b.if_then(b.icmp_signed("==", k, INDEX(0))):
-            for value, where in zip(self._begun(row, self.step), homes, strict=True):
-                v.store(value, where)
-        begun = [v.load(where) for where in homes]
-        done = self._added(begun, row, panel, self.step, k, deep)
-        return homes, [done[n * size : (n + 1) * size] for n in range(1 + self.step.states)]
-
     def _finish(
-        self, sums: list[list[Any]], row: Any, high: Any, column: Any, count: Any, panel: Any,
-        homes: list[Any],
+        self, band: Band, carried: list[Any], high: Any, column: Any, count: Any,
+        homes: list[Any], slot: Any,
     ) -> None:  # fmt: skip
         """Stores some rows, and writes the results."""
-        v, b = self.v, self.v.builder
+        v, b, row = self.v, self.v.builder, band.row
+        rows = v.least_index(INDEX(self.rows), b.sub(high, row))
         places = [n * self.width + i * v.count for n in range(self.rows)
                   for i in range(self.vectors)]  # fmt: skip
-        depth = self.words.number("depth")
         tile = Tile(
-            v, self.words, row, sums, [self._inside(count, i) for i in range(self.vectors)],
+            v, self.words, row, (rows, count), slot, band.final(carried),
+            [self._inside(count, i) for i in range(self.vectors)],
             self._whole(row, high, column, count),
             [[v.at(home, place) for place in places] for home in homes],
             [self._targets(f"out_{n}", home, row, column) for n, home in enumerate(homes)],
-            lambda: self._added(
-                self._begun(row, NOTHING), row, panel, NOTHING, INDEX(0), depth),
+            band.again,
         )  # fmt: skip
         self.store.code(tile)
-        rows = v.least_index(INDEX(self.rows), b.sub(high, row))
         with b.if_then(b.not_(tile.whole)):
             for number, home in enumerate(homes):
                 self._deliver(f"out_{number}", home, rows, row, column, count)
-
-    def _begun(self, row: Any, step: Step) -> list[Any]:
-        """What sums and states begin with: the start is the first sum that the step meets."""
-        v, b = self.v, self.v.builder
-        starts, limit = v.at(self.words.array("begin", v.scalar), row), self.words.halves("limit")
-        states = [ir.Constant(v.kind, None)] * step.states
-        sums = [v.spread(b.load(v.at(starts, n))) for n in range(self.rows)]
-        begun = [step.code(v, value, states, limit) for value in sums]
-        return _by_array([each for each in begun for _ in range(self.vectors)])
-
-    def _added(
-        self, begun: list[Any], row: Any, panel: Any, step: Step, k: Any, deep: Any
-    ) -> list[Any]:
-        """The sums and states after `deep` more terms, from k on."""
-        v, b, words = self.v, self.v.builder, self.words
-        depth, left = words.number("depth"), v.at(words.array("left", v.scalar), k)
-        factors = [v.at(left, b.mul(b.add(row, INDEX(n)), depth)) for n in range(self.rows)]
-        size, limit = self.rows * self.vectors, words.halves("limit")
-
-        def term(k: Any, carried: list[Any]) -> list[Any]:
-            at = v.at(panel, b.mul(k, INDEX(self.width)))
-            columns = [v.load(v.at(at, i * v.count)) for i in range(self.vectors)]
-            after = []
-            for n in range(size):
-                if n % self.vectors == 0:
-                    factor = v.spread(b.load(v.at(factors[n // self.vectors], k)))
-                old, *state = carried[n::size]
-                added = v.add_product(factor, columns[n % self.vectors], old)
-                after.append(step.code(v, added, state, limit))
-            return _by_array(after)
-
-        return v.loop(deep, begun, term)
 
     def _inside(self, count: Any, vector: int) -> Any:
         """Which lanes of a vector are columns."""
         v, b = self.v, self.v.builder
         numbers = ir.Constant(v.integers, [vector * v.count + n for n in range(v.count)])
         width = count if v.bits == 64 else b.trunc(count, ir.IntType(32))
-        single = b.insert_element(ir.Constant(v.integers, ir.Undefined), width, ir.IntType(32)(0))
-        lanes = ir.Constant(ir.VectorType(ir.IntType(32), v.count), [0] * v.count)
-        wide = b.shuffle_vector(single, ir.Constant(v.integers, ir.Undefined), lanes)
-        return b.icmp_signed("<", numbers, wide)
+        return b.icmp_signed("<", numbers, v.spread(width))
 
     def _whole(self, row: Any, high: Any, column: Any, count: Any) -> Any:
         """Whether all rows of a tile, and all its columns side by side, are results."""
@@ -287,11 +248,6 @@ class TaskCode:
                 b.load(v.at(here, i)), v.at(there, b.load(v.at(places, i)))))  # fmt: skip
 
         v.each(rows, each_row)
-
-
-def _by_array(sums: list[list[Any]]) -> list[Any]:
-    """All sums, then the first state of all, then the second, from sums with their states."""
-    return [value for values in zip(*sums, strict=True) for value in values]
 
 
 def _parts(builder: Any, total: Any, size: Any) -> Any:

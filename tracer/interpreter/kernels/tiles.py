@@ -13,27 +13,32 @@ from llvmlite import ir
 from tracer.interpreter.kernels.vectors import INDEX, Vectors
 
 ARRAYS = (
-    "left", "source", "offsets", "starts", "runs", "first_runs", "places", "begin",
-    "out_0", "out_1", "out_2", "memory", "slots", "parameters",
+    "left", "source", "offsets", "starts", "runs", "first_runs", "places", "begin", "end",
+    "groups", "first_groups", "out_0", "out_1", "out_2", "memory", "slots", "parameters",
+    "tables",
 )  # fmt: skip
 """Arrays of a task: factors (rows, terms), floats, with rows of 0 up to a whole tile; the numbers
 of the columns; int64 offsets of the terms in them; where each column begins; runs of neighbours
 (see `panels`), and the first run of each tile, none where columns are gathered one by one; where
-the result of each column lies; what the sums of each row begin with, floats; results; bytes for
-the panels of blocks, in slots, and 1 for each slot in use; what a store knows of each row."""
+the result of each column lies; what the sums of each row begin with, and what is added at their
+end, floats; groups of terms (see `Step`), and the first group of each panel; results; bytes for the
+panels of blocks, in slots, and 1 for each slot in use; what a store knows of each row; tables of
+statistics, int64, one after the other for each slot."""
 
 PARAMETERS = 8
 """Numbers, float64, that a store knows of each row."""
 
 NUMBERS = (
     "rows", "tall", "columns", "wide", "depth", "row_stride", "limit", "half",
-    "matrices", "source_step", "out_step", "slot_count", "slot_size", "chunk",
+    "matrices", "source_step", "out_step", "slot_count", "slot_size", "chunk", "zero", "registers",
+    "table_size",
 )  # fmt: skip
 """Numbers of a task: rows, and of a block; columns, and tiles of columns of a block; terms;
 elements of the results between rows; twice the limit of a step; 1 where lanes hold the sum plus one
 half; pairs of matrices, and elements from one to the next in the source and in the results. The
-factors, and what sums begin with, of all pairs follow each other; slots, and their bytes;
-terms of a panel."""
+factors, and what sums begin and end with, of all pairs follow each other; slots, and their bytes;
+terms of a panel; what is subtracted from each integer of a column; registers of a sum besides the
+first; elements of a slot's tables."""
 
 _POSITION = {name: 2 * number for number, name in enumerate(ARRAYS)} | {
     name: 2 * len(ARRAYS) + number for number, name in enumerate(NUMBERS)
@@ -44,10 +49,18 @@ StepCode = Callable[[Vectors, Any, list[Any], Any], list[Any]]
 
 @dataclass(frozen=True)
 class Step:
-    """What follows each multiply-add, and the start; vectors of state begin with 0."""
+    """What follows each multiply-add, and the start; vectors of state begin with 0.
+
+    Terms may be `grouped`: the sum of a group is in register 0 and begins with 0. A group is int64
+    (terms, n): after its terms register 0 is added to register 1, that to register 2, and so on to
+    register n; each but the last begins anew. The step follows these additions as well. The last
+    register is the sum. If it `ends`, a number of its row is added to it.
+    """
 
     states: int
     code: StepCode
+    grouped: bool = False
+    ends: bool = False
 
 
 NOTHING = Step(0, lambda vectors, sums, state, limit: [sums])
@@ -58,12 +71,12 @@ NOTHING = Step(0, lambda vectors, sums, state, limit: [sums])
 class Store:
     """What becomes of a tile of sums: `code` puts vectors of these LLVM types to results.
 
-    It may ask for the exact sums only if `needs_exact`.
+    It may add the terms again, by another step, only if it `repeats`.
     """
 
     kinds: tuple[Any, ...]
     code: Callable[["Tile"], None]
-    needs_exact: bool = False
+    repeats: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,20 +84,23 @@ class Tile:
     """A tile whose terms are all added: the code of a store reads it.
 
     `after` has the sums and each state, one vector for each row and vector of columns. `inside` are
-    the lanes of each vector that are columns of the result; `exact` computes the sums again without
-    a step. `row` is the first one of the tile. A `whole` tile is written at once, another one by
-    way of the `homes` of its results.
+    the lanes of each vector that are columns of the result; `again` computes `after` by another
+    step. `row` is the first one of the tile, which has `size` rows and columns that are results,
+    and belongs to a block with this `slot`. A `whole` tile is written at once, another one by way
+    of the `homes` of its results.
     """
 
     vectors: Vectors
     words: "Words"
     row: Any
+    size: tuple[Any, Any]
+    slot: Any
     after: list[list[Any]]
     inside: list[Any]
     whole: Any
     homes: list[list[Any]]
     targets: list[list[Any]]
-    exact: Callable[[], list[Any]]
+    again: Callable[[Step], list[list[Any]]]
 
     def put(self, number: int, values: list[Any]) -> None:
         """Sets result `number` of the tile; a later call overwrites it."""
@@ -126,9 +142,10 @@ class Words:
         """Lets arrays begin at a pair of matrices; there are `rows` of factors in each."""
         b, number = self.vectors.builder, self.number
         first = b.mul(matrix, rows)
-        self.moved["begin"] = first
+        self.moved["begin"] = self.moved["end"] = first
         self.moved["parameters"] = b.mul(first, INDEX(PARAMETERS))
         self.moved["left"] = b.mul(first, number("depth"))
+        self.moved["rows"] = b.mul(matrix, number("rows"))
         self.moved["source"] = b.mul(matrix, number("source_step"))
         for result in range(results):
             self.moved[f"out_{result}"] = b.mul(matrix, number("out_step"))

@@ -1,21 +1,20 @@
 """Builds LLVM code for vectors of floats, and compiles functions of it for this processor.
 
 numba compiles the code around; loops that must keep a tile of sums in registers are written here,
-because compilers spill them. A function takes a twentieth of a second to compile; its machine code
-is kept in numba's cache folder.
+because compilers spill them. A function takes a tenth of a second to compile; its machine code is
+kept beside that of numba.
 """
 
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from threading import Lock
 from typing import Any
 
-import numba
 from llvmlite import binding, ir
-from numba.core.registry import cpu_target
+
+from tracer.interpreter.kernel_loading import compiling
+from tracer.interpreter.kernels.cache_folder import kept_in, target
+from tracer.support import cache
 
 INDEX = ir.IntType(64)
 _WORD = ir.IntType(32)
@@ -23,26 +22,15 @@ _SMALLER_MAGNITUDE = _WORD(2)
 """VRANGEPS: the operand of the smaller magnitude, with the sign of the first operand."""
 _ROUND_AS_SET = _WORD(4)
 
-_FOLDER: str = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-"""The folder of this version, as `cache_folder` sets it; empty: machine code is not kept."""
-
-_COMPILING = Lock()
 _ENGINES: list[Any] = []
 """They own the compiled code."""
 
 
-def _target() -> tuple[str, str, str]:
-    """The triple, processor and features that numba compiles for."""
-    codegen: Any = cpu_target.target_context.codegen()
-    triple, processor, features = codegen.magic_tuple()
-    return triple, processor, features
-
-
 def _has(feature: str) -> bool:
-    return f"+{feature}" in _target()[2].split(",")
+    return f"+{feature}" in target()[2].split(",")
 
 
-_X86 = _target()[0].startswith("x86_64")
+_X86 = target()[0].startswith("x86_64")
 REGISTER = 512 if _has("avx512f") else 256 if _has("avx") else 128
 """Bits of a vector register."""
 _REGISTERS = 16 if _X86 and REGISTER < 512 else 32
@@ -120,10 +108,32 @@ class Vectors:
 
     def spread(self, number: Any) -> Any:
         """The number in every lane."""
-        undefined = ir.Constant(self.kind, ir.Undefined)
+        undefined = ir.Constant(ir.VectorType(number.type, self.count), ir.Undefined)
         single = self.builder.insert_element(undefined, number, _WORD(0))
         lanes = ir.Constant(ir.VectorType(_WORD, self.count), [0] * self.count)
         return self.builder.shuffle_vector(single, undefined, lanes)
+
+    def same(self, number: float) -> Any:
+        """A constant in every lane."""
+        return ir.Constant(self.kind, [number] * self.count)
+
+    def rounded(self, values: Any) -> Any:
+        """The nearest integers, the even ones of two."""
+        return self._call(f"llvm.rint.v{self.count}f{self.bits}", values)
+
+    def turned(self, rows: Sequence[Any]) -> Sequence[Any]:
+        """The columns of a square of numbers, given its rows.
+
+        Row n is interleaved with row n + half, as often as the half fits.
+        """
+        count, half = len(rows), len(rows) // 2
+        low = [n // 2 + count * (n % 2) for n in range(count)]
+        masks = [ir.Constant(ir.VectorType(_WORD, count), [start + n for n in low])
+                 for start in (0, half)]  # fmt: skip
+        for _ in range(count.bit_length() - 1):
+            rows = [self.builder.shuffle_vector(rows[n // 2], rows[n // 2 + half], masks[n % 2])
+                    for n in range(count)]  # fmt: skip
+        return rows
 
     def add_product(self, factor: Any, values: Any, sums: Any) -> Any:
         """sums + factor * values, rounded once where the processor can."""
@@ -136,6 +146,17 @@ class Vectors:
     def greatest(self, a: Any, b: Any) -> Any:
         """The higher of each two lanes, neither NaN."""
         return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
+
+    def greatest_from_zero(self, a: Any, b: Any) -> Any:
+        """The higher of each two lanes, `a` at least 0: floats then compare as their bits do.
+
+        Beside `least`, it keeps units for integers busy as well as those for floats.
+        """
+        if self.bits == 64 and REGISTER < 512:  # without such an instruction
+            return self.greatest(a, b)
+        mine, other = (self.builder.bitcast(each, self.integers) for each in (a, b))
+        higher = self.builder.select(self.builder.icmp_signed(">", mine, other), mine, other)
+        return self.builder.bitcast(higher, self.kind)
 
     def limited(self, values: Any, limit: Any) -> Any:
         """The values brought within [-limit, limit]."""
@@ -181,6 +202,17 @@ class Vectors:
         b.position_at_end(done)
         return after
 
+    def when(self, condition: Any, values: list[Any], code: Callable[[], list[Any]]) -> list[Any]:
+        """What `code` computes from the values if the condition is true, else the values."""
+        b, before = self.builder, self.builder.block
+        with b.if_then(condition):
+            others, after = code(), b.block
+        chosen = [b.phi(value.type) for value in values]
+        for phi, value, other in zip(chosen, values, others, strict=True):
+            phi.add_incoming(value, before)
+            phi.add_incoming(other, after)
+        return chosen
+
     def each(self, stop: Any, step: Callable[[Any], None], stride: Any = 1) -> None:
         """Runs `step(k)` for k = 0, stride, ... below `stop`; the first step is always taken."""
 
@@ -192,42 +224,42 @@ class Vectors:
 
 
 def compiled(arguments: Sequence[Any], write: Callable[[Any, Sequence[Any]], None]) -> int:
-    """Compiles a function of these argument types that `write` writes; returns its address."""
+    """Compiles a function of these argument types that `write` writes; returns its address.
+
+    One thread at a time may call it.
+    """
     module = ir.Module()
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), "written")
     builder = ir.IRBuilder(function.append_basic_block())
     write(builder, function.args)
     builder.ret_void()
     machine_code = _machine_code(str(module))
-    with _COMPILING:
-        engine = binding.create_mcjit_compiler(binding.parse_assembly(""), _machine())
-        engine.add_object_file(binding.ObjectFileRef.from_data(machine_code))
-        engine.finalize_object()
-        _ENGINES.append(engine)
-        return int(engine.get_function_address("written"))
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), _machine())
+    engine.add_object_file(binding.ObjectFileRef.from_data(machine_code))
+    engine.finalize_object()
+    _ENGINES.append(engine)
+    return int(engine.get_function_address("written"))
 
 
 def _machine_code(code: str) -> bytes:
     """Compiles LLVM code, or reads what an earlier process compiled of the same."""
-    digest = hashlib.sha256("\n".join((*_target(), code)).encode()).hexdigest()
-    path = Path(_FOLDER, f"{digest}.o") if _FOLDER else None
-    if path is not None and path.exists():
-        return path.read_bytes()
-    with _COMPILING:
+    folder = kept_in(__package__)
+    path = None if folder is None else folder / f"{hashlib.sha256(code.encode()).hexdigest()}.o"
+    kept = None if path is None else cache.read(path)
+    if kept:
+        return kept
+    with compiling(folder is not None):
         parsed, machine = binding.parse_assembly(code), _machine()
         options = binding.create_pipeline_tuning_options(2)
         passes = binding.create_pass_builder(machine, options)
         passes.getModulePassManager().run(parsed, passes)
-        compiled_code: bytes = machine.emit_object(parsed)
+        machine_code: bytes = machine.emit_object(parsed)
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}")
-        part.write_bytes(compiled_code)
-        part.replace(path)  # at once: other processes may read it
-    return compiled_code
+        cache.store(path, machine_code)
+    return machine_code
 
 
 def _machine() -> Any:
-    triple, processor, features = _target()
-    target = binding.Target.from_triple(triple)
-    return target.create_target_machine(cpu=processor, features=features, opt=3, jit=True)
+    triple, processor, features = target()
+    machine = binding.Target.from_triple(triple)
+    return machine.create_target_machine(cpu=processor, features=features, opt=3, jit=True)

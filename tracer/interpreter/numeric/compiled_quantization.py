@@ -46,7 +46,7 @@ def _piecewise(
     limits.allow(x.shape, dtype)
     out = buffer_pool.empty(x.shape, dtype)
     source, target = np.ascontiguousarray(x).reshape(-1), out.reshape(-1)
-    parts = parallel.pieces(out.size, parallel.BLOCK)
+    parts = parallel.pieces(out.size, parallel.BYTES_BLOCK)
     parallel.run_blocks(
         len(parts), lambda index: kernel(source[parts[index]], *numbers, target[parts[index]])
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -32,7 +32,8 @@ class Columns:
     A column reads its numbers at `offsets` (K), int64, from its beginning. There are `sizes`
     images, lines and places of columns, which begin `strides` apart. Row i of the result of a
     column lies at `out_strides` for its image, for i, and for its number in the image. Each of
-    `matrices` has its own columns, `steps` apart in the source and in the results.
+    `matrices` has its own columns, `steps` apart in the source and in the results. `zero` is
+    subtracted from integers.
     """
 
     source: Array
@@ -42,22 +43,13 @@ class Columns:
     out_strides: tuple[int, int, int]
     matrices: int = 1
     steps: tuple[int, int] = (0, 0)
+    zero: int = 0
 
     @property
     def count(self) -> int:
         """The number of columns."""
         images, lines, places = self.sizes
         return images * lines * places
-
-    def of_images(self, part: slice, rows: int) -> Columns:
-        """The columns of some images, for results (rows, columns)."""
-        images, lines, places = part.stop - part.start, *self.sizes[1:]
-        columns = images * lines * places
-        return replace(
-            self, source=self.source[part.start * self.strides[0] :],
-            sizes=(images, lines, places), out_strides=(lines * places, columns, 1),
-            steps=(self.steps[0], rows // self.matrices * columns),
-        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +60,27 @@ class Lanes:
     half: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Groups (n, 2) of terms, int64, as `kernels.tiles.Step` explains them, and `registers`."""
+
+    groups: Array
+    registers: int
+
+
+_ONE_REGISTER = Groups(np.empty((0, 2), np.int64), 0)
+
+
 def run(
     step: Any, store: Any, left: Array, begins: Array, columns: Columns, outs: list[Array],
-    lanes: Lanes = Lanes(), parameters: Array | None = None,
+    lanes: Lanes = Lanes(), parameters: Array | None = None, ends: Array | None = None,
+    groups: Groups = _ONE_REGISTER, tables: Array | None = None,
 ) -> None:  # fmt: skip
     """Multiplies matrices `left` (n, rows, K), floats, each with its columns.
 
-    The sums of row i begin with `begins[:, i]`, of the type of `left`. `outs` are the results of
-    the store.
-    `parameters` (n, rows, 8), float64, are numbers of each row for the store.
+    The sums of row i begin with `begins[:, i]`, of the type of `left`, and end with `ends[:, i]`.
+    `outs` are the results of the store. `parameters` (n, rows, 8), float64, are numbers of each row
+    for the store; `tables` (threads, any), int64, are statistics that it adds to.
     """
     tiles = loaded("tile_code")
     matrices, count, depth = left.shape
@@ -91,17 +95,34 @@ def run(
     where = _where(columns.sizes, columns.strides, columns.out_strides, vectors, width, end)
     tall, wide = _block(count, depth, rows, width)
     task = tiles.task(step, store, columns.source.dtype, bits, rows, vectors)
-    arrays = [_whole(left, rows), columns.source, columns.offsets, *where, _whole(begins, rows)]
     spare = [columns.offsets] * (3 - len(outs))
-    chunk = depth if store.needs_exact else min(depth, _CHUNK)
+    chunk = depth if store.repeats else min(depth, _CHUNK)
+    both = [_whole(each, rows) for each in (begins, begins if ends is None else ends)]
+    arrays = [_whole(left, rows), columns.source, columns.offsets, *where, *both,
+              *_by_panel(groups, chunk)]  # fmt: skip
     slots = parallel.allowed()
-    size = tiles.memory(step, store, bits, rows, vectors, tall, chunk)
-    memory = [buffer_pool.empty((slots, size, chunk), np.uint8), np.zeros(slots, np.int64)]
-    numbers = (count, tall, columns.count, wide, depth, columns.out_strides[1], lanes.limit,
-               lanes.half, matrices, *columns.steps, slots, size, chunk)  # fmt: skip
+    size = tiles.memory(step, store, bits, rows, vectors, tall, chunk, groups.registers)
+    memory = [buffer_pool.empty((slots, size), np.uint8), np.zeros(slots, np.int64)]
     known = np.zeros(0) if parameters is None else _whole(parameters, rows)
+    tables = np.zeros((slots, 0), np.int64) if tables is None else tables
+    numbers = (count, tall, columns.count, wide, depth, columns.out_strides[1], lanes.limit,
+               lanes.half, matrices, *columns.steps, slots, size, chunk, columns.zero,
+               groups.registers, tables.shape[1])  # fmt: skip
     blocks = matrices * -(-count // tall) * -(-columns.count // (wide * width))
-    task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory, known], numbers)
+    task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory, known, tables], numbers)
+
+
+@lru_cache(maxsize=256)
+def _by_panel(groups: Groups, chunk: int) -> tuple[Array, Array]:
+    """The groups, parted where a panel of `chunk` terms ends, and the first of each panel."""
+    terms, joined = groups.groups.T
+    depth, ends = int(terms.sum()), terms.cumsum()
+    cuts = np.union1d(ends, np.arange(chunk, depth, chunk))
+    parts = np.zeros((len(cuts), 2), np.int64)
+    parts[:, 0] = np.diff(cuts, prepend=0)
+    parts[np.searchsorted(cuts, ends), 1] = joined
+    firsts = np.searchsorted(cuts - parts[:, 0], np.arange(0, depth, chunk))
+    return parts, np.append(firsts, len(parts))
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,46 @@
+"""Every benchmark runs and prints its lines, at the smallest size that its options allow."""
+
+import re
+import runpy
+import sys
+
+import pytest
+
+from benchmarks.__main__ import names
+
+SMALLEST = {
+    "accumulators": "--threads 1 --runs 1",
+    "comparing": "--comparisons 0 --slowdowns 1 --rounds 2 --runs 2",
+    "counting": "--nodes 8 --repeats 1",
+    "interpreter": "resnet20 --runs 1 --no-reference",
+    "networks": "--networks transformer --batch 1 --rounds 1",
+    "parsing": "--runs 3 --repeats 1",
+    "profiling": "--runs 10 --repeats 1",
+    "startup": "--repeats 1",
+    "truth": "--networks MLP --trials 1 --seconds 0.01 --replay 1 --threads 1",
+    "whatif": "--images 10 --grown 0 --accumulator 18",
+}
+PRINTS = {
+    "accumulators": r"192x576x128, 1 thread\(s\)\n  values, 18 bits.* \d+\.\d\d ",
+    "comparing": r"one more node: total different in [01] of 1, any layer in [01]",
+    "counting": r"tracer count of 8 nodes: \d+\.\d\d s.*\n÷ check and shape inference",
+    "interpreter": r"network .*\nresnet20 +64 +\d+\.\d\d",
+    "networks": r"network .*\ntransformer +values +16 +\d+\.\d\d",
+    "parsing": r"events, \d+ bytes each\nevents per second: [\d,]+ .*\njson.loads takes",
+    "profiling": r"recorded 10 of 10 runs\n(.*\n){2}whole command ÷ plain .*\npeak memory",
+    "startup": r"tracer --help: \d\.\d{3} s .*\n÷ a bare interpreter",
+    "truth": r"network .*\nMLP +1 ",
+    "whatif": r"wide, all overflows +\d+\.\d\d s\n18 bits .* % .* s\nsum .*\nspeed-up",
+}
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_benchmark_prints_its_lines(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [name, *SMALLEST[name].split()])
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
+        monkeypatch.setenv(variable, "1")  # benchmarks set and unset them: restored afterwards
+    try:
+        runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+    except SystemExit as ended:
+        assert not ended.code
+    assert re.search(PRINTS[name], capsys.readouterr().out)

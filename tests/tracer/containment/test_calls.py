@@ -1,0 +1,111 @@
+"""Calls from Python in a child process."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tracer
+from tests.tracer.containment import hostile
+from tracer.containment import calls, supervisor
+from tracer.errors import CrashError, LimitError, ModelError
+from tracer.limits import Limits
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tested on Linux")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("hostile")
+    hostile.save_all(path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def children(monkeypatch):
+    """Undoes what the other tests set: calls run in child processes here."""
+    monkeypatch.setattr(supervisor, "in_process", lambda: False)
+
+
+def test_a_result_an_error_and_progress_come_back_from_one_child(folder):
+    steps = []
+    trace = tracer.profile(
+        folder / "harmless.onnx", runs=3, progress=lambda *step: steps.append(step)
+    )
+    assert trace.nodes["node"].tolist() == ["relu"]
+    assert trace.runs[0].wall_us.size >= 3
+    assert np.isfinite(trace.nodes["time_us"]).all()
+    assert ("profiling" in {task for _, _, task in steps}) and steps[-1][0] == steps[-1][1]
+    (worker,) = calls._idle
+    with pytest.raises(ModelError) as raised:
+        tracer.profile(folder / "nowhere.onnx")
+    assert raised.value.hint == "Name an .onnx file or a folder with model.onnx."
+    assert calls._idle == [worker]
+    assert worker.is_alive
+
+
+def test_a_crash_raises_and_the_next_call_gets_a_new_child(folder):
+    with pytest.raises(CrashError, match=r"division.onnx: the runtime crashed \(SIGFPE\)"):
+        tracer.profile(folder / "division.onnx", runs=3)
+    with pytest.raises(LimitError, match=r"endless.onnx: the time limit .* while onnxruntime"):
+        tracer.profile(folder / "endless.onnx", limits=Limits(seconds=2))
+
+
+def test_an_interrupt_of_the_caller_ends_the_child(folder):
+    ran = threading.Event()
+    waiting = calls._Worker.ask
+
+    def interrupt(worker):
+        while "ran the model" not in worker.page.read().action:
+            time.sleep(0.01)
+        ran.set()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    workers = []
+
+    def ask(worker, *arguments):
+        workers.append(worker)
+        threading.Thread(target=interrupt, args=(worker,)).start()
+        return waiting(worker, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calls._Worker, "ask", ask)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                tracer.profile(folder / "endless.onnx")
+        finally:
+            signal.signal(signal.SIGINT, before)
+    assert ran.is_set()
+    assert not workers[0].is_alive
+    assert not calls._idle
+
+
+def test_what_cannot_be_pickled_stays_in_this_process():
+    def local():
+        return None
+
+    assert calls.contained(os.getpid, {}) != os.getpid()
+    assert calls.contained(dict, {"function": local})["function"] is local
+
+
+def test_a_script_from_standard_input_needs_no_guard(folder):
+    script = (
+        "import tracer\n"
+        f"trace = tracer.fusions({str(folder / 'harmless.onnx')!r})\n"
+        "print(type(trace).__name__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=script,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+    )
+    assert (done.stdout, done.stderr) == ("Fusions\n", "")

@@ -1,0 +1,130 @@
+"""What a process tells its supervisor, the memory it may take, and what it leaves when it dies."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tracer.containment import activity, memory, supervisor
+from tracer.support import files
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tested on Linux")
+
+
+@given(*[st.text(max_size=900)] * 3)
+@example("a" * 500, "\0", "\U0001f600" * 401)
+def test_an_activity_is_read_as_it_was_written_up_to_a_length(where, action, remedy):
+    page = activity.Page.anonymous(alarm=-1)
+    page.write(activity.Activity("an earlier one " * 9, "ran", "", "a task"))
+    page.write(activity.Activity(where, action, remedy))
+    expected = [part[:400].replace("\0", " ") for part in (where, action, remedy)]
+    read = page.read()
+    assert [read.where, read.action, read.remedy, read.task] == [*expected, ""]
+
+
+def test_an_activity_ends_with_its_block_and_has_the_steps_of_the_progress(monkeypatch):
+    page = activity.Page.anonymous(alarm=-1)
+    monkeypatch.setattr(activity, "_page", page)
+    steps = []
+    with activity.doing("m.onnx", "onnxruntime ran the model"):
+        activity.noting(lambda *step: steps.append(step))(1234, 5000, "profiling")
+        with activity.doing("m.onnx", "onnx inferred the shapes"):
+            assert str(page.read()) == "onnx inferred the shapes"
+        activity.noting(lambda *step: steps.append(step))(1235, 5000, "profiling")
+        assert str(activity.now()) == "onnxruntime ran the model (profiling, 1,235 of 5,000)"
+    assert str(page.read()) == ""
+    assert steps == [(1234, 5000, "profiling"), (1235, 5000, "profiling")]
+
+
+@pytest.mark.parametrize(
+    ("code", "where", "words"),
+    [
+        (-11, "m.onnx", "m.onnx: the runtime crashed (SIGSEGV) while onnx checked it"),
+        (-9, "m.onnx", "m.onnx: the process was killed (SIGKILL) while onnx checked it"),
+        (1, "", "the runtime crashed (exit code 1) while onnx checked it"),
+        (-64, "", "the runtime crashed (SIGRTMAX) while onnx checked it"),
+    ],
+)
+def test_a_death_is_told_with_its_signal(code, where, words):
+    error = supervisor.crash(code, activity.Activity(where, "onnx checked it"), "")
+    assert error.what == words
+    assert error.exit_code == 5
+
+
+def test_a_death_outside_every_activity_is_told_by_the_last_frame():
+    frames = 'Fatal Python error\n\n  File "/lib/numpy/linalg/_linalg.py", line 17 in svd\n'
+    error = supervisor.crash(-6, activity.Activity(), frames)
+    assert error.what == "the runtime crashed (SIGABRT) while svd ran (linalg/_linalg.py:17)"
+
+
+def test_free_memory_is_what_the_machine_and_the_control_group_leave(tmp_path, monkeypatch):
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 8000 kB\n")
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    assert memory.free_bytes() == 8000 * 1024
+    (tmp_path / "memory.max").write_text("5000000\n")
+    (tmp_path / "memory.current").write_text("3000000\n")
+    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 500000\n")
+    assert memory.free_bytes() == 2_500_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free_bytes() == 8000 * 1024
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "absent")
+    assert memory.free_bytes() is None
+
+
+def test_an_allocation_beyond_the_limit_fails_and_leaves_the_process_alive():
+    code = (
+        "from tracer.containment import memory; import numpy as np\n"
+        "memory.limit(600 << 20)\n"
+        "try: np.ones(100 << 20)\n"
+        "except MemoryError: print(np.ones(10 << 20).sum())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == f"{float(10 << 20)}\n"
+
+
+def test_the_sweep_takes_old_folders_that_no_process_holds_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    held = files.TemporaryFolder()
+    dead, young = (tmp_path / f"tracer-{number}-{'0' * 16}" for number in (1, 2))
+    users = tmp_path / "tracer-results"
+    for folder in (dead, young, users):
+        (folder / "inner").mkdir(parents=True)
+    for folder in (held.path, dead, users):
+        os.utime(folder, (0, time.time() - 3600))
+    files.sweep()
+    assert sorted(tmp_path.iterdir()) == sorted([held.path, young, users])
+    files.sweep_of(2)
+    assert sorted(tmp_path.iterdir()) == sorted([held.path, users])
+
+
+def test_no_command_opens_a_socket_or_leaves_onnxruntimes_telemetry(tmp_path):
+    from tests.tracer.containment import hostile
+
+    hostile.save_all(tmp_path)
+    code = (
+        "import sys\n"
+        "def hook(event, arguments):\n"
+        "    if event.startswith('socket.'): print(event, arguments)\n"
+        "sys.addaudithook(hook)\n"
+        "from tracer.cli import main\n"
+        "main(['profile', 'harmless.onnx', '--runs', '3', '--no-roofline', '-o', 'r.trace'])\n"
+        "main(['report', 'r.trace', '-o', 'r.csv'])\n"
+    )
+    environment = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment.pop("ORT_DISABLE_TELEMETRY", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert "harmless.onnx" in done.stdout
+    assert "socket." not in done.stdout + done.stderr
+    assert not [path for path in tmp_path.rglob("*") if "Microsoft" in path.name]

@@ -1,0 +1,174 @@
+"""Commands whose native code crashes, hangs or takes all memory, as a user starts them."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.tracer.containment import hostile
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tested on Linux")
+
+WATCHED = """
+import os, sys, threading, time
+from tracer.containment import activity
+from tracer.containment.supervisor import supervised
+
+def watch():
+    while "ran the model" not in activity.now().action:
+        time.sleep(0.01)
+    os.write(1, b"%d\\n" % os.getpid())
+
+def command():
+    threading.Thread(target=watch, daemon=True).start()
+    from tracer.cli import main
+    return main(sys.argv[1:])
+
+sys.exit(supervised(command, "tracer"))
+"""
+"""`tracer`, which prints the number of its child process once onnxruntime runs the model."""
+
+STUCK = """
+import signal, sys, time
+from tracer.containment import signals, supervisor
+
+def command():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGALRM})
+    signals.limit_seconds(float(sys.argv[1]))
+    print("stuck", flush=True)
+    time.sleep(60)
+
+supervisor.GRACE_S = 0.2
+sys.exit(supervisor.supervised(command, "tracer"))
+"""
+"""A command that no signal reaches, as native code is that does not return."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("hostile")
+    hostile.save_all(path)
+    (path / "tmp").mkdir()
+    return path
+
+
+@pytest.fixture
+def start(folder):
+    """Starts Python with arguments in the folder of the models; its temporary folder is `tmp`."""
+    with contextlib.ExitStack() as started:
+
+        def starting(*arguments):
+            process = subprocess.Popen(
+                [sys.executable, *arguments],
+                cwd=folder,
+                env={**os.environ, "TMPDIR": str(folder / "tmp"), "PYTHONPATH": str(Path.cwd())},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            )
+            started.enter_context(process)
+            started.callback(process.kill)
+            return process
+
+        yield starting
+
+
+def ended(process):
+    """Exit code and standard error."""
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err
+
+
+def leftovers(folder):
+    return [path.name for path in (folder / "tmp").iterdir()]
+
+
+CRASHES = {
+    "division": ("profile", "SIGFPE", "onnxruntime", "ran the model"),
+    "normalization": ("profile", "SIGSEGV", "onnxruntime", "Try --optimization basic"),
+    "gathering": ("count", "SIGSEGV", "onnx", "inferred the shapes"),
+}
+
+
+def test_a_crash_of_native_code_is_one_line_that_names_model_signal_and_activity(start, folder):
+    running = {
+        name: start("-m", "tracer", command, f"{name}.onnx")
+        for name, (command, *_) in CRASHES.items()
+    }
+    for name, (_, *words) in CRASHES.items():
+        code, err = ended(running[name])
+        assert (code, err.count("\n")) == (5, 1)
+        assert err.startswith(f"tracer: error: {name}.onnx: the runtime crashed (")
+        assert all(word in err for word in words)
+    assert not leftovers(folder)
+
+
+def test_limits_of_time_and_memory_end_a_run_with_what_to_raise(start):
+    endless = start("-m", "tracer", "profile", "endless.onnx", "--max-seconds", "1")
+    greedy = start("-m", "tracer", "profile", "greedy.onnx", "--max-memory", "1000")
+    for process, option in ((endless, "--max-seconds"), (greedy, "--max-memory")):
+        code, err = ended(process)
+        assert (code, err.count("\n")) == (4, 1)
+        assert option in err
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_ends_an_endless_run_of_onnxruntime(name, code, start, folder):
+    process = start("-c", WATCHED, "profile", "endless.onnx")
+    assert process.stdout.readline()
+    begun = time.monotonic()
+    process.send_signal(getattr(signal, name))
+    words = {"SIGINT": "interrupted", "SIGTERM": "terminated"}
+    ending, err = ended(process)
+    assert (ending, err.strip()) == (code, f"tracer: {words[name]}")  # click ends the line of ^C
+    assert time.monotonic() - begun < 30
+    assert not leftovers(folder)
+
+
+def test_the_child_dies_with_its_supervisor_and_the_next_command_sweeps(start, folder):
+    process = start("-c", WATCHED, "profile", "harmless.onnx", "--min-time", "300")
+    child = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    end = time.monotonic() + 20
+    while _lives(child) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not _lives(child)
+    for path in (folder / "tmp").iterdir():
+        os.utime(path, (0, 0))  # younger ones might not be locked yet
+    assert ended(start("-c", STUCK, "0.1"))[0] == 4
+    assert not leftovers(folder)
+
+
+def test_a_killed_child_is_told_with_the_runs_it_made(start, folder):
+    process = start("-c", WATCHED, "profile", "harmless.onnx", "--min-time", "300")
+    os.kill(int(process.stdout.readline()), signal.SIGKILL)
+    code, err = ended(process)
+    assert code == 5
+    assert "harmless.onnx: the process was killed (SIGKILL) while onnxruntime" in err
+    assert not leftovers(folder)
+
+
+def test_a_command_that_no_signal_reaches_is_ended_by_its_supervisor(start):
+    late, asked = start("-c", STUCK, "0.2"), start("-c", STUCK, "300")
+    assert asked.stdout.readline()
+    asked.terminate()
+    assert ended(asked) == (143, "tracer: terminated\n")
+    code, err = ended(late)
+    assert (code, err.count("\n")) == (4, 1)
+    assert "the time limit was reached" in err
+
+
+def _lives(process):
+    """Whether a process runs; it may be a zombie where nobody reaps it."""
+    try:
+        with Path(f"/proc/{process}/stat").open() as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,141 @@
+"""Sums one by one in 64-bit integers: any order, overflow mode and rounding, the widest numbers.
+
+Terms go to register 0. After each group registers are added up, as `kernels.tiles.Step` explains.
+"""
+
+from typing import Any, assert_never
+
+import numpy as np
+from numba import types
+
+from tracer.accumulators.kernels.array_types import (
+    FLAT_OUT,
+    MATRIX_OUT,
+    NUMBERS,
+    START,
+    TABLE,
+    kernel,
+)
+from tracer.accumulators.kernels.product_rounding import rounded
+from tracer.accumulators.spec.modes import Overflow
+
+SATURATE, WRAP, ZERO, EXACT = range(4)
+"""What a rule does outside its range; EXACT has no range."""
+
+_EVENTS, _LEAST, _MOST = range(3)
+"""What is remembered of a sum: steps outside a range; extremes of registers without a range."""
+
+
+def rule_of(overflow: Overflow) -> int:
+    """Returns the rule of an overflow mode."""
+    match overflow:
+        case "saturate" | "symmetric" | "error":
+            return SATURATE
+        case "wrap":
+            return WRAP
+        case "zero":
+            return ZERO
+        case _:
+            assert_never(overflow)
+
+
+@kernel(types.int64(types.int64, NUMBERS))
+def _into_range(wide: int, rule: Any) -> int:
+    """The number in place of `wide` by a rule: what to do outside a range, lowest, highest."""
+    kind, low, high = rule[0], rule[1], rule[2]
+    if kind == SATURATE:
+        return min(max(wide, low), high)
+    if kind == WRAP:
+        return ((wide - low) & (high - low)) + low
+    if kind == ZERO:
+        return wide if low <= wide <= high else 0
+    return wide
+
+
+@kernel(types.int64(types.int64, NUMBERS, FLAT_OUT))
+def _step(wide: int, rule: Any, seen: Any) -> int:
+    """What becomes of a sum; remembers it."""
+    value = _into_range(wide, rule)
+    seen[_EVENTS] += wide != value
+    if rule[0] == EXACT:
+        seen[_LEAST], seen[_MOST] = min(seen[_LEAST], wide), max(seen[_MOST], wide)
+    return value
+
+
+@kernel(types.void(NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, FLAT_OUT))
+def _multiply(left: Any, right: Any, rule: Any, rounding: Any, salts: Any, terms: Any) -> None:
+    """Products, rounded and limited."""
+    shift = rounding[0]
+    for k in range(terms.size):
+        product = rounded(left[k] * right[k], shift, rounding[1], salts[k])
+        terms[k] = _into_range(product, rule) << shift
+
+
+@kernel(types.void(FLAT_OUT, types.int64, FLAT_OUT))
+def _against_the_sum(terms: Any, total: int, spare: Any) -> None:
+    """Arranges terms against the sign of the exact sum, while terms of both signs remain."""
+    ups = 0
+    for term in terms:
+        ups += term >= 0
+    up, down, depth = 0, ups, terms.size
+    for term in terms:
+        rising = term >= 0
+        spare[np.uintp(up if rising else down)] = term
+        up, down = up + rising, down + (not rising)
+    up, down = 0, ups
+    for k in range(depth):
+        rise = (up < ups) & ((total <= 0) | (down == depth))
+        terms[k] = spare[np.uintp(up if rise else down)]
+        total += terms[k]
+        up, down = up + rise, down + (not rise)
+
+
+@kernel(types.int64(types.int64, FLAT_OUT, TABLE, TABLE, FLAT_OUT, FLAT_OUT))
+def _added(start: int, terms: Any, groups: Any, rules: Any, registers: Any, seen: Any) -> int:
+    """The sum of the terms; the last register begins with `start`."""
+    top, k = registers.size - 1, 0
+    seen[:], registers[:] = 0, 0
+    registers[top] = start
+    seen[_LEAST], seen[_MOST] = min(start, 0), max(start, 0)
+    for group in range(len(groups)):
+        value = registers[0]
+        for _ in range(groups[group, 0]):
+            value = _step(value + terms[k], rules[0], seen)
+            k += 1
+        registers[0] = value
+        for number in range(groups[group, 1]):
+            wide = registers[number + 1] + registers[number]
+            registers[number + 1] = _step(wide, rules[number + 1], seen)
+            registers[number] = 0
+    return registers[top]
+
+
+@kernel(
+    types.void(TABLE, TABLE, TABLE, TABLE, NUMBERS, NUMBERS, types.boolean, types.boolean,
+               START, START, MATRIX_OUT, MATRIX_OUT, MATRIX_OUT, MATRIX_OUT)
+)  # fmt: skip
+def run(
+    left: Any, right: Any, groups: Any, rules: Any, rounding: Any, salts: Any, by_sign: bool,
+    observed: bool, exact_start: Any, start: Any, values: Any, first: Any, second: Any, clips: Any,
+) -> None:  # fmt: skip
+    """Sums of rows `left` (M, K) times columns `right` (P, K), both in the order of the terms.
+
+    `rules` (registers + 1, 3), int64, has a row for each register and one for products.
+    `rounding` (2) are the low bits that products lose and the rule, `salts` have a number for each
+    term. `by_sign` takes terms against the sign of the exact sum, which begins with `exact_start`.
+    `first` and `second` are the extremes of the registers without a range if `observed`, else
+    events. `clips`, unless it is empty, are the events of the registers with a range.
+    """
+    last, depth = len(rules) - 1, left.shape[1]
+    terms, spare = np.empty(depth, np.int64), np.empty(depth, np.int64)
+    registers, seen = np.empty(last, np.int64), np.empty(3, np.int64)
+    for row in range(len(left)):
+        for column in range(len(right)):
+            _multiply(left[row], right[column], rules[last], rounding, salts, terms)
+            if by_sign:
+                _against_the_sum(terms, exact_start[row, column], spare)
+            values[row, column] = _added(start[row, column], terms, groups, rules, registers, seen)
+            first[row, column] = seen[_LEAST] if observed else seen[_EVENTS]
+            second[row, column] = seen[_MOST] if observed else seen[_EVENTS]
+            if len(clips):
+                clips[row, column] = seen[_EVENTS]

@@ -1,0 +1,192 @@
+"""Stores that count sums by width and bin, and that measure the errors of those out of range."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+from llvmlite import ir
+
+from tracer.accumulators.kernels import tally_layout as layouts
+from tracer.accumulators.kernels.steps import counting
+from tracer.accumulators.kernels.stores import (
+    BYTE,
+    Write,
+    outside,
+    reduced,
+    write_bytes,
+    write_sums,
+)
+from tracer.accumulators.kernels.tally_layout import FIRST, PART_BITS, Layout
+from tracer.interpreter.kernels.tiles import Step, Store, Tile
+from tracer.interpreter.kernels.vectors import INDEX
+
+
+def _tally(tile: Tile, write: Write, step: Step) -> None:
+    """Adds sums of EXTREMES to the tables, and writes what the accumulator makes of them."""
+    v, b, half = tile.vectors, tile.vectors.builder, tile.words.halves("half")
+    table = _Table(tile)
+    final, low, high = tile.after
+    # States begin with 0, the first sum; its lane is one half where that is added.
+    zero = ir.Constant(v.kind, None)
+    low = [b.select(b.fcmp_ordered("<", each, zero), each, half) for each in low]
+    high = [v.greatest(each, half) for each in high]
+    table.count(final, low, high)
+    table.extend(final, low, high)
+    with b.if_else(outside(tile, low, high)) as (beyond, within):
+        with beyond:
+            values, events = tile.again(step)
+            table.add_errors(final, values, events)
+            write(replace(tile, after=[values]))
+        with within:
+            write(replace(tile, after=[final]))
+
+
+class _Table:
+    """The tables of a tile's slot, and the code that adds to them."""
+
+    def __init__(self, tile: Tile) -> None:
+        self.tile, self.v, self.b = tile, tile.vectors, tile.vectors.builder
+        self.layout = Layout(self.v.bits)
+        words, b = tile.words, self.b
+        self.words = self.v.at(words.array("tables"), b.mul(tile.slot, words.number("table_size")))
+        self.channel = b.add(words.moved["rows"], tile.row)
+
+    def count(self, final: list[Any], low: list[Any], high: list[Any]) -> None:
+        """Counts sums by bin, and by the width that they need on the way and at their end."""
+        v, b = self.v, self.b
+        sizes = [v.greatest(up, b.fneg(down)) for up, down in zip(high, low, strict=True)]
+        bins = [self._kept([self._bin(each) for each in values]) for values in (low, high, final)]
+        widths = [self._kept([self._width(each) for each in values]) for values in (sizes, final)]
+
+        def sum_at(n: Any, column: Any) -> None:
+            place, row = b.add(b.mul(n, INDEX(self._width_of_tile)), column), self._row(n)
+            for number, numbers in enumerate(bins):
+                self._increase(v.at(self.words, number * self.layout.histogram), numbers, place)
+            for number, numbers in enumerate(widths):
+                self._increase(v.at(row, number * self.layout.exponents), numbers, place)
+
+        rows, columns = self.tile.size
+        v.each(columns, lambda column: v.each(rows, lambda n: sum_at(n, column)))
+
+    def extend(self, final: list[Any], low: list[Any], high: list[Any]) -> None:
+        """Lets the extremes of each row include its sums."""
+        v, b, layout = self.v, self.b, self.layout
+        kept = {layouts.LEAST: (low, v.least), layouts.GREATEST: (high, v.greatest),
+                layouts.LEAST_FINAL: (final, v.least),
+                layouts.GREATEST_FINAL: (final, v.greatest)}  # fmt: skip
+        homes = {number: self._kept(values) for number, (values, _) in kept.items()}
+
+        def row(n: Any) -> None:
+            first = b.bitcast(v.at(self._row(n), layout.extremes), v.scalar.as_pointer())
+            for number, (_, better) in kept.items():
+                address = v.at(first, number * v.count)
+                best = v.load(address)
+                for value, inside in zip(self._row_of(homes[number], n), self.tile.inside,
+                                         strict=True):  # fmt: skip
+                    best = b.select(inside, better(best, value), best)
+                v.store(best, address)
+
+        v.each(self.tile.size[0], row)
+
+    def add_errors(self, final: list[Any], values: list[Any], events: list[Any]) -> None:
+        """Adds the events and the errors of limited sums to the words of their rows."""
+        v, b = self.v, self.b
+        homes = [self._kept(each) for each in (final, values, events)]
+        wide, zero = ir.VectorType(INDEX, v.count), ir.Constant(v.kind, None)
+
+        def part(first: Any, exact: Any, value: Any, event: Any, inside: Any) -> None:
+            counts = b.select(inside, b.bitcast(event, v.integers), ir.Constant(v.integers, None))
+            error = b.fsub(value, exact)
+            error = b.select(inside, v.greatest(error, b.fneg(error)), zero)
+            whole = b.fptosi(error, wide)
+            changed = b.zext(b.fcmp_ordered("!=", error, zero), wide)
+            upper = b.lshr(whole, ir.Constant(wide, [32] * v.count))
+            lower = b.and_(whole, ir.Constant(wide, [0xFFFFFFFF] * v.count))
+            counts = counts if v.bits == 64 else b.zext(counts, wide)
+            added = {layouts.EVENTS: counts, layouts.CHANGED: changed,
+                     layouts.ERRORS_HIGH: upper, layouts.ERRORS_LOW: lower}  # fmt: skip
+            for number, lanes in added.items():
+                address = v.at(first, number)
+                b.store(b.add(b.load(address), reduced(v, "add", lanes)), address)
+            address = v.at(first, layouts.LARGEST)
+            largest, known = reduced(v, "smax", whole), b.load(address)
+            b.store(b.select(b.icmp_signed(">", largest, known), largest, known), address)
+
+        def row(n: Any) -> None:
+            first = v.at(self._row(n), self.layout.words)
+            vectors = (self._row_of(home, n) for home in homes)
+            for parts in zip(*vectors, self.tile.inside, strict=True):
+                part(first, *parts)
+
+        v.each(self.tile.size[0], row)
+
+    def _bin(self, value: Any) -> Any:
+        """The bin of a sum: the leading bits of the sum plus one half."""
+        v, b, layout = self.v, self.b, self.layout
+        half = self.tile.words.halves("half")
+        lane = b.fadd(b.fsub(value, half), v.same(0.5))
+        number = b.bitcast(lane, v.integers)
+        leading = self._without_sign(number, layout.fraction - PART_BITS)
+        place = b.sub(leading, self._each((self._bias + FIRST) << PART_BITS))
+        negative = b.icmp_signed("<", number, self._each(0))
+        return b.add(place, b.select(negative, self._each(layout.signed), self._each(0)))
+
+    def _width(self, size: Any) -> Any:
+        """The number of the exponent of a lane, 0 for the lane 0."""
+        v, b = self.v, self.b
+        exponent = self._without_sign(b.bitcast(size, v.integers), self.layout.fraction)
+        number = b.sub(exponent, self._each(self._bias + FIRST))
+        return b.select(b.icmp_signed(">", number, self._each(0)), number, self._each(0))
+
+    def _without_sign(self, lanes: Any, shift: int) -> Any:
+        """The bits of floats without the sign and without the last ones."""
+        magnitude = self.b.shl(lanes, self._each(1))
+        return self.b.lshr(magnitude, self._each(1 + shift))
+
+    @property
+    def _bias(self) -> int:
+        """What a float's field for its exponent adds to it."""
+        return 127 if self.v.bits == 32 else 1023
+
+    def _each(self, number: int) -> Any:
+        return ir.Constant(self.v.integers, [number] * self.v.count)
+
+    @property
+    def _width_of_tile(self) -> int:
+        return len(self.tile.inside) * self.v.count
+
+    def _row(self, n: Any) -> Any:
+        """The words of row n of the tile."""
+        number = self.b.add(self.channel, n)
+        offset = self.b.mul(number, INDEX(self.layout.row))
+        return self.v.at(self.v.at(self.words, self.layout.rows), offset)
+
+    def _kept(self, values: Sequence[Any]) -> Any:
+        """The address of a copy of a tile of vectors."""
+        with self.b.goto_entry_block():
+            home = self.b.alloca(values[0].type, len(values))
+        for n, value in enumerate(values):
+            self.b.store(value, self.v.at(home, n))
+        return home
+
+    def _row_of(self, home: Any, n: Any) -> list[Any]:
+        """The vectors of row n."""
+        vectors = len(self.tile.inside)
+        first = self.v.at(home, self.b.mul(n, INDEX(vectors)))
+        return [self.b.load(self.v.at(first, i)) for i in range(vectors)]
+
+    def _increase(self, table: Any, numbers: Any, place: Any) -> None:
+        """Adds 1 to the element of a table that the number at a place names."""
+        v, b = self.v, self.b
+        single = b.bitcast(numbers, ir.IntType(v.bits).as_pointer())
+        number = b.load(v.at(single, place))
+        address = v.at(table, number if v.bits == 64 else b.zext(number, INDEX))
+        b.store(b.add(b.load(address), INDEX(1)), address)
+
+
+@cache
+def tally(overflow: str, as_bytes: bool) -> Store:
+    """Sums of EXTREMES, limited, and their statistics."""
+    kind, write = (BYTE, write_bytes) if as_bytes else (INDEX, write_sums)
+    return Store((kind,), partial(_tally, write=write, step=counting(overflow)), repeats=True)

@@ -1,0 +1,1 @@
+"""Runs commands and calls in a child process, so that a crash of native code takes nothing down."""

@@ -1,0 +1,146 @@
+"""Says what this process does, on a page of memory that its supervisor reads when it has died.
+
+Without a supervisor there is no page, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tracer.support.progress import Progress
+
+_HEAD = struct.Struct("<dqq")
+"""The deadline (seconds of the monotonic clock, 0 for none), steps done, and steps in total."""
+_SIZE = 4096
+_FIELD = 400
+"""Most characters of a part of an activity: names in a model may be of any length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """`where` names the model or file, `action` is a clause, `remedy` says what else to try."""
+
+    where: str = ""
+    action: str = ""
+    remedy: str = ""
+    task: str = ""
+
+    def __str__(self) -> str:
+        """Returns the clause, with the task of the progress bar."""
+        return f"{self.action} ({self.task})" if self.task else self.action
+
+
+class Page:
+    """Memory that a process and its supervisor share.
+
+    `alarm` is a file descriptor on which the process tells the supervisor of a new deadline.
+    """
+
+    def __init__(self, memory: mmap.mmap, alarm: int) -> None:
+        self._memory = memory
+        self._alarm = alarm
+
+    @classmethod
+    def anonymous(cls, alarm: int) -> Page:
+        """Returns a new page, for this process and those that it forks."""
+        return cls(mmap.mmap(-1, _SIZE), alarm)
+
+    @classmethod
+    def of_file(cls, file: int, alarm: int) -> Page:
+        """Returns the page in an open file, which another process has open as well."""
+        os.truncate(file, _SIZE)
+        return cls(mmap.mmap(file, _SIZE), alarm)
+
+    @property
+    def deadline(self) -> float:
+        """Seconds of the monotonic clock at which the time is up; 0 where there is no limit."""
+        return float(_HEAD.unpack_from(self._memory)[0])
+
+    def set_deadline(self, deadline: float) -> None:
+        """Stores the deadline and wakes the supervisor."""
+        struct.pack_into("<d", self._memory, 0, deadline)
+        os.write(self._alarm, b"\0")
+
+    def step(self, done: int, total: int) -> None:
+        """Stores how far the work has come."""
+        struct.pack_into("<qq", self._memory, 8, done, total)
+
+    def write(self, activity: Activity) -> None:
+        """Stores the activity, with long names cut."""
+        parts = (activity.where, activity.action, activity.remedy, activity.task)
+        text = "\0".join(part[:_FIELD].replace("\0", " ") for part in parts) + "\0\0"
+        encoded = text.encode("utf-8", "replace")
+        self._memory[_HEAD.size : _HEAD.size + len(encoded)] = encoded
+
+    def read(self) -> Activity:
+        """Returns the activity as it was written last, with the steps done of its task."""
+        _, done, total = _HEAD.unpack_from(self._memory)
+        text = self._memory[_HEAD.size :].decode("utf-8", "replace")
+        where, action, remedy, task, *_ = (*text.split("\0")[:4], "", "", "", "")
+        if task and total > 0:
+            task = f"{task}, {done:,} of {total:,}"
+        return Activity(where, action, remedy, task)
+
+
+_page: Page | None = None
+_now = Activity()
+
+
+def supervised_by(page: Page) -> None:
+    """Makes `page` the page of this process, which runs under a supervisor from now on."""
+    global _page
+    _page = page
+
+
+def page() -> Page | None:
+    """Returns the page of this process; None where it has no supervisor."""
+    return _page
+
+
+def now() -> Activity:
+    """Returns what this process does, with the steps done where it has a supervisor."""
+    return _now if _page is None else _page.read()
+
+
+@contextlib.contextmanager
+def doing(where: str, action: str, remedy: str = "") -> Iterator[None]:
+    """Says what happens inside the `with`, in the past tense: `onnxruntime ran the model`.
+
+    It takes some µs, so it does not belong into a measured time.
+    """
+    global _now
+    before = _now
+    _tell(Activity(where, action, remedy))
+    try:
+        yield
+    finally:
+        _tell(before)
+
+
+def noting(progress: Progress) -> Progress:
+    """Returns `progress`, with the steps noted on the page first."""
+    if _page is None:
+        return progress
+    shared, latest = _page, ""
+
+    def update(done: int, total: int, task: str) -> None:
+        nonlocal latest
+        shared.step(done, total)
+        if task != latest:
+            latest = task
+            _tell(Activity(_now.where, _now.action, _now.remedy, task))
+        progress(done, total, task)
+
+    return update
+
+
+def _tell(activity: Activity) -> None:
+    global _now
+    _now = activity
+    if _page is not None:
+        _page.write(activity)

@@ -1,0 +1,188 @@
+"""Makes calls from Python in a child process, which is kept for the next call.
+
+The child is a new interpreter, not a fork: this process may have threads, and its `__main__` may
+be a script, a notebook or standard input.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection, wait
+from typing import Any, BinaryIO, TypeVar, cast
+
+from tracer.containment import activity, signals, supervisor
+from tracer.containment.worker import Call, Reply
+from tracer.errors import TracerError
+from tracer.support.files import sweep, sweep_of
+from tracer.support.progress import Progress
+
+_Result = TypeVar("_Result")
+
+_CODE = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from tracer.containment.worker import serve; serve(*map(int, sys.argv[2:]))"
+)
+_idle: list[_Worker] = []
+
+
+def contained(
+    function: Callable[..., _Result],
+    arguments: Mapping[str, Any],
+    seconds: float | None = None,
+    nbytes: int | None = None,
+) -> _Result:
+    """Returns `function(**arguments)`, computed in a child process within limits of the child.
+
+    `progress` among the arguments is called here. Raises what the function raises, LimitError when
+    the time is up, and CrashError when the child dies. Arguments that cannot be pickled, such as
+    functions of a notebook, keep the call in this process, without limits.
+    """
+    rest = dict(arguments)
+    progress: Progress | None = rest.pop("progress", None)
+    data = _pickled(Call(function, rest, progress is not None, seconds, nbytes))
+    if data is None or supervisor.in_process():
+        return function(**arguments)
+    worker = _taken()
+    try:
+        reply = worker.ask(data, progress)
+    except BaseException:
+        worker.end()
+        raise
+    _idle.append(worker)
+    if reply.error is not None:
+        raise reply.error
+    result: _Result = reply.value
+    return result
+
+
+def _pickled(call: Call) -> bytes | None:
+    """Returns the call as bytes; None where the child could not read them."""
+    try:
+        data = pickle.dumps(call)
+    except Exception:  # each class refuses with an exception of its own
+        return None
+    return None if b"__main__" in data else data
+
+
+def _taken() -> _Worker:
+    """Returns an idle worker that sees the same surroundings as this process, or a new one."""
+    around = _surroundings()
+    while _idle:
+        worker = _idle.pop()
+        if worker.around == around and worker.is_alive:
+            return worker
+        if worker.around[0] == os.getpid():  # else it belongs to the process that forked this one
+            worker.end()
+    return _Worker(around)
+
+
+def _surroundings() -> tuple[Any, ...]:
+    """Returns what a child inherits when it starts: it must not have changed since."""
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    folder = None
+    with contextlib.suppress(OSError):
+        folder = os.getcwd()  # noqa: PTH109 - as text
+    return os.getpid(), dict(os.environ), folder, list(sys.path), cores
+
+
+def _unnamed_file() -> BinaryIO:
+    return cast("BinaryIO", tempfile.TemporaryFile(buffering=0))
+
+
+class _Worker:
+    """A child process, the pipes to it, its page, and the file for its last traceback."""
+
+    def __init__(self, around: tuple[Any, ...]) -> None:
+        sweep()
+        self.around = around
+        page, self._frames = _unnamed_file(), _unnamed_file()
+        self._alarm, alarm = os.pipe()
+        requests, asking = os.pipe()
+        answering, replies = os.pipe()
+        self.page = activity.Page.of_file(page.fileno(), alarm)
+        theirs = (requests, replies, page.fileno(), alarm, self._frames.fileno())
+        numbers = [str(number) for number in (*theirs, os.getpid())]
+        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
+            [sys.executable, "-P", "-c", _CODE, json.dumps(sys.path), *numbers],
+            stdin=subprocess.DEVNULL,
+            pass_fds=theirs,
+            process_group=0,  # Ctrl-C comes here first
+        )
+        for number in (requests, replies):
+            os.close(number)
+        page.close()  # it stays mapped
+        self._asking = Connection(asking, readable=False)
+        self._answers = Connection(answering, writable=False)
+        self._alarm_writer = alarm
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    def ask(self, data: bytes, progress: Progress | None) -> Reply:
+        """Returns the last reply to a call. Raises CrashError or LimitError if there is none."""
+        try:
+            self._asking.send_bytes(data)
+            while True:
+                reply = self._next()
+                if reply.steps is None:
+                    return reply
+                if progress is not None:
+                    progress(*reply.steps)
+        except (EOFError, BrokenPipeError):
+            raise self._death() from None
+
+    def _next(self) -> Reply:
+        """Waits for a reply until the deadline and the grace after it."""
+        while True:
+            end = self.page.deadline + supervisor.GRACE_S if self.page.deadline else None
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                raise signals.time_is_up(self.page.read())
+            ready = wait([self._answers, self._alarm], left)
+            if self._alarm in ready:
+                os.read(self._alarm, 64)
+            if self._answers in ready:
+                reply: Reply = pickle.loads(self._answers.recv_bytes())  # noqa: S301 - our child's
+                return reply
+
+    def _death(self) -> TracerError:
+        code = self._process.wait()
+        self._frames.seek(0)
+        frames = self._frames.read().decode("utf-8", "replace")
+        return supervisor.crash(code, self.page.read(), frames)
+
+    def end(self) -> None:
+        """Ends the process, and removes what it left; an interrupted call may clean up first."""
+        if self.is_alive:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(supervisor.GRACE_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        sweep_of(self._process.pid)
+        self._frames.close()
+        self._asking.close()
+        self._answers.close()
+        os.close(self._alarm)
+        os.close(self._alarm_writer)
+
+
+@atexit.register
+def _end_workers() -> None:
+    while _idle:
+        worker = _idle.pop()
+        if worker.around[0] == os.getpid():
+            worker.end()

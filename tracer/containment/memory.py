@@ -1,0 +1,81 @@
+"""Limits the memory of this process to a share of what the machine has free."""
+
+import contextlib
+from pathlib import Path
+
+try:
+    import resource
+except ModuleNotFoundError:  # Windows has no such limits
+    resource = None  # type: ignore[assignment]
+
+SHARE = 0.75
+"""Default limit ÷ free memory: the system and other programs keep the rest."""
+
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+_LIMITS = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat",
+     "total_inactive_file"),
+)  # fmt: skip
+"""Files of control groups, version 2 and 1: limit, use, and the field of cache that can go."""
+
+
+def free_bytes() -> int | None:
+    """Returns the bytes that this process could allocate; None where the system does not say.
+
+    That is the memory that Linux calls available, or what the control group leaves, if less.
+    """
+    available = _field(_MEMINFO, "MemAvailable:")
+    known = [] if available is None else [available * 1024]
+    for limit, used, stat, reclaimable in _LIMITS:
+        most, now = _number(_CGROUP / limit), _number(_CGROUP / used)
+        if most is not None and now is not None:
+            known.append(max(0, most - now) + (_field(_CGROUP / stat, reclaimable) or 0))
+    return min(known, default=None)
+
+
+def limit(nbytes: int) -> None:
+    """Makes allocations of more than `nbytes` in total fail in this process.
+
+    RLIMIT_DATA counts private writable memory. RLIMIT_AS would count address space that threads
+    and CUDA reserve and never use.
+    """
+    if resource is not None:
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        soft = nbytes if hard == resource.RLIM_INFINITY else min(nbytes, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def limited_to() -> int | None:
+    """Returns the limit in bytes; None where there is none."""
+    if resource is None:
+        return None
+    soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def limit_to_share() -> None:
+    """Sets the default limit, where the system says what is free, and no core dumps."""
+    free = free_bytes()
+    if free is not None and limited_to() is None:
+        limit(int(free * SHARE))
+    if resource is not None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def _field(file: Path, name: str) -> int | None:
+    """Returns the number after `name` in a file of lines `name number …`."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in file.read_text().splitlines():
+            words = line.split()
+            if words and words[0] == name:
+                return int(words[1])
+    return None
+
+
+def _number(file: Path) -> int | None:
+    """Returns the number in a file; None for `max`, and where there is no such file."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(file.read_text())
+    return None

@@ -1,0 +1,137 @@
+"""Turns Ctrl-C, SIGTERM and the end of a time limit into exceptions in the main thread."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+from tracer.containment import activity
+from tracer.errors import LimitError
+
+_DEFAULTS: dict[int, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
+"""The signals that ask a command to end, with the handlers that we replace."""
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived. As an exception it lets the command delete its temporary files."""
+
+
+class TimeUp(BaseException):
+    """The time limit was reached. It is no Exception, so that no code takes it for a failure."""
+
+    def __init__(self) -> None:
+        self.error = time_is_up(activity.now())
+        super().__init__(str(self.error))
+
+
+_EXCEPTIONS: dict[int, type[BaseException]] = {
+    signal.SIGINT: KeyboardInterrupt,
+    signal.SIGTERM: Terminated,
+    **({signal.SIGALRM: TimeUp} if hasattr(signal, "SIGALRM") else {}),
+}
+
+_received: list[BaseException] = []
+_listeners: list[Callable[[], None]] = []
+
+
+@contextlib.contextmanager
+def raising() -> Iterator[None]:
+    """Makes each signal raise its exception once, and again at the end if the code dropped it.
+
+    A second signal is ignored under a supervisor, which ends the process itself if the first had
+    no effect. Otherwise it has its default effect. Signals that the caller handles are left alone.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ours = [
+        number
+        for number, plain in _DEFAULTS.items()
+        if signal.getsignal(number) in (plain, signal.SIG_DFL)
+    ]
+    for number in ours:
+        signal.signal(number, _raise)
+    try:
+        yield
+        if _received:  # Python drops an exception in a finalizer or a callback
+            raise _received[0]
+    except Exception as error:
+        if _received:  # an extension module replaces it if it is being imported
+            raise _received[0] from error
+        raise
+    finally:
+        _received.clear()
+        if ours:
+            _restore(ours)
+
+
+def time_is_up(last: activity.Activity) -> LimitError:
+    """Returns the error that says what a process did when its time was up."""
+    where = f"{last.where}: " if last.where else ""
+    doing = f" while {last}" if str(last) else ""
+    return LimitError(
+        f"{where}the time limit was reached{doing}", "Raise --max-seconds if it should take longer."
+    )
+
+
+def limit_seconds(seconds: float) -> None:
+    """Makes TimeUp rise in the main thread after `seconds`, inside `raising`.
+
+    A supervisor is told as well: it ends the process if the exception has no effect.
+    """
+    page = activity.page()
+    if page is not None:
+        page.set_deadline(time.monotonic() + seconds)
+    if hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGALRM, _raise)
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))  # 0 would be no limit
+
+
+def on_arrival(listener: Callable[[], None]) -> None:
+    """Calls `listener` in another thread when a signal arrives, before its exception rises.
+
+    The exception waits until native code returns; the listener can make it return. This needs the
+    wake-up descriptor of the interpreter, so nothing happens without a supervisor.
+    """
+    if activity.page() is None or threading.current_thread() is not threading.main_thread():
+        return
+    if not _listeners:
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        threading.Thread(target=_listen, args=(reading,), name="signals", daemon=True).start()
+    _listeners.append(listener)
+
+
+def _listen(descriptor: int) -> None:
+    while arrived := os.read(descriptor, 64):
+        if set(arrived) & _EXCEPTIONS.keys():
+            for listener in _listeners:
+                listener()
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    exception = _EXCEPTIONS[number]()
+    _received.append(exception)
+    supervised = activity.page() is not None
+    signal.signal(number, signal.SIG_IGN if supervised else _DEFAULTS.get(number, signal.SIG_DFL))
+    raise exception
+
+
+def _restore(numbers: Sequence[int]) -> None:
+    """Ends the time limit, and gives signals their default effect; a process may be ending now."""
+    if hasattr(signal, "SIGALRM") and signal.getsignal(signal.SIGALRM) is _raise:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    for number in numbers:
+        if activity.page() is None:
+            signal.signal(number, _DEFAULTS[number])
+        elif signal.getsignal(number) is _raise:  # from now on nobody is told an exception
+            signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,231 @@
+"""Runs a command in a child process, ends it if it does not end itself, and says how it died.
+
+The child is forked before anything heavy is imported: it has the terminal, the arguments and the
+import path of this process, and costs some ms. It shares a page with its supervisor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import re
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from tracer.containment import activity, memory, signals
+from tracer.errors import CrashError, LimitError
+from tracer.support.files import sweep, sweep_of
+from tracer.text import message
+
+IN_PROCESS = "TRACER_IN_PROCESS"
+"""Environment variable; where it is set, nothing runs in a child, as debuggers need it."""
+
+GRACE_S = 2.0
+"""Seconds after a signal or the deadline in which the child may end by itself."""
+
+_TWICE_S = 0.3
+"""Signals closer together are one: `timeout` and terminals send them to the whole group too."""
+
+_FRAME = re.compile(r'File "(?:.*/)?([^/"]+/[^/"]+)", line (\d+) in (\S+)')
+_DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of Linux
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if os.name == "posix" else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a child ended: its exit code or signal, and the signal that asked it to end (0: none).
+
+    `frames` is the traceback that it wrote when it died.
+    """
+
+    code: int
+    signal: int
+    asked: int
+    overdue: bool
+    frames: str
+
+
+def in_process() -> bool:
+    """Returns whether calls run in this process: it is a child, or debugged, or cannot fork."""
+    starts = hasattr(os, "fork") and bool(sys.executable)
+    return not starts or activity.page() is not None or bool(os.environ.get(IN_PROCESS))
+
+
+def supervised(command: Callable[[], int], name: str) -> int:
+    """Returns the exit code of `command`, which runs in a child process; both processes return.
+
+    Call it first thing in a program. Messages on stderr begin with `name`.
+    """
+    if in_process():
+        return command()
+    reading, writing = os.pipe()
+    for end in (reading, writing):
+        os.set_blocking(end, False)
+    page = activity.Page.anonymous(writing)
+    frames = _unnamed_file()
+    supervisor = os.getpid()
+    with _handling(writing):
+        child = os.fork()
+        if child == 0:
+            become_child(page, frames, supervisor)
+        else:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_ENDING, signal.SIGCHLD})
+            sweep()
+            ended = _wait(child, page, reading, frames)
+            sweep_of(child)
+            return _told(ended, page, name)
+    return _as_child(command, name)
+
+
+@contextlib.contextmanager
+def _handling(wakeup: int) -> Iterator[None]:
+    """Makes signals wake the supervisor; they are blocked until its process unblocks them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*_ENDING, signal.SIGCHLD})
+    numbers = [n for n in _ENDING if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.getsignal(number) for number in (*numbers, signal.SIGCHLD)}
+    for number in before:
+        signal.signal(number, lambda number, frame: None)
+    signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def become_child(page: activity.Page, frames: BinaryIO | None, supervisor: int) -> None:
+    """Ties this process to `supervisor`, whose number it is, and limits it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
+        if os.getppid() != supervisor:  # it died before
+            os.kill(os.getpid(), signal.SIGKILL)
+    activity.supervised_by(page)
+    memory.limit_to_share()
+    if frames is not None:
+        faulthandler.enable(frames)
+
+
+def _as_child(command: Callable[[], int], name: str) -> int:
+    try:
+        with signals.raising():
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_ENDING, signal.SIGCHLD})
+            return command()
+    except (KeyboardInterrupt, signals.Terminated) as error:  # while the command was imported
+        number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
+        return _asked_to_end(number, name)
+
+
+def _wait(child: int, page: activity.Page, reading: int, frames: BinaryIO | None) -> Ended:
+    """Waits for the end of the child; passes signals on, and kills it when its time is up."""
+    asked, asked_at, overdue = 0, 0.0, False
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            break
+        end = min(asked_at or float("inf"), page.deadline or float("inf")) + GRACE_S
+        left = end - time.monotonic()
+        if left <= 0:
+            overdue = True
+            os.kill(child, signal.SIGKILL)
+        timeout = None if overdue or left == float("inf") else left
+        select.select([reading], [], [], timeout)
+        for number in _arrived(reading):
+            if asked and time.monotonic() - asked_at > _TWICE_S:
+                os.kill(child, signal.SIGKILL)
+            elif not asked:
+                asked, asked_at = number, time.monotonic()
+                os.kill(child, number)
+    code, died = (0, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else (os.WEXITSTATUS(status), 0)
+    return Ended(code, died, asked, overdue, _content(frames))
+
+
+def _arrived(descriptor: int) -> list[int]:
+    """Returns the signals that came through the pipe and ask to end."""
+    try:
+        return [number for number in os.read(descriptor, 64) if number in _ENDING]
+    except BlockingIOError:
+        return []
+
+
+def _told(ended: Ended, page: activity.Page, name: str) -> int:
+    """Returns the exit code of a child, and tells a death that the child could not tell."""
+    if not ended.signal:
+        return ended.code
+    _clear_progress_bar()
+    if ended.asked:
+        return _asked_to_end(ended.asked, name)
+    if ended.signal in (*_ENDING, signal.SIGQUIT, signal.SIGPIPE):
+        return _asked_to_end(ended.signal, name)
+    if ended.overdue:
+        error: LimitError | CrashError = signals.time_is_up(page.read())
+    else:
+        error = crash(-ended.signal, page.read(), ended.frames)
+    _tell(f"{name}: error: {error}")
+    if "--debug" in sys.argv:
+        for line in ended.frames.splitlines():
+            _tell(line)
+    return error.exit_code
+
+
+def crash(code: int, last: activity.Activity, frames: str) -> CrashError:
+    """Returns the error that says how a process died, and while it did what.
+
+    `code` is its exit code, or less than 0 for a signal. `frames` is the traceback that it wrote.
+    """
+    how = f"exit code {code}" if code >= 0 else _signal_name(-code)
+    frame, doing, remedy = _FRAME.search(frames), str(last), last.remedy
+    if not doing and frame is not None:
+        doing = f"{frame[3]} ran ({frame[1]}:{frame[2]})"
+    event = f"the runtime crashed ({how})"
+    if code == -signal.SIGKILL:
+        event = f"the process was killed ({how})"
+        remedy = "If the system ran out of memory, use a smaller batch."
+    where = f"{last.where}: " if last.where else ""
+    what = f"{where}{event}{' while ' if doing else ''}{doing}"
+    return CrashError(what, remedy or f"Set {IN_PROCESS}=1 to run it in a debugger.")
+
+
+def _signal_name(number: int) -> str:
+    known = {each.value: each.name for each in signal.Signals}
+    return known.get(number, f"signal {number}")
+
+
+def _asked_to_end(number: int, name: str) -> int:
+    words: dict[int, str] = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+    _tell(f"{name}: {words.get(number, _signal_name(number))}")
+    return 128 + number  # as shells do
+
+
+def _tell(text: str) -> None:
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):  # nobody is left to read it
+            sys.stderr.write(f"{message(text)}\n")
+            sys.stderr.flush()
+
+
+def _clear_progress_bar() -> None:
+    """Shows the cursor, which a progress bar hides, on an empty line."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K\x1b[?25h")
+
+
+def _unnamed_file() -> BinaryIO | None:
+    """Returns a file in memory; None where the system has none."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    return os.fdopen(os.memfd_create("frames"), "w+b", buffering=0)
+
+
+def _content(file: BinaryIO | None) -> str:
+    if file is None:
+        return ""
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")

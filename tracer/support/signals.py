@@ -1,0 +1,33 @@
+"""Holds signals back while code runs that must not stop half way."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Lets SIGINT and SIGTERM wait for the end of this context.
+
+    Compilers call back into Python, and an exception in there is lost. Outside the main thread this
+    does nothing: handlers of signals run in the main thread alone.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in _ENDING}
+    # None is a handler that Python did not install, and could not install again.
+    replaced = {number: handler for number, handler in handlers.items() if handler is not None}
+    for number in replaced:
+        signal.signal(number, lambda one, frame: arrived.append(one))
+    try:
+        yield
+    finally:
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
+        for one in arrived:
+            signal.raise_signal(one)

@@ -1,0 +1,62 @@
+"""Makes text of models, files and libraries safe to show: one line, no control characters, cut.
+
+A name in a model is anybody's: an escape sequence must not reach a terminal, a line break must not
+begin a line of its own, and a name of a megabyte must not fill a page.
+"""
+
+import unicodedata
+
+NAME = 200
+"""Most characters of a name."""
+LINE = 2_000
+"""Most characters of a line that tracer composes, such as a heading or a note."""
+MESSAGE = 500
+"""Most characters of an error or another message."""
+
+_HIDDEN = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs"))
+"""Unicode categories of control characters, direction marks, separators and surrogates."""
+
+
+def printable(text: str, most: int = NAME) -> str:
+    """Returns `text` on one line of at most `most` characters, at least 60.
+
+    Control characters and those that change the direction become escapes, a line break `⏎`. Text
+    that is too long loses its middle, where its length is told instead. A second call changes
+    nothing.
+    """
+    if len(text) <= most:
+        shown = escaped(text)
+        if len(shown) <= most:
+            return shown
+    gap = f" … ({len(text):,} characters) … "
+    begin = (most - len(gap)) * 2 // 3
+    end = most - len(gap) - begin
+    return escaped(text[:most])[:begin] + gap + escaped(text[-most:])[-end:]
+
+
+def line(text: str) -> str:
+    """Returns a line that tracer composed of names, safe to show."""
+    return printable(text, LINE)
+
+
+def message(text: str) -> str:
+    """Returns an error or another message, safe to show; its beginning and its end say most."""
+    return printable(text, MESSAGE)
+
+
+def escaped(text: str) -> str:
+    """Returns all of `text` without line breaks and control characters."""
+    if text.isprintable():
+        return text
+    return "".join(map(_visible, text.replace("\r\n", "\n")))
+
+
+def is_hidden(char: str) -> bool:
+    """Whether a character is a control character, a direction mark, a separator or a surrogate."""
+    return unicodedata.category(char) in _HIDDEN
+
+
+def _visible(char: str) -> str:
+    if char == "\n":
+        return "⏎"
+    return char.encode("unicode_escape").decode() if is_hidden(char) else char
