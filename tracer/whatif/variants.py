@@ -28,7 +28,7 @@ from tracer.whatif.sweep import SWEEPING, Question, Screen, sweep_and_search
 from tracer.whatif.width_plan import WidthPlan
 
 _SCREEN_SHARE, _SMALLEST_SCREEN = 5, 32
-"""A screen has 1/5 of the samples, at least 32; where half of the samples are fewer, there is none."""
+"""A screen has 1/5 of the samples, at least 32; there is none where that is more than half."""
 _SCREEN_BATCHES = 2
 """Batches of a screen, at least: each thread works on one, for which it waits less than in one."""
 _SLACK = 1e-9
