@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -12,6 +13,7 @@ import pytest
 
 import tracer.cli
 from tests.graphs import residual
+from tracer.cli import _incident
 from tracer.support import cache
 
 SECRET = "weights of a customer"
@@ -56,10 +58,11 @@ def test_a_cache_that_cannot_be_written_leaves_the_folder_for_temporary_files(
     failing, capfd, tmp_path, monkeypatch
 ):
     (tmp_path / "cache").write_text("in the way")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    system = SimpleNamespace(gettempdir=lambda: str(tmp_path))
+    monkeypatch.setattr(_incident, "tempfile", system)
     assert tracer.cli.main(failing) == 70
     assert f"with the file {tmp_path}/internal-error-" in capfd.readouterr().err
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    system.gettempdir = lambda: str(tmp_path / "none")
     (tmp_path / "none").write_text("in the way as well")
     assert tracer.cli.main(failing) == 70
     assert capfd.readouterr().err.endswith("--debug shows the traceback.\n")
