@@ -68,6 +68,14 @@ class Output:
         paths = [target.path for _, target in targets if target.extension == extension]
         return paths, replace(self, files=rest)
 
+    def keep(self, result: Result, extension: str) -> None:
+        """Writes `result`, which is incomplete, to the files of one format alone."""
+        from analyzers import views
+
+        for path in self.split(type(result), extension)[0]:
+            if path is not None:
+                write_atomically(path, views.render(result, extension, self.options))
+
     def emit(self, result: Result) -> None:
         """Writes every file, then the terminal's page unless a file is stdout."""
         from analyzers import views
@@ -153,7 +161,9 @@ def write_screen(show: Callable[[Console], None]) -> None:
     page = io.BytesIO()
     stream = io.TextIOWrapper(page, sys.stdout.encoding, "replace")
     is_terminal = sys.stdout.isatty()
-    width = None if is_terminal or os.environ.get("COLUMNS") else WITHOUT_EDGE
+    columns = os.environ.get("COLUMNS", "")
+    is_set = columns.isdecimal() and int(columns) > 0
+    width = int(columns) if is_set else None if is_terminal else WITHOUT_EDGE
     show(Console(file=stream, force_terminal=is_terminal or None, highlight=False, width=width))
     stream.flush()
     write_stdout(page.getvalue())
