@@ -277,6 +277,7 @@ def test_a_file_with_anything_but_tables_of_a_trace_is_refused(statements, alter
 def test_a_damaged_row_is_named(place, statement, altered, capfd, monkeypatch):
     monkeypatch.setattr(stored_file, "_CELL", 1 << 20)
     monkeypatch.setattr(stored_file, "_EXPANDED", 1 << 10)
+    monkeypatch.setattr(stored_file, "_TIMES", 1 << 20)
     monkeypatch.setattr(stored_file, "_EXPANSION", 8)
     assert f"table {place}" in refusal(altered("profile", statement), capfd)
 
