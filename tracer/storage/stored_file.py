@@ -7,6 +7,7 @@ its cells one by one. What a cell expands to is bounded by the size of the file.
 import io
 import itertools
 import math
+import re
 import sqlite3
 import zipfile
 import zlib
@@ -25,6 +26,7 @@ from tracer.support.file_lock import InUseError
 from tracer.support.types import Array, FloatArray
 
 T = TypeVar("T")
+R = TypeVar("R", bound=msgspec.Struct)
 
 _FILE = 2 << 30
 """Most bytes of a file. A million inferences of 100 kernels take some 100 MB."""
@@ -44,6 +46,8 @@ _WAIT_S = 0.5
 """How long to wait for another process to finish its transaction."""
 _CHUNK = 1 << 20
 """Bytes that are unpacked at a time."""
+LONGEST_US = 1e15
+"""Longest time, µs. Statistics of much longer ones are not finite."""
 _MEMBERS = 64
 """Most arrays in a cell; statistics of sums have 17."""
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -93,8 +97,8 @@ class StoredFile:
         if not unpacking.eof or count not in (None, len(data) / 8):
             raise ValueError("times are cut short, or more than there may be")
         values = np.frombuffer(data, "<f8").astype(np.float64, copy=False)
-        if not np.isfinite(values).all():
-            raise ValueError("a time is not finite")
+        if not (np.abs(values) <= LONGEST_US).all():
+            raise ValueError("a time is not a number, or longer than 30 years")
         return values
 
     def arrays(self, blob: bytes) -> dict[str, Array]:
@@ -122,11 +126,19 @@ def decoded(text: str | bytes, kind: type[T]) -> T:
     return value
 
 
-def typed_row(kind: type[T]) -> Callable[[Any], T]:
-    """Returns a function that checks the cells of a row against the fields of `kind`, in order."""
+def typed_row(kind: type[R]) -> Callable[[Any], R]:
+    """Returns a function that checks the cells of a row against the fields of `kind`, in order.
 
-    def convert(row: Any) -> T:
-        return msgspec.convert(row, kind, builtin_types=(bytes,))
+    It raises ValueError that names the column.
+    """
+
+    def convert(row: Any) -> R:
+        try:
+            return msgspec.convert(row, kind, builtin_types=(bytes,))
+        except msgspec.ValidationError as error:
+            columns = kind.__struct_fields__
+            text = re.sub(r"\$\[(\d+)\]", lambda place: columns[int(place[1])], str(error))
+            raise ValueError(text) from error
 
     return convert
 
