@@ -149,7 +149,7 @@ class Band:
                 after.append(self.step.code(v, added, state, limit))
             return _by_array(after)
 
-        return v.loop(count, begun, term)
+        return v.loop(count, begun, term, unrolled=False)
 
     def _of_rows(self, name: str) -> list[Any]:
         """A number of each row, in all lanes of its sums."""
