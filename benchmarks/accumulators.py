@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from tracer.accumulators.engine import blocks, tile_sums
 from tracer.accumulators.engine.matrices import Matrices, checked
 from tracer.accumulators.engine.programs import program
+from tracer.accumulators.engine.sum_lanes import SumLanes
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.interpreter.kernels import vectors
@@ -59,9 +60,9 @@ def observe(block: Block) -> Callable[[], Any]:
 def _prepared(block: Block) -> tuple[tile_sums.Factors, Columns, Array]:
     matrices, plan = block.matrices(), program(block.accumulator.order, block.terms)
     assert plan is not None
-    bits = tile_sums.limited_bits(matrices, plan, block.accumulator)
+    lanes = SumLanes(matrices, plan, block.accumulator)
     columns = tile_sums.of_matrix(matrices, plan.sequence)
-    factors = tile_sums.Factors.of(matrices, plan, block.accumulator, bits)
+    factors = tile_sums.Factors.of(lanes, plan, lanes.limited_bits)
     return factors, columns, np.empty(matrices.shape, np.int64)
 
 

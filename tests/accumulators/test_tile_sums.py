@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tracer.accumulators.engine import oracle, tile_sums
 from tracer.accumulators.engine.matrices import checked
 from tracer.accumulators.engine.programs import program
+from tracer.accumulators.engine.sum_lanes import SumLanes
 from tracer.accumulators.engine.tile_sums import Factors
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
@@ -28,7 +29,8 @@ def check(left, right, bias, accumulator, bits):
     matrices, case = checked(left, right, bias, terms), (left, right, bias, terms, accumulator)
     exact, clipped = oracle.observe(*case), oracle.emulate(*case)
     plan = program(accumulator.order, terms)
-    factors = Factors.of(matrices, plan, accumulator, bits)
+    lanes = SumLanes(matrices, plan, accumulator)
+    factors = Factors.of(lanes, plan, bits)
     columns = tile_sums.of_matrix(matrices, plan.sequence)
     values, events = (np.empty(matrices.shape, np.int64) for _ in range(2))
     factors.clip(columns, values, None)
@@ -36,7 +38,7 @@ def check(left, right, bias, accumulator, bits):
     factors.clip(columns, values, events)
     np.testing.assert_array_equal(values, clipped.values)
     np.testing.assert_array_equal(events, clipped.events)
-    if tile_sums.exact_bits(matrices, plan, accumulator) not in range(1, bits + 1):
+    if lanes.exact_bits not in range(1, bits + 1):
         return
     low, high = accumulator.range
     outside = np.count_nonzero(clipped.events)
@@ -82,7 +84,7 @@ def test_sums_are_those_of_the_oracle(seed, shape, sizes, near, overflow):
     accumulator = Accumulator(width, overflow)
     terms = Terms(shape[1])
     plan = program(accumulator.order, terms)
-    bits = tile_sums.limited_bits(checked(*case, terms), plan, accumulator)
+    bits = SumLanes(checked(*case, terms), plan, accumulator).limited_bits
     assert bits
     check(*case, accumulator, bits)
 

@@ -45,11 +45,11 @@ def test_an_overflow_mode_takes_three_edits(copy):
     )
     copy.edit(
         KERNEL,
-        "    if kind == ZERO:\n        return",
-        "    if kind == MIRROR:\n"
+        "    if rule == ZERO:\n        return",
+        "    if rule == MIRROR:\n"
         "        reflected = 2 * high - wide if wide > high else 2 * low - wide\n"
         "        return wide if low <= wide <= high else reflected\n"
-        "    if kind == ZERO:\n        return",
+        "    if rule == ZERO:\n        return",
     )
     assert "assert_never" not in check_types(copy)
     assert "mirror" in copy.tracer("interpret", "--help")

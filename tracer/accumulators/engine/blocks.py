@@ -13,6 +13,7 @@ from tracer.accumulators.engine.programs import (
     program,
     sum_by_program,
 )
+from tracer.accumulators.engine.sum_lanes import SumLanes
 from tracer.accumulators.engine.tile_sums import Factors
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
@@ -33,13 +34,16 @@ def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Unli
     final, low, high = (buffer_pool.empty(matrices.shape, np.int64) for _ in range(3))
     if not final.size:
         return UnlimitedSums(final, low, high)
-    bits = tile_sums.exact_bits(matrices, plan, accumulator)
-    if bits:
-        factors = Factors.of(matrices, plan, accumulator, bits)
-        factors.observe(tile_sums.of_matrix(matrices, plan.sequence), final, low, high)
-        return UnlimitedSums(final, low, high)
-    start, end = _start_and_end(matrices, accumulator)
     clips = None if plan.has_one_width else np.empty(matrices.shape, np.int64)
+    lanes = SumLanes(matrices, plan, accumulator)
+    if lanes.exact_bits:
+        factors = Factors.of(lanes, plan, lanes.exact_bits)
+        columns = tile_sums.of_matrix(matrices, plan.sequence)
+        if clips is not None:
+            factors.own_events(columns, final, clips)
+        factors.observe(columns, final, low, high)
+        return UnlimitedSums(final, low, high, clips)
+    start, end = _start_and_end(matrices, accumulator)
     sum_by_program(matrices, plan, accumulator, start, (final, low, high), True, clips)
     if end is not None:
         final += end
@@ -56,9 +60,9 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
     values, events = (buffer_pool.empty(matrices.shape, np.int64) for _ in range(2))
     if not values.size:
         return Clipped(values, events)
-    bits = tile_sums.limited_bits(matrices, plan, accumulator)
-    if bits:
-        factors = Factors.of(matrices, plan, accumulator, bits)
+    lanes = SumLanes(matrices, plan, accumulator)
+    if lanes.limited_bits:
+        factors = Factors.of(lanes, plan, lanes.limited_bits)
         factors.clip(tile_sums.of_matrix(matrices, plan.sequence), values, events)
         return Clipped(values, events)
     start, end = _start_and_end(matrices, accumulator)
@@ -73,7 +77,7 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
 
 def has_fast_kernel(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> bool:
     """Whether a kernel supports this case that saturates about as fast as it multiplies."""
-    return tile_sums.limited_bits(matrices, _plan(terms, accumulator), accumulator) > 0
+    return SumLanes(matrices, _plan(terms, accumulator), accumulator).limited_bits > 0
 
 
 def inner_widths_may_change(matrices: Matrices, accumulator: Accumulator, terms: Terms) -> bool:

@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from tracer.accumulators.engine import tile_sums
 from tracer.accumulators.engine.column_source import ColumnSource
 from tracer.accumulators.engine.matrices import Matrices, checked
 from tracer.accumulators.engine.programs import Program, program
+from tracer.accumulators.engine.sum_lanes import SumLanes
 from tracer.accumulators.engine.tile_sums import Factors
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
@@ -90,7 +90,8 @@ class NodePass:
 
     @cached_property
     def _factors(self) -> Factors:
-        return Factors.of(self.matrices, self.plan, self.accumulator, self.bits)
+        lanes = SumLanes(self.matrices, self.plan, self.accumulator)
+        return Factors.of(lanes, self.plan, self.bits)
 
 
 def prepared(
@@ -107,8 +108,8 @@ def prepared(
     # Two columns of the ends of the range bound the sums of any columns.
     ends = np.broadcast_to(np.array(range_), (left.shape[1], 2))
     matrices = checked(left, ends, bias, terms)
-    exact = tile_sums.exact_bits(matrices, plan, accumulator)
-    limited = tile_sums.limited_bits(matrices, plan, accumulator)
-    if not exact or not limited:
+    lanes = SumLanes(matrices, plan, accumulator)
+    if not lanes.exact_bits or not lanes.limited_bits:
         return None
-    return NodePass(matrices, range_, bias, plan, terms, accumulator, max(exact, limited))
+    bits = max(lanes.exact_bits, lanes.limited_bits)
+    return NodePass(matrices, range_, bias, plan, terms, accumulator, bits)

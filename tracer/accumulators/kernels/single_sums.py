@@ -39,36 +39,40 @@ def rule_of(overflow: Overflow) -> int:
             assert_never(overflow)
 
 
-@kernel(types.int64(types.int64, NUMBERS))
-def _into_range(wide: int, rule: Any) -> int:
-    """The number in place of `wide` by a rule: what to do outside a range, lowest, highest."""
-    kind, low, high = rule[0], rule[1], rule[2]
-    if kind == SATURATE:
+@kernel(types.int64(types.int64, types.int64, types.int64, types.int64))
+def _into_range(wide: int, rule: int, low: int, high: int) -> int:
+    """The number that the rule puts in place of `wide` where it is outside [low, high]."""
+    if rule == SATURATE:
         return min(max(wide, low), high)
-    if kind == WRAP:
+    if rule == WRAP:
         return ((wide - low) & (high - low)) + low
-    if kind == ZERO:
+    if rule == ZERO:
         return wide if low <= wide <= high else 0
     return wide
-
-
-@kernel(types.int64(types.int64, NUMBERS, FLAT_OUT))
-def _step(wide: int, rule: Any, seen: Any) -> int:
-    """What becomes of a sum; remembers it."""
-    value = _into_range(wide, rule)
-    seen[_EVENTS] += wide != value
-    if rule[0] == EXACT:
-        seen[_LEAST], seen[_MOST] = min(seen[_LEAST], wide), max(seen[_MOST], wide)
-    return value
 
 
 @kernel(types.void(NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, FLAT_OUT))
 def _multiply(left: Any, right: Any, rule: Any, rounding: Any, salts: Any, terms: Any) -> None:
     """Products, rounded and limited."""
-    shift = rounding[0]
+    shift, kind, low, high = rounding[0], rule[0], rule[1], rule[2]
     for k in range(terms.size):
         product = rounded(left[k] * right[k], shift, rounding[1], salts[k])
-        terms[k] = _into_range(product, rule) << shift
+        terms[k] = _into_range(product, kind, low, high) << shift
+
+
+@kernel(types.int64(types.int64, FLAT_OUT, types.int64, types.int64, NUMBERS, FLAT_OUT))
+def _sum(value: int, terms: Any, first: int, stop: int, rule: Any, seen: Any) -> int:
+    """Adds terms to a register, one by one; remembers what happens."""
+    kind, low, high = rule[0], rule[1], rule[2]
+    events, least, most = seen[_EVENTS], seen[_LEAST], seen[_MOST]
+    for k in range(first, stop):
+        wide = value + terms[np.uintp(k)]
+        value = _into_range(wide, kind, low, high)
+        events += wide != value
+        if kind == EXACT:
+            least, most = min(least, wide), max(most, wide)
+    seen[_EVENTS], seen[_LEAST], seen[_MOST] = events, least, most
+    return value
 
 
 @kernel(types.void(FLAT_OUT, types.int64, FLAT_OUT))
@@ -98,15 +102,13 @@ def _added(start: int, terms: Any, groups: Any, rules: Any, registers: Any, seen
     registers[top] = start
     seen[_LEAST], seen[_MOST] = min(start, 0), max(start, 0)
     for group in range(len(groups)):
-        value = registers[0]
-        for _ in range(groups[group, 0]):
-            value = _step(value + terms[k], rules[0], seen)
-            k += 1
-        registers[0] = value
-        for number in range(groups[group, 1]):
-            wide = registers[number + 1] + registers[number]
-            registers[number + 1] = _step(wide, rules[number + 1], seen)
-            registers[number] = 0
+        stop = k + groups[group, 0]
+        registers[0] = _sum(registers[0], terms, k, stop, rules[0], seen)
+        k = stop
+        for n in range(groups[group, 1]):
+            lower = registers[n : n + 1]
+            registers[n + 1] = _sum(registers[n + 1], lower, 0, 1, rules[n + 1], seen)
+            registers[n] = 0
     return registers[top]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from tracer.interpreter.kernels.tiles import Step
+from tracer.interpreter.kernels.tiles import ProductCode, Step, Words
 from tracer.interpreter.kernels.vectors import Vectors
 
 Rule = Callable[[Vectors, Any, Any], Any]
@@ -44,8 +44,12 @@ RULES: dict[str, Rule] = {
 """Overflow modes that tiles have; a range that is not symmetric has one more negative number."""
 
 
+ROUNDINGS = {"half-even": "rint", "half-away": "round", "floor": "floor", "truncate": "trunc"}
+"""Roundings of products that tiles have, as LLVM names them."""
+
+
 def _limit(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
-    return [rule(v, added, limit)]
+    return [rule(v, added, limit), *state]
 
 
 def _count(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
@@ -65,9 +69,24 @@ def _one(v: Vectors, limit: Any) -> Any:
     return b.lshr(b.bitcast(b.fadd(limit, v.same(2.0)), v.integers), shift)
 
 
+def _free(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
+    return [added, *state]
+
+
 def _extremes(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
     low, high = state
     return [added, v.least(low, added), v.greatest_from_zero(high, added)]
+
+
+def _product(
+    rule: Rule | None, rounding: str | None, v: Vectors, words: Words, factor: Any, column: Any
+) -> Any:
+    b, half = v.builder, words.halves("product_half")
+    if rounding is None:
+        lane = v.add_product(factor, column, half)
+    else:
+        lane = b.fadd(v.rounded(b.fmul(factor, column), rounding), half)
+    return b.fsub(lane if rule is None else rule(v, lane, words.halves("product_limit")), half)
 
 
 @cache
@@ -82,5 +101,19 @@ def counting(overflow: str) -> Step:
     return Step(1, partial(_count, RULES[overflow]))
 
 
+@cache
+def product(overflow: str | None, rounding: str | None) -> ProductCode:
+    """Products, rounded and limited as these say; None leaves them as they are."""
+    rule = None if overflow is None else RULES[overflow]
+    return partial(_product, rule, None if rounding is None else ROUNDINGS[rounding])
+
+
 EXTREMES = Step(2, _extremes)
 """The states are the least and the greatest sum so far, 0 among them."""
+
+FREE = Step(1, _free)
+"""Has a state, which register 0 may change."""
+
+LIMITED, COUNTED = partial(_limit, _saturated), partial(_count, _saturated)
+"""Steps of a register 0 that saturates in a width of its own; the second has the state of
+`counting`."""

@@ -90,7 +90,7 @@ class Band:
         v.each(registers, clear)
         for value, home in zip(begun, self._homes(self._register(registers), size), strict=False):
             v.store(value, home)
-        self.store([half] * size + begun[size:])
+        self.store([self.words.halves("inner_half")] * size + begun[size:])
 
     def _in_groups(self, begun: list[Any], k: Any) -> list[Any]:
         """Adds the groups of the panel that begins with term k."""
@@ -115,7 +115,7 @@ class Band:
         v, b, size = self.v, self.v.builder, self._size
         half, limit = self.words.halves("half"), self.words.halves("limit")
 
-        def whole(values: list[Any]) -> list[Any]:
+        def whole(values: list[Any], half: Any) -> list[Any]:
             return [b.fsub(value, half) for value in values[:size]] + values[size:]
 
         def register(n: Any, carried: list[Any]) -> list[Any]:
@@ -125,9 +125,10 @@ class Band:
             for (lower, *state), home in zip(self._each(carried), homes, strict=True):
                 after.append(self.step.code(v, b.fadd(v.load(home), lower), state, limit))
                 v.store(b.select(last, after[-1][0], half), home)
-            return whole(_by_array(after))
+            return whole(_by_array(after), half)
 
-        return [half] * size + v.loop(count, whole(carried), register)[size:]
+        begun = self.words.halves("inner_half")
+        return [begun] * size + v.loop(count, whole(carried, begun), register)[size:]
 
     def _terms(self, begun: list[Any], k: Any, at: Any, count: Any) -> list[Any]:
         """Adds `count` terms, which begin with row `at` of the panel; its first row is term k."""
@@ -135,7 +136,8 @@ class Band:
         depth, left = words.number("depth"), v.at(words.array("left", v.scalar), k)
         factors = [v.at(v.at(left, b.mul(b.add(self.row, INDEX(n)), depth)), at)
                    for n in range(self.rows)]  # fmt: skip
-        width, limit = self.vectors * v.count, words.halves("limit")
+        width, limit = self.vectors * v.count, words.halves("inner_limit")
+        step = self.step.inner or self.step.code
         panel = v.at(self.panel, b.mul(at, INDEX(width))) if at else self.panel
 
         def term(k: Any, carried: list[Any]) -> list[Any]:
@@ -145,11 +147,18 @@ class Band:
             for n, (old, *state) in enumerate(self._each(carried)):
                 if n % self.vectors == 0:
                     factor = v.spread(b.load(v.at(factors[n // self.vectors], k)))
-                added = v.add_product(factor, columns[n % self.vectors], old)
-                after.append(self.step.code(v, added, state, limit))
+                added = self._multiplied(factor, columns[n % self.vectors], old)
+                after.append(step(v, added, state, limit))
             return _by_array(after)
 
         return v.loop(count, begun, term, unrolled=False)
+
+    def _multiplied(self, factor: Any, column: Any, added: Any) -> Any:
+        """A product added to a sum."""
+        if self.step.product is None:
+            return self.v.add_product(factor, column, added)
+        product = self.step.product(self.v, self.words, factor, column)
+        return self.v.add_product(self.words.halves("unit"), product, added)
 
     def _of_rows(self, name: str) -> list[Any]:
         """A number of each row, in all lanes of its sums."""

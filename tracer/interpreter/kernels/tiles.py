@@ -31,20 +31,25 @@ PARAMETERS = 8
 NUMBERS = (
     "rows", "tall", "columns", "wide", "depth", "row_stride", "limit", "half",
     "matrices", "source_step", "out_step", "slot_count", "slot_size", "chunk", "zero", "registers",
-    "table_size",
+    "inner_limit", "inner_half", "product_limit", "product_half", "unit", "table_size",
 )  # fmt: skip
 """Numbers of a task: rows, and of a block; columns, and tiles of columns of a block; terms;
 elements of the results between rows; twice the limit of a step; 1 where lanes hold the sum plus one
 half; pairs of matrices, and elements from one to the next in the source and in the results. The
 factors, and what sums begin and end with, of all pairs follow each other; slots, and their bytes;
 terms of a panel; what is subtracted from each integer of a column; registers of a sum besides the
-first; elements of a slot's tables."""
+first; limit and half of register 0, and of products; twice the number that products are multiplied
+with where a step computes them; elements of a slot's tables."""
 
 _POSITION = {name: 2 * number for number, name in enumerate(ARRAYS)} | {
     name: 2 * len(ARRAYS) + number for number, name in enumerate(NUMBERS)
 }
 StepCode = Callable[[Vectors, Any, list[Any], Any], list[Any]]
 """(vectors, sum after the multiply-add, state, limit) -> sum and state after the step."""
+
+
+ProductCode = Callable[[Vectors, "Words", Any, Any], Any]
+"""(vectors, words, factor, column) -> product."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +59,16 @@ class Step:
     Terms may be `grouped`: the sum of a group is in register 0 and begins with 0. A group is int64
     (terms, n): after its terms register 0 is added to register 1, that to register 2, and so on to
     register n; each but the last begins anew. The step follows these additions as well. The last
-    register is the sum. If it `ends`, a number of its row is added to it.
+    register is the sum. If it `ends`, a number of its row is added to it. `inner` replaces the step
+    in register 0, `product` the multiplication.
     """
 
     states: int
     code: StepCode
     grouped: bool = False
     ends: bool = False
+    inner: StepCode | None = None
+    product: ProductCode | None = None
 
 
 NOTHING = Step(0, lambda vectors, sums, state, limit: [sums])

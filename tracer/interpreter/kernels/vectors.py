@@ -117,9 +117,9 @@ class Vectors:
         """A constant in every lane."""
         return ir.Constant(self.kind, [number] * self.count)
 
-    def rounded(self, values: Any) -> Any:
-        """The nearest integers, the even ones of two."""
-        return self._call(f"llvm.rint.v{self.count}f{self.bits}", values)
+    def rounded(self, values: Any, rule: str = "rint") -> Any:
+        """Integers: the nearest, of two the even one; LLVM's `round`, `floor` and `trunc` too."""
+        return self._call(f"llvm.{rule}.v{self.count}f{self.bits}", values)
 
     def turned(self, rows: Sequence[Any]) -> Sequence[Any]:
         """The columns of a square of numbers, given its rows.

@@ -54,10 +54,18 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """What lanes hold: twice the limit of a step, and 1 for the sum plus one half."""
+    """What lanes hold: twice the limit of a step, and 1 for the sum plus one half.
+
+    The same of register 0 and of products; twice the unit of products.
+    """
 
     limit: int = 0
     half: int = 0
+    inner_limit: int = 0
+    inner_half: int = 0
+    product_limit: int = 0
+    product_half: int = 0
+    unit: int = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +115,8 @@ def run(
     tables = np.zeros((slots, 0), np.int64) if tables is None else tables
     numbers = (count, tall, columns.count, wide, depth, columns.out_strides[1], lanes.limit,
                lanes.half, matrices, *columns.steps, slots, size, chunk, columns.zero,
-               groups.registers, tables.shape[1])  # fmt: skip
+               groups.registers, lanes.inner_limit, lanes.inner_half, lanes.product_limit,
+               lanes.product_half, lanes.unit, tables.shape[1])  # fmt: skip
     blocks = matrices * -(-count // tall) * -(-columns.count // (wide * width))
     task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory, known, tables], numbers)
 
