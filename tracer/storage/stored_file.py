@@ -6,6 +6,8 @@ its cells one by one. What a cell expands to is bounded by the size of the file.
 
 import io
 import itertools
+import math
+import re
 import sqlite3
 import zipfile
 import zlib
@@ -24,12 +26,15 @@ from tracer.support.file_lock import InUseError
 from tracer.support.types import Array, FloatArray
 
 T = TypeVar("T")
+R = TypeVar("R", bound=msgspec.Struct)
 
 _FILE = 2 << 30
 """Most bytes of a file. A million inferences of 100 kernels take some 100 MB."""
 _CELL = 64 << 20
 """Most bytes of a cell. SQLite refuses a longer one before it allocates."""
-_EXPANDED, _EXPANSION = 256 << 20, 64
+_TIMES, _ARRAYS = 128 << 20, 512 << 20
+"""Most bytes of the times in a cell (16 million inferences), and of the arrays in a cell."""
+_EXPANDED, _EXPANSION = 192 << 20, 64
 """Most bytes that all cells expand to, for any file and for each byte of it.
 
 Times of a profiler in whole microseconds compress to a tenth, or to a hundredth if all are equal.
@@ -39,6 +44,10 @@ _STEPS, _STEPS_OF_A_BYTE = 20_000_000, 16
 _STEPS_OF_A_CALL = 20_000
 _WAIT_S = 0.5
 """How long to wait for another process to finish its transaction."""
+_CHUNK = 1 << 20
+"""Bytes that are unpacked at a time."""
+LONGEST_US = 1e15
+"""Longest time, µs. Statistics of much longer ones are not finite."""
 _MEMBERS = 64
 """Most arrays in a cell; statistics of sums have 17."""
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -81,15 +90,15 @@ class StoredFile:
 
     def times(self, blob: bytes, count: int | None = None) -> FloatArray:
         """Returns compressed float64, finite, of which there are `count`. Raises ValueError."""
-        most = self._room if count is None else min(8 * count, self._room)
+        most = min(_TIMES if count is None else 8 * count, self._room)
         unpacking = zlib.decompressobj()
         data = unpacking.decompress(blob, most + 1)
         self._take(len(data))
         if not unpacking.eof or count not in (None, len(data) / 8):
-            raise ValueError("compressed times are cut short, or more than there are runs")
-        values = np.frombuffer(data, "<f8").astype(np.float64)
-        if not np.isfinite(values).all():
-            raise ValueError("a time is not finite")
+            raise ValueError("times are cut short, or more than there may be")
+        values = np.frombuffer(data, "<f8").astype(np.float64, copy=False)
+        if not (np.abs(values) <= LONGEST_US).all():
+            raise ValueError("a time is not a number, or longer than 30 years")
         return values
 
     def arrays(self, blob: bytes) -> dict[str, Array]:
@@ -98,7 +107,10 @@ class StoredFile:
             members = archive.infolist()
             if len(members) > _MEMBERS:
                 raise ValueError(f"{len(members)} arrays, at most {_MEMBERS}")
-            self._take(sum(member.file_size for member in members))
+            size = sum(member.file_size for member in members)
+            if size > _ARRAYS:
+                raise ValueError(f"arrays of {size:,} bytes, at most {_ARRAYS:,}")
+            self._take(size)
             return {m.filename.removesuffix(".npy"): _array(archive, m) for m in members}
 
     def _take(self, nbytes: int) -> None:
@@ -114,11 +126,19 @@ def decoded(text: str | bytes, kind: type[T]) -> T:
     return value
 
 
-def typed_row(kind: type[T]) -> Callable[[Any], T]:
-    """Returns a function that checks the cells of a row against the fields of `kind`, in order."""
+def typed_row(kind: type[R]) -> Callable[[Any], R]:
+    """Returns a function that checks the cells of a row against the fields of `kind`, in order.
 
-    def convert(row: Any) -> T:
-        return msgspec.convert(row, kind, builtin_types=(bytes,))
+    It raises ValueError that names the column.
+    """
+
+    def convert(row: Any) -> R:
+        try:
+            return msgspec.convert(row, kind, builtin_types=(bytes,))
+        except msgspec.ValidationError as error:
+            columns = kind.__struct_fields__
+            text = re.sub(r"\$\[(\d+)\]", lambda place: columns[int(place[1])], str(error))
+            raise ValueError(text) from error
 
     return convert
 
@@ -257,15 +277,22 @@ def _stopping(database: sqlite3.Connection, size: int) -> Iterator[None]:
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
-    """Returns an array of integers; zipfile reads no more bytes than the member declares."""
+    """Returns an array of integers, unpacked piece by piece into its place.
+
+    zipfile reads no more bytes than the member declares.
+    """
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"the array {member.filename} is compressed in an unknown way")
-    data = archive.read(member)
-    stream = io.BytesIO(data)
-    if npy.read_magic(stream) != (1, 0):
-        raise ValueError(f"the array {member.filename} has an unknown version")
-    shape, is_fortran, dtype = npy.read_array_header_1_0(stream)
-    if dtype.kind not in "iu" or min(shape, default=0) < 0:
-        raise ValueError(f"the array {member.filename} is not one of integers")
-    flat = np.frombuffer(data, dtype, offset=stream.tell())
-    return flat.reshape(shape, order="F" if is_fortran else "C").astype(np.int64)
+    with archive.open(member) as stream:
+        if npy.read_magic(stream) != (1, 0):
+            raise ValueError(f"the array {member.filename} has an unknown version")
+        shape, is_fortran, dtype = npy.read_array_header_1_0(stream)
+        rest = member.file_size - stream.tell()
+        if dtype != np.dtype("<i8") or min(shape, default=0) < 0 or math.prod(shape) * 8 != rest:
+            raise ValueError(f"the array {member.filename} is not one of 64-bit integers")
+        flat = np.empty(rest // 8, "<i8")
+        place = flat.data.cast("B")
+        for start in range(0, rest, _CHUNK):
+            end = min(start + _CHUNK, rest)
+            place[start:end] = stream.read(end - start)  # raises ValueError for too few bytes
+    return flat.reshape(shape, order="F" if is_fortran else "C").astype(np.int64, copy=False)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 from tracer.accumulators.spec import plain_values
+from tracer.accumulators.spec.accumulator import WIDEST
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError
 from tracer.records.whatif import Answer, Evaluation, Variant, WhatIf
@@ -170,6 +171,8 @@ def _result(record: _Fields, sums: Mapping[int, tuple[PartialSums, ...]]) -> Wha
 
 def _variant(values: _Fields, sums: tuple[PartialSums, ...]) -> Variant:
     stored = decoded(values["answer"], _Fields)
+    if len(decoded(stored["rows"], list[msgspec.Raw])) > WIDEST:
+        raise ValueError(f"it has more than {WIDEST} rows, which are one for each width")
     accumulator = plain_values.loaded(decoded(stored["accumulator"], dict[str, Any]))
     answer = _built(Answer, stored, accumulator=accumulator, sums=sums)
     return _built(Variant, values, answer=answer)
