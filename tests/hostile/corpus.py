@@ -8,6 +8,7 @@ from onnx import helper
 Make = Callable[[], "onnx.ModelProto | bytes"]
 
 CASES: dict[str, Make] = {}
+"""Filled by the modules beside this one."""
 
 
 def case(name: str) -> Callable[[Make], Make]:

@@ -193,10 +193,10 @@ def _():
     return made
 
 
-@case("200,000 entries of metadata")
+@case("50,000 entries of metadata")
 def _():
     made = relu([2])
-    for number in range(200_000):
+    for number in range(50_000):
         made.metadata_props.add(key=str(number), value="v")
     return made
 

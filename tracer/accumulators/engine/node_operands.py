@@ -68,7 +68,8 @@ class Integers:
                 "an operand has several zero points, so they cannot be subtracted from the sums",
                 "Subtract them from the operands: zero_points='before'.",
             )
-        values = narrow(self.values.astype(np.int32) + self.zero)
+        wide = self.values.astype(np.int32) + self.zero
+        values = narrow(wide) if self.zero < 1 << 15 else wide  # padding is the zero point
         return Integers(
             values, self.low + self.zero, self.high + self.zero, self.constant, padding=self.zero
         )

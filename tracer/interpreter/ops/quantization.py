@@ -56,7 +56,9 @@ def dequantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Array:
-    """(x - zero point) * scale."""
+    """(x - zero point) * scale. Raises ModelError for a zero point of another type than x."""
+    if x_zero_point is not None and x_zero_point.dtype != x.dtype:
+        raise ModelError(f"x is {x.dtype}, and its zero point {x_zero_point.dtype}")
     dtype = onnx.helper.tensor_dtype_to_np_dtype(output_dtype) if output_dtype else x_scale.dtype
     if compiled_quantization.suits(x, x_scale, x_zero_point, dtype):
         return compiled_quantization.dequantize(x, x_scale, x_zero_point)
