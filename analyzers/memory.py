@@ -17,7 +17,7 @@ import pandas as pd
 from analyzers import dataflow
 from analyzers.cost import parameters, traffic
 from analyzers.cost.aliases import Aliases, aliases
-from analyzers.cost.operation import Address, Facts, Operation, facts_of
+from analyzers.cost.operation import LARGEST, Address, Facts, Operation, facts_of
 from analyzers.cost.traffic import Bytes
 from analyzers.dataflow import Dataflow
 from analyzers.schedule import ordered, readers
@@ -98,7 +98,7 @@ class _Graph:
         total = missing = 0
         for node, delta, gap in zip(nodes, change, unknown, strict=False):
             total, missing = total + delta, missing + gap
-            alive[node.key] = None if missing else total
+            alive[node.key] = None if missing or total > LARGEST else total
         return alive
 
     def beside_body(self, owner: Node, live: Bytes) -> Bytes:

@@ -13,7 +13,7 @@ import pandas as pd
 from analyzers.cost import conventions, parameters, registry, trips
 from analyzers.cost.conventions import Convention
 from analyzers.cost.count import Count, UnknownWorkError
-from analyzers.cost.operation import Address, Operation, facts_of
+from analyzers.cost.operation import LARGEST, Address, Operation, facts_of
 from analyzers.cost.traffic import Bytes, known_sum
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
@@ -21,8 +21,6 @@ from tracer.graph.shape_inference import TensorTypes
 WORK = ("macs", "adds", "muls", "flops")
 COLUMNS = (*WORK, "params", "param_bytes", "bytes_read", "bytes_written")
 """Whole numbers; `intensity` follows them."""
-
-_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ def _row(op: Operation, repeats: float) -> _Row:
         shapes = ", ".join(str(operand.known_shape) for operand in op.inputs())
         reason = f"{node.op_type}: inputs of shapes {shapes} do not fit the operator"
         return _Row(None, reason, read, written)
-    if count.flops * repeats > _LARGEST:
+    if count.flops * repeats > LARGEST:
         return _Row(None, f"{node.op_type}: the count does not fit in 64 bits", read, written)
     return _Row(count, "", read, written)
 
@@ -122,7 +120,7 @@ def _times(value: int | None, repeats: float) -> int | None:
         return None
     whole = isinstance(repeats, int) or repeats.is_integer()
     product = value * int(repeats) if whole else round(value * repeats)
-    return product if product <= _LARGEST else None
+    return product if product <= LARGEST else None
 
 
 def _totals(

@@ -14,6 +14,9 @@ from tracer.graph.shape_inference import TensorTypes
 Address = tuple[str, str]
 """A tensor: the path of the graph that defines it, and its name."""
 
+LARGEST = 2**63 - 1
+"""Counts are 64-bit integers; larger ones are unknown."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
@@ -24,7 +27,7 @@ class Operand:
     known_shape: tuple[int, ...] | None
     known_size: int | None
     nbytes: int | None
-    """Bytes of the packed elements; None if size or width are unknown."""
+    """Bytes of the packed elements; None if size or width are unknown, or beyond 64 bits."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,9 +75,11 @@ class Facts:
         if tensor is None:
             return Operand(name, None, None, None, None)
         shape = tensor.concrete
-        if shape is None or any(size < 0 for size in shape):  # some exporters write -1 for unknown
+        if shape is None or any(size < 0 for size in shape):  # inferred from odd attributes
             return Operand(name, tensor.dtype, None, None, None)
-        return Operand(name, tensor.dtype, shape, tensor.size, tensor.nbytes)
+        nbytes = tensor.nbytes
+        known = nbytes is not None and nbytes <= LARGEST
+        return Operand(name, tensor.dtype, shape, tensor.size, nbytes if known else None)
 
     def _constant_node(self, name: str, scope: Scope) -> np.ndarray | None:
         for outer in scope.outward():

@@ -5,7 +5,7 @@ Caches are not modelled: a tensor that one operator reads twice counts once.
 
 from collections.abc import Callable, Iterable
 
-from analyzers.cost.operation import Operand, Operation
+from analyzers.cost.operation import LARGEST, Operand, Operation
 
 Bytes = int | None
 Traffic = Callable[[Operation], tuple[Bytes, Bytes]]
@@ -40,10 +40,10 @@ def total(operands: Iterable[Operand]) -> Bytes:
 
 
 def known_sum(parts: Iterable[int | None]) -> int | None:
-    """Returns the sum, or None if a part is unknown."""
+    """Returns the sum, or None if a part is unknown or the sum has more than 64 bits."""
     total = 0
     for part in parts:
         if part is None:
             return None
         total += part
-    return total
+    return total if total <= LARGEST else None

@@ -33,7 +33,7 @@ def effort(result: WhatIf, variant: Variant) -> str:
     screening = ""
     if answer.screening is not None:
         evaluations, samples = answer.screening.evaluations, answer.screening.samples
-        screening = f", after {evaluations:,} on {samples:,} of them"
+        screening = f", after {evaluations:,} on the {samples:,} hardest"
     return (
         f"{plural(len(answer.evaluations), 'evaluation')} on {plural(answer.samples, 'sample')} of "
         f"{result.settings['data']}{screening}"

@@ -12,7 +12,6 @@ from tracer.accumulators.chains import fusion
 from tracer.accumulators.engine.node_operands import NodeOperands, UnfitError
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.kernels import loaded
 from tracer.accumulators.nodes import ComputeSums, lowerings
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.statistics.partial_sums import PartialSums
@@ -20,10 +19,8 @@ from tracer.errors import ModelError
 from tracer.graph.model import Model, Node
 from tracer.interpreter import values
 from tracer.interpreter.binding import Body, Kernel
-from tracer.interpreter.kernel_loading import announced
 from tracer.interpreter.plan import Plan, Task
 from tracer.interpreter.values import Value
-from tracer.support.progress import Progress
 from tracer.support.types import Array
 
 _THREAD_RUNNERS: ContextVar[Mapping[str, SumRunner] | None] = ContextVar("runners", default=None)
@@ -66,11 +63,6 @@ class Narrowing:
     def runners(self) -> Mapping[str, SumRunner]:
         """The runner of each narrow node by its key, in the order of the model."""
         return self._runners
-
-    def load(self, progress: Progress | None) -> None:
-        """Loads or compiles the kernels, which would otherwise slow down the first run."""
-        with announced(progress):
-            loaded("sum_statistics")
 
     def new_runners(
         self, bits: Mapping[str, int], runner_type: type[SumRunner] = SumRunner

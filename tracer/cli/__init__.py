@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 import sys
+from collections.abc import Sequence
 
 import click
 import cloup
@@ -95,13 +96,13 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
         usage = (click.ClickException, click.Abort)  # their tracebacks show click's code only
         if debug and isinstance(error, Exception) and not isinstance(error, usage):
             raise
-        line, code = _line_and_code(error)
+        line, code = _line_and_code(error, [name, *args])
         tell(f"{name}: {line}")
     return code if isinstance(code, int) else 0
 
 
-def _line_and_code(error: BaseException) -> tuple[str, int]:
-    """Returns the line that describes an error, and the exit code."""
+def _line_and_code(error: BaseException, command: Sequence[str]) -> tuple[str, int]:
+    """Returns the line that describes an error of `command`, and the exit code."""
     match error:
         case click.Abort() | KeyboardInterrupt():
             return "interrupted", INTERRUPTED
@@ -118,8 +119,18 @@ def _line_and_code(error: BaseException) -> tuple[str, int]:
             return f"error: {where}{error.strerror or error}", InputError.exit_code
         case MemoryError():
             return f"error: not enough memory: {error}. Try a smaller batch.", LimitError.exit_code
+    return _internal(error, command), INTERNAL_ERROR
+
+
+def _internal(error: BaseException, command: Sequence[str]) -> str:
+    """Returns the line for an error of tracer itself, whose traceback it keeps in a file."""
+    from tracer.cli import _incident
+
     line = f"internal error: {type(error).__name__}: {error}"
-    return f"{line}. Please report it; --debug shows the traceback.", INTERNAL_ERROR
+    file = _incident.kept(error, command)
+    if file is None:
+        return f"{line}. Please report it; --debug shows the traceback."
+    return f"{line}. Please report it with the file {file}."
 
 
 def _usage_line(error: click.ClickException) -> str:

@@ -153,7 +153,9 @@ def write_screen(show: Callable[[Console], None]) -> None:
     page = io.BytesIO()
     stream = io.TextIOWrapper(page, sys.stdout.encoding, "replace")
     is_terminal = sys.stdout.isatty()
-    width = None if is_terminal or os.environ.get("COLUMNS") else WITHOUT_EDGE
+    columns = os.environ.get("COLUMNS", "")
+    is_set = columns.isdecimal() and int(columns) > 0
+    width = int(columns) if is_set else None if is_terminal else WITHOUT_EDGE
     show(Console(file=stream, force_terminal=is_terminal or None, highlight=False, width=width))
     stream.flush()
     write_stdout(page.getvalue())

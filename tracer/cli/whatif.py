@@ -13,7 +13,7 @@ from tracer.cli import _accumulating, _data, _energy, _options
 from tracer.cli._messages import tell
 from tracer.cli._types import Amount, Count, Integers, Words
 from tracer.errors import UsageError
-from tracer.support.files import check_writable
+from tracer.support.files import check_place
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
@@ -147,7 +147,7 @@ def command(
             "Name one; copy it afterwards.",
         )
     if trace is not None:
-        check_writable(trace, force=True)  # it may hold evaluations to resume from
+        check_place(trace)  # it may hold evaluations to resume from
     others.check(WhatIf)
     with _progress.progress() as report:
         result = what_if(

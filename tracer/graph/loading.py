@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from tracer.containment import activity
 from tracer.errors import ModelError, UsageError
-from tracer.graph import provenance, validation
+from tracer.graph import calls, declarations, provenance, validation
 from tracer.graph.model import Model, expanded_keys, expansion, node_protos
 
 ModelSource: TypeAlias = "str | Path | onnx.ModelProto | Model"
@@ -52,12 +52,14 @@ def load(path: str | Path) -> Model:
     file = find(Path(path))
     validation.check_format(file)
     proto = _parse(file)
+    declarations.check(proto, str(file))
     validation.check_file(proto, file)
     return inlined(proto, file, _sha256(file))
 
 
 def from_proto(proto: onnx.ModelProto) -> Model:
     """Checks a model built in memory. Raises ModelError as `load` does."""
+    declarations.check(proto, validation.IN_MEMORY)
     validation.check_proto(proto)
     digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
     return inlined(proto, None, digest)
@@ -99,8 +101,8 @@ def _parse(file: Path) -> onnx.ModelProto:
 
 
 def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
-    """Returns a Model with local functions inlined; it is not checked beyond its names."""
-    validation.check_names(proto, str(path) if path is not None else validation.IN_MEMORY)
+    """Returns a Model with local functions inlined; it is not checked beyond their calls."""
+    calls.check(proto, str(path) if path is not None else validation.IN_MEMORY)
     if not proto.functions:
         return Model(proto, path, sha256, expanded_keys(proto))
     name = path.name if path is not None else validation.IN_MEMORY
@@ -110,8 +112,8 @@ def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     remaining = {(f.domain, f.name, f.overload) for f in flat.functions}
     gone = [f for f in proto.functions if (f.domain, f.name, f.overload) not in remaining]
     expanded = tuple(expansion(proto, gone))
-    for node, (_, calls) in zip(node_protos(flat.graph), expanded, strict=True):
-        provenance.inherit(node, calls)
+    for node, (_, around) in zip(node_protos(flat.graph), expanded, strict=True):
+        provenance.inherit(node, around)
     return Model(flat, path, sha256, tuple(key for key, _ in expanded))
 
 

@@ -145,7 +145,7 @@ def expansion(
     proto: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]
 ) -> Iterator[tuple[str, tuple[onnx.NodeProto, ...]]]:
     """Yields the key of every node, and the function calls around it, innermost first."""
-    called = {_signature(f.domain, f.name, f.overload): f.node for f in functions}
+    called = {signature(function): function.node for function in functions}
     taken: set[str] = set()
 
     def expand(
@@ -153,7 +153,7 @@ def expansion(
     ) -> Iterator[tuple[str, tuple[onnx.NodeProto, ...]]]:
         for node, name in zip(nodes, _unique_names(nodes), strict=True):
             key = path + name
-            body = called.get(_signature(node.domain, node.op_type, node.overload))
+            body = called.get(signature(node))
             if body is not None:
                 yield from expand(body, f"{key}/", (node, *calls))
                 continue
@@ -167,8 +167,10 @@ def expansion(
     return expand(proto.graph.node, "", ())
 
 
-def _signature(domain: str, name: str, overload: str) -> tuple[str, str, str]:
-    return canonical_domain(domain), name, overload
+def signature(called: onnx.NodeProto | onnx.FunctionProto) -> tuple[str, str, str]:
+    """Returns domain, name and overload: of a function, and of the nodes that call it."""
+    name = called.op_type if isinstance(called, onnx.NodeProto) else called.name
+    return canonical_domain(called.domain), name, called.overload
 
 
 def _unique_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
@@ -195,7 +197,7 @@ def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
             yield from graphs(body)
 
 
-def node_protos(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+def node_protos(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     """Yields the nodes of a graph and of its bodies, in the order of `Model.nodes`."""
     for node in graph.node:
         yield node

@@ -19,6 +19,9 @@ _T = TypeVar("_T")
 Shapes = Mapping[str, tuple[int, ...]]
 """Shape of each model input by name."""
 
+_FAILURES = (onnx.shape_inference.InferenceError, RuntimeError, ValueError, IndexError, MemoryError)
+"""What inference raises for attributes that do not fit: errors of its own, and of C++."""
+
 _SMALL = 64
 """Weights of up to so many elements keep their values: shapes, axes, pads, sizes."""
 
@@ -72,7 +75,7 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
     try:
         with activity.doing(model.name, f"onnx {onnx.__version__} inferred the shapes"):
             inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError):  # keep what the file declares
+    except _FAILURES:  # keep what the file declares
         inferred = skeleton
     return _collect(model, inferred)
 

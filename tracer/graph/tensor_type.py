@@ -12,6 +12,9 @@ import onnx
 Dim: TypeAlias = int | str | None
 """A size, a symbolic name, or None (unknown)."""
 
+UNKNOWN_SIZE = -1
+"""Old exporters write it for a size that they leave open; runtimes read it so."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
@@ -87,5 +90,5 @@ def from_initializer(proto: onnx.TensorProto) -> TensorType:
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     if dim.HasField("dim_value"):
-        return dim.dim_value
+        return None if dim.dim_value == UNKNOWN_SIZE else dim.dim_value
     return dim.dim_param or None

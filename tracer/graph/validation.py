@@ -1,7 +1,6 @@
 """Checks that a file or protobuf is a valid ONNX model; each fault is one clear error."""
 
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -17,6 +16,9 @@ from tracer.graph import node_order
 
 IN_MEMORY = "<model in memory>"
 """The name, in messages, of a model that is not from a file."""
+
+_FAILURES = (onnx.checker.ValidationError, ValueError, RuntimeError, OSError)
+"""What the checker raises: its own error, and what C++ says of paths that cannot be."""
 
 _NOT_ONNX = (
     # first bytes of a file, its format, remedy
@@ -69,7 +71,7 @@ def _check(checked: str | onnx.ModelProto, proto: onnx.ModelProto, name: str, fo
     try:
         with activity.doing(name, f"onnx {onnx.__version__} checked the model"):
             onnx.checker.check_model(checked)
-    except (onnx.checker.ValidationError, ValueError) as error:
+    except _FAILURES as error:
         if not _lacks_a_type(error):
             raise _invalid(name, proto, error) from error
         _check_untyped(proto, name, folder)
@@ -102,7 +104,7 @@ def _check_untyped(proto: onnx.ModelProto, name: str, folder: Path) -> None:
             tensor.ClearField("external_data")
             tensor.dims[:] = [0]
         onnx.checker.check_model(copy)
-    except (onnx.checker.ValidationError, ValueError, OSError) as error:
+    except _FAILURES as error:
         raise _invalid(name, proto, error) from error
 
 
@@ -144,21 +146,3 @@ def _remedy(problem: str) -> str:
     if "external" in problem.lower() or "Data of TensorProto" in problem:
         return "Put the external data file next to the model, under the name it is stored with."
     return "Export the model again, or repair the graph."
-
-
-def check_names(proto: onnx.ModelProto, name: str) -> None:
-    """Raises ModelError for a name that is not UTF-8, which protobuf returns as bytes."""
-    graphs: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
-    undecodable = (text for graph in graphs for text in _names(graph) if isinstance(text, bytes))
-    for text in undecodable:
-        raise ModelError(f"{name}: the name {text!r} is not UTF-8", "Export the model again.")
-
-
-def _names(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
-    yield graph.name
-    for node in graph.node:
-        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
-        for attribute in node.attribute:
-            yield attribute.name
-            for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _names(body)

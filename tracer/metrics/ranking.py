@@ -67,6 +67,22 @@ def class_axis(rank: int) -> int:
     return 1 if rank >= _IMAGE_RANK else rank - 1
 
 
+def lead(output: Array) -> FloatArray:
+    """Returns by how much the best class leads the second, float64 (N,).
+
+    It is the least lead of all predictions of a sample; 0 for an output without two classes.
+    """
+    if (
+        output.ndim < 2
+        or output.shape[class_axis(output.ndim)] < 2
+        or output.dtype.kind not in "iuf"
+    ):
+        return np.zeros(len(output))
+    classes = np.moveaxis(output, class_axis(output.ndim), -1).astype(np.float64)
+    second, best = np.moveaxis(np.partition(classes, -2)[..., -2:], -1, 0)
+    return np.asarray((best - second).reshape(len(output), -1).min(1))
+
+
 def _among_best(best: int, scores: Array, labels: Array) -> FloatArray:
     _check(best, scores, labels)
     index = np.arange(len(scores))

@@ -144,7 +144,7 @@ def observe() -> Environment:
         cuda=cuda,
         os=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
-        packages=_versions(),
+        packages=versions(),
         distribution=_distribution(),
     )
 
@@ -216,7 +216,8 @@ def _output(command: list[str]) -> str:
     ).stdout
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Returns the versions of what runs or describes models, without importing it."""
     versions = {}
     for package in _PACKAGES:
         try:

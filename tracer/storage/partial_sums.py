@@ -1,7 +1,8 @@
 """Converts partial sums to the JSON and .npz bytes that a .trace file holds, and back."""
 
 import io
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias
 
 import msgspec
 import numpy as np
@@ -10,19 +11,36 @@ from tracer.accumulators.spec import plain_values
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.accumulators.statistics.tally import Tally
 from tracer.errors import InputError
+from tracer.storage.stored_file import decoded
+from tracer.support.types import Array
 
 _CHANNELS = "guaranteed_channels"
+_MOST_BITS = 1_000
+"""Sums of 64-bit products over any tensor need fewer bits."""
+
+_Bits: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_MOST_BITS)]
+_Property: TypeAlias = int | str | None
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields of partial sums that are no arrays."""
+
+    node: str
+    accumulator: dict[str, _Property]
+    guaranteed: _Bits | None
+    guaranteed_any_order: _Bits | None
+    datatype: _Bits | None
 
 
 def dumped(sums: PartialSums) -> tuple[str, bytes]:
     """JSON of the scalar fields, and an .npz of the arrays."""
-    record = {
-        "node": sums.node,
-        "accumulator": plain_values.dumped(sums.tally.accumulator),
-        "guaranteed": sums.guaranteed,
-        "guaranteed_any_order": sums.guaranteed_any_order,
-        "datatype": sums.datatype,
-    }
+    record = _Record(
+        node=sums.node,
+        accumulator=plain_values.dumped(sums.tally.accumulator),
+        guaranteed=sums.guaranteed,
+        guaranteed_any_order=sums.guaranteed_any_order,
+        datatype=sums.datatype,
+    )
     arrays = sums.tally.arrays()
     if sums.guaranteed_channels is not None:
         arrays[_CHANNELS] = sums.guaranteed_channels
@@ -31,14 +49,23 @@ def dumped(sums: PartialSums) -> tuple[str, bytes]:
     return msgspec.json.encode(record).decode(), stream.getvalue()
 
 
-def loaded(record: str, blob: bytes) -> PartialSums:
+def loaded(text: str, arrays: Mapping[str, Array]) -> PartialSums:
     """The inverse of `dumped`. Raises ValueError, TypeError or KeyError for malformed data."""
-    values = msgspec.json.decode(record, type=dict[str, Any])
-    with np.load(io.BytesIO(blob), allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    channels = arrays.pop(_CHANNELS, None)
+    record = decoded(text, _Record)
+    accumulator = plain_values.loaded(record.accumulator)
+    quantities = {name: array for name, array in arrays.items() if name != _CHANNELS}
     try:
-        tally = Tally.from_arrays(arrays, plain_values.loaded(values.pop("accumulator")))
+        tally = Tally.from_arrays(quantities, accumulator)
     except InputError as error:  # the reader of the file adds its name
         raise ValueError(error.what) from error
-    return PartialSums(tally=tally, guaranteed_channels=channels, **values)
+    channels = arrays.get(_CHANNELS)
+    if not len(tally.outputs) or (channels is not None and channels.shape != tally.outputs.shape):
+        raise ValueError("the statistics have no channels, or widths of other channels")
+    return PartialSums(
+        node=record.node,
+        tally=tally,
+        guaranteed=record.guaranteed,
+        guaranteed_any_order=record.guaranteed_any_order,
+        guaranteed_channels=channels,
+        datatype=record.datatype,
+    )

@@ -8,6 +8,13 @@ import numpy as np
 
 from tracer.accumulators.statistics.sample_sums import SampleSums
 from tracer.errors import InputError
+from tracer.storage.stored_file import StoredFile, decoded, typed_row
+
+
+class _Row(msgspec.Struct, array_like=True):
+    run: int
+    nodes: str
+    arrays: bytes
 
 
 def put(database: sqlite3.Connection, run: int, samples: SampleSums | None) -> None:
@@ -20,17 +27,24 @@ def put(database: sqlite3.Connection, run: int, samples: SampleSums | None) -> N
     database.execute("INSERT INTO samples VALUES (?, ?, ?)", row)
 
 
-def by_run(database: sqlite3.Connection) -> dict[int, SampleSums]:
+def by_run(file: StoredFile) -> dict[int, SampleSums]:
     """Returns the statistics by run. Raises ValueError for malformed ones."""
-    tables = database.execute("SELECT name FROM sqlite_master WHERE name = 'samples'").fetchall()
-    rows = database.execute("SELECT run, nodes, arrays FROM samples").fetchall() if tables else []
-    return {run: _loaded(nodes, blob) for run, nodes, blob in rows}
+    tables = file.database.execute("SELECT name FROM sqlite_master WHERE name = 'samples'")
+    if not tables.fetchall():  # older files lack the table
+        return {}
+
+    def build(cells: object) -> tuple[int, SampleSums]:
+        row = typed_row(_Row)(cells)
+        return row.run, _loaded(decoded(row.nodes, tuple[str, ...]), file, row.arrays)
+
+    return dict(file.rows("samples", build, "SELECT run, nodes, arrays FROM samples"))
 
 
-def _loaded(nodes: str, blob: bytes) -> SampleSums:
-    with np.load(io.BytesIO(blob), allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
+def _loaded(nodes: tuple[str, ...], file: StoredFile, blob: bytes) -> SampleSums:
     try:
-        return SampleSums.from_arrays(msgspec.json.decode(nodes, type=tuple[str, ...]), arrays)
+        samples = SampleSums.from_arrays(nodes, file.arrays(blob))
     except InputError as error:  # the reader of the file adds its name
         raise ValueError(error.what) from error
+    if not ((samples.worst_node >= -1) & (samples.worst_node < len(nodes))).all():
+        raise ValueError("a sample names a node that there is not")
+    return samples

@@ -6,23 +6,42 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import pandas as pd
 
-from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.records.columns import stored_spec
 from tracer.records.environment import Environment
-from tracer.records.node_table import typed
 from tracer.records.trace import Kernel, ModelInfo, Run, Trace
-from tracer.storage import sample_sums, trace_database
+from tracer.storage import sample_sums, stored_nodes, stored_settings, trace_database
+from tracer.storage.stored_file import StoredFile, decoded, typed_row
 from tracer.storage.trace_database import TRACE, as_text
 from tracer.support.types import FloatArray
 
 _CONFIGURED = 4
 """The first format whose runs have their own threads and optimisation level."""
+
+
+class _RunRow(msgspec.Struct, array_like=True):
+    position: int
+    executor: str
+    batch: Annotated[int, msgspec.Meta(ge=1)] | None
+    inputs: str
+    notes: str
+    wall_us: bytes
+    instrumented_us: bytes
+    tick_us: Annotated[float, msgspec.Meta(ge=0)]
+    empty_us: bytes | None
+    threads: Annotated[int, msgspec.Meta(ge=0)] | None
+    optimization: str | None
+
+
+class _KernelRow(msgspec.Struct, array_like=True):
+    record: str
+    bias_us: float
+    bias_error_us: float | None
+    replayed_us: float | None
+    samples: bytes
 
 
 def dumps(trace: Trace) -> bytes:
@@ -39,9 +58,8 @@ def dumps(trace: Trace) -> bytes:
 
 def load(path: str | Path) -> Trace:
     """Reads a saved trace. Raises InputError for a file that is not one."""
-    path = Path(path)
-    with trace_database.reading(path, TRACE) as (database, meta):
-        return _read(database, meta)
+    with trace_database.reading(Path(path), TRACE) as (file, meta):
+        return _read(file, meta)
 
 
 def _meta(trace: Trace) -> dict[str, str]:
@@ -86,23 +104,27 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
     sample_sums.put(database, position, run.sums_by_sample)
 
 
-def _read(database: sqlite3.Connection, meta: dict[str, str]) -> Trace:
-    sums = trace_database.sums_by_run(database)
-    samples = sample_sums.by_run(database)
-    settings = msgspec.json.decode(meta["settings"], type=dict[str, Any])
+def _read(file: StoredFile, meta: dict[str, str]) -> Trace:
+    sums = trace_database.sums_by_run(file)
+    samples = sample_sums.by_run(file)
+    settings = stored_settings.read(meta["settings"])
     lacking = _lacking(settings) if int(meta["format"]) < _CONFIGURED else {}
-    rows = database.execute("SELECT * FROM runs ORDER BY position").fetchall()
-    runs = (_read_run(database, sums, (*row, *lacking.values())) for row in rows)
-    dtypes = msgspec.json.decode(meta["dtypes"], type=dict[str, str])
+
+    def build(cells: tuple[object, ...]) -> Run:
+        row = typed_row(_RunRow)((*cells, *lacking.values()))
+        position = row.position
+        run = _run(file, row)
+        return replace(run, sums=sums.get(position, ()), sums_by_sample=samples.get(position))
+
+    runs = file.rows("runs", build, "SELECT * FROM runs ORDER BY position")
+    dtypes = decoded(meta["dtypes"], dict[str, str])
     trace = Trace(
-        model=msgspec.json.decode(meta["model"], type=ModelInfo),
-        environment=msgspec.json.decode(meta["environment"], type=Environment),
+        model=decoded(meta["model"], ModelInfo),
+        environment=decoded(meta["environment"], Environment),
         settings=settings,
-        runs=tuple(
-            replace(run, sums_by_sample=samples.get(position)) for position, run in enumerate(runs)
-        ),
-        nodes=_read_nodes(database, dtypes, lacking if rows else {}),
-        notes=msgspec.json.decode(meta["notes"], type=tuple[str, ...]),
+        runs=tuple(runs),
+        nodes=stored_nodes.read(file, dtypes, lacking if runs else {}),
+        notes=decoded(meta["notes"], tuple[str, ...]),
     )
     if _counts(trace) != msgspec.json.decode(meta["counts"]):
         raise ValueError("rows are missing")
@@ -117,37 +139,40 @@ def _lacking(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read_run(
-    database: sqlite3.Connection, sums: Mapping[int, tuple[PartialSums, ...]], row: tuple[Any, ...]
-) -> Run:
-    position, executor, batch, inputs, notes, wall_us, instrumented_us, tick_us, *more = row
-    empty_us, threads, optimization = more
-    rows = database.execute(
+def _run(file: StoredFile, row: _RunRow) -> Run:
+    """Returns a run without its sums."""
+    instrumented = file.times(row.instrumented_us)
+
+    def build(cells: object) -> tuple[_KernelRow, Kernel, FloatArray]:
+        kernel = typed_row(_KernelRow)(cells)
+        samples = file.times(kernel.samples, len(instrumented))
+        return kernel, decoded(kernel.record, Kernel), samples
+
+    kernels = file.rows(
+        "kernels", build,
         "SELECT record, bias_us, bias_error_us, replayed_us, samples FROM kernels WHERE run = ? "
-        "ORDER BY position",
-        (position,),
-    ).fetchall()
-    instrumented = _unpack(instrumented_us)
-    columns = [_unpack(samples) for *_, samples in rows]
-    if any(len(column) != len(instrumented) for column in columns):
-        raise ValueError(f"run {position} lacks samples of a kernel")
+        "ORDER BY position", (row.position,),
+    )  # fmt: skip
+    samples = [each for _, _, each in kernels]
+    wall = file.times(row.wall_us)
+    if not len(wall) or wall.min() < 0 or not wall.any():
+        raise ValueError("wall_us holds no time, or one below 0")
     return Run(
-        executor=executor,
-        batch=batch,
-        inputs=msgspec.json.decode(inputs, type=dict[str, str]),
-        wall_us=_unpack(wall_us),
+        executor=row.executor,
+        batch=row.batch,
+        inputs=decoded(row.inputs, dict[str, str]),
+        wall_us=wall,
         instrumented_us=instrumented,
-        samples=np.column_stack(columns) if columns else np.empty((len(instrumented), 0)),
-        bias_us=np.array([row[1] for row in rows]),
-        kernels=tuple(msgspec.json.decode(record, type=Kernel) for record, *_ in rows),
-        notes=msgspec.json.decode(notes, type=tuple[str, ...]),
-        sums=sums.get(position, ()),
-        bias_error_us=_optional_array([row[2] for row in rows]),
-        tick_us=tick_us,
-        empty_us=None if empty_us is None else _unpack(empty_us),
-        replayed_us=_optional_array([row[3] for row in rows]),
-        threads=threads,
-        optimization=optimization,
+        samples=np.column_stack(samples) if samples else np.empty((len(instrumented), 0)),
+        bias_us=np.array([cells.bias_us for cells, _, _ in kernels]),
+        kernels=tuple(kernel for _, kernel, _ in kernels),
+        notes=decoded(row.notes, tuple[str, ...]),
+        bias_error_us=_optional_array([cells.bias_error_us for cells, _, _ in kernels]),
+        tick_us=row.tick_us,
+        empty_us=None if row.empty_us is None else file.times(row.empty_us),
+        replayed_us=_optional_array([cells.replayed_us for cells, _, _ in kernels]),
+        threads=row.threads,
+        optimization=row.optimization,
     )
 
 
@@ -157,17 +182,5 @@ def _optional_array(values: list[float | None]) -> FloatArray | None:
     return None if np.isnan(array).all() else array
 
 
-def _read_nodes(
-    database: sqlite3.Connection, dtypes: dict[str, str], lacking: Mapping[str, Any]
-) -> pd.DataFrame:
-    nodes = pd.read_sql("SELECT * FROM nodes", database).astype(dtypes)
-    nodes = nodes[[name for name in nodes.columns if stored_spec(name) is not None]]
-    return typed(nodes.assign(**lacking))
-
-
 def _pack(values: FloatArray) -> bytes:
     return zlib.compress(values.astype("<f8").tobytes(), level=1)
-
-
-def _unpack(blob: bytes) -> FloatArray:
-    return np.frombuffer(zlib.decompress(blob), "<f8").astype(np.float64)

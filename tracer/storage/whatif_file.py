@@ -18,46 +18,67 @@ from tracer.accumulators.spec import plain_values
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError
 from tracer.records.whatif import Answer, Evaluation, Variant, WhatIf
-from tracer.storage import trace_database
-from tracer.storage.trace_database import FORMAT, WHAT_IF, as_text
+from tracer.storage import stored_file, stored_settings, trace_database, whatif_checks
+from tracer.storage.schema import FORMAT
+from tracer.storage.stored_file import decoded, naming
+from tracer.storage.trace_database import WHAT_IF, as_text
+from tracer.support.file_lock import FileInUse, InUseError, refuse_in_use
+from tracer.support.files import write_atomically
 
 R = TypeVar("R")
+_Fields = dict[str, msgspec.Raw]
+"""A record whose fields are not decoded yet."""
+
+_WAIT_MS = 5_000
+"""How long an evaluation waits for another process to finish its transaction."""
 
 
 class WhatIfFile:
     """The file at `path`, for evaluations that depend on what `identity` names.
 
     Continues an existing file. Raises InputError for a file that holds no what-if, or that has
-    another identity; `force` replaces it.
+    another identity; `force` replaces it, unless another process has it open.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, str], force: bool = False) -> None:
         self.path = path
-        if path.exists():
-            stored = _identity(path) if holds_what_if(path) else None
-            if stored != dict(identity) and not force:
-                raise _differs(path, stored, identity)
-            if stored != dict(identity):
-                path.unlink()
-        with _writing(path):
-            self._database = sqlite3.connect(path)
-            if not self._database.execute("SELECT 1 FROM sqlite_master").fetchone():
-                trace_database.create(self._database)
-            with self._database:
-                trace_database.put_meta(self._database, _head(identity))
+        if not path.exists():
+            write_atomically(path, _blank(identity))
+        elif not _continues(path, identity, force):
+            refuse_in_use(path)
+            write_atomically(path, _blank(identity))
+        self._mark = FileInUse(path)
+        try:
+            file = stored_file.opened_to_write(path, WHAT_IF.noun, WHAT_IF.hint)
+        except BaseException:
+            self._mark.release()
+            raise
+        self._database = file.database
+        with _writing(path), self._database:
+            self._database.execute(f"PRAGMA busy_timeout = {_WAIT_MS}")
+            trace_database.put_meta(self._database, _head(identity))
 
     def close(self) -> None:
         """Closes the file."""
         self._database.close()
+        self._mark.release()
 
     def find(self, variant: str, bits: Mapping[str, int]) -> Evaluation | None:
-        """The stored evaluation of a variant at these widths; None if there is none."""
-        with _writing(self.path):
+        """The stored evaluation of a variant at these widths; None if there is none.
+
+        Raises InputError for one that is damaged.
+        """
+        with stored_file.damage_told(self.path, WHAT_IF.noun, "Give --force to begin anew."):
             row = self._database.execute(
                 "SELECT record FROM evaluations WHERE variant = ? AND widths = ?",
                 (variant, as_text(bits)),
             ).fetchone()
-            return None if row is None else msgspec.json.decode(row[0], type=Evaluation)
+            if row is None:
+                return None
+            with naming(f"table evaluations, the row of {as_text(bits)}"):
+                evaluation = decoded(row[0], Evaluation)
+                whatif_checks.check_evaluation(evaluation, bits)
+                return evaluation
 
     def store(self, variant: str, evaluation: Evaluation) -> None:
         """Writes an evaluation to disk."""
@@ -74,22 +95,20 @@ class WhatIfFile:
 
 
 def holds_what_if(path: Path) -> bool:
-    """Whether a file holds a what-if, finished or not; False for a file that cannot be read."""
-    try:
-        return trace_database.meta_of(path).get("kind") == WHAT_IF.kind
-    except (InputError, sqlite3.Error, OSError, ValueError):
-        return False
+    """Whether a file holds a what-if, finished or not. Raises InputError where it is no trace."""
+    with stored_file.opened(path, "a trace", trace_database.TRACE.hint) as file:
+        return trace_database.meta_of(file).get("kind") == WHAT_IF.kind
 
 
 def load(path: Path) -> WhatIf:
     """Reads the result of a what-if. Raises InputError for a damaged or unfinished file."""
-    with trace_database.reading(path, WHAT_IF) as (database, meta):
+    with trace_database.reading(path, WHAT_IF) as (file, meta):
         if "result" not in meta:
             raise InputError(
                 f"{path}: this what-if was interrupted",
                 "Run the command that wrote it again to continue it.",
             )
-        return _result(msgspec.json.decode(meta["result"]), trace_database.sums_by_run(database))
+        return _result(decoded(meta["result"], _Fields), trace_database.sums_by_run(file))
 
 
 def dumps(result: WhatIf) -> bytes:
@@ -98,6 +117,15 @@ def dumps(result: WhatIf) -> bytes:
         trace_database.create(database)
         trace_database.put_meta(database, _head({}))
         _insert(database, result)
+        database.commit()
+        return database.serialize()
+
+
+def _blank(identity: Mapping[str, str]) -> bytes:
+    """A file without evaluations."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        trace_database.create(database)
+        trace_database.put_meta(database, _head(identity))
         database.commit()
         return database.serialize()
 
@@ -125,27 +153,62 @@ def _record(result: WhatIf | Variant | Answer, **converted: Any) -> dict[str, An
     return {each.name: getattr(result, each.name) for each in fields(result)} | converted
 
 
-def _result(record: dict[str, Any], sums: Mapping[int, tuple[PartialSums, ...]]) -> WhatIf:
+def _result(record: _Fields, sums: Mapping[int, tuple[PartialSums, ...]]) -> WhatIf:
     variants = []
-    for index, values in enumerate(record["variants"]):
-        accumulator = plain_values.loaded(values["answer"]["accumulator"])
-        answer = _built(Answer, values["answer"], accumulator=accumulator, sums=sums.get(index, ()))
-        variants.append(_built(Variant, values, answer=answer))
-    record.setdefault("energy", record.get("priced"))  # its name in format 2
-    return _built(WhatIf, record, variants=tuple(variants))
+    for index, values in enumerate(decoded(record["variants"], list[_Fields])):
+        with naming(f"variant {index + 1} of the result"):
+            variant = _variant(values, sums.get(index, ()))
+            whatif_checks.check_variant(variant)
+            variants.append(variant)
+    if "energy" not in record and "priced" in record:  # its name in format 2
+        record["energy"] = record["priced"]
+    settings = stored_settings.read(record["settings"])
+    result = _built(WhatIf, record, variants=tuple(variants), settings=settings)
+    whatif_checks.check_result(result)
+    return result
 
 
-def _built(kind: type[R], record: Mapping[str, Any], **converted: Any) -> R:
+def _variant(values: _Fields, sums: tuple[PartialSums, ...]) -> Variant:
+    stored = decoded(values["answer"], _Fields)
+    accumulator = plain_values.loaded(decoded(stored["accumulator"], dict[str, Any]))
+    answer = _built(Answer, stored, accumulator=accumulator, sums=sums)
+    return _built(Variant, values, answer=answer)
+
+
+def _built(kind: type[R], record: _Fields, **converted: Any) -> R:
     """A dataclass from a record; its `converted` fields are ready."""
     hints = get_type_hints(kind)
     names = record.keys() & (hints.keys() - converted.keys())
-    plain = {name: msgspec.convert(record[name], hints[name], str_keys=True) for name in names}
+    plain = {}
+    for name in sorted(names):
+        with naming(name):
+            plain[name] = decoded(record[name], hints[name])
     return kind(**plain, **converted)
 
 
-def _identity(path: Path) -> dict[str, str]:
-    identity: dict[str, str] = msgspec.json.decode(trace_database.meta_of(path)["identity"])
-    return identity
+def _continues(path: Path, identity: Mapping[str, str], force: bool) -> bool:
+    """Whether the file has this identity. Raises InputError where it has not, without `force`."""
+    stored = _identity(path)
+    if stored != dict(identity) and not force:
+        raise _differs(path, stored, identity)
+    return stored == dict(identity)
+
+
+def _identity(path: Path) -> dict[str, str] | None:
+    """What the evaluations of a file depend on; None where it holds no what-if.
+
+    The file is opened to write, which first undoes what an interrupted process left unfinished.
+    """
+    try:
+        file = stored_file.opened_to_write(path, WHAT_IF.noun, WHAT_IF.hint)
+        with closing(file.database), stored_file.damage_told(path, WHAT_IF.noun, WHAT_IF.hint):
+            meta = trace_database.meta_of(file)
+            is_what_if = meta.get("kind") == WHAT_IF.kind
+            return decoded(meta["identity"], dict[str, str]) if is_what_if else None
+    except InUseError:
+        raise
+    except InputError:  # no trace, or a damaged one
+        return None
 
 
 def _differs(
@@ -168,4 +231,6 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        if stored_file.is_locked(error):
+            raise InUseError(path) from error
         raise InputError(f"{path}: cannot be written ({error})") from error

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tracer.errors import InputError
+from tracer.support.file_lock import refuse_in_use
 
 try:
     import fcntl
@@ -28,8 +29,17 @@ _UNLOCKED_S = 60.0
 def check_writable(path: Path, force: bool) -> None:
     """Raises InputError if `path` exists (unless `force`) or its folder is not writable.
 
-    Only a regular file is replaced, never a device, a pipe or a folder; links are followed.
+    Only a regular file is replaced, never a device, a pipe, a folder or a file that a running
+    command writes; links are followed.
     """
+    check_place(path)
+    if path.exists() and not force:
+        raise InputError(f"{path}: the file exists", "Choose another name, or give --force.")
+    refuse_in_use(path)
+
+
+def check_place(path: Path) -> None:
+    """Raises InputError if `path` is no regular file, or its folder is not writable."""
     with _errors_naming(path):
         target = path.resolve()
         kind = target.stat().st_mode if target.exists() else None
@@ -40,8 +50,6 @@ def check_writable(path: Path, force: bool) -> None:
                 f"{path}: is a device or a pipe, not a file",
                 "Name a file; -o - writes to standard output.",
             )
-        if kind is not None and not force:
-            raise InputError(f"{path}: the file exists", "Choose another name, or give --force.")
         if not target.parent.is_dir():
             raise InputError(f"{path}: the folder {target.parent} does not exist", "Make it first.")
     try:  # permissions do not suffice: file systems are read-only, full, or virtual
@@ -56,8 +64,10 @@ def check_writable(path: Path, force: bool) -> None:
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes `data` to `path`, or to the target of a link, completely or not at all.
 
-    The data are on the disk on return. Raises InputError if the disk is full or the folder gone.
+    The data are on the disk on return. Raises InputError if the disk is full or the folder gone, or
+    if a running command writes to the same file.
     """
+    refuse_in_use(path)
     with _errors_naming(path):
         target = path.resolve()
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=_PREFIX)

@@ -1,6 +1,8 @@
 """Checks for optional packages before they are needed, and says what to install."""
 
 import importlib
+from importlib.util import find_spec
+from pathlib import Path
 
 from tracer.errors import UsageError
 
@@ -17,6 +19,17 @@ def require(feature: str, *packages: str) -> None:
             importlib.import_module(package)
         except ModuleNotFoundError as error:
             raise not_installed(feature, error) from error
+
+
+def folder_of(feature: str, package: str) -> Path:
+    """Returns the folder of an installed package without importing it.
+
+    Raises UsageError, as `require` does.
+    """
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise not_installed(feature, ModuleNotFoundError(name=package))
+    return Path(spec.submodule_search_locations[0])
 
 
 def not_installed(feature: str, error: ModuleNotFoundError) -> UsageError:

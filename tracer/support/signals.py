@@ -5,12 +5,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+_ENDING = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    *([signal.SIGALRM] if hasattr(signal, "SIGALRM") else []),  # the end of a time limit
+)
 
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Lets SIGINT and SIGTERM wait for the end of this context.
+    """Lets signals that end a command wait for the end of this context.
 
     Compilers call back into Python, and an exception in there is lost. Outside the main thread this
     does nothing: handlers of signals run in the main thread alone.

@@ -40,15 +40,15 @@ def identity(
     return values
 
 
-def variant_key(graph: GraphVariant, accumulator: Accumulator, samples: int | None = None) -> str:
+def variant_key(graph: GraphVariant, accumulator: Accumulator, hardest: int | None = None) -> str:
     """Everything else that the evaluations of one variant depend on, as JSON.
 
-    `samples` is the number of samples of evaluations on the first samples alone.
+    `hardest` is the number of samples of evaluations on the hardest samples alone.
     """
     properties = plain_values.dumped(accumulator)
     del properties["bits"]
     bits = {"weight_bits": graph.weight_bits, "activation_bits": graph.activation_bits}
-    part = {} if samples is None else {"samples": samples}
+    part = {} if hardest is None else {"hardest": hardest}
     return msgspec.json.encode({**bits, **properties, **part}).decode()
 
 

@@ -117,6 +117,12 @@ class Evaluator(Generic[B]):
         """Keys of the narrow nodes, in the order of the model."""
         return tuple(self._accumulators)
 
+    @property
+    def wide_runs(self) -> Iterator[tuple[Array, list[Array]]]:
+        """The scores of each batch in wide accumulators, and its outputs."""
+        for number, scores in enumerate(self._scores):
+            yield scores, self._wide_outputs.read(number)
+
     def evaluate(self, bits: Mapping[str, int]) -> Evaluation:
         """Scores the model with the nodes of `bits` at these widths, others as in the policy.
 

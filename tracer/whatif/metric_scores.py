@@ -1,6 +1,6 @@
-"""Chooses the metric of a what-if, and scores batches with it."""
+"""Chooses the metric of a what-if, scores batches with it, and finds the hardest samples."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics import Metric, default_metric
+from tracer.metrics.ranking import lead
+from tracer.support.types import Array
 
 
 def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:
@@ -52,6 +54,20 @@ def scorer(
         return np.asarray(metric.scores(by_name(outputs, batch.size), truth)) * metric.scale
 
     return score
+
+
+def hardest(metric: Metric, runs: Iterable[tuple[Array, Sequence[Array]]], count: int) -> Array:
+    """Returns the numbers of the `count` samples that a small change endangers most, ascending.
+
+    `runs` has the scores and outputs of each batch. Samples with the worst scores come first, of
+    equal scores those whose best class leads by least.
+    """
+    worth, leads = [], []
+    for scores, outputs in runs:
+        worth.append(scores if metric.higher_is_better else -scores)
+        leads.append(lead(outputs[0][: len(scores)]))
+    order = np.lexsort((np.concatenate(leads), np.concatenate(worth)))
+    return np.sort(order[:count])
 
 
 def _type(array: Any) -> str:

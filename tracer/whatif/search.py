@@ -4,17 +4,13 @@ A and B use one width for all nodes. Evaluations are exact and in a fixed order,
 the same widths in every run.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tracer.records.whatif import FrontPoint, WidthChoice, Widths
+from tracer.whatif.descent import Descents, Energy, OverflowShare, changed, furthest
 from tracer.whatif.evaluation import Baseline
 from tracer.whatif.evaluation_cache import EvaluationCache
-
-Energy = Callable[[Widths], float]
-"""The energy of one sample at these widths."""
-OverflowShare = Callable[[str, int], float]
-"""The share of the sums of a node that overflow in so many bits, with all other nodes wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +48,38 @@ def safe_widths(cache: EvaluationCache, baseline: Baseline, floor: int) -> SafeW
 
 
 @dataclass(frozen=True, slots=True)
-class WidthSearch:
-    """Searches widths of little energy whose score is `allowed`; tries no width below `floor`.
-
-    `share` names the node of a choice that overflows most with one bit less. `explain` evaluates
-    each node to name the one that limits a uniform width.
-    """
+class Judge:
+    """Says whether the score that widths have in `cache` is `allowed`."""
 
     cache: EvaluationCache
-    energy: Energy
     allowed: Callable[[float], bool]
+
+    def __call__(self, widths: Widths, near: Widths | None = None) -> bool:
+        """Whether `widths` are allowed; the next questions are about widths `near`."""
+        return self.allowed(self.cache(widths, near).score)
+
+    def worst_alone(self, narrower: Mapping[int, Widths], widths: Widths) -> str | None:
+        """Returns the node of `narrower` whose widths change the score of `widths` most."""
+        score = self.cache(widths).score
+        self.cache.begin("which node limits", len(narrower))
+        return _most(
+            {
+                self.cache.nodes[node]: abs(score - self.cache(less, widths).score)
+                for node, less in narrower.items()
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WidthSearch:
+    """Searches widths of little energy whose score is allowed; tries no width below `floor`.
+
+    `judge` knows all samples. `share` names the node of a choice that overflows most with one bit
+    less. `explain` evaluates each node to name the one that limits a uniform width.
+    """
+
+    judge: Judge
+    energy: Energy
     floor: int
     share: OverflowShare
     explain: bool
@@ -72,104 +90,51 @@ class WidthSearch:
         Returns None if `start` is not allowed. The score need not fall with the width; a width
         below one that fails is never chosen.
         """
-        bits = start
-        self.cache.begin("B, one width")
-        if not self._is_allowed(self.cache.uniform_widths(bits)):
+        bits, cache = start, self.judge.cache
+        cache.begin("B, one width")
+        if not self.judge(cache.uniform_widths(bits)):
             return None
-        while bits > self.floor and self._is_allowed(
-            self.cache.uniform_widths(bits - 1), near=self.cache.uniform_widths(bits)
+        while bits > self.floor and self.judge(
+            cache.uniform_widths(bits - 1), cache.uniform_widths(bits)
         ):
             bits -= 1
-        widths = self.cache.uniform_widths(bits)
-        return self._choice(widths, self._worst_alone(widths) if self.explain else None)
+        widths = cache.uniform_widths(bits)
+        return self._choice(widths, self.judge if self.explain else None)
 
-    def narrowest_each(self, starts: Sequence[Widths]) -> WidthChoice:
-        """Returns the widths of least energy at the ends of the descents from allowed `starts`.
+    def narrowest_each(self, safe: Widths, uniform: Widths, screen: Judge | None) -> WidthChoice:
+        """Returns widths from which no node can lose another bit, one for each node.
 
-        Of equal energies the best score is chosen. The energy is at most the energy of each start.
+        They take at most the energy of `uniform`, which is allowed, as is `safe`. Where there is a
+        `screen`, which judges by few samples, it leads the way, and what it refuses is not tried
+        on all samples.
         """
-        ends = [self.descent(start)[-1] for start in starts]
-        widths = min(ends, key=lambda each: (self.energy(each), -self.cache(each).score, each))
-        # The last round of the descent took a bit from every node whose bits take energy.
-        return self._choice(widths, self._worst_alone(widths))
+        guide, everywhere = screen or self.judge, self.judge
+        shares = self._descents.equal_shares(safe, self.share)
+        path = shares[: furthest(shares, guide) + 1]
+        path += self._descents.descent(path[-1], guide)[1:]
+        everywhere.cache.begin("C, on all samples")
+        start = min(uniform, path[furthest(path, everywhere)], key=self.energy)
 
-    def descent(self, start: Widths) -> list[Widths]:
-        """Returns the path of a greedy descent: each step removes one bit of one node.
+        def allowed(widths: Widths, near: Widths | None) -> bool:
+            return (screen is None or screen(widths, near)) and everywhere(widths, near)
 
-        Goes through the nodes, the most expensive first, and removes bits while the score is
-        allowed; repeats until no node can lose another bit. The last round costs one evaluation
-        per node.
+        return self._choice(self._descents.descent(start, allowed)[-1], guide)
+
+    @property
+    def _descents(self) -> Descents:
+        return Descents(self.judge.cache.free, self.floor, self.energy)
+
+    def _choice(self, widths: Widths, judge: Judge | None) -> WidthChoice:
+        """The choice of `widths`; `judge` names the node whose bit costs most, if given.
+
+        Another node, which needs no evaluation, is that with the largest share of overflows.
         """
-        path, before = [start], 0
-        while len(path) > before:
-            before = len(path)
-            for node in self._dearest_first(path[-1]):
-                path += self._narrowed(path[-1], node)
-        return path
-
-    def furthest(self, path: Sequence[Widths]) -> Widths:
-        """Returns the last allowed step of a path, by bisection; at least its first step."""
-        reached, refused = 0, len(path)
-        while refused - reached > 1:
-            step = refused - 1 if refused == len(path) else (reached + refused) // 2
-            if self._is_allowed(path[step]):
-                reached = step
-            else:
-                refused = step
-        return path[reached]
-
-    def _is_allowed(self, widths: Widths, near: Widths | None = None) -> bool:
-        return self.allowed(self.cache(widths, near).score)
-
-    def _choice(self, widths: Widths, limiting: str | None) -> WidthChoice:
-        energy, score = self.energy(widths), self.cache(widths).score
-        return WidthChoice(widths, energy, score, limiting, self._overflowing(widths))
-
-    def _dearest_first(self, widths: Widths) -> list[int]:
-        """Free nodes by the energy that one bit less saves, largest first."""
-        before = self.energy(widths)
-        saved = {
-            node: before - self.energy(_with(widths, node, max(widths[node] - 1, self.floor)))
-            for node in self.cache.free
-        }
-        return sorted(saved, key=lambda node: (-saved[node], node))
-
-    def _narrowed(self, widths: Widths, node: int) -> list[Widths]:
-        """The steps that remove bits of one node while allowed; the last reduces the energy."""
-        path, cheapest = [widths], self.energy(_with(widths, node, self.floor))
-        while path[-1][node] > self.floor and cheapest < self.energy(path[-1]):
-            less = _with(path[-1], node, path[-1][node] - 1)
-            if not self._is_allowed(less, near=path[-1]):
-                break
-            path.append(less)
-        while len(path) > 1 and self.energy(path[-1]) >= self.energy(path[-2]):
-            path.pop()
-        return path[1:]
-
-    def _worst_alone(self, widths: Widths) -> str | None:
-        """The node whose score changes most where it alone has one bit less."""
-        narrower = self._narrower(widths)
-        score = self.cache(widths).score
-        self.cache.begin("which node limits", len(narrower))
-        return self._most(
-            {node: abs(score - self.cache(less, widths).score) for node, less in narrower.items()}
-        )
-
-    def _overflowing(self, widths: Widths) -> str | None:
-        """The node with the largest share of overflows where it alone has one bit less."""
-        narrower = self._narrower(widths)
-        nodes = self.cache.nodes
-        return self._most({n: self.share(nodes[n], less[n]) for n, less in narrower.items()})
-
-    def _narrower(self, widths: Widths) -> dict[int, Widths]:
-        """The widths with one bit less in one node, by the node."""
-        free = self.cache.free
-        return {n: _with(widths, n, widths[n] - 1) for n in free if widths[n] > self.floor}
-
-    def _most(self, amounts: Mapping[int, float]) -> str | None:
-        """The node of the largest amount, the first of several; None where all are 0."""
-        most = max(amounts, key=lambda node: (amounts[node], -node), default=None)
-        return None if most is None or not amounts[most] else self.cache.nodes[most]
+        free, score = self.judge.cache.free, self.judge.cache(widths).score
+        less = {n: changed(widths, n, widths[n] - 1) for n in free if widths[n] > self.floor}
+        limiting = None if judge is None else judge.worst_alone(less, widths)
+        nodes = self.judge.cache.nodes
+        overflowing = _most({nodes[n]: self.share(n, each[n]) for n, each in less.items()})
+        return WidthChoice(widths, self.energy(widths), score, limiting, overflowing)
 
 
 def pareto_front(
@@ -188,8 +153,10 @@ def pareto_front(
     return front
 
 
-def _with(widths: Widths, node: int, bits: int) -> Widths:
-    return (*widths[:node], bits, *widths[node + 1 :])
+def _most(amounts: Mapping[str, float]) -> str | None:
+    """The name with the largest amount, the first of several; None where all are 0."""
+    most = max(amounts, key=lambda name: amounts[name], default=None)
+    return None if most is None or not amounts[most] else most
 
 
 def _bisected(cache: EvaluationCache, free: list[str], low: int, high: int) -> tuple[int, str]:

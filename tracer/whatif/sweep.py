@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
-from tracer.records.whatif import Answer, Screening, SweepRow, WidthChoice, Widths
+from tracer.records.whatif import Answer, Screening, SweepRow
+from tracer.whatif.descent import Energy
 from tracer.whatif.evaluation import Baseline
 from tracer.whatif.evaluation_cache import EvaluationCache
-from tracer.whatif.search import Energy, WidthSearch, pareto_front, safe_widths
+from tracer.whatif.search import Judge, WidthSearch, pareto_front, safe_widths
 
 SWEEPING = "evaluating"
 """The purpose, in progress, of the evaluations of a sweep."""
@@ -31,24 +32,34 @@ class Question:
     floor: int = NARROWEST
     explain: bool = False
 
-    def searched(self, cache: EvaluationCache, baseline: Baseline) -> WidthSearch:
+    def search(self, cache: EvaluationCache, baseline: Baseline) -> WidthSearch:
         """Returns the search within the budget of the score in wide accumulators."""
+        judge = Judge(cache, lambda score: self.allowed(score, baseline.score))
         return WidthSearch(
-            cache,
+            judge,
             self.energy,
-            lambda score: self.allowed(score, baseline.score),
             self.floor,
-            baseline.overflow_share,
+            lambda node, bits: baseline.overflow_share(cache.nodes[node], bits),
             self.explain,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Subset:
-    """The first samples: evaluations on them, and their run in wide accumulators."""
+class Screen:
+    """The samples that narrow accumulators endanger most: evaluations, and the wide run."""
 
     cache: EvaluationCache
     baseline: Baseline
+
+    def judge(self, question: Question, everywhere: Baseline) -> Judge:
+        """Judges by these samples, as if all others kept their scores in wide accumulators."""
+        share = self.baseline.samples / everywhere.samples
+
+        def allowed(score: float) -> bool:
+            change = (score - self.baseline.score) * share
+            return question.allowed(everywhere.score + change, everywhere.score)
+
+        return Judge(self.cache, allowed)
 
 
 def sweep_and_search(
@@ -56,20 +67,23 @@ def sweep_and_search(
     accumulator: Accumulator,
     question: Question,
     cache: EvaluationCache,
-    subset: Callable[[], Subset] | None = None,
+    screen: Callable[[], Screen] | None = None,
 ) -> Answer:
     """Evaluates every width of the sweep, then searches A, B and C.
 
-    With a `subset` of the data, the search for a width of each node begins on that.
+    With a `screen`, C is searched on its samples first.
     """
     rows = _rows(cache, question)
     safe = safe_widths(cache, baseline, question.floor)
-    search = question.searched(cache, baseline)
+    search = question.search(cache, baseline)
     uniform = search.narrowest_uniform(safe.uniform)
-    each, screened = None, None
+    each, screened, judge = None, None, None
     if question.each and uniform is not None:
-        screened = None if subset is None else subset()
-        each = _each(search, question, (uniform.widths, safe.widths), screened)
+        if screen is not None:
+            screened = screen()
+            judge = screened.judge(question, baseline)
+            screened.cache.begin(f"C, on {screened.baseline.samples} samples")
+        each = search.narrowest_each(safe.widths, uniform.widths, judge)
     return Answer(
         accumulator=accumulator,
         score=baseline.score,
@@ -96,17 +110,3 @@ def _rows(cache: EvaluationCache, question: Question) -> tuple[SweepRow, ...]:
         for bits in question.widths
         for evaluation in [cache.uniform(bits)]
     )
-
-
-def _each(
-    search: WidthSearch, question: Question, starts: Sequence[Widths], subset: Subset | None
-) -> WidthChoice:
-    """A width for each node, searched on the subset first if there is one."""
-    if subset is not None:
-        on_subset, ends = question.searched(subset.cache, subset.baseline), []
-        for start in starts:
-            subset.cache.begin(f"C, on {subset.baseline.samples} samples")
-            ends.append(search.furthest(on_subset.descent(start)))
-        starts = [min(ends, key=lambda widths: (search.energy(widths), widths))]
-    search.cache.begin("C, on all samples")
-    return search.narrowest_each(starts)

@@ -1,7 +1,7 @@
 """Runs every variant of a what-if: a graph in an accumulator, with some widths pinned."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
 from analyzers.energy import EnergyModel
@@ -9,26 +9,27 @@ from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
 from tracer.errors import InputError, UsageError
+from tracer.inputs.datasets.chosen import chosen
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.limits import Limits
 from tracer.metrics import Metric
 from tracer.records.whatif import REFERENCE_BITS, Answer, Pins, Variant
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.progress import Progress, silent
+from tracer.whatif import metric_scores
 from tracer.whatif.cache_key import variant_key
 from tracer.whatif.energy_cost import energy_cost, node_work
 from tracer.whatif.evaluation import Evaluator
 from tracer.whatif.evaluation_cache import EvaluationCache
 from tracer.whatif.graph_variants import GraphVariant
-from tracer.whatif.metric_scores import scorer
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.stored_batches import AnyBatch, StoredBatches
-from tracer.whatif.sweep import SWEEPING, Question, Subset, sweep_and_search
+from tracer.whatif.sweep import SWEEPING, Question, Screen, sweep_and_search
 from tracer.whatif.width_plan import WidthPlan
 
-_SUBSET_SHARE, _LARGEST_SUBSET_SHARE = 8, 4
-"""A search for per-node widths begins on 1/8 of the samples, at least one batch; it begins on all
-samples where one batch is more than 1/4."""
+_SCREEN_SHARE, _LARGEST_SCREEN_SHARE = 8, 4
+"""A screen has 1/8 of the samples, at least one batch; where one batch is more than 1/4, there is
+no screen."""
 _SLACK = 1e-9
 """Added to the budget: in floats, 98.3 - 97.3 is slightly more than 1."""
 _PLAIN, _CHANNELWISE = "plain", "channelwise"
@@ -122,7 +123,7 @@ class VariantRunner:
         self._file = file
         self._progress = progress
         self._evaluator = self._evaluating(batches)
-        self._subset_evaluator: Evaluator[AnyBatch] | None = None
+        self._screen_evaluator: Evaluator[AnyBatch] | None = None
         self._energy = energy_cost(
             graph.model, task.dataset, self._rules(), task.energy,
             task.addition_convention(accumulator),
@@ -152,7 +153,7 @@ class VariantRunner:
         )  # fmt: skip
         answer = sweep_and_search(
             evaluator.baseline, self._accumulator, question, self._cache(evaluator, pins),
-            self._subset(pins),
+            self._screen(pins),
         )  # fmt: skip
         return Variant(
             weight_bits=self._graph.weight_bits,
@@ -176,39 +177,41 @@ class VariantRunner:
             model,
             self._policy(),
             batches,
-            scorer(model, task.dataset, task.metric),
+            metric_scores.scorer(model, task.dataset, task.metric),
             limits=task.limits,
             threads=task.threads or None,
             progress=self._progress,
         )
 
     def _cache(
-        self, evaluator: Evaluator[AnyBatch], pins: Pins, samples: int | None = None
+        self, evaluator: Evaluator[AnyBatch], pins: Pins, hardest: int | None = None
     ) -> EvaluationCache:
         return EvaluationCache(
             evaluator.nodes,
             evaluator,
             pinned=pins.bits,
             file=self._file,
-            variant=variant_key(self._graph, self._accumulator, samples),
+            variant=variant_key(self._graph, self._accumulator, hardest),
             progress=self._progress,
         )
 
-    def _subset(self, pins: Pins) -> Callable[[], Subset] | None:
-        """A function that evaluates on the first samples; None where there are too few samples."""
-        batch, samples = self._task.options.batch, self._evaluator.baseline.samples
-        size = max(batch, samples // _SUBSET_SHARE)
-        if size > samples // _LARGEST_SUBSET_SHARE:
+    def _screen(self, pins: Pins) -> Callable[[], Screen] | None:
+        """A function that evaluates on the hardest samples; None where samples are few."""
+        dataset, batch = self._task.dataset, self._task.options.batch
+        samples = self._evaluator.baseline.samples
+        size = max(batch, samples // _SCREEN_SHARE)
+        if size > samples // _LARGEST_SCREEN_SHARE or not dataset.layout.rows:
             return None
 
-        def subset() -> Subset:
-            if self._subset_evaluator is None:
-                dataset = replace(self._task.dataset, limit=size)
-                self._subset_evaluator = self._evaluating(StoredBatches(dataset, batch))
-            evaluator = self._subset_evaluator
-            return Subset(self._cache(evaluator, pins, size), evaluator.baseline)
+        def screen() -> Screen:
+            if self._screen_evaluator is None:
+                hardest = metric_scores.hardest(self._task.metric, self._evaluator.wide_runs, size)
+                screened = chosen(dataset, hardest)
+                self._screen_evaluator = self._evaluating(StoredBatches(screened, batch))
+            evaluator = self._screen_evaluator
+            return Screen(self._cache(evaluator, pins, size), evaluator.baseline)
 
-        return subset
+        return screen
 
     def _floor(self) -> int:
         """The narrowest width to search: NARROWEST, or of the sweep where that has no energy."""

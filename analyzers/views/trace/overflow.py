@@ -63,7 +63,7 @@ def _overflows(narrow: pd.DataFrame, at: str) -> str:
     nodes = int((narrow["overflow_outputs"] > 0).sum())
     return (
         f"{nodes:,} of {plural(len(narrow), 'node')} {_verb(nodes)} "
-        f"{at}, in {over:,} of {outputs:,} outputs ({percent(over / outputs)}): "
+        f"{at}, in {over:,} of {outputs:,} outputs ({percent(over / (outputs or 1))}): "
         f"{total['transient_outputs']:,} transient, {total['persistent_outputs']:,} persistent"
     )
 
@@ -71,9 +71,9 @@ def _overflows(narrow: pd.DataFrame, at: str) -> str:
 def _sufficient(narrow: pd.DataFrame) -> str:
     observed, guaranteed = narrow["bits_observed"], narrow["bits_guaranteed"]
     unknown = int(guaranteed.isna().sum())
-    data = f"{width(float(observed.max()))} bits suffice for this data"
-    if observed.isna().all():
-        data = "no partial sum was observed"
+    data = "no partial sum was observed"
+    if observed.notna().any():
+        data = f"{width(float(observed.max()))} bits suffice for this data"
     if unknown:
         return f"{data}; no width is guaranteed for {plural(unknown, 'node')}"
     pairs = (narrow["overflow_outputs"] > 0) & (observed <= narrow["bits"])

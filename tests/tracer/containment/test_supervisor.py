@@ -146,12 +146,12 @@ def test_the_child_dies_with_its_supervisor_and_the_next_command_sweeps(start, f
     assert not leftovers(folder)
 
 
-def test_a_killed_child_is_told_with_the_runs_it_made(start, folder):
+def test_a_child_that_the_system_kills_is_told(start, folder):
     process = start("-c", WATCHED, "profile", "harmless.onnx", "--min-time", "300")
     os.kill(int(process.stdout.readline()), signal.SIGKILL)
     code, err = ended(process)
-    assert code == 5
-    assert "harmless.onnx: the process was killed (SIGKILL) while onnxruntime" in err
+    assert (code, err.count("\n")) == (5, 1)
+    assert "the process was killed (SIGKILL) while " in err
     assert not leftovers(folder)
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tracer.records.whatif import Evaluation
 from tracer.storage.whatif_file import WhatIfFile
+from tracer.whatif.descent import Descents, furthest
 from tracer.whatif.evaluation_cache import EvaluationCache
-from tracer.whatif.search import WidthSearch, pareto_front
+from tracer.whatif.search import Judge, WidthSearch, pareto_front
 
 NODES = ("a", "b", "c")
 
@@ -36,11 +37,15 @@ class Network:
 
     def share(self, node, bits):
         """Missing bits: more of them let more sums overflow."""
-        return max(self.needs[NODES.index(node)] - bits, 0) / 100
+        return max(self.needs[node] - bits, 0) / 100
 
 
-def searching(cache, network, energy, allowed, explain=False):
-    return WidthSearch(cache, energy, allowed, 2, network.share, explain)
+def searching(cache, network, energy, budget, explain=False):
+    return WidthSearch(judge(cache, budget), energy, 2, network.share, explain)
+
+
+def judge(cache, budget):
+    return Judge(cache, lambda score: score >= 100 - budget)
 
 
 def energy_of(works):
@@ -57,36 +62,81 @@ works = st.tuples(*[st.integers(1, 9)] * 3)
 def test_one_width_for_all_is_the_least_that_is_allowed(needs, losses, works, budget):
     network = Network(needs, losses)
     cache = EvaluationCache(NODES, network)
-    allowed = lambda score: score >= 100 - budget  # noqa: E731
-    choice = searching(cache, network, energy_of(works), allowed).narrowest_uniform(max(needs))
-    least = min(b for b in range(2, 10) if allowed(network.score(dict.fromkeys(NODES, b)).score))
+    choice = searching(cache, network, energy_of(works), budget).narrowest_uniform(max(needs))
+    scores = {bits: network.score(dict.fromkeys(NODES, bits)).score for bits in range(2, 10)}
+    least = min(bits for bits, score in scores.items() if score >= 100 - budget)
     assert choice.widths == (least,) * 3
     assert choice.energy == least * sum(works)
 
 
 @settings(max_examples=60, deadline=None)
-@given(needs, losses, works, st.integers(0, 12))
-def test_a_width_for_each_costs_no_more_and_cannot_lose_another_bit(needs, losses, works, budget):
+@given(needs, losses, works, st.integers(0, 12), st.none() | losses)
+def test_a_width_for_each_costs_no_more_and_cannot_lose_another_bit(
+    needs, losses, works, budget, seen
+):
+    """Whatever losses a screen sees: what it refuses is not tried on all samples."""
     network, energy = Network(needs, losses), energy_of(works)
     cache = EvaluationCache(NODES, network)
-    allowed = lambda score: score >= 100 - budget  # noqa: E731
-    search = searching(cache, network, energy, allowed)
+    screen = None if seen is None else judge(EvaluationCache(NODES, Network(needs, seen)), budget)
+    search = searching(cache, network, energy, budget)
     uniform = search.narrowest_uniform(max(needs))
-    choice = search.narrowest_each((uniform.widths, needs))
-    assert allowed(choice.score)
+    choice = search.narrowest_each(needs, uniform.widths, screen)
+    assert choice.score == cache(choice.widths).score >= 100 - budget
     assert choice.energy <= min(uniform.energy, energy(needs))
     for node in range(3):
         if choice.widths[node] > 2:
             less = list(choice.widths)
             less[node] -= 1
-            assert not allowed(cache(tuple(less)).score)
+            refused = screen is not None and screen.cache(tuple(less)).score < 100 - budget
+            assert refused or cache(tuple(less)).score < 100 - budget
+
+
+def test_a_screen_that_is_right_leaves_one_evaluation_for_all_samples():
+    needs, losses = (5, 9, 7), (1, 3, 2)
+    network, small = Network(needs, losses), Network(needs, losses)
+    search = searching(EvaluationCache(NODES, network), network, energy_of((1, 2, 3)), 4)
+    alone = search.narrowest_each(needs, (9, 9, 9), None)
+    tried = len(network.evaluated)
+    network.evaluated.clear()
+    search = searching(EvaluationCache(NODES, network), network, energy_of((1, 2, 3)), 4)
+    screened = search.narrowest_each(needs, (9, 9, 9), judge(EvaluationCache(NODES, small), 4))
+    assert screened == alone
+    assert network.evaluated == [alone.widths]
+    assert len(small.evaluated) == tried
+
+
+@settings(max_examples=40, deadline=None)
+@given(needs, works)
+def test_nodes_lose_bits_in_step_with_the_overflows_they_cause(needs, works):
+    network = Network(needs, (1, 1, 1))
+    path = Descents((0, 2), 2, energy_of(works)).equal_shares(needs, network.share)
+    assert path[0] == needs
+    assert path[-1] == (2, needs[1], 2)  # the second node is not free
+    for before, widths in itertools.pairwise(path):
+        assert all(a >= b for a, b in zip(before, widths, strict=True)) and before != widths
+        most = max(network.share(node, widths[node]) for node in (0, 2))
+        for node in (0, 2):
+            assert widths[node] == 2 or network.share(node, widths[node] - 1) > most
+
+
+def test_a_node_whose_bits_take_no_energy_keeps_them():
+    network = Network((5, 6, 7), (1, 1, 1))
+    descents = Descents((0, 1, 2), 2, energy_of((1, 0, 1)))
+    assert {widths[1] for widths in descents.equal_shares((5, 6, 7), network.share)} == {6}
+    assert descents.descent((5, 6, 7), lambda widths, near: True)[-1] == (2, 6, 2)
+
+
+@given(st.integers(1, 40), st.integers(0, 39))
+def test_the_furthest_allowed_step_is_found(length, last):
+    last = min(last, length - 1)
+    path = [(bits,) for bits in range(length)]
+    assert furthest(path, lambda widths, near: widths[0] <= last) == last
 
 
 def test_without_a_budget_each_node_gets_what_it_needs():
     network, energy = Network((5, 9, 7), (1, 1, 1)), energy_of((1, 2, 3))
-    cache = EvaluationCache(NODES, network)
-    search = searching(cache, network, energy, lambda score: score >= 100)
-    choice = search.narrowest_each(((9, 9, 9),))
+    search = searching(EvaluationCache(NODES, network), network, energy, 0)
+    choice = search.narrowest_each((9, 9, 9), (9, 9, 9), None)
     assert choice.widths == (5, 9, 7)
     assert choice.limiting == "a"  # named without --explain: the last round took a bit of each
 
@@ -95,8 +145,7 @@ def test_the_node_that_forbids_another_bit_is_named_where_that_is_to_be_explaine
     for explain, limiting, evaluations in ((False, None, 5), (True, "b", 8)):
         network = Network((5, 6, 6), (1, 5, 2))
         cache = EvaluationCache(NODES, network)
-        allowed = lambda score: score > 96  # noqa: E731
-        search = searching(cache, network, energy_of((1, 1, 1)), allowed, explain)
+        search = searching(cache, network, energy_of((1, 1, 1)), 3.5, explain)
         choice = search.narrowest_uniform(9)
         assert (choice.widths, choice.limiting) == ((6, 6, 6), limiting)
         assert choice.overflowing == "b"  # as many as of c; a has a bit to spare
@@ -106,7 +155,7 @@ def test_the_node_that_forbids_another_bit_is_named_where_that_is_to_be_explaine
 def test_no_width_may_be_allowed():
     network = Network((5, 6, 6), (1, 5, 2))
     cache = EvaluationCache(NODES, network)
-    search = searching(cache, network, energy_of((1, 1, 1)), lambda score: score > 100)
+    search = searching(cache, network, energy_of((1, 1, 1)), -1)
     assert search.narrowest_uniform(9) is None
 
 
@@ -134,8 +183,8 @@ def test_nothing_is_evaluated_twice(tmp_path):
     with closing(WhatIfFile(tmp_path / "w.trace", {})) as file:
         for _ in range(2):
             cache = EvaluationCache(NODES, network, file=file, variant="v")
-            search = searching(cache, network, energy_of((1, 1, 1)), lambda score: score > 98)
-            search.narrowest_each(((8, 8, 8), (5, 6, 7)))
+            search = searching(cache, network, energy_of((1, 1, 1)), 1)
+            search.narrowest_each((5, 6, 7), (8, 8, 8), None)
         assert len(evaluated) == len(set(evaluated)) == len(cache)
         other = EvaluationCache(NODES, network, file=file, variant="w")
         other((8, 8, 8))

@@ -65,7 +65,6 @@ class _Narrowed:
             threads=settings.threads or None,
             progress=progress,
         )
-        narrowing.load(progress)
         wall: list[float] = []
         notes: dict[str, None] = {}
         times = _Times()

@@ -31,10 +31,16 @@ class Batch:
         """Returns samples `start` to `stop` - 1; inputs outside `rows` belong to all samples."""
         if start == 0 and stop == self.size:
             return self
-        part = slice(start, stop)
+        return self._of(slice(start, stop), stop - start, rows)
+
+    def chosen(self, numbers: NDArray[np.int64], rows: frozenset[str]) -> Batch:
+        """Returns the samples of these numbers, as `cut` does."""
+        return self._of(numbers, len(numbers), rows)
+
+    def _of(self, part: slice | NDArray[np.int64], size: int, rows: frozenset[str]) -> Batch:
         return Batch(
             {name: v[part] if name in rows else v for name, v in self.inputs.items()},
-            stop - start,
+            size,
             None if self.labels is None else self.labels[part],
             None if self.outputs is None else {n: v[part] for n, v in self.outputs.items()},
         )
