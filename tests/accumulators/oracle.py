@@ -37,6 +37,9 @@ ORDERS = ("sequential", "sequential", "channelwise", "chunked(5)", "chunked(16)"
           "tree", "maddubs(4)", "sorted")  # fmt: skip
 OVERFLOWS = ("saturate", "saturate", "symmetric", "wrap", "zero", "error")
 ROUNDINGS = ("half-even", "half-away", "floor", "truncate", "stochastic(7)")
+ALIKE = 200
+"""Nodes that follow each other with the same types, order, overflow and size of the result: each
+such combination is compiled."""
 SHAPES = ((1, 7), (5, 1), (20, 9), (37, 33))
 """Results of a Gemm; few, since each size of a tile is compiled."""
 TYPES = ("int8", "uint8", "int8", "uint8", "int16", "uint16")
@@ -130,35 +133,47 @@ def _counts(runner: SumRunner) -> Counts:
     return Counts(*(int(number.sum()) for number in numbers))
 
 
-def drawn(random: np.random.Generator) -> Node:
+@dataclass(frozen=True)
+class Draw:
+    """Random choices of a node: those of its `kind`, and its own."""
+
+    kind: np.random.Generator
+    own: np.random.Generator
+
+
+def drawn(seed: int, number: int) -> Node:
     """A random node."""
-    return _conv(random) if random.random() < 0.5 else _gemm(random)
+    kind, own = ((seed, number // ALIKE), (seed, number // ALIKE, number))
+    draw = Draw(np.random.default_rng(kind), np.random.default_rng(own))
+    return _conv(draw) if draw.kind.random() < 0.5 else _gemm(draw)
 
 
-def _gemm(random: np.random.Generator) -> Node:
+def _gemm(draw: Draw) -> Node:
+    random = draw.own
     deep = random.random() < 0.05
-    rows, columns = SHAPES[random.integers(len(SHAPES))]
+    rows, columns = SHAPES[draw.kind.integers(len(SHAPES))]
     depth = int(random.integers(400, 900) if deep else random.integers(1, 60))
-    x, xz = _quantized(random, (rows, depth))
-    w, wz = _quantized(random, (columns, depth))
+    x, xz = _quantized(draw, (rows, depth))
+    w, wz = _quantized(draw, (columns, depth))
     terms = Terms(depth)
     bias = _bias(random, columns)
     part = Part(w.astype(np.int64) - wz, x.T.astype(np.int64) - xz, bias, (wz, xz))
-    accumulator = _accumulator(random, part, terms)
+    accumulator = _accumulator(draw, part, terms)
     model = _model("Gemm", x, xz, w, wz, bias, transB=1)
     return Node(model, x.astype(np.float32) - xz, (part,), (rows, columns), terms, accumulator)
 
 
-def _conv(random: np.random.Generator) -> Node:
+def _conv(draw: Draw) -> Node:
+    random = draw.own
     rank, groups = int(random.integers(1, 3)), int(random.choice([1, 1, 2, 3]))
     kernel, strides, dilations = (
         [int(random.integers(1, most + 1)) for _ in range(rank)] for most in (3, 2, 2)
     )
     pads = [int(random.integers(0, k)) for k in kernel * 2]
-    size = [int(random.choice([6, 11])) for _ in range(rank)]
-    channels, maps = int(random.integers(1, 4)), int(random.choice([1, 3]))
-    x, xz = _quantized(random, (int(random.choice([1, 3])), groups * channels, *size))
-    w, wz = _quantized(random, (groups * maps, channels, *kernel))
+    size = [int(random.integers(6, 12)) for _ in range(rank)]
+    channels, maps = int(random.integers(1, 4)), int(draw.kind.choice([1, 3]))
+    x, xz = _quantized(draw, (int(random.integers(1, 4)), groups * channels, *size))
+    w, wz = _quantized(draw, (groups * maps, channels, *kernel))
     terms, bias = Terms(channels, int(np.prod(kernel))), _bias(random, groups * maps)
     slid = window(size, kernel, strides, pads, dilations, "NOTSET")
     parts = []
@@ -167,16 +182,16 @@ def _conv(random: np.random.Generator) -> Node:
         inputs = x[:, g * channels : (g + 1) * channels].astype(np.int64) - xz
         left = w[rows].reshape(maps, -1).astype(np.int64) - wz
         parts.append(Part(left, patches(inputs, slid, 0), bias[rows], (wz, xz)))
-    accumulator = _accumulator(random, parts[0], terms)
+    accumulator = _accumulator(draw, parts[0], terms)
     model = _model("Conv", x, xz, w, wz, bias, group=groups, strides=strides, dilations=dilations,
                    pads=pads)  # fmt: skip
     shape = (len(x), len(w), *slid.out)
     return Node(model, x.astype(np.float32) - xz, tuple(parts), shape, terms, accumulator)
 
 
-def _quantized(random: np.random.Generator, shape: Sequence[int]) -> tuple[np.ndarray, int]:
+def _quantized(draw: Draw, shape: Sequence[int]) -> tuple[np.ndarray, int]:
     """Integers of a random type, and their zero point; some are small, some reach all numbers."""
-    info = np.iinfo(str(random.choice(TYPES)))
+    random, info = draw.own, np.iinfo(str(draw.kind.choice(TYPES)))
     zero = int(random.choice([0, random.integers(info.min, info.max, endpoint=True)]))
     size = int(random.choice([3, 100, 1 << 16]))
     low, high = max(zero - size, info.min), min(zero + size, info.max)
@@ -189,20 +204,21 @@ def _bias(random: np.random.Generator, rows: int) -> np.ndarray:
     return random.integers(-size, size, rows, endpoint=True)
 
 
-def _accumulator(random: np.random.Generator, part: Part, terms: Terms) -> Accumulator:
+def _accumulator(draw: Draw, part: Part, terms: Terms) -> Accumulator:
     """A random accumulator; most are about as wide as the sums, where most is decided."""
+    kind, random = draw.kind, draw.own
     sizes = np.abs(part.left).max() * np.abs(part.right).max() + 1
     near = np.log2(sizes) + np.log2(terms.count) / 2 + random.uniform(-4, 4)
     width = near if random.random() < 0.8 else random.integers(2, 54)
-    products = np.log2(sizes) + random.uniform(-4, 3) if random.random() < 0.2 else None
-    shift = int(random.integers(1, 9)) if random.random() < 0.1 else 0
-    rounding = str(random.choice(ROUNDINGS)) if shift else "half-even"
+    products = np.log2(sizes) + random.uniform(-4, 3) if kind.random() < 0.2 else None
+    shift = int(random.integers(1, 9)) if kind.random() < 0.1 else 0
+    rounding = str(kind.choice(ROUNDINGS)) if shift else "half-even"
     return Accumulator(
         int(np.clip(width, 2, 53)),
-        str(random.choice(OVERFLOWS)),
-        named(str(random.choice(ORDERS))),
+        str(kind.choice(OVERFLOWS)),
+        named(str(kind.choice(ORDERS))),
         None if products is None else int(np.clip(products, 2, 53)),
-        str(random.choice(["first", "first", "last"])),
+        str(kind.choice(["first", "first", "last"])),
         str(random.choice(["twos-complement", "magnitude"])),
         str(random.choice(["before", "before", "after"])),
         shift,
@@ -243,7 +259,7 @@ def main() -> None:
     covered: Counter[str] = Counter()
     with parallel.threads(2):
         for number in range(arguments.nodes):
-            node = drawn(np.random.default_rng((arguments.seed, number)))
+            node = drawn(arguments.seed, number)
             try:
                 covered["overflowing"] += node.check()
             except AssertionError:
