@@ -1,16 +1,23 @@
 """Time and memory of a sweep over widths: 8-bit LeNet on digits of 3x32x32, 12 to 32 bits.
 
     python -m benchmarks.whatif [--images 10000] [--grown 50000] [--accumulator 12:32]
-                               [--batch 64]
+                               [--batch 64] [--commands]
 
 Prints the seconds, score and overflows of each width. One width took 270 s in the original
 experiment. Then prints time per image and peak memory at one width for `--images` and `--grown`
-images, each in its own process: time should be linear and memory flat.
+images, each in its own process: time should be linear and memory flat. Last, it prints the time of
+the whole command on ResNet-20, with and without the search for a width of each node, in seconds and
+÷ the time that onnxruntime takes in float32 for the same images once for each width. `--commands`
+prints these lines alone.
 """
 
 import argparse
+import json
+import tempfile
 import time
 from pathlib import Path
+
+import onnxruntime
 
 from benchmarks._measure import Usage, measure, python
 from tracer import metrics
@@ -22,12 +29,15 @@ from tracer.whatif.metric_scores import scorer
 from tracer.whatif.stored_batches import StoredBatches
 from tracer.whatif.width_plan import read as plan
 
-LENET = Path(__file__).parents[1] / "models" / "lenet" / "lenet.int8.onnx"
+MODELS = Path(__file__).parents[1] / "models"
+LENET = MODELS / "lenet" / "lenet.int8.onnx"
+RESNET = MODELS / "resnet_cifar" / "resnet20.onnx"
 ONE_WIDTH_ONCE = 270.0
 """Seconds of one width over 10,000 images in the original experiment."""
 _IMAGES_ONCE = 10_000
 
 _DIGITS = 360
+_WIDTHS, _PASSES = "14:24", 11
 _ONE = "18"
 
 
@@ -38,6 +48,7 @@ def main() -> None:
     parser.add_argument("--grown", type=int, default=50_000, help="0: sweep alone")
     parser.add_argument("--accumulator", default="12:32")
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--commands", action="store_true", help="time the whole command alone")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.alone:
@@ -65,6 +76,44 @@ def _grown(images: int, batch: int) -> None:
                      "--accumulator", _ONE, "--images")  # fmt: skip
     idle, busy = measure([*command, "1"]), measure([*command, str(images)])
     print(_line(images, idle, busy), flush=True)
+
+
+def _commands(images: int) -> None:
+    """Prints the seconds, evaluations and ratio of the whole command on up to 360 images."""
+    images = min(images, _DIGITS)
+    floats = _PASSES * _float_seconds(images)
+    for option in ("--no-search", "--search"):
+        with tempfile.TemporaryDirectory() as folder:
+            result = Path(folder) / "result.json"
+            command = python(
+                "-m", "tracer", "whatif", str(RESNET.with_suffix(".int8.onnx")), "--data", "digits",
+                "--limit", str(images), "--accumulator", _WIDTHS, option, "-o", str(result),
+            )  # fmt: skip
+            seconds = min(measure([*command, "--force"]).seconds for _ in range(2))
+            (variant,) = json.loads(result.read_text())["variants"]
+        screened = (variant["screening"] or {}).get("evaluations", 0)
+        print(
+            f"tracer whatif resnet20 {_WIDTHS} {option:<11}{seconds:6.1f} s  "
+            f"{len(variant['evaluations'])} evaluations and {screened} on the hardest  "
+            f"{seconds / floats:.0f} x onnxruntime in float32"
+        )
+
+
+def _float_seconds(images: int) -> float:
+    """The seconds that onnxruntime takes for the images in float32, the least of five runs."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 2
+    session = onnxruntime.InferenceSession(RESNET, options, providers=["CPUExecutionProvider"])
+    batches = [
+        b.inputs for b in open_dataset("digits", open_model(RESNET), limit=images).batches(64)
+    ]
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        for feeds in batches:
+            session.run(None, dict(feeds))
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
 def _line(images: int, idle: Usage, busy: Usage) -> str:

@@ -1,7 +1,7 @@
 """`tracer.profile`: measures an ONNX model and returns a Trace with a row for each node."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -10,18 +10,19 @@ from analyzers import energy as energy_models
 from analyzers.merging import Source, merged
 from exporters.source import names_code
 from tracer.accumulators.spec.policy import Policy
-from tracer.api._assembly import Pricing, assembled, energy_settings
+from tracer.api._assembly import Analyzed, Pricing, assembled, energy_settings
 from tracer.api._pipeline import Pipeline
 from tracer.api._sweep import each
 from tracer.api.framework import FrameworkOptions, profile_framework
 from tracer.api.interpret import Receiver, interpret
+from tracer.containment import signals
 from tracer.containment.calls import contained
 from tracer.executors import registry
 from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.limits import Limits
 from tracer.records.environment import Peaks
-from tracer.records.trace import Trace
+from tracer.records.trace import INCOMPLETE, Trace
 from tracer.support.arguments import RULES, check_arguments, swept
 from tracer.support.progress import Progress, silent
 
@@ -65,16 +66,18 @@ def profile_target(
     framework: FrameworkOptions,
     sums: SumOptions | None = None,
     progress: Progress | None = None,
+    keep: Callable[[Trace], object] | None = None,
 ) -> Trace:
     """Profiles an ONNX model, or the model that FILE.py:NAME names, in its framework.
 
     With `sums`, the overflow of an ONNX model is counted over all inputs first, and merged into the
-    rows of the times. Raises the errors of `profile`, `interpret` and `profile_framework`.
+    rows of the times. Without `sums`, `keep` is as in `profile`. Raises the errors of `profile`,
+    `interpret` and `profile_framework`.
     """
     arguments = vars(options)
     if not names_code(str(target)):
         if sums is None:
-            return profile(target, **arguments, progress=progress)
+            return profile(target, **arguments, progress=progress, keep=keep)
         counted = _counted(target, options, sums, progress)
         times = profile(target, **(arguments | {"energy": None}), progress=progress)
         return merged([Source("times", times), counted])
@@ -122,6 +125,7 @@ def profile(
     executor: str = "onnxruntime",
     limits: Limits | None = None,
     in_process: bool = False,
+    keep: Callable[[Trace], object] | None = None,
 ) -> Trace:
     """Profiles `model`, once for each batch size, number of threads and optimisation level.
 
@@ -134,6 +138,9 @@ def profile(
     with `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the
     `replay` slowest rows are also run alone, without the profiler. `confirm` checks which nodes
     fused kernels contain by comparing tensors with the interpreter.
+
+    `keep` is called before every further run, with a trace of the runs so far that is marked
+    incomplete: what is left of them if the model crashes the process.
 
     The model runs in a child process, within `seconds` and `process_bytes` of `limits`;
     `in_process` runs it in this one, without limits. Raises the errors of `tracer.errors`, and
@@ -167,15 +174,36 @@ def profile(
         confirm,
         progress or silent,
     )
-    analyzed = [
-        pipeline.run(request_for(model, loaded, size, dims, feeds, seed).cut(), setting)
-        for size, setting in product(each(batch), settings)
-    ]
-    arguments = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed}
+    asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed}
     several = {name: values for name, values in swept.items() if len(values) > 1}
     recorded = {
-        **asdict(settings[0]), **several, **arguments, "convention": convention,
+        **asdict(settings[0]), **several, **asked, "convention": convention,
         "energy": energy_settings(energy_model), "replay": replay,
     }  # fmt: skip
-    found = [roofs(count) for count in sorted(swept["threads"])]  # the default's, 0, are first
-    return assembled(loaded, analyzed, recorded, [peak for peak in found if peak is not None])
+    planned = list(product(each(batch), settings))
+
+    def trace_of(analyzed: Sequence[Analyzed]) -> Trace:
+        found = [roofs(count) for count in sorted(swept["threads"])]  # the default's, 0, are first
+        known = [peak for peak in found if peak is not None]
+        return assembled(loaded, analyzed, recorded, known)
+
+    analyzed: list[Analyzed] = []
+    for size, setting in planned:
+        if analyzed and keep is not None:
+            keep(_incomplete(trace_of(analyzed), len(analyzed), len(planned), "broken off"))
+        try:
+            request = request_for(model, loaded, size, dims, feeds, seed).cut()
+            analyzed.append(pipeline.run(request, setting))
+        except signals.ENDINGS:
+            if not analyzed or not signals.ending():
+                raise
+        if signals.ending():
+            trace = assembled(loaded, analyzed, recorded)
+            return _incomplete(trace, len(analyzed), len(planned), signals.ending())
+    return trace_of(analyzed)
+
+
+def _incomplete(trace: Trace, runs: int, planned: int, why: str) -> Trace:
+    """Returns `trace` marked as the first `runs` of `planned` configurations."""
+    kept = f"{runs} of {planned} configurations" if planned > 1 else "the runs until then"
+    return replace(trace, notes=(f"{INCOMPLETE}{why}; it has {kept}", *trace.notes))

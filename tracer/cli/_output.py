@@ -68,6 +68,14 @@ class Output:
         paths = [target.path for _, target in targets if target.extension == extension]
         return paths, replace(self, files=rest)
 
+    def keep(self, result: Result, extension: str) -> None:
+        """Writes `result`, which is incomplete, to the files of one format alone."""
+        from analyzers import views
+
+        for path in self.split(type(result), extension)[0]:
+            if path is not None:
+                write_atomically(path, views.render(result, extension, self.options))
+
     def emit(self, result: Result) -> None:
         """Writes every file, then the terminal's page unless a file is stdout."""
         from analyzers import views

@@ -133,7 +133,12 @@ def command(
         sums = SumOptions(accumulating.policy, [witness])
     # What the code of the user prints is no data of ours.
     with _progress.progress() as report, redirect_stdout(sys.stderr):
-        trace = profile_target(model, options, framework, sums, report)
+        trace = profile_target(
+            model, options, framework, sums, report, lambda kept: output.keep(kept, "trace")
+        )
+    if trace.is_incomplete:  # the signal that broke it off is told after this
+        output.keep(trace, "trace")
+        return
     output.emit(trace)
     if witness is not None:
         witness.finish(trace)

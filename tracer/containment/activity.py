@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from tracer.support.progress import Progress
 
-_HEAD = struct.Struct("<dqq")
-"""The deadline (seconds of the monotonic clock, 0 for none), steps done, and steps in total."""
+_HEAD = struct.Struct("<ddqq")
+"""Two times (seconds of the monotonic clock, 0 for none), steps done, and steps in total."""
 _SIZE = 4096
 _FIELD = 400
 """Most characters of a part of an activity: names in a model may be of any length."""
@@ -57,18 +57,19 @@ class Page:
         return cls(mmap.mmap(file, _SIZE), alarm)
 
     @property
-    def deadline(self) -> float:
-        """Seconds of the monotonic clock at which the time is up; 0 where there is no limit."""
-        return float(_HEAD.unpack_from(self._memory)[0])
+    def times(self) -> tuple[float, float]:
+        """When the time is up, and until when the process, which was told to end, tidies up."""
+        deadline, tidying, *_ = _HEAD.unpack_from(self._memory)
+        return deadline, tidying
 
-    def set_deadline(self, deadline: float) -> None:
-        """Stores the deadline and wakes the supervisor."""
-        struct.pack_into("<d", self._memory, 0, deadline)
+    def set_times(self, deadline: float, tidying: float) -> None:
+        """Stores the times and wakes the supervisor."""
+        struct.pack_into("<dd", self._memory, 0, deadline, tidying)
         os.write(self._alarm, b"\0")
 
     def step(self, done: int, total: int) -> None:
         """Stores how far the work has come."""
-        struct.pack_into("<qq", self._memory, 8, done, total)
+        struct.pack_into("<qq", self._memory, 16, done, total)
 
     def write(self, activity: Activity) -> None:
         """Stores the activity, with long names cut."""
@@ -79,7 +80,7 @@ class Page:
 
     def read(self) -> Activity:
         """Returns the activity as it was written last, with the steps done of its task."""
-        _, done, total = _HEAD.unpack_from(self._memory)
+        *_, done, total = _HEAD.unpack_from(self._memory)
         text = self._memory[_HEAD.size :].decode("utf-8", "replace")
         where, action, remedy, task, *_ = (*text.split("\0")[:4], "", "", "", "")
         if task and total > 0:

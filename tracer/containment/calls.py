@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
 from typing import Any, BinaryIO, TypeVar, cast
@@ -146,8 +145,7 @@ class _Worker:
     def _next(self) -> Reply:
         """Waits for a reply until the deadline and the grace after it."""
         while True:
-            end = self.page.deadline + supervisor.GRACE_S if self.page.deadline else None
-            left = None if end is None else end - time.monotonic()
+            left = supervisor.seconds_left(self.page)
             if left is not None and left <= 0:
                 raise signals.time_is_up(self.page.read())
             ready = wait([self._answers, self._alarm], left)

@@ -19,6 +19,10 @@ _DEFAULTS: dict[int, Any] = {
 """The signals that ask a command to end, with the handlers that we replace."""
 
 
+_TIDYING_S = 10.0
+"""Seconds in which a process that was told to end may store what it has and remove its files."""
+
+
 class Terminated(BaseException):
     """SIGTERM arrived. As an exception it lets the command delete its temporary files."""
 
@@ -36,6 +40,9 @@ _EXCEPTIONS: dict[int, type[BaseException]] = {
     signal.SIGTERM: Terminated,
     **({signal.SIGALRM: TimeUp} if hasattr(signal, "SIGALRM") else {}),
 }
+
+ENDINGS = (KeyboardInterrupt, Terminated, TimeUp)
+"""The exceptions of signals."""
 
 _received: list[BaseException] = []
 _listeners: list[Callable[[], None]] = []
@@ -72,6 +79,15 @@ def raising() -> Iterator[None]:
             _restore(ours)
 
 
+def ending() -> str:
+    """Returns what asked this command to end; '' where nothing did.
+
+    Code that catches one of ENDINGS to keep results returns at once: the exception rises again.
+    """
+    words = {KeyboardInterrupt: "interrupted", Terminated: "terminated", TimeUp: "out of time"}
+    return words[type(_received[0])] if _received else ""
+
+
 def time_is_up(last: activity.Activity) -> LimitError:
     """Returns the error that says what a process did when its time was up."""
     where = f"{last.where}: " if last.where else ""
@@ -88,7 +104,7 @@ def limit_seconds(seconds: float) -> None:
     """
     page = activity.page()
     if page is not None:
-        page.set_deadline(time.monotonic() + seconds)
+        page.set_times(time.monotonic() + seconds, 0.0)
     if hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGALRM, _raise)
         signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))  # 0 would be no limit
@@ -120,8 +136,10 @@ def _listen(descriptor: int) -> None:
 def _raise(number: int, frame: FrameType | None) -> None:
     exception = _EXCEPTIONS[number]()
     _received.append(exception)
-    supervised = activity.page() is not None
-    signal.signal(number, signal.SIG_IGN if supervised else _DEFAULTS.get(number, signal.SIG_DFL))
+    page = activity.page()
+    if page is not None:
+        page.set_times(0.0, time.monotonic() + _TIDYING_S)
+    signal.signal(number, signal.SIG_IGN if page else _DEFAULTS.get(number, signal.SIG_DFL))
     raise exception
 
 

@@ -130,13 +130,11 @@ def _wait(child: int, page: activity.Page, reading: int, frames: BinaryIO | None
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             break
-        end = min(asked_at or float("inf"), page.deadline or float("inf")) + GRACE_S
-        left = end - time.monotonic()
-        if left <= 0:
+        left = seconds_left(page, asked_at)
+        if left is not None and left <= 0:
             overdue = True
             os.kill(child, signal.SIGKILL)
-        timeout = None if overdue or left == float("inf") else left
-        select.select([reading], [], [], timeout)
+        select.select([reading], [], [], None if overdue else left)
         for number in _arrived(reading):
             if asked and time.monotonic() - asked_at > _TWICE_S:
                 os.kill(child, signal.SIGKILL)
@@ -145,6 +143,18 @@ def _wait(child: int, page: activity.Page, reading: int, frames: BinaryIO | None
                 os.kill(child, number)
     code, died = (0, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else (os.WEXITSTATUS(status), 0)
     return Ended(code, died, asked, overdue, _content(frames))
+
+
+def seconds_left(page: activity.Page, asked_at: float = 0.0) -> float | None:
+    """Returns after how many seconds a process is overdue; None where it may take any time.
+
+    `asked_at` is when it was asked to end, 0 for never. Native code may keep it from noticing.
+    """
+    deadline, tidying = page.times
+    ends = [moment + GRACE_S for moment in (deadline, asked_at) if moment]
+    if tidying:
+        ends = [tidying]
+    return min(ends) - time.monotonic() if ends else None
 
 
 def _arrived(descriptor: int) -> list[int]:

@@ -27,6 +27,10 @@ EMULATED = "times are those of emulating the accumulators"
 """The note of a run with narrow accumulators."""
 
 
+INCOMPLETE = "incomplete: "
+"""Begins the note of a trace without all the runs that were asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """Which model was traced."""
@@ -162,6 +166,11 @@ class Trace(Result):
     runs: tuple[Run, ...]
     nodes: pd.DataFrame
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the measurement was broken off."""
+        return any(note.startswith(INCOMPLETE) for note in self.notes)
 
     def headline(self) -> str:
         """The model, its nodes, and each run."""

@@ -122,7 +122,7 @@ RULES: Mapping[str, Rule] = {
     ),
     **dict.fromkeys(("path", "calibrate", "data", "folder"), PATH),
     **dict.fromkeys(("output", "test", "trace", "weights"), maybe(PATH)),
-    **dict.fromkeys(("progress", "receive", "peaks"), maybe(FUNCTION)),
+    **dict.fromkeys(("progress", "receive", "peaks", "keep"), maybe(FUNCTION)),
     "model": ANYTHING,  # opening or exporting it says what it is not
     "accumulator": maybe(
         either(whole(), PATH, instance(*(f"tracer.accumulators.spec.{name}" for name in

@@ -27,9 +27,10 @@ from tracer.whatif.stored_batches import AnyBatch, StoredBatches
 from tracer.whatif.sweep import SWEEPING, Question, Screen, sweep_and_search
 from tracer.whatif.width_plan import WidthPlan
 
-_SCREEN_SHARE, _LARGEST_SCREEN_SHARE = 8, 4
-"""A screen has 1/8 of the samples, at least one batch; where one batch is more than 1/4, there is
-no screen."""
+_SCREEN_SHARE, _SMALLEST_SCREEN = 5, 32
+"""A screen has 1/5 of the samples, at least 32; there is none where that is more than half."""
+_SCREEN_BATCHES = 2
+"""Batches of a screen, at least: each thread works on one, for which it waits less than in one."""
 _SLACK = 1e-9
 """Added to the budget: in floats, 98.3 - 97.3 is slightly more than 1."""
 _PLAIN, _CHANNELWISE = "plain", "channelwise"
@@ -199,9 +200,10 @@ class VariantRunner:
         """A function that evaluates on the hardest samples; None where samples are few."""
         dataset, batch = self._task.dataset, self._task.options.batch
         samples = self._evaluator.baseline.samples
-        size = max(batch, samples // _SCREEN_SHARE)
-        if size > samples // _LARGEST_SCREEN_SHARE or not dataset.layout.rows:
+        size = max(samples // _SCREEN_SHARE, _SMALLEST_SCREEN)
+        if 2 * size > samples or not dataset.layout.rows:
             return None
+        batch = min(batch, -(-size // _SCREEN_BATCHES))
 
         def screen() -> Screen:
             if self._screen_evaluator is None:

@@ -30,7 +30,8 @@ sys.exit(main(sys.argv[1:]))
 
 
 def run(*args, folder):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # A child process would have the optional packages.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRACER_IN_PROCESS": "1"}
     return subprocess.run(
         [sys.executable, "-c", CODE, *args],
         cwd=folder,

@@ -33,6 +33,22 @@ def division():
     return _model(nodes, [_value("x", [1], kind)], [_value("y", [1], kind)], weights)
 
 
+def pairs():
+    """INT_MIN ÷ -1 for a batch of 2, and 7 ÷ -1 for any other."""
+    node = helper.make_node
+    nodes = [
+        node("Size", ["x"], ["n"]),
+        node("Equal", ["n", "two"], ["e"]),
+        node("Where", ["e", "least", "seven"], ["a"]),
+        node("Div", ["a", "minus"], ["d"]),
+        node("Cast", ["d"], ["f"], to=Type.FLOAT),
+        node("Add", ["x", "f"], ["y"]),
+    ]
+    numbers = {"two": 2, "least": np.iinfo(np.int64).min, "seven": 7, "minus": -1}
+    weights = [(name, np.array(value)) for name, value in numbers.items()]
+    return _model(nodes, [_value("x", ["N", 1])], [_value("y", ["N", 1])], weights)
+
+
 def normalization():
     """A legal LayerNormalization without bias: SIGSEGV in onnxruntime's optimiser."""
     node = helper.make_node("LayerNormalization", ["x", "w", ""], ["y"])
@@ -76,5 +92,5 @@ def harmless():
 
 def save_all(folder):
     """Writes every model to `folder`, named as its function."""
-    for make in (division, normalization, gathering, endless, greedy, harmless):
+    for make in (division, pairs, normalization, gathering, endless, greedy, harmless):
         onnx.save(make(), folder / f"{make.__name__}.onnx")

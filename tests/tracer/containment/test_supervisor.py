@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import tracer
 from tests.tracer.containment import hostile
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tested on Linux")
@@ -20,18 +21,18 @@ from tracer.containment import activity
 from tracer.containment.supervisor import supervised
 
 def watch():
-    while "ran the model" not in activity.now().action:
+    while sys.argv[1] not in str(activity.now()):
         time.sleep(0.01)
     os.write(1, b"%d\\n" % os.getpid())
 
 def command():
     threading.Thread(target=watch, daemon=True).start()
     from tracer.cli import main
-    return main(sys.argv[1:])
+    return main(sys.argv[2:])
 
 sys.exit(supervised(command, "tracer"))
 """
-"""`tracer`, which prints the number of its child process once onnxruntime runs the model."""
+"""`tracer`, which prints the number of its child process once that is doing its first argument."""
 
 STUCK = """
 import signal, sys, time
@@ -120,7 +121,7 @@ def test_limits_of_time_and_memory_end_a_run_with_what_to_raise(start):
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_ends_an_endless_run_of_onnxruntime(name, code, start, folder):
-    process = start("-c", WATCHED, "profile", "endless.onnx")
+    process = start("-c", WATCHED, "ran the model", "profile", "endless.onnx")
     assert process.stdout.readline()
     begun = time.monotonic()
     process.send_signal(getattr(signal, name))
@@ -132,7 +133,7 @@ def test_a_signal_ends_an_endless_run_of_onnxruntime(name, code, start, folder):
 
 
 def test_the_child_dies_with_its_supervisor_and_the_next_command_sweeps(start, folder):
-    process = start("-c", WATCHED, "profile", "harmless.onnx", "--min-time", "300")
+    process = start("-c", WATCHED, "ran the model", "profile", "harmless.onnx", "--min-time", "300")
     child = int(process.stdout.readline())
     process.kill()
     process.wait()
@@ -147,12 +148,31 @@ def test_the_child_dies_with_its_supervisor_and_the_next_command_sweeps(start, f
 
 
 def test_a_child_that_the_system_kills_is_told(start, folder):
-    process = start("-c", WATCHED, "profile", "harmless.onnx", "--min-time", "300")
+    process = start("-c", WATCHED, "ran the model", "profile", "harmless.onnx", "--min-time", "300")
     os.kill(int(process.stdout.readline()), signal.SIGKILL)
     code, err = ended(process)
     assert (code, err.count("\n")) == (5, 1)
     assert "the process was killed (SIGKILL) while " in err
     assert not leftovers(folder)
+
+
+def test_what_was_recorded_before_the_end_is_kept_as_an_incomplete_trace(start, folder):
+    options = ("--threads", "1", "--no-roofline", "-o")
+    long = ("harmless.onnx", "--min-time", "300")
+    asked = start("-c", WATCHED, "(profiling, 5", "profile", *long, *options, "asked.trace")
+    crashed = start(
+        "-m", "tracer", "profile", "pairs.onnx", "--batch", "1,2", *options, "crashed.trace"
+    )
+    assert asked.stdout.readline()
+    asked.terminate()
+    assert ended(asked) == (143, "tracer: terminated\n")
+    assert ended(crashed)[0] == 5
+    kept = {name: tracer.load(folder / f"{name}.trace") for name in ("asked", "crashed")}
+    assert [trace.is_incomplete for trace in kept.values()] == [True, True]
+    assert kept["asked"].notes[0].startswith("incomplete: terminated")
+    assert len(kept["asked"].runs[0].samples) >= 5
+    assert [run.batch for run in kept["crashed"].runs] == [1]
+    assert "1 of 2 configurations" in kept["crashed"].notes[0]
 
 
 def test_a_command_that_no_signal_reaches_is_ended_by_its_supervisor(start):

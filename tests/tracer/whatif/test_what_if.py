@@ -156,9 +156,11 @@ def test_the_node_that_limits_is_explained_by_an_evaluation_for_each(tmp_path, p
     assert shares[quick.uniform.overflowing] == max(shares.values()) > 0
 
 
-def test_widths_for_each_node_are_within_the_budget_and_cost_less(tmp_path):
+@pytest.mark.parametrize("samples", [40, 90])
+def test_widths_for_each_node_are_within_the_budget_and_cost_less(tmp_path, samples):
+    """Of 40 samples all are tried, of 90 the hardest 32 first."""
     model = networks.model(tmp_path / "m.onnx")
-    data = networks.data(tmp_path / "d.npz", samples=40, labels=False)
+    data = networks.data(tmp_path / "d.npz", samples=samples, labels=False)
     options = WhatIfOptions(batch=8, accuracy_budget=10)
     result = what_if(model, "8:20", data, options)
     answer = result.variants[0].answer
@@ -166,7 +168,18 @@ def test_widths_for_each_node_are_within_the_budget_and_cost_less(tmp_path):
     assert answer.score == 100
     assert answer.uniform.score >= 90 and answer.each.score >= 90
     assert answer.each.energy <= answer.uniform.energy
+    assert (answer.screening and answer.screening.samples) == (None if samples == 40 else 32)
     widths = answer.each.widths
+    policy = ",".join(f"{one.node}={bits}" for one, bits in zip(answer.sums, widths, strict=True))
+    with np.load(data) as arrays:
+        np.savez(tmp_path / "x.npz", x=arrays["x"])
+    outputs = []
+    for accumulator in (policy, 40):
+        tracer.interpret(
+            model, accumulator=accumulator, feeds=tmp_path / "x.npz",
+            receive=lambda _, values: outputs.append(values[0].argmax(-1)),
+        )  # fmt: skip
+    assert answer.each.score == pytest.approx(100 * (outputs[0] == outputs[1]).mean())
     again = what_if(model, "8:20", data, options).variants[0].answer
     assert (again.each.widths, again.uniform, len(again.evaluations)) == (
         widths, answer.uniform, len(answer.evaluations)

@@ -1,5 +1,6 @@
 """Runs a model under onnxruntime's profiler, alternating with runs that are not profiled."""
 
+from tracer.containment import signals
 from tracer.executors.onnxruntime import (
     all_outputs,
     calibration,
@@ -30,10 +31,14 @@ def _recorded(
     empty = empty_run.runner(model, feedset.feeds, results, settings)
     bias = calibration.measure(settings.threads, settings.provider)
     record = recording.Recording(factory, feedset, folder.graph, progress, plain, empty)
-    while missing := settings.missing_runs(record.state.runs, record.state.seconds):
-        warmup, count = chunk_plan.plan(record.state, settings)
-        record.total = record.state.runs + missing
-        record.add_profiled(warmup, count)
+    try:
+        while missing := settings.missing_runs(record.state.runs, record.state.seconds):
+            warmup, count = chunk_plan.plan(record.state, settings)
+            record.total = record.state.runs + missing
+            record.add_profiled(warmup, count)
+    except signals.ENDINGS:
+        if not signals.ending() or not record.state.runs:
+            raise
     return record.finish(bias)
 
 
@@ -44,6 +49,8 @@ class _Onnxruntime:
         self, model: Model, feedset: FeedSet, settings: OrtSettings, progress: Progress = silent
     ) -> Profiled:
         """Profiles `model` on `feedset`; every run of `settings` is recorded, or an error raised.
+
+        A signal leaves the runs recorded until then, and `signals.ending` tells it.
 
         Raises ModelError or InputError for what onnxruntime refuses, UsageError for an absent
         provider, LimitError where one inference makes more events than the profiler holds.

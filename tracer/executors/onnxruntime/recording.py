@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tracer.containment import signals
 from tracer.errors import LimitError
 from tracer.executors.onnxruntime import (
     calibration,
@@ -96,14 +97,19 @@ class Recording:
         counted: list[bool] = []
         self._let_threads_sleep()
         self._add_plain(plain_runs, warmup)
-        for part in chunk_plan.parts(count):
-            self._let_threads_sleep()
-            for index in range(warmup + part):
-                run()
-                counted.append(index >= warmup)
-                self.progress(done + sum(counted), self.total, "profiling")
-            self._let_threads_sleep()
-            self._add_plain(plain_runs, warmup)
+        try:
+            for part in chunk_plan.parts(count):
+                self._let_threads_sleep()
+                for index in range(warmup + part):
+                    run()
+                    counted.append(index >= warmup)
+                    self.progress(done + sum(counted), self.total, "profiling")
+                self._let_threads_sleep()
+                self._add_plain(plain_runs, warmup)
+        except signals.ENDINGS:
+            if signals.ending() and any(counted):
+                self._keep(self._read(session), counted)
+            raise
         table = self._read(session)
         if len(table.dur) < len(counted):
             if len(counted) > 1:  # a run makes more events than before: retry with fewer runs
@@ -114,8 +120,13 @@ class Recording:
                 "that onnxruntime's profiler holds",
                 "Profile fewer loop iterations.",
             )
+        self._keep(table, counted)
+
+    def _keep(self, table: self_times.RunTable, counted: Sequence[bool]) -> None:
+        """Adds the runs that are `counted`; a run that was broken off may be missing or follow."""
+        rows = np.flatnonzero(counted[: len(table.dur)])
         self.tables.append(
-            self_times.RunTable(table.dur[counted], table.self_us[counted], table.calls[counted])
+            self_times.RunTable(table.dur[rows], table.self_us[rows], table.calls[rows])
         )
 
     def _read(self, session: Any) -> self_times.RunTable:
