@@ -19,7 +19,7 @@ import pytest
 import tracer.cli
 from tracer.api.load import load_result
 from tracer.errors import TracerError
-from tracer.storage import stored_file
+from tracer.storage import opening, stored_file
 from tracer.text import MESSAGE
 
 TRACES = Path(__file__).parents[1] / "fixtures" / "traces"
@@ -61,6 +61,7 @@ BLOBS = {
     "zeros": times(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
     "negative": times(1, -1),
     "nan": times(1, float("nan")),
+    "ages": times(*[1e308] * 12),
     "infinite": times(1, float("inf")),
     "npz_bomb": archive(outputs=np.zeros(1 << 19, np.int64)),
     "npz_empty": archive(),
@@ -117,7 +118,8 @@ CELLS = {  # table and row that the line names, and the change
     "a batch that is text": ("runs, row 2", "UPDATE runs SET batch = 'x' WHERE position = 1"),
     "a batch below 1": ("runs, row 2", "UPDATE runs SET batch = -1 WHERE position = 1"),
     "half a batch": ("runs, row 1", "UPDATE runs SET batch = 0.5"),
-    "a tick that is text": ("runs, row 1", "UPDATE runs SET tick_us = 'soon'"),
+    "a tick that is text": ("runs, row 1: Expected `float`, got `str` - at `tick_us`",
+                            "UPDATE runs SET tick_us = 'soon'"),
     "a tick below 0": ("runs, row 1", "UPDATE runs SET tick_us = -1"),
     "inputs that are no object": ("runs, row 1", "UPDATE runs SET inputs = '[]'"),
     "notes that are numbers": ("runs, row 1", "UPDATE runs SET notes = '[1]'"),
@@ -132,6 +134,8 @@ CELLS = {  # table and row that the line names, and the change
     "all times 0": ("runs, row 1", "UPDATE runs SET wall_us = :zeros"),
     "a time below 0": ("runs, row 1", "UPDATE runs SET wall_us = :negative"),
     "a time that is no number": ("runs, row 1", "UPDATE runs SET wall_us = :nan"),
+    "times of ages": ("runs, row 1", "UPDATE runs SET wall_us = :ages"),
+    "a bias of ages": ("kernels, row 1", "UPDATE kernels SET bias_us = 1e300"),
     "an infinite time": ("runs, row 1", "UPDATE runs SET empty_us = :infinite"),
     "samples of other runs": ("runs, row 1: table kernels, row 1",
                               "UPDATE kernels SET samples = :no_times"),
@@ -275,8 +279,9 @@ def test_a_file_with_anything_but_tables_of_a_trace_is_refused(statements, alter
 
 @pytest.mark.parametrize(("place", "statement"), CELLS.values(), ids=CELLS)
 def test_a_damaged_row_is_named(place, statement, altered, capfd, monkeypatch):
-    monkeypatch.setattr(stored_file, "_CELL", 1 << 20)
+    monkeypatch.setattr(opening, "_CELL", 1 << 20)
     monkeypatch.setattr(stored_file, "_EXPANDED", 1 << 10)
+    monkeypatch.setattr(stored_file, "_TIMES", 1 << 20)
     monkeypatch.setattr(stored_file, "_EXPANSION", 8)
     assert f"table {place}" in refusal(altered("profile", statement), capfd)
 

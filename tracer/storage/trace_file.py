@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -14,12 +14,15 @@ import numpy as np
 from tracer.records.environment import Environment
 from tracer.records.trace import Kernel, ModelInfo, Run, Trace
 from tracer.storage import sample_sums, stored_nodes, stored_settings, trace_database
-from tracer.storage.stored_file import StoredFile, decoded, typed_row
+from tracer.storage.stored_file import LONGEST_US, StoredFile, decoded, typed_row
 from tracer.storage.trace_database import TRACE, as_text
 from tracer.support.types import FloatArray
 
 _CONFIGURED = 4
 """The first format whose runs have their own threads and optimisation level."""
+
+
+_Time: TypeAlias = Annotated[float, msgspec.Meta(ge=-LONGEST_US, le=LONGEST_US)]
 
 
 class _RunRow(msgspec.Struct, array_like=True):
@@ -30,7 +33,7 @@ class _RunRow(msgspec.Struct, array_like=True):
     notes: str
     wall_us: bytes
     instrumented_us: bytes
-    tick_us: Annotated[float, msgspec.Meta(ge=0)]
+    tick_us: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_US)]
     empty_us: bytes | None
     threads: Annotated[int, msgspec.Meta(ge=0)] | None
     optimization: str | None
@@ -38,9 +41,9 @@ class _RunRow(msgspec.Struct, array_like=True):
 
 class _KernelRow(msgspec.Struct, array_like=True):
     record: str
-    bias_us: float
-    bias_error_us: float | None
-    replayed_us: float | None
+    bias_us: _Time
+    bias_error_us: _Time | None
+    replayed_us: _Time | None
     samples: bytes
 
 

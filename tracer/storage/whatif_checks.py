@@ -41,7 +41,7 @@ def check_variant(variant: Variant) -> None:
     for choice in (answer.uniform, answer.each):
         widths |= _widths(choice, len(nodes))
     for evaluation in answer.evaluations:
-        _require(evaluation.bits.keys() <= set(nodes), "an evaluation is about other nodes")
+        _require(evaluation.bits.keys() == set(nodes), "an evaluation is about other nodes")
         widths |= set(evaluation.bits.values())
     _require(widths <= variant.energies.keys(), "a width has no energies")
     _require(answer.each is None or answer.uniform is not None, "it has an answer C without B")

@@ -71,7 +71,7 @@ def test_a_cache_that_cannot_be_written_leaves_the_folder_for_temporary_files(
 CLOSED = "import os, sys; [os.close(n) for n in {fds}]; os.execv(sys.executable, {command})"
 
 
-@pytest.mark.parametrize("fds", [(1,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize("fds", [(2,), (0, 1, 2)])
 def test_closed_streams_are_no_internal_error(fds, tmp_path):
     """A file names the result, so nothing has to be printed."""
     onnx.save(residual(), tmp_path / "m.onnx")

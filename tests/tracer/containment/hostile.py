@@ -55,13 +55,6 @@ def normalization():
     return _model([node], [_value("x", [2, 3]), _value("w", [3])], [_value("y", [2, 3])])
 
 
-def gathering():
-    """batch_dims far below the rank: SIGSEGV in the shape inference of onnx."""
-    node = helper.make_node("GatherND", ["x", "i"], ["y"], batch_dims=-100)
-    inputs = [_value("x", [2, 3]), _value("i", [2, 1], Type.INT64)]
-    return _model([node], inputs, [_value("y", None)])
-
-
 def endless():
     """A Loop without a trip count, whose condition stays true."""
     body = helper.make_graph(
@@ -92,5 +85,5 @@ def harmless():
 
 def save_all(folder):
     """Writes every model to `folder`, named as its function."""
-    for make in (division, pairs, normalization, gathering, endless, greedy, harmless):
+    for make in (division, pairs, normalization, endless, greedy, harmless):
         onnx.save(make(), folder / f"{make.__name__}.onnx")

@@ -50,6 +50,13 @@ sys.exit(supervisor.supervised(command, "tracer"))
 """A command that no signal reaches, as native code is that does not return."""
 
 
+CRASHING = """
+import ctypes, sys
+from tracer.containment.supervisor import supervised
+sys.exit(supervised(lambda: ctypes.string_at(0), "x"))
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("hostile")
@@ -93,7 +100,6 @@ def leftovers(folder):
 CRASHES = {
     "division": ("profile", "SIGFPE", "onnxruntime", "ran the model"),
     "normalization": ("profile", "SIGSEGV", "onnxruntime", "Try --optimization basic"),
-    "gathering": ("count", "SIGSEGV", "onnx", "inferred the shapes"),
 }
 
 
@@ -108,6 +114,12 @@ def test_a_crash_of_native_code_is_one_line_that_names_model_signal_and_activity
         assert err.startswith(f"tracer: error: {name}.onnx: the runtime crashed (")
         assert all(word in err for word in words)
     assert not leftovers(folder)
+
+
+def test_a_crash_that_nothing_announced_is_told_by_the_last_python_frame(start):
+    code, err = ended(start("-c", CRASHING))
+    assert code == 5
+    assert "x: error: the runtime crashed (SIGSEGV) while string_at ran (ctypes/__init__.py" in err
 
 
 def test_limits_of_time_and_memory_end_a_run_with_what_to_raise(start):

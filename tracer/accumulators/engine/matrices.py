@@ -72,6 +72,15 @@ def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Matr
     return Matrices(*matrices, offset[:, None], factors, least, most, bound)
 
 
+def within(left: Array, right: Array, left_range: tuple[int, int]) -> Matrices:
+    """Matrices that fit each other, bounded by the range of the left one, without a bias."""
+    rows, factors = len(left), tuple(max(map(abs, ends)) for ends in (left_range, extent(right)))
+    bound = left.shape[1] * factors[0] * factors[1]
+    bounds = np.full(rows, -bound), np.full(rows, bound)
+    zeros = np.zeros((rows, 1), np.int64)
+    return Matrices(_readable(left), right, zeros, (factors[0], factors[1]), *bounds, bound)
+
+
 def extent(array: Array) -> tuple[int, int]:
     """The lowest and the highest number; 0 for an empty array."""
     return (int(array.min()), int(array.max())) if array.size else (0, 0)

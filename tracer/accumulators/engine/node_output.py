@@ -11,6 +11,8 @@ import numpy as np
 from tracer.interpreter.ops.integer import requantized
 from tracer.support.types import Array
 
+_KEPT = 1 << 18
+"""Bytes of the parameters of rows that are kept for the next run."""
 _BYTES = tuple(map(np.dtype, ("int8", "uint8")))
 
 Restore = Callable[[Array], Array]
@@ -60,7 +62,9 @@ class Bytes:
         before, known = self._known.get(channels, (None, None))
         if before is None or before.step is not floats.step or before.rest is not floats.rest:
             known = self._computed(floats, channels)
-            self._known[channels] = floats, known
+            self._known.clear()
+            if known.nbytes <= _KEPT:
+                self._known[channels] = floats, known
         assert known is not None
         return known
 

@@ -65,14 +65,19 @@ class Reduction:
 class Gathered:
     """Dot products of rows `left` (M, K) with gathered columns, plus `bias` (M).
 
-    The rows are output channels, unless `rows_are_channels` is False.
+    The rows are output channels, unless they are activations with numbers in `range`.
     """
 
     left: Array
     columns: ColumnSource
     bias: Array | None
     terms: Terms
-    rows_are_channels: bool = True
+    range: tuple[int, int] | None = None
+
+    @property
+    def rows_are_channels(self) -> bool:
+        """Whether each row is a channel."""
+        return self.range is None
 
 
 class SumRunner:
@@ -161,7 +166,7 @@ class SumRunner:
         if self.counts_by_channel and not sums.rows_are_channels:
             return None
         if not sums.rows_are_channels:
-            return node_pass.prepared(*case)
+            return node_pass.prepared(*case, sums.range)
         found = next((each for each in self.passes if each.suits(*case)), None)
         ready = found or node_pass.prepared(*case)
         if ready is not None and found is None:

@@ -184,7 +184,7 @@ def _gathered_sums(
         matrices = replace(b, numbers=rights.reshape(-1, depth, width))
         columns = from_matrices(matrices, shape[-2])
         rows = np.ascontiguousarray(lefts).reshape(-1, depth)
-        gathered, flat = Gathered(rows, columns, bias, terms, False), (-1, *shape[-2:])
+        gathered, flat = Gathered(rows, columns, bias, terms, (a.low, a.high)), (-1, *shape[-2:])
     out = buffer_pool.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
     done = (
         runner.sum_gathered(gathered, out.reshape(flat))

@@ -111,7 +111,10 @@ class Tally:
                     f"the stored statistics lack a '{name}' of {channels} channels",
                     "The file was damaged, or written by another version; measure again.",
                 )
-        return cls(accumulator, **{name: arrays[name].astype(np.int64) for name in _quantities()})
+        return cls(
+            accumulator,
+            **{name: arrays[name].astype(np.int64, copy=False) for name in _quantities()},
+        )
 
     def arrays(self) -> dict[str, Array]:
         """Returns all quantities by name, for a file, without copying them."""

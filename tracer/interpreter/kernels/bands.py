@@ -151,7 +151,7 @@ class Band:
                 after.append(step(v, added, state, limit))
             return _by_array(after)
 
-        return v.loop(count, begun, term)
+        return v.loop(count, begun, term, unrolled=False)
 
     def _multiplied(self, factor: Any, column: Any, added: Any) -> Any:
         """A product added to a sum."""

@@ -178,11 +178,11 @@ class Vectors:
 
     def loop(
         self, stop: Any, start: Sequence[Any], step: Callable[[Any, list[Any]], list[Any]],
-        stride: Any = 1,
+        stride: Any = 1, unrolled: bool = True,
     ) -> list[Any]:  # fmt: skip
         """Runs `step(k, carried)` for k = 0, stride, ... below `stop`; returns `carried`.
 
-        The first step is always taken.
+        The first step is always taken. The compiler puts several steps in a row if `unrolled`.
         """
         b, before = self.builder, self.builder.block
         body, done = (b.function.append_basic_block(name) for name in ("body", "done"))
@@ -198,7 +198,9 @@ class Vectors:
         k.add_incoming(following, b.block)
         for phi, value in zip(carried, after, strict=True):
             phi.add_incoming(value, b.block)
-        b.cbranch(b.icmp_signed("<", following, stop), body, done)
+        repeat = b.cbranch(b.icmp_signed("<", following, stop), body, done)
+        if not unrolled:
+            repeat.set_metadata("llvm.loop", _kept_whole(b.module))
         b.position_at_end(done)
         return after
 
@@ -221,6 +223,14 @@ class Vectors:
             return carried
 
         self.loop(stop, [], carrying, stride)
+
+
+def _kept_whole(module: Any) -> Any:
+    """What LLVM reads of a loop that is not unrolled; the first part is the loop itself."""
+    rule = module.add_metadata(["llvm.loop.unroll.disable"])
+    loop = ir.values.MDValue(module, [], str(len(module.metadata)))
+    loop.operands = (loop, rule)
+    return loop
 
 
 def compiled(arguments: Sequence[Any], write: Callable[[Any, Sequence[Any]], None]) -> int:

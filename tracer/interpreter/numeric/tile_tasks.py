@@ -139,6 +139,7 @@ def _size(step: Any, rows: int, columns: int, bits: int) -> tuple[int, int]:
     """Rows and vectors of the tile that computes least beyond the result."""
     kernels = loaded("tile_code")
     lanes = kernels.lanes(bits)
+    loads = step.code is kernels.NOTHING.code  # beside other instructions they take no time
     sizes: list[tuple[int, int]] = []
     for vectors in (1, 2, 4, 8):  # few sizes: each is compiled
         room = kernels.ROOM // (vectors * (1 + step.states))
@@ -152,7 +153,7 @@ def _size(step: Any, rows: int, columns: int, bits: int) -> tuple[int, int]:
         tall, vectors = size
         tiles = -(-rows // tall) * -(-columns // (vectors * lanes))
         steps = max(tall * vectors * (1 + step.states), kernels.LATENCY)
-        return tiles * (steps + _FACTOR * tall + _COLUMNS * vectors)
+        return tiles * (steps + loads * (_FACTOR * tall + _COLUMNS * vectors))
 
     return min(sizes, key=cost)
 
