@@ -5,10 +5,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
+from tracer.containment import memory
 from tracer.errors import LimitError
 from tracer.graph.tensor_type import bits_of
 from tracer.support.arguments import amount, check_arguments, maybe
@@ -16,17 +17,34 @@ from tracer.support.arguments import amount, check_arguments, maybe
 _WIDEST = 16
 """Bytes of the widest element, complex128: a tensor that fits at this width needs no other look."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_LARGEST_TENSOR = 4 << 30
+"""Bytes of a tensor by default, where that much may be alive."""
+_LIVE = 16 << 30
+"""Bytes of live values by default where the system does not say what is free."""
+_PATIENCE = 600.0
+"""Seconds that one loop may take where no limit is set."""
+_OPTIONS = {"tensor_bytes": "--max-tensor", "live_bytes": "--max-live", "loop_trips": "--max-trips",
+            "seconds": "--max-seconds"}  # fmt: skip
+
+
+@cache
+def _half_of_free() -> int:
+    """Returns half of the bytes that were free when first asked: operators need copies as well."""
+    free = memory.free_bytes()
+    return _LIVE if free is None else free // 2
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one run; the defaults suit a workstation. `seconds` None means no limit.
+    """Limits of one run.
 
+    By default, live values take at most half of the memory that is free, a tensor 4 GiB of it, and
+    a loop ten minutes. `seconds` limits the run instead of its loops.
     `process_bytes` is what a child process may allocate [default: 75 % of what is free].
     """
 
-    tensor_bytes: int = 4 << 30
-    live_bytes: int = 16 << 30
+    tensor_bytes: int = field(default_factory=lambda: min(_LARGEST_TENSOR, _half_of_free()))
+    live_bytes: int = field(default_factory=_half_of_free)
     loop_trips: int = 1_000_000
     depth: int = 32
     seconds: float | None = None
@@ -34,7 +52,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Raises UsageError for a limit that is no number of at least 0."""
-        limits = {field.name: getattr(self, field.name) for field in fields(self)}
+        limits = {each.name: getattr(self, each.name) for each in fields(self)}
         rules = dict.fromkeys(limits, amount()) | {
             "seconds": maybe(amount("seconds")),
             "process_bytes": maybe(amount("bytes")),
@@ -57,9 +75,11 @@ class Budget:
         self._began = time.monotonic()
 
     def tensor(self, shape: Sequence[int], dtype: Any) -> None:
-        """Raises LimitError for a tensor beyond the limit."""
-        count = math.prod(map(int, shape))
-        if count * _WIDEST <= self.limits.tensor_bytes:
+        """Raises LimitError for a tensor beyond the limit, or beyond what live values leave."""
+        room = min(self.limits.tensor_bytes, self.limits.live_bytes - self.live)
+        # without zeros: numpy refuses even an empty array if its other sizes are too large
+        count = math.prod(filter(None, map(int, shape)))
+        if count * _WIDEST <= room:
             return
         need = count * ((bits_of(_name(dtype)) or 64) / 8)
         if need > self.limits.tensor_bytes:
@@ -68,6 +88,8 @@ class Budget:
                 f"{size_text(self.limits.tensor_bytes)} a tensor",
                 "tensor_bytes",
             )
+        if need > room:
+            self._too_much_alive(self.live + need)
 
     def hold(self, nbytes: int) -> None:
         """Counts a new value. Raises LimitError if all live values exceed the limit."""
@@ -76,27 +98,25 @@ class Budget:
             return
         self.peak = self.live
         if self.live > self.limits.live_bytes:
-            self._exceed(
-                f"live values of {size_text(self.live)}",
-                f"{size_text(self.limits.live_bytes)} at a time",
-                "live_bytes",
-            )
+            self._too_much_alive(self.live)
 
     def release(self, nbytes: int) -> None:
         """Counts a freed value."""
         self.live -= nbytes
 
-    def trip(self, count: int) -> None:
-        """Raises LimitError for too many trips of a loop, or if the time is up."""
+    def trip(self, count: int, began: float) -> None:
+        """Raises LimitError for too many trips of a loop that `began` then, or if time is up."""
         if count > self.limits.loop_trips:
             self._exceed(f"{count:,} trips of a loop", f"{self.limits.loop_trips:,}", "loop_trips")
-        self.clock()
+        self.clock(began)
 
-    def clock(self) -> None:
-        """Raises LimitError if the time is up."""
-        allowed = self.limits.seconds
-        if allowed is not None and time.monotonic() - self._began > allowed:
+    def clock(self, began: float | None = None) -> None:
+        """Raises LimitError if the time of the run is up; without one, of a loop that `began`."""
+        allowed, now = self.limits.seconds, time.monotonic()
+        if allowed is not None and now - self._began > allowed:
             self._exceed("the run", f"{allowed:g} s", "seconds")
+        if allowed is None and began is not None and now - began > _PATIENCE:
+            self._exceed("a loop", f"{_PATIENCE / 60:g} minutes", "seconds")
 
     @contextmanager
     def nested(self) -> Iterator[None]:
@@ -109,9 +129,18 @@ class Budget:
         finally:
             self._depth -= 1
 
-    def _exceed(self, what: str, allowed: str, field: str) -> None:
+    def _too_much_alive(self, nbytes: float) -> None:
+        self._exceed(
+            f"live values of {size_text(nbytes)}",
+            f"{size_text(self.limits.live_bytes)} at a time",
+            "live_bytes",
+        )
+
+    def _exceed(self, what: str, allowed: str, name: str) -> None:
+        option = f"{_OPTIONS[name]} or " if name in _OPTIONS else ""
         raise LimitError(
-            f"{what} exceeds the limit of {allowed}", f"Raise Limits.{field} if this is intended."
+            f"{what} exceeds the limit of {allowed}",
+            f"Raise {option}Limits.{name} if this is intended.",
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from analyzers.energy.energy_model import EnergyModel, FloatEnergy, Rule
 from tracer.errors import InputError
+from tracer.support.files import read_regular
 from tracer.support.types import FloatArray
 
 _OPERATIONS = ("mul", "add")
@@ -35,12 +36,10 @@ def read(path: Path) -> EnergyModel:
 
     Raises InputError, with file and key, for a file that is missing or not of this form.
     """
+    if not path.exists():
+        raise InputError(f"{path}: no such energy model", _HINT)
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such energy model", _HINT) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error})", _HINT) from error
+        document = tomllib.loads(read_regular(path).decode())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not TOML ({error})", _HINT) from error
     _check_keys(path, "", document, {*_KEYS, *_FLOATS}, {"unit", *_OPERATIONS})

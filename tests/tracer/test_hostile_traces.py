@@ -19,7 +19,7 @@ import pytest
 import tracer.cli
 from tracer.api.load import load_result
 from tracer.errors import TracerError
-from tracer.storage import stored_file
+from tracer.storage import opening, stored_file
 from tracer.text import MESSAGE
 
 TRACES = Path(__file__).parents[1] / "fixtures" / "traces"
@@ -279,7 +279,7 @@ def test_a_file_with_anything_but_tables_of_a_trace_is_refused(statements, alter
 
 @pytest.mark.parametrize(("place", "statement"), CELLS.values(), ids=CELLS)
 def test_a_damaged_row_is_named(place, statement, altered, capfd, monkeypatch):
-    monkeypatch.setattr(stored_file, "_CELL", 1 << 20)
+    monkeypatch.setattr(opening, "_CELL", 1 << 20)
     monkeypatch.setattr(stored_file, "_EXPANDED", 1 << 10)
     monkeypatch.setattr(stored_file, "_TIMES", 1 << 20)
     monkeypatch.setattr(stored_file, "_EXPANSION", 8)

@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -5,9 +7,12 @@ import pytest
 from onnx import numpy_helper
 
 from tests.graphs import embedding, parse, residual
-from tracer.errors import InputError, UsageError
+from tracer.errors import InputError, LimitError, UsageError
 from tracer.graph import loading
+from tracer.inputs import random
+from tracer.inputs.files import read_arrays
 from tracer.inputs.model_feeds import check_feeds, make_feeds
+from tracer.limits import Limits, enforced
 
 
 def test_the_same_seed_gives_the_same_feeds_and_another_gives_others():
@@ -137,3 +142,40 @@ def test_every_element_type_gets_feeds_of_that_type(dtype):
     feedset = make_feeds(model, batch=2)
     check_feeds(model, feedset.feeds)
     assert feedset.feeds["x"].shape == (2, 3)
+
+
+def test_random_feeds_are_drawn_in_blocks_and_within_the_limits(monkeypatch):
+    head = '<ir_version: 8, opset_import: ["": 17]> '
+    text = head + "g (float16[7,3] x, uint8[19] b) => (float16[7,3] y) { y = Neg (x) }"
+    model = loading.from_proto(onnx.parser.parse_model(text))
+    whole = make_feeds(model).feeds
+    rng = np.random.default_rng(0)
+    assert np.array_equal(whole["x"], rng.random((7, 3)).astype(np.float16))
+    assert np.array_equal(whole["b"], rng.integers(0, 255, 19, np.uint8, endpoint=True))
+    monkeypatch.setattr(random, "_BLOCK", 8)
+    for name, array in make_feeds(model).feeds.items():
+        assert np.array_equal(array, whole[name])
+    with enforced(Limits(live_bytes=60)), pytest.raises(LimitError, match=r"input 'b'.*61 B"):
+        make_feeds(model)
+
+
+def test_data_in_other_files_and_endless_files_are_refused(tmp_path):
+    model = loading.from_proto(residual())
+    file = tmp_path / "input_0.pb"
+    tensor = onnx.TensorProto(data_type=1, dims=[1], data_location=onnx.TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="/etc/passwd")
+    file.write_bytes(tensor.SerializeToString())
+    with pytest.raises(InputError, match=r"input_0.pb.*another file"):
+        make_feeds(model, path=tmp_path)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(InputError, match=r"input_0.pb: not a regular file"):
+        make_feeds(model, path=tmp_path)
+
+
+def test_an_archive_is_not_unpacked_unless_it_fits(tmp_path):
+    np.savez_compressed(tmp_path / "x.npz", x=np.zeros((1, 3, 16, 17), np.float32))
+    with pytest.raises(InputError, match="dimension 3 is fixed at 16"):
+        make_feeds(loading.from_proto(residual()), path=tmp_path / "x.npz")
+    with enforced(Limits(tensor_bytes=1000)), pytest.raises(LimitError, match=r"3.2 KiB"):
+        read_arrays(tmp_path / "x.npz")

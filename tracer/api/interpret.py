@@ -19,7 +19,7 @@ from tracer.graph.loading import ModelSource, open_model
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import InputPaths, Request, Samples, request_for
-from tracer.limits import Limits
+from tracer.limits import Limits, enforced
 from tracer.records.trace import Trace
 from tracer.support.arguments import check_arguments
 from tracer.support.progress import Progress, silent
@@ -108,10 +108,11 @@ def interpret(
     for receiver in receivers:
         receiver.start(loaded)
     request = request_for(model, loaded, 1 if by_sample else batch, dims, feeds, seed)
-    if accumulator is None:
-        job = _plain(request, runs, warmup, threads, against, tolerance)
-    else:
-        job = _narrow(request, accumulator, fixed, by_sample)
+    with enforced(limits or Limits()):
+        if accumulator is None:
+            job = _plain(request, runs, warmup, threads, against, tolerance)
+        else:
+            job = _narrow(request, accumulator, fixed, by_sample)
     chosen = {"threads": threads or None, "limits": limits, "receive": _to_all(receive, receivers)}
     measuring = registry.settings_for(job.executor, job.chosen | chosen)
     executor = registry.find(job.executor)

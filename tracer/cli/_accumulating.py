@@ -16,7 +16,7 @@ from tracer.cli._messages import tell
 from tracer.cli._options import bundle
 from tracer.cli._types import Count, PathName
 from tracer.errors import InputError, UsageError
-from tracer.support.files import check_writable, write_atomically
+from tracer.support.files import check_writable, read_regular, write_atomically
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Policy
@@ -210,9 +210,8 @@ WIDTHS = bundle(
 def _read(path: Path) -> tuple[Path, Certificate]:
     from tracer.accumulators.statistics.certificate import Certificate
 
+    content = read_regular(path)
     try:
-        return path, Certificate.from_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+        return path, Certificate.from_json(content)
     except InputError as error:
         raise InputError(f"{path}: {error.what}", error.hint) from error

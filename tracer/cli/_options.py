@@ -120,15 +120,14 @@ def _limit_memory(ctx: click.Context, param: click.Parameter, mebi: int | None) 
     return mebi
 
 
-def _limits(max_seconds: float | None, max_tensor: int, max_live: int, max_trips: int) -> Any:
+def _limits(
+    max_seconds: float | None, max_tensor: int | None, max_live: int | None, max_trips: int
+) -> Any:
     from tracer.limits import Limits
 
-    return Limits(
-        tensor_bytes=max_tensor * _MEBI,
-        live_bytes=max_live * _MEBI,
-        loop_trips=max_trips,
-        seconds=max_seconds,
-    )
+    mebis = {"tensor_bytes": max_tensor, "live_bytes": max_live}
+    chosen = {name: mebi * _MEBI for name, mebi in mebis.items() if mebi is not None}
+    return Limits(**chosen, loop_trips=max_trips, seconds=max_seconds)
 
 
 def to_output(
@@ -211,12 +210,13 @@ LIMITS = bundle(
     "limits", _limits,
     cloup.option_group(
         "Limits",
-        cloup.option("--max-seconds", type=Amount("seconds"),
-                     help="Longest run.  [default: no limit]"),
-        cloup.option("--max-tensor", type=Count(1), metavar="MIB", default=4096,
-                     show_default=True, help="Largest tensor, in MiB."),
-        cloup.option("--max-live", type=Count(1), metavar="MIB", default=16384,
-                     show_default=True, help="Memory of all live tensors, in MiB."),
+        cloup.option("--max-seconds", type=Amount("seconds"), callback=_limit_seconds,
+                     help="Longest time for the command.  [default: 10 minutes for a loop]"),
+        cloup.option("--max-tensor", type=Count(1), metavar="MIB",
+                     help="Largest tensor, in MiB.  [default: 4096, or half of the free memory]"),
+        cloup.option("--max-live", type=Count(1), metavar="MIB",
+                     help="Memory of all live tensors, in MiB.  [default: half of the free "
+                          "memory]"),
         cloup.option("--max-trips", type=Count(1), default=1_000_000, show_default=True,
                      help="Most iterations of a loop."),
         _MEMORY,

@@ -102,12 +102,14 @@ def _parse(file: Path) -> onnx.ModelProto:
 
 def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     """Returns a Model with local functions inlined; it is not checked beyond their calls."""
-    calls.check(proto, str(path) if path is not None else validation.IN_MEMORY)
+    name = str(path) if path is not None else validation.IN_MEMORY
+    calls.check(proto, name)
     if not proto.functions:
         return Model(proto, path, sha256, expanded_keys(proto))
     name = path.name if path is not None else validation.IN_MEMORY
     with activity.doing(name, f"onnx {onnx.__version__} inlined its functions"):
         flat = onnx.inliner.inline_local_functions(proto)
+    declarations.check(flat, name)  # attributes of functions have values now
     # A function of another opset than the model's cannot be inlined and stays a call.
     remaining = {(f.domain, f.name, f.overload) for f in flat.functions}
     gone = [f for f in proto.functions if (f.domain, f.name, f.overload) not in remaining]

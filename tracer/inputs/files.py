@@ -1,26 +1,34 @@
 """Reads feeds from an `.npz` file by input name, or from a `test_data_set_N` folder."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
+from onnx.external_data_helper import uses_external_data
 
 from tracer.errors import InputError
 from tracer.graph.model import Model
+from tracer.graph.shape_inference import symbol_sizes
 from tracer.inputs import npz
 from tracer.inputs.feedset import Feeds
+from tracer.support.files import read_regular
 
 
 def read(model: Model, path: Path) -> Feeds:
-    """Returns arrays for the inputs of `model`. Raises InputError for a file of no use."""
+    """Returns arrays for the inputs of `model`.
+
+    Raises InputError for a file of no use, LimitError for arrays beyond the limits.
+    """
     if not path.exists():
         raise InputError(f"{path}: no such inputs", "Name an .npz file or a test_data_set folder.")
     if path.is_dir():
         return _read_folder(model, path)
     if path.suffix == ".npz":
+        shapes = {name: member.shape for name, member in npz.members(path).items()}
+        symbol_sizes(model, shapes)  # what does not fit is not unpacked
         return read_arrays(path)
     raise InputError(
         f"{path}: inputs are read from .npz files and test_data_set folders only",
@@ -85,8 +93,27 @@ def _read_proto(file: Path, value: onnx.ValueInfoProto) -> Any:
     if kind not in readers:
         raise InputError(f"{file}: an input of kind {kind} cannot be read from a file")
     proto_type, reader = readers[kind]
+    content = read_regular(file)
     try:
-        return reader(proto_type.FromString(file.read_bytes()))
-    except (DecodeError, ValueError, KeyError, TypeError) as error:
+        return reader(_inside(proto_type.FromString(content)))
+    except (DecodeError, ValueError, KeyError, TypeError, OverflowError) as error:
         role = f"{file.name.partition('_')[0]} '{value.name}'"
         raise InputError(f"{file}: does not hold {role} ({error})") from error
+
+
+def _inside(proto: Any) -> Any:
+    """Returns a value. Raises ValueError if its data are in other files, which may be anywhere."""
+    if any(uses_external_data(tensor) for tensor in _tensors(proto)):
+        raise ValueError("its data are in another file, which is not read")
+    return proto
+
+
+def _tensors(proto: Any) -> Iterator[onnx.TensorProto]:
+    """Yields the tensors of a tensor, sequence, map or optional."""
+    if isinstance(proto, onnx.TensorProto):
+        yield proto
+        return
+    for field, value in proto.ListFields():
+        if field.message_type is not None:
+            for each in [value] if hasattr(value, "ListFields") else value:
+                yield from _tensors(each)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from tracer import limits
 from tracer.errors import InputError
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -45,6 +46,7 @@ class Member:
             yield self._read(stream, count * row).reshape(count, *self.shape[1:])
 
     def _read(self, stream: IO[bytes], items: int) -> NDArray[Any]:
+        limits.allow((items,), self.dtype)
         nbytes = items * self.dtype.itemsize
         data = stream.read(nbytes)
         if len(data) != nbytes:

@@ -1,13 +1,14 @@
 """Generates seeded random feeds that suit a model: indices within tables, valid masks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx
 
-from tracer.errors import InputError
+from tracer import limits
+from tracer.errors import InputError, LimitError
 from tracer.graph import shape_inference, tensor_type
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import Shapes, TensorTypes
@@ -33,16 +34,21 @@ _TABLES = {"EmbedLayerNormalization": {0: 2, 1: 4}}
 """com.microsoft: input of ids: input of the embedding table."""
 
 
+_BLOCK = 1 << 20
+"""Numbers drawn at a time; a multiple of 8, as generators draw bytes by the word."""
+
+
 def generate(model: Model, chosen: Shapes, seed: int) -> Feeds:
     """Returns an array per input from `numpy.random.default_rng(seed)`, in the inputs' order.
 
     Floats are uniform in [0, 1): in the domain of Sqrt and Log, and free of denormals. Raises
-    InputError for inputs that are not tensors.
+    InputError for inputs that are not tensors, LimitError before it draws more than the limits.
     """
     types = shape_inference.infer(model, chosen)
     readers = _readers(model)
     rng = np.random.default_rng(seed)
-    feeds = {}
+    budget = limits.in_force()
+    feeds: dict[str, Any] = {}
     for value in model.inputs:
         kind = tensor_type.from_type_proto(value.type)
         if kind is None:
@@ -51,23 +57,40 @@ def generate(model: Model, chosen: Shapes, seed: int) -> Feeds:
                 "Set the inputs by a test_data_set folder: --inputs FOLDER.",
             )
         high = _bound(value.name, readers, types)
+        try:
+            budget.tensor(chosen[value.name], kind.dtype)
+        except LimitError as error:
+            where = f"input '{value.name}' of {model.name}"
+            raise LimitError(f"{where}: {error.what}", error.hint) from error
         feeds[value.name] = _draw(rng, kind.dtype, chosen[value.name], high)
+        budget.hold(feeds[value.name].nbytes)
     return feeds
 
 
 def _draw(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], high: int | None) -> Any:
     if dtype == "string":
         return np.full(shape, "tracer", dtype=object)
-    if dtype == "bool":
-        return np.ones(shape, dtype=bool)
+    scalar = np.dtype(getattr(ml_dtypes, dtype, dtype))
     if dtype in ("int8", "uint8"):
         info = np.iinfo(dtype)
-        return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
-    scalar = np.dtype(getattr(ml_dtypes, dtype, dtype))
+        return _in_blocks(
+            shape, scalar, lambda n: rng.integers(info.min, info.max, n, dtype, endpoint=True)
+        )
+    if dtype == "bool" or (dtype.startswith(("int", "uint")) and high is None):
+        return np.ones(shape, scalar)
     if dtype.startswith(("int", "uint")):
-        drawn = np.ones(shape) if high is None else rng.integers(0, high, shape)
-        return drawn.astype(scalar)
-    return rng.random(shape).astype(scalar)
+        return _in_blocks(shape, scalar, lambda n: rng.integers(0, high, n))
+    return _in_blocks(shape, scalar, rng.random)
+
+
+def _in_blocks(shape: tuple[int, ...], dtype: np.dtype[Any], draw: Callable[[int], Any]) -> Any:
+    """Returns an array of numbers that `draw` returns, converted without a copy of them all."""
+    drawn = np.empty(shape, dtype)
+    flat = drawn.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        part = flat[start : start + _BLOCK]
+        part[...] = draw(part.size).astype(dtype)
+    return drawn
 
 
 def _bound(
@@ -103,7 +126,7 @@ def _sizes_at(node: Node, position: int, types: TensorTypes) -> Iterator[int]:
         return
     kind = types.of(node.inputs[table], node.scope)
     if kind is not None and kind.shape:
-        size = kind.shape[axis]
+        size = kind.shape[axis] if -len(kind.shape) <= axis < len(kind.shape) else None
         if isinstance(size, int) and size > 0:
             yield size
 

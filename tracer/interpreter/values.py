@@ -89,12 +89,16 @@ def _scalar(dtype: str) -> Any:
 
 
 def nbytes(value: Value) -> int:
-    """Returns the bytes of a value; strings count as pointers, a sequence as its members."""
+    """Returns the bytes of a value: of an array with its texts, of the members of a sequence."""
     if isinstance(value, np.ndarray):
-        return value.nbytes
+        return value.nbytes + (_characters(value) if value.dtype == object else 0)
     if isinstance(value, list):
         return sum(nbytes(member) for member in value)
     return 0
+
+
+def _characters(texts: Array) -> int:
+    return sum(map(len, texts.reshape(-1).tolist()))
 
 
 def type_proto(value: Value) -> onnx.TypeProto:

@@ -10,7 +10,7 @@ import msgspec
 
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError
-from tracer.storage import partial_sums, schema, stored_file
+from tracer.storage import opening, partial_sums, schema
 from tracer.storage.schema import FORMAT
 from tracer.storage.stored_file import StoredFile, typed_row
 
@@ -91,7 +91,7 @@ def reading(path: Path, content: Content) -> Iterator[tuple[StoredFile, dict[str
     Raises InputError for a file that is damaged, holds something else, or has a format that cannot
     be read; damage that shows in the `with` block is such an error as well.
     """
-    with stored_file.opened(path, content.noun, content.hint) as file:
+    with opening.opened(path, content.noun, content.hint) as file:
         file.check_integrity()
         meta = meta_of(file)
         _check(path, meta, content)

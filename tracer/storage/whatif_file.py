@@ -19,7 +19,7 @@ from tracer.accumulators.spec.accumulator import WIDEST
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError
 from tracer.records.whatif import Answer, Evaluation, Variant, WhatIf
-from tracer.storage import stored_file, stored_settings, trace_database, whatif_checks
+from tracer.storage import opening, stored_file, stored_settings, trace_database, whatif_checks
 from tracer.storage.schema import FORMAT
 from tracer.storage.stored_file import decoded, naming
 from tracer.storage.trace_database import WHAT_IF, as_text
@@ -50,7 +50,7 @@ class WhatIfFile:
             write_atomically(path, _blank(identity))
         self._mark = FileInUse(path)
         try:
-            file = stored_file.opened_to_write(path, WHAT_IF.noun, WHAT_IF.hint)
+            file = opening.opened_to_write(path, WHAT_IF.noun, WHAT_IF.hint)
         except BaseException:
             self._mark.release()
             raise
@@ -69,7 +69,7 @@ class WhatIfFile:
 
         Raises InputError for one that is damaged.
         """
-        with stored_file.damage_told(self.path, WHAT_IF.noun, "Give --force to begin anew."):
+        with opening.damage_told(self.path, WHAT_IF.noun, "Give --force to begin anew."):
             row = self._database.execute(
                 "SELECT record FROM evaluations WHERE variant = ? AND widths = ?",
                 (variant, as_text(bits)),
@@ -97,7 +97,7 @@ class WhatIfFile:
 
 def holds_what_if(path: Path) -> bool:
     """Whether a file holds a what-if, finished or not. Raises InputError where it is no trace."""
-    with stored_file.opened(path, "a trace", trace_database.TRACE.hint) as file:
+    with opening.opened(path, "a trace", trace_database.TRACE.hint) as file:
         return trace_database.meta_of(file).get("kind") == WHAT_IF.kind
 
 
@@ -203,8 +203,8 @@ def _identity(path: Path) -> dict[str, str] | None:
     The file is opened to write, which first undoes what an interrupted process left unfinished.
     """
     try:
-        file = stored_file.opened_to_write(path, WHAT_IF.noun, WHAT_IF.hint)
-        with closing(file.database), stored_file.damage_told(path, WHAT_IF.noun, WHAT_IF.hint):
+        file = opening.opened_to_write(path, WHAT_IF.noun, WHAT_IF.hint)
+        with closing(file.database), opening.damage_told(path, WHAT_IF.noun, WHAT_IF.hint):
             meta = trace_database.meta_of(file)
             is_what_if = meta.get("kind") == WHAT_IF.kind
             return decoded(meta["identity"], dict[str, str]) if is_what_if else None

@@ -61,6 +61,28 @@ def check_place(path: Path) -> None:
         ) from error
 
 
+_MOST_BYTES = 1 << 30
+"""A small file (options, a certificate, one tensor) is no larger, unless something is wrong."""
+
+
+def read_regular(path: Path) -> bytes:
+    """Returns the content of a file of up to 1 GiB.
+
+    Raises InputError for a file that is absent, larger, or a device or pipe, which may never end.
+    """
+    try:
+        # without a writer, a pipe would not even open
+        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise InputError(f"{path}: not a regular file", "Name a file.")
+            if status.st_size > _MOST_BYTES:
+                raise InputError(f"{path}: {status.st_size:,} bytes", "At most 1 GiB is read.")
+            return stream.read(_MOST_BYTES)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes `data` to `path`, or to the target of a link, completely or not at all.
 

@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
+from tracer.errors import ModelError
 from tracer.graph.model import Model, Node, Scope
 from tracer.interpreter import values
 from tracer.interpreter.numeric import compiled_quantization
@@ -106,7 +107,10 @@ class TensorScales:
         return None if stored is None else values.from_tensor(stored, self._folder)
 
     def stored_integers(self, name: str, scope: Scope) -> Array | None:
-        """The integers, int64, of a dequantised initializer; None for other tensors."""
+        """The integers, int64, of a dequantised initializer; None for other tensors.
+
+        A zero point that does not fit is told by the run, at its own node.
+        """
         producer = self._producer(name, scope)
         if producer is None or producer.op_type != "DequantizeLinear":
             return None
@@ -114,13 +118,18 @@ class TensorScales:
         if stored is None:
             return None
         wide, zero = stored.astype(np.int64), self._zero_point(producer)
-        return wide if zero is None else wide - aligned(zero, wide, _axis(producer), 0)
+        try:
+            return wide if zero is None else wide - aligned(zero, wide, _axis(producer), 0)
+        except ModelError:
+            return None
 
     def dequantized(self, node: Node) -> TensorScale | None:
         """The scale of the output of DequantizeLinear, if its scale and type are stored."""
         step = self.value(node.inputs[1], node.scope)
         limits = self._limits(node)
-        if step is None or limits is None or _attribute(node, "block_size") or not (step > 0).all():
+        if step is None or limits is None or _attribute(node, "block_size"):
+            return None
+        if not step.size or not (step > 0).all():
             return None
         stored = self._stored_tensor(node.inputs[0], node.scope)
         rank = None if stored is None else len(stored.dims)
@@ -160,6 +169,8 @@ class TensorScales:
             return None
         low, high = integer_range(dtype)
         zeros = np.zeros(1, np.int64) if zero is None else zero.astype(np.int64)
+        if not zeros.size:
+            return None
         widest = low - int(zeros.max()), high - int(zeros.min())
         least, most = self._clipped_range(node)
         return int(np.clip(least, *widest)), int(np.clip(most, *widest))

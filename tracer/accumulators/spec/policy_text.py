@@ -11,6 +11,7 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.fixed_point import Formats, formats
 from tracer.accumulators.spec.policy import ALL, Entry, Policy
 from tracer.errors import InputError, UsageError
+from tracer.support.files import read_regular
 
 FILE = ".toml"
 _DIGITS = 4
@@ -81,10 +82,8 @@ def entries(text: str, hint: str) -> Iterator[tuple[str, str, str]]:
 def _file(path: Path, like: Accumulator) -> Policy:
     """Reads a TOML file with a table for each pattern."""
     try:
-        tables = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        tables = tomllib.loads(read_regular(path).decode())
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
         raise InputError(f"{path}: not TOML ({error})") from error
     if not tables:
         raise UsageError(f"{path}: no table", 'A table is ["conv1"] and below it bits = 18.')

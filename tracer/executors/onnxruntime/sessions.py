@@ -53,7 +53,7 @@ _REFUSALS = (
         "Export with opset {2}, or install a newer onnxruntime.",
     ),
     (
-        re.compile(r"Fatal error: (\S+):(\S+?)\((-?\d+)\) is not a registered function/op"),
+        re.compile(r"Fatal error: ([^\s:]+):([^\s(]+)\((-?\d+)\) is not a registered function/op"),
         "onnxruntime {ort} knows no operator {1} in the domain '{0}'",
         "Custom operators cannot run here; `tracer count` still counts the rest of the model.",
     ),

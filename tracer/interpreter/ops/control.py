@@ -1,5 +1,6 @@
 """If, Loop, Scan and SequenceMap: operators that run subgraphs."""
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,10 +29,10 @@ def loop(
     keep = cond is None or bool(cond.item())
     states: Sequence[Value] = carried
     scans = Stacks(len(body.outputs) - 1 - len(carried))
-    budget = limits.in_force()
+    budget, began = limits.in_force(), time.monotonic()
     trip = 0
     while keep and (most is None or trip < most):
-        budget.trip(trip + 1)
+        budget.trip(trip + 1, began)
         outputs = body(np.array(trip, np.int64), np.array(keep), *states)
         keep = bool(outputs[0].item())
         states = outputs[1 : 1 + len(carried)]
@@ -76,11 +77,11 @@ def scan(
         )
     ]
     length = _length(sources)
-    budget = limits.in_force()
-    budget.trip(length)
+    budget, began = limits.in_force(), time.monotonic()
+    budget.trip(length, began)
     scans = Stacks(len(body.outputs) - count)
     for trip in range(length):
-        budget.clock()
+        budget.clock(began)
         outputs = body(*states, *(source[trip] for source in sources))
         states = outputs[:count]
         scans.push(outputs[count:])
@@ -130,17 +131,24 @@ class Stacks:
         """Appends the outputs of one trip."""
         for trips, value in zip(self._lists, outputs, strict=True):
             trips.append(value)
-            limits.in_force().hold(value.nbytes)
-            self._bytes += value.nbytes
+            nbytes = values.nbytes(value)
+            limits.in_force().hold(nbytes)
+            self._bytes += nbytes
 
     def stacked(self, body: Body) -> list[Array]:
         """Returns one array per output, with the trips along a new first axis."""
-        limits.in_force().release(self._bytes)
         types = body.types[len(body.types) - len(self._lists) :]
-        return [
-            np.stack(trips) if trips else values.empty(type_)
+        stacks = [
+            _stack(trips) if trips else values.empty(type_)
             for trips, type_ in zip(self._lists, types, strict=True)
         ]
+        limits.in_force().release(self._bytes)
+        return stacks
+
+
+def _stack(trips: Sequence[Array]) -> Array:
+    limits.allow((len(trips), *trips[0].shape), trips[0].dtype)
+    return np.stack(trips)
 
 
 def _moved(inputs: Sequence[Array], axes: Sequence[int] | None) -> list[Array]:

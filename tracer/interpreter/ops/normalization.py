@@ -176,7 +176,7 @@ def lrn(
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
     squares = np.square(X)
     total = np.zeros_like(X)
-    for offset in range(-before, after + 1):
+    for offset in range(-min(before, channels - 1), min(after, channels - 1) + 1):
         low, high = max(-offset, 0), min(channels - offset, channels)
         total[:, low:high] += squares[:, low + offset : high + offset]
     return X / (bias + alpha / size * total) ** np.array(beta, X.dtype)

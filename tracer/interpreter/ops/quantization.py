@@ -102,7 +102,7 @@ def aligned(parameter: Array, x: Array, axis: int, block_size: int) -> Array:
         at = nonnegative_axis(axis, x.ndim)
         repeated = np.repeat(parameter, block_size, axis=at)
         return repeated[(slice(None),) * at + (slice(x.shape[at]),)]
-    if parameter.ndim != 1 or parameter.size != x.shape[axis]:
+    if parameter.ndim != 1 or parameter.size != x.shape[nonnegative_axis(axis, x.ndim)]:
         raise ModelError(
             f"a parameter of shape {list(parameter.shape)} for axis {axis} of {list(x.shape)}"
         )

@@ -74,6 +74,7 @@ def roi_align(
     aligned = np.zeros((len(rois), X.shape[1], output_height, output_width), X.dtype)
     corners = rois.astype(np.float64) * spatial_scale - (0.5 if centred else 0.0)
     for number, (left, top, right, bottom) in enumerate(corners.tolist()):
+        limits.in_force().clock()
         image = X[int(batch_indices[number])]
         rows = _points(top, bottom, output_height, sampling_ratio, X.shape[2], centred)
         columns = _points(left, right, output_width, sampling_ratio, X.shape[3], centred)
@@ -107,6 +108,7 @@ def _points(
     """Returns, for the pixel below and above each point, its index and weight (bins, points)."""
     length = end - start if centred else max(end - start, 1.0)
     count = ratio if ratio > 0 else max(int(np.ceil(length / bins)), 0)
+    limits.allow((bins, count), np.float64)
     steps = (np.arange(bins)[:, None] + (np.arange(count) + 0.5) / max(count, 1)) * (length / bins)
     places = start + steps
     inside = (places >= -1) & (places <= size)
@@ -120,6 +122,8 @@ def _aligned(
     image: Array, rows: list[tuple[Array, Array]], columns: list[tuple[Array, Array]], mode: str
 ) -> Array:
     """Returns the mean or the maximum of each bin (C, bins, bins) of an image (C, H, W)."""
+    (rows_below, _), (columns_below, _) = rows[0], columns[0]
+    limits.allow((*image.shape[:1], rows_below.size, columns_below.size, 8), np.float64)
     weighted = [
         image[:, y[:, None, :, None], x[None, :, None, :]]
         * (down[:, None, :, None] * across[None, :, None, :])

@@ -2,10 +2,14 @@
 
 import numpy as np
 
+from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.registry import operator
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
+
+_VIEW = 200
+"""Bytes that a part of an array takes by itself."""
 
 
 @operator("SequenceConstruct", since=11)
@@ -51,6 +55,8 @@ def sequence_length(input_sequence: list[Value]) -> Array:
 @operator("ConcatFromSequence", since=11)
 def concat_from_sequence(input_sequence: list[Array], *, axis: int, new_axis: int = 0) -> Array:
     """Concatenates the elements along `axis`, or stacks them with `new_axis`."""
+    if input_sequence:
+        limits.allow((sum(each.size for each in input_sequence),), input_sequence[0].dtype)
     return (np.stack if new_axis else np.concatenate)(input_sequence, axis=axis)
 
 
@@ -60,6 +66,8 @@ def split_to_sequence(
 ) -> list[Array]:
     """Splits into parts of the sizes in `split`, all of one size, or (default) of size 1."""
     length = input.shape[axis]
+    size = 1 if split is None else int(split) if split.ndim == 0 else length
+    limits.allow((length // max(size, 1), _VIEW), np.uint8)
     if split is None:
         parts = np.split(input, length, axis)
         return parts if keepdims else [np.squeeze(part, axis) for part in parts]
