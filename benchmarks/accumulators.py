@@ -22,6 +22,7 @@ from tracer.accumulators.engine.matrices import Matrices, checked
 from tracer.accumulators.engine.programs import program
 from tracer.accumulators.engine.sum_lanes import SumLanes
 from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.modes import Overflow
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.interpreter.kernels import vectors
 from tracer.interpreter.numeric import buffer_pool, parallel
@@ -88,7 +89,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One line: a function, bits, the ranges of weights and inputs, targets, and the order."""
+    """One line: a function, bits, ranges of weights and inputs, targets, order and overflow."""
 
     name: str
     function: Callable[[Block], Callable[[], Any]]
@@ -96,6 +97,7 @@ class Case:
     ranges: tuple[tuple[int, int], tuple[int, int]]
     targets: tuple[float, float] | None = None
     order: str = "sequential"
+    overflow: Overflow = "saturate"
 
 
 CASES = (
@@ -109,6 +111,8 @@ CASES = (
     Case("chunked(32), 18 bits: values and events", emulate, 18, WHOLE, order="chunked(32)"),
     Case("lanes(16), 18 bits: values and events", emulate, 18, WHOLE, order="lanes(16)"),
     Case("tree, 18 bits: values and events", emulate, 18, WHOLE, order="tree"),
+    Case("maddubs, 18 bits: values and events", emulate, 18, WHOLE, order="maddubs"),
+    Case("wrap, 18 bits: values and events", emulate, 18, WHOLE, overflow="wrap"),
 )
 
 
@@ -135,7 +139,7 @@ def _report(case: Case, shape: tuple[int, int, int], threads: int, runs: int) ->
     floats = left.astype(np.float32), right.astype(np.float32)
 
     terms = Terms(depth // WINDOW, WINDOW)
-    accumulator = Accumulator(case.bits, order=named(case.order))
+    accumulator = Accumulator(case.bits, case.overflow, named(case.order))
     ours = case.function(Block(left, right, terms, accumulator))
 
     def blas() -> None:

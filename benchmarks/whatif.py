@@ -13,6 +13,7 @@ prints these lines alone.
 
 import argparse
 import json
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from pathlib import Path
 import onnxruntime
 
 from benchmarks._measure import Usage, measure, python
+from benchmarks.networks import CHOSEN
 from tracer import metrics
 from tracer.accumulators.spec.policy_text import read
 from tracer.graph.loading import open_model
@@ -36,7 +38,7 @@ ONE_WIDTH_ONCE = 270.0
 """Seconds of one width over 10,000 images in the original experiment."""
 _IMAGES_ONCE = 10_000
 
-_DIGITS = 360
+_DIGITS, _BATCH = 360, 64
 _WIDTHS, _PASSES = "14:24", 11
 _ONE = "18"
 
@@ -54,9 +56,13 @@ def main() -> None:
     if arguments.alone:
         _sweep(arguments.images, arguments.accumulator, arguments.batch)
         return
-    _whole(arguments.images, arguments.accumulator, arguments.batch)
-    for images in (arguments.images, arguments.grown) if arguments.grown else ():
-        _grown(images, arguments.batch)
+    for name in CHOSEN:
+        os.environ.pop(name, None)
+    if not arguments.commands:
+        _whole(arguments.images, arguments.accumulator, arguments.batch)
+        for images in (arguments.images, arguments.grown) if arguments.grown else ():
+            _grown(images, arguments.batch)
+    _commands(arguments.images)
 
 
 def _whole(images: int, widths: str, batch: int) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.lib.stride_tricks import sliding_window_view
 
+from tests.accumulators.patches import patches
 from tracer.accumulators.engine import oracle
 from tracer.accumulators.engine.column_source import PaddedImages, from_rows
 from tracer.accumulators.engine.node_operands import Integers
@@ -25,21 +25,6 @@ from tracer.interpreter.numeric import compiled_quantization, parallel
 from tracer.interpreter.numeric.windows import window
 
 MODELS = Path(__file__).parents[2] / "models"
-
-
-def patches(x, slid, fill):
-    """(K, N * pixels): channels, then kernel positions; a window after the other."""
-    pads = [(0, 0), (0, 0), *zip(slid.before, slid.after, strict=True)]
-    around = np.pad(x, pads, constant_values=fill)
-    axes = tuple(range(2, x.ndim))
-    views = sliding_window_view(around, slid.extent, axis=axes)
-    steps = [slice(None, None, s) for s in slid.strides]
-    apart = [slice(None, None, d) for d in slid.dilations]
-    taken = views[:, :, *steps, *apart]
-    count = len(axes)
-    order = (1, *range(2 + count, 2 + 2 * count), 0, *range(2, 2 + count))
-    depth = x.shape[1] * int(np.prod(slid.kernel))
-    return taken.transpose(order).reshape(depth, -1)
 
 
 @st.composite

@@ -152,6 +152,7 @@ CELLS = {  # table and row that the line names, and the change
     "calls that are text": ("kernels, row 1",
                             "UPDATE kernels SET record = json_set(record, '$.calls', 'x')"),
     "a node without a name": ("nodes", "UPDATE nodes SET node = NULL WHERE rowid = 2"),
+    "a node without an operator": ("nodes", "UPDATE nodes SET op_type = NULL WHERE rowid = 2"),
     "a node that is a number": ("nodes, row 2", "UPDATE nodes SET node = x'00' WHERE rowid = 2"),
     "work that is text": ("nodes, row 3", "UPDATE nodes SET macs = 'x' WHERE rowid = 3"),
     "half a multiplication": ("nodes, row 3", "UPDATE nodes SET macs = 0.5 WHERE rowid = 3"),

@@ -34,8 +34,9 @@ def read(file: StoredFile, dtypes: Mapping[str, str], lacking: Mapping[str, Any]
     table = pd.DataFrame(
         {name: _column(name, spec, cells) for name, (spec, cells) in known.items()}
     )
-    if "node" not in table or table["node"].isna().any():
-        raise ValueError("table nodes: a node has no name")
+    for name in ("node", "op_type"):
+        if name not in table or table[name].isna().any():
+            raise ValueError(f"table nodes: a row has no {name}")
     return typed(table.assign(**lacking))
 
 

@@ -18,6 +18,8 @@ from tracer.storage.stored_file import LONGEST_US, StoredFile, decoded, typed_ro
 from tracer.storage.trace_database import TRACE, as_text
 from tracer.support.types import FloatArray
 
+_LEAST_US = 1e-6
+"""Least mean time of a run, µs: shorter ones are no times, and ratios to them are not finite."""
 _CONFIGURED = 4
 """The first format whose runs have their own threads and optimisation level."""
 
@@ -158,7 +160,7 @@ def _run(file: StoredFile, row: _RunRow) -> Run:
     )  # fmt: skip
     samples = [each for _, _, each in kernels]
     wall = file.times(row.wall_us)
-    if not len(wall) or wall.min() < 0 or not wall.any():
+    if not len(wall) or wall.min() < 0 or wall.mean() < _LEAST_US:
         raise ValueError("wall_us holds no time, or one below 0")
     return Run(
         executor=row.executor,

@@ -239,7 +239,7 @@ def shell(command, model):
 
 def test_a_pipe_is_as_wide_as_its_content_unless_columns_sets_a_width(model, tmp_path):
     proto = onnx.load(model)
-    proto.graph.node[0].name = "/encoder/layers.0/" + "self_attention/" * 20 + "output/Conv"
+    proto.graph.node[0].name = "/encoder/layers.0/" + "self_attention/" * 11 + "output/Conv"
     onnx.save(proto, tmp_path / "long.onnx")
     whole, cut = (
         shell(f"env {setting} $t count $m", tmp_path / "long.onnx").stdout
