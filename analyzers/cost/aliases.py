@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from analyzers.cost import registry
+from analyzers.cost import registry, traffic
 from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Facts, Operation
 from analyzers.dataflow import Dataflow
@@ -42,7 +42,9 @@ def aliases(model: Model, facts: Facts, flow: Dataflow) -> Aliases:
 
 def _is_view(op: Operation) -> bool:
     rule = registry.find(op.node.domain, op.op_type)
-    if rule is None or not op.has(0) or not op.outputs():
+    if rule is None or rule.traffic is traffic.everything:  # most operators, told at once
+        return False
+    if not op.has(0) or not op.outputs():
         return False
     try:
         moves_nothing = rule.traffic(op) == (0, 0)

@@ -57,9 +57,10 @@ class Facts:
     def operand(self, name: str, scope: Scope) -> Operand:
         """Returns the tensor that `name` means in `scope`."""
         address = (scope.path, name)
-        if address not in self._operands:
-            self._operands[address] = self._look_up(name, scope)
-        return self._operands[address]
+        found = self._operands.get(address)
+        if found is None:
+            found = self._operands[address] = self._look_up(name, scope)
+        return found
 
     def value(self, name: str, scope: Scope) -> np.ndarray | None:
         """Returns the values of a constant; None if computed, fed or not loaded."""
@@ -75,7 +76,7 @@ class Facts:
         if tensor is None:
             return Operand(name, None, None, None, None)
         shape = tensor.concrete
-        if shape is None or any(size < 0 for size in shape):  # inferred from odd attributes
+        if shape is None or min(shape, default=0) < 0:  # inferred from odd attributes
             return Operand(name, tensor.dtype, None, None, None)
         nbytes = tensor.nbytes
         known = nbytes is not None and nbytes <= LARGEST
@@ -129,12 +130,13 @@ class Operation:
 
     def inputs(self) -> list[Operand]:
         """Returns every tensor it reads, each once."""
-        scope = self.node.scope
-        return [self.facts.operand(n, scope) for n in dict.fromkeys(self.node.proto.input) if n]
+        scope, operand = self.node.scope, self.facts.operand
+        return [operand(name, scope) for name in dict.fromkeys(self.node.proto.input) if name]
 
     def outputs(self) -> list[Operand]:
         """Returns every tensor it writes."""
-        return [self.facts.operand(n, self.node.scope) for n in self.node.proto.output if n]
+        scope, operand = self.node.scope, self.facts.operand
+        return [operand(name, scope) for name in self.node.proto.output if name]
 
     def constant(self, index: int) -> np.ndarray | None:
         """Returns the values of the input at `index` if the model stores them, else None."""

@@ -28,7 +28,7 @@ def metadata(proto: onnx.NodeProto | onnx.ModelProto) -> dict[str, str]:
 
 def module_of(node: onnx.NodeProto) -> str | None:
     """Returns the dotted module path (`res3.0.conv1`); '' is the root module, None unknown."""
-    props = metadata(node)
+    props = metadata(node) if node.metadata_props else {}
     if MODULE_KEY in props:
         return props[MODULE_KEY]
     if _TORCH_SCOPES in props:
@@ -41,6 +41,8 @@ def source_of(node: onnx.NodeProto) -> str | None:
 
     In a stack trace this is the innermost frame of the user's code; libraries are skipped.
     """
+    if not node.metadata_props:
+        return None
     props = metadata(node)
     if SOURCE_KEY in props:
         return props[SOURCE_KEY]

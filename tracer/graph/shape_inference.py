@@ -55,8 +55,13 @@ class TensorTypes:
 
 
 def _resolved(by_path: Mapping[str, Mapping[str, _T]], name: str, scope: Scope) -> _T | None:
-    entries = (by_path.get(outer.path, {}).get(name) for outer in scope.outward())
-    return next((entry for entry in entries if entry is not None), None)
+    outer: Scope | None = scope
+    while outer is not None:
+        entry = by_path.get(outer.path, {}).get(name)
+        if entry is not None:
+            return entry
+        outer = outer.parent
+    return None
 
 
 def infer(model: Model, shapes: Shapes) -> TensorTypes:

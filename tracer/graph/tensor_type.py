@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import ml_dtypes
 import numpy as np
@@ -28,8 +28,10 @@ class TensorType:
         """The shape if every dimension is a number, else None."""
         if self.shape is None:
             return None
-        sizes = tuple(dim for dim in self.shape if isinstance(dim, int))
-        return sizes if len(sizes) == len(self.shape) else None
+        for dim in self.shape:
+            if not isinstance(dim, int):
+                return None
+        return cast("tuple[int, ...]", self.shape)
 
     @property
     def size(self) -> int | None:
