@@ -8,7 +8,7 @@ Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Archi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,7 +87,8 @@ def roofline(
     data comes from a cache, which is faster than main memory.
     """
     time = _floats([row.time_us if row.time_us > 0 else None for row in timed])
-    work = _floats([_total(flops, row.nodes) for row in timed])
+    known = flops.dropna().to_dict()
+    work = _floats([_total(known, row.nodes) for row in timed])
     size = _floats([moved[row.nodes] for row in timed])
     table = pd.DataFrame(index=[row.key for row in timed])
     table["gflops_per_s"] = work / time / 1e3
@@ -111,9 +112,8 @@ def _rates(peaks: Peaks) -> Mapping[str, float]:
     return rates if peaks.int8 is None else {**rates, INT8: peaks.int8.rate}
 
 
-def _total(flops: pd.Series[int], nodes: Sequence[str]) -> float | None:
-    work = flops.reindex(list(nodes))
-    return None if work.isna().any() else float(work.sum())
+def _total(flops: Mapping[Hashable, int], nodes: Sequence[str]) -> float | None:
+    return float(sum(flops[node] for node in nodes)) if all(n in flops for n in nodes) else None
 
 
 def _floats(values: Sequence[float | None]) -> FloatArray:
