@@ -21,7 +21,7 @@ demo: .venv/core
 	$(BIN)/tracer profile $(MODEL) --force -o demo/resnet20.csv -o demo/resnet20.png -o demo/resnet20.trace
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 	$(MAKE) test-bounds
 
 # Checked code goes to a cache of its own: numba's index does not know about the checks.

@@ -1,5 +1,7 @@
 """Property tests are given all the time they need: a busy machine fails nobody's build."""
 
+import os
+
 import pytest
 from hypothesis import settings
 
@@ -8,6 +10,9 @@ from tracer.support import cache
 
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+# Kineto reads it once for a process: tests that use torch's profiler themselves would let it talk.
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -106,7 +106,7 @@ def test_an_output_of_nothing_is_refused_where_onnxruntime_refuses_it(pads, size
     try:
         (expected,) = onnxruntime(model, feeds)
     except InvalidArgument:
-        with pytest.raises(ModelError, match="every axis must be at least 1"):
+        with pytest.raises(ModelError, match=r"every axis must be at least 1|has a dimension of -"):
             made_of(model, feeds, bits)
     else:
         assert made_of(model, feeds, bits).shape == expected.shape

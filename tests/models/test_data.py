@@ -130,13 +130,17 @@ def test_missing_mnist_is_told_with_what_to_get_and_where_to_put_it(tmp_path):
 
 
 @pytest.mark.parametrize("folder_exists", [True, False])
-def test_the_archive_of_cifar_10_is_unpacked_in_the_data_folder_itself(tmp_path, folder_exists):
+def test_the_archive_of_cifar_10_is_unpacked_in_the_data_folder_itself(
+    tmp_path, monkeypatch, folder_exists
+):
     """It brings its folder: unpacked inside that folder, nothing would be found."""
-    unpacked = tmp_path / "cifar-10-batches-bin"
+    monkeypatch.chdir(tmp_path)
+    folder = Path("data")
+    unpacked = folder / "cifar-10-batches-bin"
     if folder_exists:
-        unpacked.mkdir()
-    with pytest.raises(InputError, match=f"in {tmp_path}, which creates {unpacked}; or set"):
-        data.load("cifar10", tmp_path)
+        unpacked.mkdir(parents=True)
+    with pytest.raises(InputError, match=f"in {folder}, which creates {unpacked}; or set"):
+        data.load("cifar10", folder)
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=3).map(tuple))

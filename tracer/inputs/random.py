@@ -61,7 +61,8 @@ def generate(model: Model, chosen: Shapes, seed: int) -> Feeds:
             budget.tensor(chosen[value.name], kind.dtype)
         except LimitError as error:
             where = f"input '{value.name}' of {model.name}"
-            raise LimitError(f"{where}: {error.what}", error.hint) from error
+            hint = "Set smaller sizes with --batch and --dim, or give --inputs."
+            raise LimitError(f"{where}: {error.what}", hint) from error
         feeds[value.name] = _draw(rng, kind.dtype, chosen[value.name], high)
         budget.hold(feeds[value.name].nbytes)
     return feeds

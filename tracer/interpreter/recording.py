@@ -115,8 +115,8 @@ def named_tensors(node: Node, outputs: Sequence[Value]) -> Iterable[tuple[str, V
 
 
 def statistics(value: Value) -> Statistics | None:
-    """Returns the statistics of a tensor of numbers; None for text, sequences and None."""
-    if not isinstance(value, np.ndarray) or value.dtype.hasobject:
+    """Returns the statistics of a tensor of real numbers; None for all other values."""
+    if not isinstance(value, np.ndarray) or value.dtype.hasobject or value.dtype.kind == "c":
         return None
     wide = value.astype(np.float64)
     is_finite = np.isfinite(wide)

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import secrets
 import shutil
 import stat
 import tempfile
@@ -136,7 +135,7 @@ class TemporaryFolder:
     """
 
     def __init__(self) -> None:
-        name = f"tracer-{os.getpid()}-{secrets.token_hex(8)}"
+        name = f"tracer-{os.getpid()}-{os.urandom(8).hex()}"
         self.path = Path(tempfile.gettempdir(), name)
         # Registered before the folder exists: SIGTERM may raise between any two lines.
         self._remove = weakref.finalize(self, _remove, self.path, lock := list[int]())

@@ -170,7 +170,7 @@ BAD = {
     "a size of many digits": (["count", "{m}", "--dim", "N=" + "9" * 5000], 2, "at most"),
     "a count's batch too large": (["count", "{m}", "--batch", "9" * 20], 2, "not in the range"),
     "a batch too large": (["profile", "{m}", "--batch", "9" * 20], 2, "from 1 to 2,147,483,647"),
-    "a batch no machine holds": (["profile", "{m}", "--batch", "2147483647"], 4, "memory"),
+    "a batch no machine holds": (["profile", "{m}", "--batch", "2147483647"], 4, "exceeds"),
     "a batch twice": (["profile", "{m}", "--batch", "2,2"], 2, "names a number twice"),
     "a long name": (["count", "x" * 300], 3, "File name too long"),
     "a long name of a trace": (["report", "x" * 300], 3, "File name too long"),
