@@ -8,6 +8,12 @@ import sys
 import time
 from dataclasses import dataclass
 
+from tracer.interpreter.kernels import vectors
+from tracer.records import environment
+
+CHOSEN = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+"""Variables that choose another BLAS than this machine's; commands are measured without them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -23,6 +29,11 @@ def counts(doc: str | None, **defaults: int) -> argparse.Namespace:
     for name, default in defaults.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     return parser.parse_args()
+
+
+def machine() -> str:
+    """Returns the machine in one line, with the instructions of narrow sums."""
+    return f"{environment.observe().summary} · narrow sums: {vectors.instruction_set()}"
 
 
 def measure(command: list[str]) -> Usage:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from benchmarks._measure import machine
 from tracer.accumulators.engine import blocks, tile_sums
 from tracer.accumulators.engine.matrices import Matrices, checked
 from tracer.accumulators.engine.programs import program
@@ -24,7 +25,6 @@ from tracer.accumulators.engine.sum_lanes import SumLanes
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.modes import Overflow
 from tracer.accumulators.spec.orders import Terms, named
-from tracer.interpreter.kernels import vectors
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.tile_tasks import Columns
 from tracer.support.timing import elapsed_us
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=15)
     arguments = parser.parse_args()
     kernels = {each["architecture"] for each in threadpool_info() if each["user_api"] == "blas"}
-    print(f"ours: {vectors.instruction_set()}; kernels of BLAS: {', '.join(sorted(kernels))}")
+    print(f"{machine()} · BLAS: {', '.join(sorted(kernels))}")
     for threads in arguments.threads:
         for shape in SHAPES:
             print(f"\n{'x'.join(map(str, shape))}, {threads} thread(s)")

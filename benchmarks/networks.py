@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from benchmarks._measure import CHOSEN, machine
 from benchmarks._networks import Model as Proto
 from benchmarks._networks import mobilenet
 from tracer.accumulators.engine.limited_sums import LimitedSums
@@ -34,8 +35,6 @@ from tracer.quantization.quantizer import quantize
 
 MODELS = Path(__file__).parents[1] / "models"
 RUNNERS = {"values": LimitedSums, "counts": OverflowCounter, "observed": SumRunner}
-CHOSEN = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-"""Variables that choose another BLAS than this machine's; they are unset."""
 
 CASES = (
     ("ResNet-20", "values", 15, 3.0),
@@ -64,6 +63,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
+    print(machine())
     print(f"batch {arguments.batch}, 8 bits, ÷ onnxruntime in float32 with 2 threads")
     ceiling = _ceiling(arguments.rounds)
     print(f"two numpy products side by side: {ceiling:.2f} of one's rate; target {SPEEDUP}")

@@ -20,8 +20,7 @@ from pathlib import Path
 
 import onnxruntime
 
-from benchmarks._measure import Usage, measure, python
-from benchmarks.networks import CHOSEN
+from benchmarks._measure import CHOSEN, Usage, machine, measure, python
 from tracer import metrics
 from tracer.accumulators.spec.policy_text import read
 from tracer.graph.loading import open_model
@@ -58,6 +57,7 @@ def main() -> None:
         return
     for name in CHOSEN:
         os.environ.pop(name, None)
+    print(machine())
     if not arguments.commands:
         _whole(arguments.images, arguments.accumulator, arguments.batch)
         for images in (arguments.images, arguments.grown) if arguments.grown else ():
