@@ -46,10 +46,12 @@ def contained(
     the time is up, and CrashError when the child dies. Arguments that cannot be pickled, such as
     functions of a notebook, keep the call in this process, without limits.
     """
+    if supervisor.in_process():  # feeds may be large: nothing is pickled in vain
+        return function(**arguments)
     rest = dict(arguments)
     progress: Progress | None = rest.pop("progress", None)
     data = _pickled(Call(function, rest, progress is not None, seconds, nbytes))
-    if data is None or supervisor.in_process():
+    if data is None:
         return function(**arguments)
     worker = _taken()
     try:
