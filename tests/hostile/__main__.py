@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 
-from tests.hostile import attributes, bombs, declared, structure  # noqa: F401 - they fill CASES
+from tests.hostile import attributes, bombs, declared, large, structure  # noqa: F401 - they fill CASES
 from tests.hostile.commands import COMMANDS, meet, warmed_up
 from tests.hostile.corpus import CASES
 from tests.hostile.trial import VERDICTS, Warm

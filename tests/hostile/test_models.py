@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tracer.cli
-from tests.hostile import attributes, bombs, declared, structure  # noqa: F401 - they fill CASES
+from tests.hostile import attributes, bombs, declared, large, structure  # noqa: F401 - they fill CASES
 from tests.hostile.corpus import CASES
 
 DOCUMENTED = (0, 3, 4)

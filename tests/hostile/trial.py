@@ -119,17 +119,18 @@ def faults(outcome, named, *, endless=False, codes=()):
     """What is wrong with an outcome, in words; `named` is the file that an error must name.
 
     `codes` are further exit codes that are right. An `endless` command ends at its limit of time.
+    A library that crashes may say why before tracer does.
     """
     lines = outcome.err.splitlines()
     errors = [line for line in lines if line.startswith("tracer: error: ")]
-    failed = outcome.code not in (0, 1)
+    failed, crashed = outcome.code not in (0, 1), outcome.code == 5
     seconds = SECONDS + (SECONDS + _GRACE_S) * endless
     wrong = {
         "does not end": outcome.killed,
         f"exit code {outcome.code}": outcome.code not in (*_DOCUMENTED, *codes),
         f"{len(errors)} lines of errors": len(errors) != failed,
-        "more than an error": failed and len(lines) > len(errors),
-        "a line of others": any(_OTHERS.search(line) for line in lines),
+        "more than an error": failed and not crashed and len(lines) > len(errors),
+        "a line of others": not crashed and any(map(_OTHERS.search, lines)),
         "a long line": any(len(line) > len("tracer: ") + 500 for line in errors),
         "an error without the file": any(named not in line for line in errors),
         "control characters": _UNSEEN.search(outcome.err + outcome.out) is not None,

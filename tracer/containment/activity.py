@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tracer.errors import out_of_memory
 from tracer.support.progress import Progress
 
 _HEAD = struct.Struct("<ddqq")
@@ -112,13 +113,16 @@ def now() -> Activity:
 def doing(where: str, action: str, remedy: str = "") -> Iterator[None]:
     """Says what happens inside the `with`, in the past tense: `onnxruntime ran the model`.
 
-    It takes some µs, so it does not belong into a measured time.
+    It takes some µs, so it does not belong into a measured time. Raises LimitError where memory
+    runs out.
     """
     global _now
     before = _now
     _tell(Activity(where, action, remedy))
     try:
         yield
+    except MemoryError as error:
+        raise out_of_memory(f"{where}: not enough memory while {action}") from error
     finally:
         _tell(before)
 

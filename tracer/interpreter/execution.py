@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracer import limits
-from tracer.errors import LimitError, ModelError, TracerError
+from tracer.errors import ModelError, TracerError, out_of_memory
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter import values
@@ -163,7 +163,7 @@ class Execution:
         if isinstance(error, TracerError):
             return type(error)(f"{where}: {error.what}", error.hint)
         if isinstance(error, MemoryError):
-            return LimitError(f"{where}: out of memory", "Lower the batch, or use less elsewhere.")
+            return out_of_memory(f"{where}: out of memory")
         return ModelError(f"{where}: {error or type(error).__name__}")
 
 
