@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 from tracer.containment import activity, signals, supervisor
 from tracer.containment.worker import Call, Reply
 from tracer.errors import TracerError
-from tracer.support.files import sweep, sweep_of
+from tracer.support.temporary import sweep
 
 _Result = TypeVar("_Result")
 
@@ -186,7 +186,7 @@ class _Worker:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        sweep_of(self._process.pid)
+        sweep()
         self._frames.close()
         self._asking.close()
         self._answers.close()
