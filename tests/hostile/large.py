@@ -137,13 +137,20 @@ for _name, _text in OTHERS.items():
 
 def _png(side):
     """A black picture of one bit a pixel."""
+
     def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(
-            ">I", zlib.crc32(kind + content))
+        return (
+            struct.pack(">I", len(content))
+            + kind
+            + content
+            + struct.pack(">I", zlib.crc32(kind + content))
+        )
 
     header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
     rows = zlib.compress(bytes((1 + -(-side // 8)) * side), 9)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    )
 
 
 @case("ImageDecoder of 12,000 x 12,000 pixels")

@@ -109,6 +109,11 @@ def now() -> Activity:
     return _now if _page is None else _page.read()
 
 
+def about(where: str) -> None:
+    """Says which model or file the whole command is about, for what happens outside `doing`."""
+    _tell(Activity(where))
+
+
 @contextlib.contextmanager
 def doing(where: str, action: str, remedy: str = "") -> Iterator[None]:
     """Says what happens inside the `with`, in the past tense: `onnxruntime ran the model`.
