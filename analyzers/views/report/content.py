@@ -84,7 +84,8 @@ class Widths:
 class RunContent:
     """One run, or one side of a comparison, whose `letter` is A, B and so on.
 
-    `rows` have the columns of the node table and those that views compute. Rows with the same entry
+    `label` tells it from the other runs, `title` stands above the page while it is shown. `rows` have
+    the columns of the node table and those that views compute. Rows with the same entry
     of `kernels` share a kernel. `graph` is the position of its graph in the report.
     """
 
@@ -100,6 +101,7 @@ class RunContent:
     roofline: Roofline | None = None
     widths: Widths | None = None
     graph: int | None = None
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
