@@ -187,5 +187,5 @@ def test_a_path_that_is_not_utf8_is_named(tmp_path):
     folder.mkdir()
     for file in (tmp_path / os.fsdecode(b"\xff.onnx"), folder / "m.onnx"):
         onnx.save(residual(), file)
-        with pytest.raises(ModelError, match="not UTF-8. Rename"):
+        with pytest.raises(ModelError, match="whose path is not UTF-8"):
             loading.load(file)
