@@ -2,7 +2,7 @@
 
 import base64
 import gzip
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -43,7 +43,7 @@ def _document(content: Content) -> dict[str, Any]:
         "title": content.title,
         "kind": content.kind,
         "redacted": content.redacted,
-        "specs": _specs(content.runs),
+        "specs": _specs(content),
         "runs": [_run(run) for run in content.runs],
         "graphs": content.graphs,
         "pairs": content.pairs,
@@ -54,12 +54,13 @@ def _document(content: Content) -> dict[str, Any]:
     }
 
 
-def _specs(runs: Iterable[RunContent]) -> dict[str, dict[str, Any]]:
+def _specs(content: Content) -> dict[str, dict[str, Any]]:
     """Returns the specs of all columns, in their order; the table of sums ranks as on one page."""
-    names = list(dict.fromkeys(name for run in runs for name in run.rows.columns))
-    counted = any(has_overflow(run.rows) for run in runs)
+    names = list(dict.fromkeys(name for run in content.runs for name in run.rows.columns))
+    counted = any(has_overflow(run.rows) for run in content.runs)
     ranks = {name: rank - len(JOINT) for rank, name in enumerate(JOINT)} if counted else {}
-    specs = (s for s in specs_of(names) if s.name in names or s.kind != "stored")
+    every = (*specs_of(names), *content.specs)
+    specs = (s for s in every if s.name in names or s.kind != "stored")
     return {spec.name: _spec(replace(spec, rank=ranks.get(spec.name, spec.rank))) for spec in specs}
 
 
