@@ -84,9 +84,9 @@ class Widths:
 class RunContent:
     """One run, or one side of a comparison, whose `letter` is A, B and so on.
 
-    `label` tells it from the other runs, `title` stands above the page while it is shown. `rows` have
-    the columns of the node table and those that views compute. Rows with the same entry
-    of `kernels` share a kernel. `graph` is the position of its graph in the report.
+    `label` tells it from the other runs, and `title` stands at the head while it is shown. `rows`
+    have the columns of the node table and those that views compute. Rows with the same entry of
+    `kernels` share a kernel. `graph` is the position of its graph in the report.
     """
 
     label: str
