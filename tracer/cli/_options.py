@@ -201,7 +201,7 @@ PROCESS_LIMITS = cloup.option_group(
     "Limits",
     cloup.option("--max-seconds", type=Amount("seconds"), expose_value=False,
                  callback=_limit_seconds, help="Longest time for the command.  "
-                 "[default: no limit]"),
+                 "[default: 10 minutes for a step]"),
     _MEMORY,
 )  # fmt: skip
 """Limits of a command as a whole. The values are not passed to the command."""
