@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 
 from analyzers.views.page import Page
+from analyzers.views.report.layout import Layout
 from tracer.records.columns import ColumnSpec
 
 Kind = Literal["profile", "interpret", "count", "whatif", "compare", "fusions", "quantize"]
@@ -150,7 +151,7 @@ class Content:
     kind: Kind
     page: Page
     runs: tuple[RunContent, ...] = ()
-    graphs: tuple[Any, ...] = ()
+    graphs: tuple[Layout, ...] = ()
     specs: tuple[ColumnSpec, ...] = ()
     pairs: tuple[Pairs, ...] = ()
     accuracy: tuple[Accuracy, ...] = ()
