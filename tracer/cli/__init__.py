@@ -14,7 +14,7 @@ from tracer.containment import activity, signals
 from tracer.errors import InputError, LimitError, TracerError, out_of_memory
 
 SECTIONS = {
-    "Measure": ("profile", "compare", "report"),
+    "Measure": ("profile", "compare", "report", "demo"),
     "Understand": ("count", "fusions", "interpret", "env"),
     "Transform": ("export", "quantize", "whatif"),
 }

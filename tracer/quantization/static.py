@@ -36,7 +36,8 @@ def quantize_static(
     """
     _check_opset(name, proto, options)
     clause = f"onnxruntime {onnxruntime.__version__} quantised the model"
-    with activity.doing(name, clause), TemporaryFolder() as folder, _temporary(folder), _quiet():
+    doing = activity.doing(name, clause, patient=True)
+    with doing, TemporaryFolder() as folder, _temporary(folder), _quiet():
         source, target = folder / "prepared.onnx", folder / "quantized.onnx"
         onnx.save(proto, source)  # onnxruntime would move the weights out of a model in memory
         try:
