@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 
 from analyzers.views.page import Page
+from analyzers.views.report.layout import Layout
 from tracer.records.columns import ColumnSpec
 
 Kind = Literal["profile", "interpret", "count", "whatif", "compare", "fusions", "quantize"]
@@ -84,8 +85,9 @@ class Widths:
 class RunContent:
     """One run, or one side of a comparison, whose `letter` is A, B and so on.
 
-    `rows` have the columns of the node table and those that views compute. Rows with the same entry
-    of `kernels` share a kernel. `graph` is the position of its graph in the report.
+    `label` tells it from the other runs, and `title` stands at the head while it is shown. `rows`
+    have the columns of the node table and those that views compute. Rows with the same entry of
+    `kernels` share a kernel. `graph` is the position of its graph in the report.
     """
 
     label: str
@@ -100,6 +102,7 @@ class RunContent:
     roofline: Roofline | None = None
     widths: Widths | None = None
     graph: int | None = None
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ class Content:
     kind: Kind
     page: Page
     runs: tuple[RunContent, ...] = ()
-    graphs: tuple[Any, ...] = ()
+    graphs: tuple[Layout, ...] = ()
     specs: tuple[ColumnSpec, ...] = ()
     pairs: tuple[Pairs, ...] = ()
     accuracy: tuple[Accuracy, ...] = ()

@@ -16,12 +16,18 @@ from analyzers.views.trace.sections import Section, displayed, joined_runs
 from tracer.records.trace import Run, Trace
 
 
-def run_content(trace: Trace, section: Section, label: str, lines: tuple[str, ...]) -> RunContent:
-    """Returns the rows of one run with what is computed from them; `lines` are in the head."""
+def run_content(
+    trace: Trace, section: Section, label: str, lines: tuple[str, ...], graph: int | None
+) -> RunContent:
+    """Returns the rows of one run with what is computed from them.
+
+    `lines` are in the head, `graph` is the position of its graph in the report.
+    """
     nodes, run = section.nodes, section.run
     rows = displayed(nodes)
     return RunContent(
-        label=label or headline.headline(trace, section),
+        label=label,
+        title=headline.headline(trace, section),
         lines=lines,
         rows=(described(rows) if has_overflow(rows) else rows).reset_index(drop=True),
         kernels=kernel_numbers(nodes).tolist(),
@@ -31,6 +37,7 @@ def run_content(trace: Trace, section: Section, label: str, lines: tuple[str, ..
         roofs=_roofs(trace, run) if nodes["gflops_per_s"].notna().any() else None,
         roofline=_roofline(section),
         widths=_widths(trace, section),
+        graph=graph,
     )
 
 

@@ -1,20 +1,17 @@
 /* Places of boxes and edges while some boxes are open.
 
    Python has laid out the inside of every box with all boxes in it closed. An open box grows around
-   its middle: boxes beside it in its band move aside, bands below it move down, and the box that
+   its middle: boxes beside it in its row move aside, rows below it move down, and the box that
    holds them grows in turn. So nothing overlaps that did not before. */
+
 class Geometry {
-  static pad = 14;
+  static margin = 16;
   static header = 26;
 
-  constructor(graph) {
-    this.graph = graph;
-    this.root = -1;
-    this.children = new Map([[-1, []]]);
-    this.edges = new Map();
-    graph.parent.forEach((parent, box) => Geometry.push(this.children, parent, box));
-    graph.edges.parent.forEach((parent, edge) => Geometry.push(this.edges, parent, edge));
-    this.bands = new Map(); // by parent, made when it is first opened
+  constructor({ boxes, edges }) {
+    Object.assign(this, { boxes, edges, children: new Map(), inner: new Map(), rows: new Map() });
+    boxes.parent.forEach((parent, box) => Geometry.push(this.children, parent, box));
+    edges.parent.forEach((parent, edge) => Geometry.push(this.inner, parent, edge));
   }
 
   static push(lists, key, item) {
@@ -23,98 +20,72 @@ class Geometry {
     else lists.set(key, [item]);
   }
 
-  /** What lies in each band of a box: its boxes and the points of passing edges, by x. */
-  bandsOf(parent) {
-    if (this.bands.has(parent)) return this.bands.get(parent);
-    const { band, x, y, h, edges } = this.graph, bands = [];
-    const at = (rank) => (bands[rank] ??= { items: [], top: Infinity, bottom: -Infinity });
-    for (const box of this.children.get(parent) ?? []) {
-      const place = at(band[box]);
-      place.items.push({ x: x[box], box });
-      place.top = Math.min(place.top, y[box]);
-      place.bottom = Math.max(place.bottom, y[box] + h[box]);
+  /** The rows of a box from its upper to its lower border: its boxes, and points of edges, by x. */
+  rowsOf(parent) {
+    if (this.rows.has(parent)) return this.rows.get(parent);
+    const { band, x, y, h, inner_h } = this.boxes, children = this.children.get(parent);
+    const last = Math.max(...children.map((box) => band[box])) + 2;
+    const rows = Array.from({ length: last + 1 }, (_, row) => ({ items: [], top: row ? inner_h[parent] : 0, height: 0 }));
+    for (const box of children) {
+      const row = rows[band[box] + 1];
+      row.items.push({ x: x[box], box });
+      row.top = y[box];
+      row.height = Math.max(row.height, h[box]);
     }
-    for (const edge of this.edges.get(parent) ?? []) {
-      const points = edges.points[edge], first = band[edges.from[edge]] + 1;
-      for (let point = 0; 2 * point < points.length; point++) {
-        at(first + point).items.push({ x: points[2 * point], edge, point });
-      }
+    for (const edge of this.inner.get(parent) ?? []) {
+      const { source, points } = this.edges, first = source[edge] < 0 ? 0 : band[source[edge]] + 2;
+      for (let at = 0; 2 * at < points[edge].length; at++) rows[first + at].items.push({ x: points[edge][2 * at], edge });
     }
-    for (const place of bands) place?.items.sort((one, other) => one.x - other.x);
-    this.bands.set(parent, bands.filter(Boolean));
-    return this.bands.get(parent);
+    for (const row of rows) row.items.sort((one, other) => one.x - other.x);
+    this.rows.set(parent, rows);
+    return rows;
   }
 
-  /** The inside of a box while `isOpen(box)` boxes in it are open: places relative to its corner. */
+  /** The inside of a box while boxes in it are open: places relative to its corner. */
   inside(parent, isOpen) {
-    const { w, h, y } = this.graph, boxes = [], points = new Map();
-    let down = 0, left = Infinity, right = -Infinity, bottom = 0;
-    for (const band of this.bandsOf(parent)) {
-      const sizes = new Map();
-      for (const { box } of band.items) if (box !== undefined) sizes.set(box, this.size(box, isOpen));
-      const grown = [...sizes].reduce((sum, [box, size]) => sum + size.w - w[box], 0);
-      const tall = Math.max(band.bottom - band.top, ...[...sizes.values()].map((size) => size.h));
-      const taller = tall - (band.bottom - band.top), top = band.top + down;
-      let aside = -grown / 2;
-      for (const item of band.items) {
-        const size = sizes.get(item.box);
-        if (size) {
-          const sink = (taller - (size.h - h[item.box])) / 2;
-          boxes.push({ ...size, box: item.box, x: item.x + aside, y: Math.max(y[item.box] + down + sink, top) });
-          aside += size.w - w[item.box];
-        } else Geometry.push(points, item.edge, [item.x + aside, top, top + tall]);
-        const edge = item.x + aside + (size ? w[item.box] : 0);
-        left = Math.min(left, size ? boxes.at(-1).x : edge);
-        right = Math.max(right, edge);
+    const { w } = this.boxes, boxes = [], points = new Map();
+    let down = 0, left = Infinity, right = -Infinity, height = 0;
+    for (const row of this.rowsOf(parent)) {
+      const sizes = new Map(row.items.filter(({ box }) => box !== undefined).map(({ box }) => [box, this.size(box, isOpen)]));
+      const tall = Math.max(row.height, ...[...sizes.values()].map((size) => size.h)), top = row.top + down;
+      let aside = [...sizes].reduce((sum, [box, size]) => sum + (w[box] - size.w) / 2, 0);
+      for (const { x, box, edge } of row.items) {
+        const size = sizes.get(box), at = x + aside;
+        const free = size && (tall - size.h) / 2;
+        if (size) boxes.push({ ...size, box, free, x: at, y: top + free });
+        else Geometry.push(points, edge, [at, top, top + tall]);
+        if (size) aside += size.w - w[box];
+        left = Math.min(left, at);
+        right = Math.max(right, at + (size?.w ?? 0));
       }
-      down += taller;
-      bottom = Math.max(bottom, top + tall);
+      down += tall - row.height;
+      height = top + tall;
     }
-    return this.framed(boxes, points, left, right, bottom);
-  }
-
-  /** Moves everything so that the inside begins at its padding. */
-  framed(boxes, points, left, right, bottom) {
-    if (!boxes.length) return { w: 2 * Geometry.pad, h: 2 * Geometry.pad, boxes, points };
-    const high = Math.min(...boxes.map((box) => box.y));
-    const across = Geometry.pad - left, down = Geometry.pad - high;
-    for (const box of boxes) {
-      box.x += across;
-      box.y += down;
-    }
-    for (const list of points.values()) {
-      for (const point of list) {
-        point[0] += across;
-        point[1] += down;
-        point[2] += down;
-      }
-    }
-    return { w: right - left + 2 * Geometry.pad, h: bottom - high + 2 * Geometry.pad, boxes, points };
+    const across = Geometry.margin - left;
+    for (const box of boxes) box.x += across;
+    for (const list of points.values()) for (const point of list) point[0] += across;
+    return { w: right - left + 2 * Geometry.margin, h: height, boxes, points };
   }
 
   size(box, isOpen) {
-    if (!this.children.has(box) || !isOpen(box)) return { w: this.graph.w[box], h: this.graph.h[box], inside: null };
+    const { w, h } = this.boxes;
+    if (!this.children.has(box) || !isOpen(box)) return { w: w[box], h: h[box], inside: null };
     const inside = this.inside(box, isOpen);
-    return { w: Math.max(inside.w, this.graph.w[box] + 50), h: inside.h + Geometry.header, inside };
+    return { w: Math.max(inside.w, w[box] + 50), h: inside.h + Geometry.header, inside };
   }
 
-  /** A line from the foot of one box to the head of another, straight along the bands it passes. */
-  path(from, to, points) {
-    const start = [from.x + from.w / 2, from.y + from.h], end = [to.x + to.w / 2, to.y];
-    if (end[1] < start[1]) return this.back(from, to);
-    const stops = [...points.map(([x, top, bottom]) => [x, top, bottom]), [end[0], end[1], end[1]]];
-    let text = `M${start[0]},${start[1]}`, at = start;
-    for (const [x, top, bottom] of stops) {
-      const middle = (at[1] + top) / 2;
-      text += x === at[0] ? `V${bottom}` : `C${at[0]},${middle} ${x},${middle} ${x},${top}V${bottom}`;
-      at = [x, bottom];
-    }
+  /** A line from the foot of a box to the head of another. It bends between rows alone: `free` is
+      the room above and below a box in its row. On a border it begins or ends at a point. */
+  static path(from, to, points) {
+    const stops = points.map(([x, top, bottom]) => ({ x, top, bottom }));
+    if (from) stops.unshift({ x: from.x + from.w / 2, top: from.y + from.h, bottom: from.y + from.h + from.free });
+    if (to) stops.push({ x: to.x + to.w / 2, top: to.y - to.free, bottom: to.y });
+    if (stops.length < 2) return "";
+    let text = `M${stops[0].x},${stops[0].top}V${stops[0].bottom}`;
+    stops.slice(1).forEach(({ x, top, bottom }, at) => {
+      const last = stops[at], middle = (last.bottom + top) / 2;
+      text += Math.abs(x - last.x) < 1 ? `V${bottom}` : `C${last.x},${middle} ${x},${middle} ${x},${top}V${bottom}`;
+    });
     return text;
-  }
-
-  /** A line to a box above, around the right side. */
-  back(from, to) {
-    const x = Math.max(from.x + from.w, to.x + to.w), aside = x + 30;
-    return `M${from.x + from.w},${from.y + from.h / 2}C${aside},${from.y + from.h / 2} ${aside},${to.y + to.h / 2} ${to.x + to.w},${to.y + to.h / 2}`;
   }
 }

@@ -6,6 +6,8 @@ class Graph {
   static place = "picture";
   static order = 1;
   static most = 1500; // boxes at once; more would make the page slow
+  static above = 18; // pixels for the names of inputs and outputs
+  static units = { "µs": " µs", bits: " bits", B: " B" };
   static zooms = [0.1, 2.5];
   static kinds = 12; // values of a text that have colours
   static preferred = ["change_us", "time_share", "overflow_share", "bits_observed", "macs", "fate", "op_type"];
@@ -55,13 +57,14 @@ class Graph {
   }
 
   begin(graph) {
-    this.graph = graph;
+    this.graph = graph.boxes;
+    this.ends = { source: graph.inputs, target: graph.outputs };
     this.rows = this.report.rows(this.state.run);
     this.geometry = new Geometry(graph);
     this.opened = new Set(graph.opened);
     this.held = new Map(); // rows of boxes
     this.boxes = new Map(); // boxes of rows
-    graph.node.forEach((node, box) => {
+    this.graph.node.forEach((node, box) => {
       const row = node < 0 ? undefined : this.rows.ofNode(node);
       if (row !== undefined) this.boxes.set(row, box);
     });
@@ -119,13 +122,13 @@ class Graph {
     const wanted = [this.state.color, ...Graph.preferred, this.columns[0]];
     this.name = wanted.find((name) => this.columns.includes(name));
     this.color.value = this.name;
-    const inside = this.geometry.inside(-1, (box) => this.isOpen(box));
+    const inside = this.geometry.inside(0, (box) => this.isOpen(box));
     this.shapes = new Map();
     this.lines = [];
-    this.collect(inside, 0, 0, -1);
+    this.collect(inside, 0, Graph.above, 0);
     if (this.shapes.size > Graph.most && this.state.open.length) return this.refuse();
     this.said.textContent = "";
-    Object.assign(this, { wide: inside.w + 6, tall: inside.h + 6 });
+    Object.assign(this, { wide: inside.w, tall: inside.h + 2 * Graph.above });
     this.root.setAttribute("viewBox", `0 0 ${this.wide} ${this.tall}`);
     this.paint();
     this.zoom(this.scale || Math.min(1, Math.max(0.5, this.scroller.clientWidth / this.wide)));
@@ -143,11 +146,11 @@ class Graph {
   collect(inside, x, y, parent) {
     const places = inside.boxes.map((shape) => ({ ...shape, x: shape.x + x, y: shape.y + y }));
     for (const shape of places) this.shapes.set(shape.box, shape);
-    const { from, to } = this.graph.edges;
-    for (const edge of this.geometry.edges.get(parent) ?? []) {
+    for (const edge of this.geometry.inner.get(parent) ?? []) {
+      const [source, target] = [this.geometry.edges.source[edge], this.geometry.edges.target[edge]];
       const points = (inside.points.get(edge) ?? []).map(([at, top, bottom]) => [at + x, top + y, bottom + y]);
-      const path = this.geometry.path(this.shapes.get(from[edge]), this.shapes.get(to[edge]), points);
-      this.lines.push({ from: from[edge], to: to[edge], element: Draw.svg("path", { class: "edge", d: path }) });
+      const path = Geometry.path(this.shapes.get(source), this.shapes.get(target), points);
+      this.lines.push({ source, target, points, parent, element: Draw.svg("path", { class: "edge", d: path }) });
     }
     for (const shape of places) {
       if (shape.inside) this.collect(shape.inside, shape.x, shape.y + Geometry.header, shape.box);
@@ -161,9 +164,22 @@ class Graph {
     const frames = shapes.filter((shape) => shape.inside).map((shape) => this.frame(shape));
     const boxes = closed.map((shape) => this.box(shape, palette));
     const edges = Draw.svg("g", {}, this.lines.map((line) => line.element));
-    this.root.replaceChildren(...frames.map((mark) => mark.element), edges, ...boxes.map((mark) => mark.element));
+    const names = [...this.names("source", 0), ...this.names("target", this.tall)];
+    this.root.replaceChildren(...frames.map((mark) => mark.element), edges, ...boxes.map((mark) => mark.element), ...names);
     this.marks.set([...frames, ...boxes]);
     this.legend.replaceChildren(...palette.legend().flat());
+  }
+
+  /** The names of the model's inputs (or outputs) where their edges begin (or end). */
+  names(end, y) {
+    const other = end === "source" ? "target" : "source", places = new Map();
+    for (const line of this.lines.filter((each) => each.parent === 0 && each[end] < 0 && each.points.length)) {
+      const x = line.points.at(end === "source" ? 0 : -1)[0];
+      const named = Object.keys(this.ends[end]).filter((name) => this.ends[end][name].includes(line[other]));
+      places.set(x, new Set([...(places.get(x) ?? []), ...named]));
+    }
+    const text = (names) => (names.length > 3 ? `${names.length} ${end === "source" ? "inputs" : "outputs"}` : names.join(", "));
+    return [...places].map(([x, names]) => Draw.svg("text", { class: "faint", x, y: y + (y ? -5 : 13), "text-anchor": "middle" }, Plot.cut(text([...names]), 40)));
   }
 
   /** The value of one row or of several together; null where there is none. */
@@ -175,9 +191,14 @@ class Graph {
   /** The value as text; for a node in the kernel of another, that node. */
   written(shape) {
     const spec = this.rows.specs[this.name], [row, ...others] = this.rowsOf(shape.box);
-    if (shape.value !== null) return spec.unit === "µs" ? `${Format.cell(spec, shape.value)} µs` : Format.cell(spec, shape.value);
+    if (shape.value !== null) return this.isSaid(shape) ? "" : Format.cell(spec, shape.value) + (Graph.units[spec.unit] ?? "");
     const host = others.length || row === undefined ? null : this.rows.value("timed_in", row);
     return host && this.name.startsWith("time") ? `in ${host}` : "";
+  }
+
+  /** Whether the label of a node says its value already, as that of an operator does. */
+  isSaid({ box, value }) {
+    return typeof value === "string" && this.graph.label[box].startsWith(value);
   }
 
   label(box) {
@@ -220,7 +241,7 @@ class Graph {
   reveal() {
     const { selected, open } = this.state, box = selected.length === 1 ? this.boxes.get(selected[0]) : undefined;
     const toggled = new Set(open);
-    for (let around = this.graph.parent[box] ?? -1; around >= 0; around = this.graph.parent[around]) {
+    for (let around = this.graph.parent[box] ?? -1; around > 0; around = this.graph.parent[around]) {
       if (this.opened.has(around) !== toggled.has(around)) continue;
       if (!toggled.delete(around)) toggled.add(around);
     }
@@ -235,7 +256,7 @@ class Graph {
     this.marks.show();
     const chosen = this.marks.list.filter((mark) => mark.element.classList.contains("selected"));
     const lit = new Set(chosen.map((mark) => mark.box));
-    for (const line of this.lines) line.element.classList.toggle("lit", lit.has(line.from) || lit.has(line.to));
+    for (const line of this.lines) line.element.classList.toggle("lit", lit.has(line.source) || lit.has(line.target));
   }
 
   /** Scrolls the graph alone, never the page, to the first selected box. */
@@ -250,12 +271,12 @@ class Graph {
 
   /** The box that an arrow key leads to: along an edge, or beside in the same box. */
   next(mark, key) {
-    const { edges, parent } = this.graph, shape = this.shapes.get(mark.box);
+    const { parent } = this.graph, { source, target } = this.geometry.edges, shape = this.shapes.get(mark.box);
     const at = (box) => this.marks.list.find((each) => each.box === box);
     if (key === "ArrowDown" && shape.inside) return at(shape.inside.boxes[0].box);
     if (key === "ArrowDown" || key === "ArrowUp") {
-      const [start, end] = key === "ArrowDown" ? [edges.from, edges.to] : [edges.to, edges.from];
-      const edge = this.geometry.edges.get(parent[mark.box])?.find((each) => start[each] === mark.box);
+      const [start, end] = key === "ArrowDown" ? [source, target] : [target, source];
+      const edge = this.geometry.inner.get(parent[mark.box])?.find((each) => start[each] === mark.box && end[each] >= 0);
       return at(edge === undefined ? parent[mark.box] : end[edge]);
     }
     const beside = [...this.shapes.values()].filter((each) => parent[each.box] === parent[mark.box]);
