@@ -14,13 +14,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analyzers import dataflow
 from analyzers.cost import parameters, traffic
 from analyzers.cost.aliases import Aliases, aliases
 from analyzers.cost.operation import LARGEST, Address, Facts, Operation, facts_of
 from analyzers.cost.traffic import Bytes
-from analyzers.dataflow import Dataflow
 from analyzers.schedule import ordered, readers
+from tracer.graph.dataflow import Dataflow
 from tracer.graph.model import Model, Node, Scope
 from tracer.graph.shape_inference import TensorTypes
 from tracer.records.trace import Run
@@ -35,7 +34,7 @@ def memory(
     nodes of the kernels of a run, in the order they ran.
     """
     facts = facts_of(model, types)
-    flow = dataflow.of(model)
+    flow = model.dataflow
     weights = parameters.constants(model, facts)
     ran = {key: index for index, key in enumerate(dict.fromkeys(k for g in groups for k in g))}
     nodes: dict[str, list[Node]] = {}

@@ -3,13 +3,12 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from analyzers import dataflow
 from analyzers.cost import registry, trips
 from analyzers.cost.aliases import Aliases, aliases
 from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Facts, Operation, facts_of
 from analyzers.cost.traffic import Bytes, known_sum
-from analyzers.dataflow import Dataflow
+from tracer.graph.dataflow import Dataflow
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import TensorTypes
 
@@ -30,7 +29,7 @@ def traffic(
     several members read is read once. `calls` as in `analyzers.cost.cost`.
     """
     facts = facts_of(model, types)
-    flow = dataflow.of(model)
+    flow = model.dataflow
     graph = _Graph(facts, flow, aliases(model, facts, flow))
     repeats, _ = trips.per_run(model, facts, calls or {})
     nodes = {node.key: node for node in model.nodes}

@@ -21,6 +21,8 @@ _CODES = {0: FINE, 1: FINE, 2: REFUSED, 3: REFUSED, 4: LIMITED, 5: CONTAINED}
 _NATIVE = re.compile(r'File "[^"]*/site-packages/(?:onnx|onnxruntime)/')
 _FRAME = re.compile(r'File "(?:[^"]*/)?((?:tracer|analyzers|exporters)/[^"]+)", line (\d+)')
 _ERROR = re.compile(r"^tracer: (?:error|internal error): ", re.MULTILINE)
+_OTHERS = re.compile(r"Traceback|Warning\b|Exception ignored|\[[A-Z]:onnxruntime|terminate called")
+"""What libraries write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ def _complaint(ended: Ended) -> str:
     errors = _ERROR.findall(ended.err)
     if len(errors) != (ended.code > 1):
         return f"{len(errors)} errors for exit code {ended.code}: {ended.err[:100]}"
+    if _OTHERS.search(ended.err):
+        return f"a line of others: {ended.err[:100]}"
     longest = max((len(line) for line in ended.err.splitlines()), default=0)
     if longest > MESSAGE + len("tracer: "):
         return f"a message of {longest} characters"
