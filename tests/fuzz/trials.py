@@ -150,6 +150,7 @@ def _started(make: Callable[[int], Mutant], task: Task, base: Path) -> _Child:
         code = 1
         try:
             supervisor.become_child(page, frames, parent)
+            _redirect(folder / "results" / "making")  # numpy may warn
             _run(make(task.mutant), task, folder, begun)
             code = 0
         except BaseException:
@@ -195,7 +196,11 @@ def _redirect(results: Path) -> None:
 
 
 def _left(folder: Path) -> list[str]:
-    """Names of files that a command should have removed; removes what it was asked to write."""
+    """Names of files that a command should have removed; removes what it was asked to write.
+
+    A folder that a traceback holds is removed with it, at the latest when the program ends.
+    """
+    gc.collect()
     left = [file.name for file in (folder / "temporary").iterdir()]
     for file in (folder / "work").iterdir():
         if file.name.startswith(OUTPUTS):

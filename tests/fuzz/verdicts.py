@@ -21,6 +21,7 @@ _CODES = {0: FINE, 1: FINE, 2: REFUSED, 3: REFUSED, 4: LIMITED, 5: CONTAINED}
 _NATIVE = re.compile(r'File "[^"]*/site-packages/(?:onnx|onnxruntime)/')
 _FRAME = re.compile(r'File "(?:[^"]*/)?((?:tracer|analyzers|exporters)/[^"]+)", line (\d+)')
 _ERROR = re.compile(r"^tracer: (?:error|internal error): ", re.MULTILINE)
+_NUMBERS = re.compile("[0-9]+-[0-9a-f]+")
 _OTHERS = re.compile(r"Traceback|Warning\b|Exception ignored|\[[A-Z]:onnxruntime|terminate called")
 """What libraries write."""
 
@@ -95,7 +96,7 @@ def _complaint(ended: Ended) -> str:
     if hidden:
         return f"control characters {sorted(hidden)!r}"
     if ended.left:
-        return f"files left behind: {', '.join(re.sub('[0-9a-f]{8,}', '…', n) for n in ended.left)}"
+        return f"files left behind: {_NUMBERS.sub('…', ', '.join(ended.left))}"
     if ended.peak > MOST_BYTES:
         return f"{ended.peak >> 20} MiB"
     return ""
