@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError, Message
@@ -12,6 +13,8 @@ from google.protobuf.message import DecodeError, Message
 from tests.fuzz.mutants import Mutant
 from tests.fuzz.trials import Task, trials
 from tests.fuzz.verdicts import suspicious, verdict
+
+Path = tuple[str | int, ...]
 
 
 def minimised(mutant: Mutant, index: int, group: str, seconds: float) -> Mutant:
@@ -25,61 +28,78 @@ def minimised(mutant: Mutant, index: int, group: str, seconds: float) -> Mutant:
 
     content = mutant.content
     if mutant.kind == "model":
-        content = _smaller_model(content, fails, until)
-    return replace(mutant, content=_shorter(content, fails, until))
+        content = smaller_model(content, fails, until)
+    return replace(mutant, content=shorter(content, fails, until))
 
 
-def _smaller_model(content: bytes, fails: Callable[[bytes], bool], until: float) -> bytes:
-    """Deletes nodes, weights, attributes and whatever else repeats, at any depth."""
+def smaller_model(content: bytes, fails: Callable[[bytes], bool], until: float) -> bytes:
+    """Deletes nodes, weights, attributes and whatever else is set, at any depth."""
     try:
-        model = onnx.ModelProto.FromString(content)
+        places = list(_places(onnx.ModelProto.FromString(content)))
     except DecodeError:
         return content
-    if not fails(model.SerializeToString()):  # it fails because of how it is encoded
-        return content
-    has_shrunk = True
-    while has_shrunk:
-        has_shrunk = False
-        for parent, name in list(_fields(model)):
-            has_shrunk |= _shrunk(model, parent, name, fails, until)
-    return model.SerializeToString()
+    if not fails(onnx.ModelProto.FromString(content).SerializeToString()):
+        return content  # it fails because of how it is encoded
+    while True:
+        before = content
+        for place in places:
+            content = _without(content, place, fails, until)
+        if content == before:
+            return content
+        places = list(_places(onnx.ModelProto.FromString(content)))
 
 
-def _fields(message: Message) -> Iterator[tuple[Message, str]]:
-    """All fields that are set, outer ones first."""
+def _places(message: Message, path: Path = ()) -> Iterator[Path]:
+    """The ways to all fields that are set, outer ones first: names of fields, places in lists."""
     for descriptor, value in message.ListFields():
-        yield message, descriptor.name
-        if descriptor.message_type is not None:
-            for inner in value if descriptor.is_repeated else [value]:
-                yield from _fields(inner)
+        yield (*path, descriptor.name)
+        if descriptor.message_type is not None and descriptor.is_repeated:
+            for place, inner in enumerate(value):
+                yield from _places(inner, (*path, descriptor.name, place))
+        elif descriptor.message_type is not None:
+            yield from _places(value, (*path, descriptor.name))
 
 
-def _shrunk(
-    model: onnx.ModelProto, parent: Message, name: str, fails: Callable[[bytes], bool], until: float
-) -> bool:
-    """Removes a field, or entries of it by halves, quarters and so on; returns whether it did."""
-    before = parent.SerializeToString()
-    value = getattr(parent, name)
-    count = len(value) if parent.DESCRIPTOR.fields_by_name[name].is_repeated else 1
-    has_shrunk, size = False, count
+def _without(content: bytes, path: Path, fails: Callable[[bytes], bool], until: float) -> bytes:
+    """Clears a field, or deletes half of its entries, a quarter and so on, as long as it fails."""
+    size, start = _count(content, path), 0
     while size and time.monotonic() < until:
-        start = 0
-        while start < count and time.monotonic() < until:
-            if size == count:
-                parent.ClearField(name)
-            else:
-                del getattr(parent, name)[start : start + size]
-            if fails(model.SerializeToString()):
-                before, has_shrunk = parent.SerializeToString(), True
-                count -= min(size, count - start)
-            else:
-                parent.ParseFromString(before)
-                start += size
-        size = min(size // 2, count)
-    return has_shrunk
+        if start >= _count(content, path):
+            size, start = size // 2, 0
+            continue
+        model = onnx.ModelProto.FromString(content)
+        *way, name = path
+        parent = _at(model, way)
+        if size >= _count(content, path):
+            parent.ClearField(name)
+        else:
+            del getattr(parent, name)[start : start + size]
+        if fails(model.SerializeToString()):
+            content = model.SerializeToString()
+        else:
+            start += size
+    return content
 
 
-def _shorter(content: bytes, fails: Callable[[bytes], bool], until: float) -> bytes:
+def _count(content: bytes, path: Path) -> int:
+    """How many entries there are; 0 for what an earlier step removed."""
+    *way, name = path
+    try:
+        parent = _at(onnx.ModelProto.FromString(content), way)
+    except IndexError:
+        return 0
+    if parent.DESCRIPTOR.fields_by_name[name].is_repeated:
+        return len(getattr(parent, name))
+    return int(parent.HasField(name))
+
+
+def _at(message: Any, way: Sequence[str | int]) -> Any:
+    for step in way:
+        message = message[step] if isinstance(step, int) else getattr(message, step)
+    return message
+
+
+def shorter(content: bytes, fails: Callable[[bytes], bool], until: float) -> bytes:
     """Deletes bytes by halves, quarters and so on, until the time is up."""
     size = len(content) // 2
     while size and time.monotonic() < until:

@@ -17,7 +17,7 @@ from tests.fuzz.minimiser import minimised
 from tests.fuzz.mutants import Mutant, mutant
 from tests.fuzz.seeds import seeds
 from tests.fuzz.trials import Task, trials
-from tests.fuzz.verdicts import suspicious, verdict
+from tests.fuzz.verdicts import FAILED, suspicious, verdict
 from tracer.cli._progress import progress
 from tracer.support import processors
 
@@ -50,7 +50,7 @@ def _found(make: Callable[[int], Mutant], numbers: range, jobs: int, is_told: bo
             findings.add(finding)
             done = max(done, number - numbers.start)
             show(done, len(numbers), "mutants")
-            if is_told:
+            if is_told or finding.verdict.word == FAILED:
                 print(report.told(finding), flush=True)
     return findings
 

@@ -48,4 +48,5 @@ def told(finding: Finding) -> str:
     """Returns how a command ended, in a line."""
     ended = finding.ended
     last = (ended.err.strip().splitlines() or [""])[-1]
-    return line(f"{' '.join(ended.command)}: {finding.verdict.word} {ended.line or last}")
+    what = f"mutant {finding.number}: {' '.join(ended.command)}: {finding.verdict.word}"
+    return line(f"{what} {finding.verdict.group} {ended.line or last}")
