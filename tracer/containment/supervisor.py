@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 from tracer.containment import activity, memory, signals
 from tracer.errors import CrashError, LimitError
-from tracer.support.files import sweep, sweep_of
+from tracer.support.temporary import sweep
 from tracer.text import message
 
 IN_PROCESS = "TRACER_IN_PROCESS"
@@ -79,7 +79,7 @@ def supervised(command: Callable[[], int], name: str) -> int:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_ENDING, signal.SIGCHLD})
             sweep()
             ended = _wait(child, page, reading, frames)
-            sweep_of(child)
+            sweep()
             return _told(ended, page, name)
     return _as_child(command, name)
 

@@ -3,15 +3,12 @@
 import os
 import subprocess
 import sys
-import tempfile
-import time
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tracer.containment import activity, memory, supervisor
-from tracer.support import files
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tested on Linux")
 
@@ -86,21 +83,6 @@ def test_an_allocation_beyond_the_limit_fails_and_leaves_the_process_alive():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == f"{float(10 << 20)}\n"
-
-
-def test_the_sweep_takes_old_folders_that_no_process_holds_and_nothing_else(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    held = files.TemporaryFolder()
-    dead, young = (tmp_path / f"tracer-{number}-{'0' * 16}" for number in (1, 2))
-    users = tmp_path / "tracer-results"
-    for folder in (dead, young, users):
-        (folder / "inner").mkdir(parents=True)
-    for folder in (held.path, dead, users):
-        os.utime(folder, (0, time.time() - 3600))
-    files.sweep()
-    assert sorted(tmp_path.iterdir()) == sorted([held.path, young, users])
-    files.sweep_of(2)
-    assert sorted(tmp_path.iterdir()) == sorted([held.path, users])
 
 
 def test_no_command_opens_a_socket_or_leaves_onnxruntimes_telemetry(tmp_path):

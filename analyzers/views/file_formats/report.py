@@ -1,0 +1,14 @@
+"""`.html`: a report of a result in one file, which needs nothing else (docs/report.md)."""
+
+from analyzers.options import ViewOptions
+from analyzers.views.format import Format
+from analyzers.views.report.assembly import assembled
+from analyzers.views.report.content import Content
+
+
+def render(content: Content, options: ViewOptions) -> bytes:
+    """UTF-8 HTML with its styles, scripts and data; the same content gives the same bytes."""
+    return assembled(content)
+
+
+FORMATS = (Format("html", "report", render),)
