@@ -9,6 +9,8 @@ run again as a real command, which must tell it in one line.
 import os
 import sys
 
+from tracer.containment.supervisor import IN_PROCESS
+
 SINGLE = {
     "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1",
     "ARROW_DEFAULT_MEMORY_POOL": "system", "JE_ARROW_MALLOC_CONF": "background_thread:false",
@@ -17,6 +19,7 @@ SINGLE = {
 
 if __name__ == "__main__":
     os.environ.update(SINGLE)
+    os.environ[IN_PROCESS] = "1"
     from tests.fuzz.program import main
 
     sys.exit(main())

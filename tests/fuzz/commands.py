@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+from analyzers.views import formats
 from tests.fuzz.mutants import Mutant
 from tests.fuzz.seeds import LENET, TRACES
+from tracer.records.trace import Trace
 
 OUTPUTS = "written"
 """Files that a command is asked to write begin with it; nothing else may be left."""
@@ -15,9 +17,7 @@ OUTPUTS = "written"
 ENDS = ("--max-seconds", "6", "--max-memory", "1024")
 SMALL = ("--max-tensor", "64", "--max-live", "256", "--max-trips", "1000", *ENDS)
 ONE = ("--threads", "1")
-FORMATS = (
-    "json", "csv", "md", "trace", "parquet", "svg", "roofline.svg", "sums.svg", "png", "csv", "md",
-)  # fmt: skip
+FORMATS = sorted(formats(Trace))
 COMPARED = ("csv", "md", "json", "svg")
 GROUPINGS = ("op", "module", "source", "kernel", "sample")
 OTHERS = ("profile", "sums", "framework", "count")

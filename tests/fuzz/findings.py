@@ -16,6 +16,7 @@ from tests.fuzz.mutants import Mutant
 from tests.fuzz.seeds import ROOT
 from tests.fuzz.trials import Ended
 from tests.fuzz.verdicts import CONTAINED, FAILED, FORCED, Verdict, verdict
+from tracer.containment.supervisor import IN_PROCESS
 
 MOST_CONFIRMED = 50
 _REAL_S = 60.0
@@ -88,10 +89,11 @@ def real(mutant: Mutant, command: Command) -> Ended:
         store(mutant, inside)
         temporary = inside / "temporary"
         temporary.mkdir()
+        inherited = {name: value for name, value in os.environ.items() if name != IN_PROCESS}
         ran = subprocess.run(
             [sys.executable, "-m", "tracer", *command], cwd=inside, capture_output=True,
             timeout=_REAL_S, check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
+            env={**inherited, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
         )  # fmt: skip
         left = [each.name for each in temporary.iterdir()]
     out, err = (each.decode("utf-8", "surrogateescape") for each in (ran.stdout, ran.stderr))

@@ -29,6 +29,7 @@ import tracer.cli
 from tests.fuzz.commands import OUTPUTS, Command, commands, store
 from tests.fuzz.mutants import Mutant
 from tracer.containment import activity, supervisor
+from tracer.support.temporary import sweep
 
 PROCESSOR_S, WALL_S = 10.0, 60.0
 """Longest time for a command. Others may use the processors, so the wall clock is generous."""
@@ -243,9 +244,7 @@ def _results(child: _Child) -> Iterator[tuple[int, Ended]]:
     _, status, usage = os.wait4(child.process, 0)
     os.close(child.handle)
     died = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    tempfile.tempdir, before = str(child.folder / "temporary"), tempfile.tempdir
-    supervisor.sweep_of(child.process)
-    tempfile.tempdir = before
+    sweep(child.folder / "temporary")
     child.frames.seek(0)
     frames = child.frames.read().decode("utf-8", "replace")
     try:
