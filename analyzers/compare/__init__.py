@@ -61,7 +61,9 @@ def compare(sides: Sequence[Side], by: str = "layer", depth: int | None = None) 
     if not 2 <= len(sides) <= _MOST_SIDES:
         raise UsageError(f"{len(sides)} sides cannot be compared", f"Give from 2 to {_MOST_SIDES}.")
     refuse_depth(by, depth)
-    table, groups, notes = None, (), _notes(sides)
+    notes = _notes(sides)
+    table: pd.DataFrame | None = None
+    groups: tuple[Layer, ...] = ()
     if by != MODEL:
         rows = [rows_of(side.nodes, side.run.kernels) for side in sides]
         aligned = align(rows)

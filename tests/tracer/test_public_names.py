@@ -1,6 +1,7 @@
 """The names that users import: all there, and the old ones with a warning."""
 
 import inspect
+import pickle
 import subprocess
 import sys
 
@@ -32,6 +33,8 @@ def test_a_function_that_runs_models_can_be_limited_or_kept_in_this_process(name
     parameters = inspect.signature(getattr(tracer, name)).parameters
     assert parameters["in_process"].default is False
     assert parameters["limits"].default is None
+    defaults = [each.default for each in parameters.values() if each.default is not each.empty]
+    assert pickle.loads(pickle.dumps(defaults)) == defaults  # else no call would leave it
 
 
 def test_a_process_that_calls_imports_nothing_heavy_before_its_child_runs():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tracer.api._contained import contained
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from tracer.records.trace import Trace
 
 _RULES = {name: swept(RULES[name]) for name in ("batch", "threads")}
-
-_NONE: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ def profile_framework(
     target: str,
     *,
     framework: str | None = None,
-    args: Mapping[str, object] = _NONE,
+    args: Mapping[str, object] | None = None,
     weights: Path | None = None,
     batch: int | Sequence[int] | None = None,
     runs: int | None = None,
@@ -85,7 +82,7 @@ def profile_framework(
     from tracer.api import _framework
 
     return _framework.profile_framework(
-        target, framework, args, weights, batch, runs, warmup, min_time, threads, seed, train,
+        target, framework, args or {}, weights, batch, runs, warmup, min_time, threads, seed, train,
         backward, device, progress or silent, loss, optimizer, compiled, input_shape, input_dtype,
         trust, inputs,
     )  # fmt: skip

@@ -160,10 +160,11 @@ class _Worker:
 
     def _next(self) -> Reply:
         """Waits for a reply until the deadline and the grace after it."""
+        alarm = supervisor.Alarm(self._process.pid)
         while True:
-            left = supervisor.seconds_left(self.page)
-            if left is not None and left <= 0:
-                raise signals.time_is_up(self.page.read())
+            left = alarm.seconds_left(self.page)
+            if left <= 0:
+                raise signals.time_is_up(self.page.read(), bool(self.page.times[0]))
             ready = wait([self._answers, self._alarm], left)
             if self._alarm in ready:
                 os.read(self._alarm, 64)

@@ -17,6 +17,8 @@ from tracer.text import line
 _STATIC = ViewOptions(top=30)
 """Rows that readers without scripts see: little beside the data of large models."""
 
+_SHEETS = ("style", "pictures")
+
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 _ROOT = resources.files(__package__).joinpath("page")
 
@@ -38,8 +40,8 @@ def assembled(content: Content) -> bytes:
 
 @cache
 def style() -> str:
-    """Returns the style sheet."""
-    return _ROOT.joinpath("style.css").read_text("utf-8")
+    """Returns the style sheet: that of the page, then that of its pictures."""
+    return "\n".join(_ROOT.joinpath(f"{name}.css").read_text("utf-8") for name in _SHEETS)
 
 
 @cache

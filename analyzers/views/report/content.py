@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 
 from analyzers.views.page import Page
+from analyzers.views.report.layout import Layout
+from tracer.records.columns import ColumnSpec
 
 Kind = Literal["profile", "interpret", "count", "whatif", "compare", "fusions", "quantize"]
 """The command whose result it is."""
@@ -49,11 +51,27 @@ class Roofs:
 
 
 @dataclass(frozen=True, slots=True)
+class Roofline:
+    """Kernels as points, the longest first: `x` in flop/byte, `y` in 10⁹ flop/s.
+
+    `rows` have their times; `sure` says whether a time is well above its uncertainty. `hidden` is a
+    sentence on the other kernels. With `integer`, some kernels compute in 8-bit integers.
+    """
+
+    rows: tuple[int, ...]
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    sure: tuple[bool, ...]
+    hidden: str
+    integer: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Widths:
     """How many sums overflow at every width. Entry i of a list is about the row `rows[i]`.
 
-    `overflow[i][j]` sums of the row leave a range of `bits[j]` bits, and of `persistent[i][j]` the
-    final sum does too. `accumulator` names order and overflow mode of each row.
+    `overflow[i][j]` of the row's `outputs[i]` sums leave a range of `bits[j]` bits, and of
+    `persistent[i][j]` the final sum does too.
     """
 
     rows: tuple[int, ...]
@@ -61,40 +79,44 @@ class Widths:
     overflow: tuple[tuple[int, ...], ...]
     persistent: tuple[tuple[int, ...], ...]
     outputs: tuple[int, ...]
-    accumulator: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RunContent:
-    """One run, or one side of a comparison, whose `letter` is A or B.
+    """One run, or one side of a comparison, whose `letter` is A, B and so on.
 
-    `rows` have the columns of the node table and those that views compute. Rows with the same entry
-    of `kernels` share a kernel. `graph` is the position of its graph in the report.
+    `label` tells it from the other runs, and `title` stands at the head while it is shown. `rows`
+    have the columns of the node table and those that views compute. Rows with the same entry of
+    `kernels` share a kernel. `graph` is the position of its graph in the report.
     """
 
     label: str
     lines: tuple[str, ...]
     rows: pd.DataFrame
     kernels: Sequence[int]
-    letter: Literal["A", "B"] | None = None
+    letter: str | None = None
     sum: Sum | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     roofs: Roofs | None = None
+    roofline: Roofline | None = None
     widths: Widths | None = None
     graph: int | None = None
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Layers of two runs: the rows of each side, and how their times differ.
+    """Layers of the runs `a` and `b`: their rows on each side, and how their times differ.
 
-    `ratio` is B ÷ A, between `low` and `high` with the level of the comparison; `p` is its p-value,
-    adjusted for the number of layers. `significant` says which differences are not noise.
+    The largest change is first. `ratio` is B ÷ A, between `low` and `high` with the level of the
+    comparison; `p` is its p-value, adjusted for the number of layers. `significant` says which
+    differences are not noise.
     """
 
     a: int
     b: int
+    names: tuple[str, ...]
     rows_a: tuple[tuple[int, ...], ...]
     rows_b: tuple[tuple[int, ...], ...]
     ratio: tuple[float | None, ...]
@@ -106,9 +128,9 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The score of one variant at every width; `marks` are the widths of the answers A and B."""
+    """The score of a run at every width; `marks` are the widths of the answers A and B."""
 
-    label: str
+    run: int
     metric: str
     unit: str
     bits: tuple[int, ...]
@@ -121,15 +143,17 @@ class Content:
     """All that a report shows of one result.
 
     `page` is what readers without scripts see. `graphs` are laid out. `sources` is the text of
-    source lines, by `file:line`. `environment` are names and values.
+    source lines, by `file:line`. `environment` are names and values. `specs` describe columns that
+    this kind of result has beside those of the node table.
     """
 
     title: str
     kind: Kind
     page: Page
     runs: tuple[RunContent, ...] = ()
-    graphs: tuple[Any, ...] = ()
-    pairs: Pairs | None = None
+    graphs: tuple[Layout, ...] = ()
+    specs: tuple[ColumnSpec, ...] = ()
+    pairs: tuple[Pairs, ...] = ()
     accuracy: tuple[Accuracy, ...] = ()
     sources: Mapping[str, str] | None = None
     environment: tuple[tuple[str, str], ...] = ()

@@ -2,7 +2,7 @@
 
 import base64
 import gzip
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -43,7 +43,7 @@ def _document(content: Content) -> dict[str, Any]:
         "title": content.title,
         "kind": content.kind,
         "redacted": content.redacted,
-        "specs": _specs(content.runs),
+        "specs": _specs(content),
         "runs": [_run(run) for run in content.runs],
         "graphs": content.graphs,
         "pairs": content.pairs,
@@ -54,12 +54,13 @@ def _document(content: Content) -> dict[str, Any]:
     }
 
 
-def _specs(runs: Iterable[RunContent]) -> dict[str, dict[str, Any]]:
+def _specs(content: Content) -> dict[str, dict[str, Any]]:
     """Returns the specs of all columns, in their order; the table of sums ranks as on one page."""
-    names = list(dict.fromkeys(name for run in runs for name in run.rows.columns))
-    counted = any(has_overflow(run.rows) for run in runs)
+    names = list(dict.fromkeys(name for run in content.runs for name in run.rows.columns))
+    counted = any(has_overflow(run.rows) for run in content.runs)
     ranks = {name: rank - len(JOINT) for rank, name in enumerate(JOINT)} if counted else {}
-    specs = (s for s in specs_of(names) if s.name in names or s.kind != "stored")
+    every = (*specs_of(names), *content.specs)
+    specs = (s for s in every if s.name in names or s.kind != "stored")
     return {spec.name: _spec(replace(spec, rank=ranks.get(spec.name, spec.rank))) for spec in specs}
 
 
@@ -88,15 +89,17 @@ def _column(values: "pd.Series[Any]") -> list[Any] | Mapping[str, Any]:
 
 
 def _rounded(numbers: "np.ndarray[Any, np.dtype[np.float64]]") -> Any:
-    finite = np.isfinite(numbers) & (np.abs(numbers) > np.finfo(np.float64).tiny)
-    size = np.where(finite, np.abs(numbers), 1.0)
-    decimals = np.clip(_DIGITS - 1 - np.floor(np.log10(size)), -300, 300)
+    """Returns numbers of `_DIGITS` digits; those beyond 10^±15 stay as they are."""
+    size = np.abs(numbers)
+    common = (size > 1e-15) & (size < 1e15)  # neither NaN nor infinite
+    decimals = _DIGITS - 1 - np.floor(np.log10(np.where(common, size, 1.0)))
     # Powers of ten up to 22 are exact, so the quotient is the double nearest to the short decimal.
     scale = 10.0 ** np.abs(decimals)
+    whole = np.where(common, numbers, 0.0)
     short = np.where(
-        decimals >= 0, np.round(numbers * scale) / scale, np.round(numbers / scale) * scale
+        decimals >= 0, np.round(whole * scale) / scale, np.round(whole / scale) * scale
     )
-    return np.where(finite & (np.abs(decimals) <= 22), short, numbers)
+    return np.where(common, short, numbers)
 
 
 def _number(value: float) -> Any:

@@ -18,11 +18,14 @@ _SYSTEM = ("OS", "compiled code")
 """Facts of the environment that tell of the system rather than of what was measured."""
 
 
-def redacted(content: Content, names: Collection[str]) -> Content:
-    """Returns `content` without paths, system, host name and texts of source lines.
+_NAMES = ("node", "module", "kernels", "op_type")
+"""Columns whose texts may have slashes and are no paths."""
 
-    `names` are nodes, modules and data sets, which may have slashes and stay.
-    """
+
+def redacted(content: Content) -> Content:
+    """Returns `content` without paths, system, host name and texts of source lines."""
+    columns = (run.rows[name] for run in content.runs for name in _NAMES if name in run.rows)
+    names = {name for column in columns for name in column.dropna()}
     write = partial(without_paths, names=frozenset(names))
     return replace(
         content,

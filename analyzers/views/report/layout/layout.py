@@ -19,8 +19,9 @@ _LABEL = 24
 """Most characters of a label."""
 _CHARACTER = 7
 """Pixels of a character, on average, at the size of labels."""
-_NODE_HEIGHT, _GROUP_HEIGHT, _PADDING = 26, 34, 20
-"""Pixels of a closed box; the padding is beside its label. Even sizes have whole middles."""
+_HEIGHT, _LEAST_WIDTH, _PADDING = 38, 76, 20
+"""Pixels of a closed box with two lines, its label and a value. The padding is beside the label.
+Even sizes have whole middles."""
 _MOST_SHAPES = 40
 """Most boxes that are shown at first: what a reader takes in."""
 
@@ -106,10 +107,10 @@ def _label(box: Box) -> str:
 
 
 def _size(box: Box) -> Size:
-    """The size of a closed box; one that holds others tells how many."""
+    """The size of a closed box; one that repeats tells how often."""
     times = len(f" x{box.repeat}") if box.kind == REPEATED else 0
-    width = _CHARACTER * (len(box.label) + times) + _PADDING
-    return width + width % 2, _GROUP_HEIGHT if box.children else _NODE_HEIGHT
+    width = max(_CHARACTER * (len(box.label) + times) + _PADDING, _LEAST_WIDTH)
+    return width + width % 2, _HEIGHT
 
 
 def _boxes(every: list[Box], insides: list[Arrangement]) -> Boxes:

@@ -18,7 +18,10 @@ class Page {
     if (!views.length) return;
     const region = Draw.element("section", { class: place, "aria-label": place });
     this.main.append(region);
-    if (place === "picture") region.append(this.tabs(views));
+    if (place === "picture") {
+      region.append(this.tabs(views));
+      new ResizeObserver(([entry]) => this.fit(entry.contentRect.width)).observe(region);
+    }
     for (const view of views) {
       const host = Draw.element("div", { class: `view ${view.id}`, id: `view-${view.id}` });
       region.append(host);
@@ -54,6 +57,14 @@ class Page {
       tab.setAttribute("aria-selected", String(each === chosen));
       tab.tabIndex = each === chosen ? 0 : -1;
     }
+  }
+
+  /** Draws the pictures again where they have more or less room than before. */
+  fit(width) {
+    const before = this.width;
+    this.width = width;
+    if (!before || before === width) return;
+    for (const each of this.shown.filter(({ view }) => view.place === "picture")) this.draw(each, new Set(["run"]));
   }
 
   changed(names) {

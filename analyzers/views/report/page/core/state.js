@@ -14,7 +14,7 @@ class State extends EventTarget {
     filter: "",
     every: false, // whether the table has all columns
     width: 0, // bits
-    x: 0, y: 0, zoom: 0, // place in the graph
+    amount: "", inside: "", // the column and the module that the icicle shows
   };
 
   static pause = 150; // milliseconds
