@@ -1,5 +1,6 @@
 """A browser without a window that opens reports, and what it says about them."""
 
+import base64
 import json
 import os
 import shutil
@@ -110,11 +111,10 @@ class Browser:
         urls = [event["request"]["url"] for event in sent]
         return [url for url in urls if not url.startswith(("file:", "data:", "about:", "blob:"))]
 
-    def picture(self, path: Path, whole: bool = True) -> None:
-        """Save what is seen, or the `whole` page, as a PNG."""
-        import base64
-
-        answer = self.driver.execute_cdp_cmd(
-            "Page.captureScreenshot", {"captureBeyondViewport": whole, "format": "png"}
-        )
+    def picture(self, path: Path) -> None:
+        """Save the whole page as a PNG."""
+        width, height = self.ask("[innerWidth, document.documentElement.scrollHeight]")
+        self.size(width, height)
+        self.wait(f"innerHeight === {height}")
+        answer = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
         path.write_bytes(base64.b64decode(answer["data"]))

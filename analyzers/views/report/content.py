@@ -85,8 +85,9 @@ class Widths:
 class RunContent:
     """One run, or one side of a comparison, whose `letter` is A, B and so on.
 
-    `rows` have the columns of the node table and those that views compute. Rows with the same entry
-    of `kernels` share a kernel. `graph` is the position of its graph in the report.
+    `label` tells it from the other runs, and `title` stands at the head while it is shown. `rows`
+    have the columns of the node table and those that views compute. Rows with the same entry of
+    `kernels` share a kernel. `graph` is the position of its graph in the report.
     """
 
     label: str
@@ -101,6 +102,7 @@ class RunContent:
     roofline: Roofline | None = None
     widths: Widths | None = None
     graph: int | None = None
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)

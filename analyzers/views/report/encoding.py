@@ -89,15 +89,17 @@ def _column(values: "pd.Series[Any]") -> list[Any] | Mapping[str, Any]:
 
 
 def _rounded(numbers: "np.ndarray[Any, np.dtype[np.float64]]") -> Any:
-    finite = np.isfinite(numbers) & (np.abs(numbers) > np.finfo(np.float64).tiny)
-    size = np.where(finite, np.abs(numbers), 1.0)
-    decimals = np.clip(_DIGITS - 1 - np.floor(np.log10(size)), -300, 300)
+    """Returns numbers of `_DIGITS` digits; those beyond 10^±15 stay as they are."""
+    size = np.abs(numbers)
+    common = (size > 1e-15) & (size < 1e15)  # neither NaN nor infinite
+    decimals = _DIGITS - 1 - np.floor(np.log10(np.where(common, size, 1.0)))
     # Powers of ten up to 22 are exact, so the quotient is the double nearest to the short decimal.
     scale = 10.0 ** np.abs(decimals)
+    whole = np.where(common, numbers, 0.0)
     short = np.where(
-        decimals >= 0, np.round(numbers * scale) / scale, np.round(numbers / scale) * scale
+        decimals >= 0, np.round(whole * scale) / scale, np.round(whole / scale) * scale
     )
-    return np.where(finite & (np.abs(decimals) <= 22), short, numbers)
+    return np.where(common, short, numbers)
 
 
 def _number(value: float) -> Any:

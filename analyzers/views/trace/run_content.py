@@ -26,7 +26,8 @@ def run_content(
     nodes, run = section.nodes, section.run
     rows = displayed(nodes)
     return RunContent(
-        label=label or headline.headline(trace, section),
+        label=label,
+        title=headline.headline(trace, section),
         lines=lines,
         rows=(described(rows) if has_overflow(rows) else rows).reset_index(drop=True),
         kernels=kernel_numbers(nodes).tolist(),

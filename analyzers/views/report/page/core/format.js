@@ -73,17 +73,17 @@ const Format = {
   /** A number with so many decimals. JavaScript rounds a tie up, Python to the even digit. */
   fixed(value, decimals) {
     if (!Number.isFinite(value)) return Format.infinite(value);
-    if (Math.abs(value) >= 1e21) return BigInt(value).toString();
+    if (Math.abs(value) >= 1e21) return BigInt(value) + (decimals ? `.${"0".repeat(decimals)}` : "");
     const short = value.toFixed(decimals);
     const long = value.toFixed(Math.min(100, decimals + 30));
     const text = Format.even(short, long.slice(long.indexOf(".") + 1 + decimals));
-    return value < 0 && !text.startsWith("-") ? `-${text}` : text;
+    return (value < 0 || Object.is(value, -0)) && !text.startsWith("-") ? `-${text}` : text;
   },
 
   /** A number with at most so many significant digits, as Python's %g writes it. */
   general(value, digits) {
     if (!Number.isFinite(value)) return Format.infinite(value);
-    if (value === 0) return "0";
+    if (value === 0) return Object.is(value, -0) ? "-0" : "0";
     const [long] = value.toExponential(Math.min(100, digits + 29)).split("e");
     const [short, power] = value.toExponential(digits - 1).split("e");
     const mantissa = Format.even(short, long.slice(long.indexOf(".") + digits));

@@ -15,7 +15,7 @@ class Head {
     const run = this.report.runs[this.state.run] ?? this.report.runs[0];
     const sum = run?.sum;
     this.host.replaceChildren(
-      Draw.element("h1", {}, this.report.title),
+      Draw.element("h1", {}, run?.title || this.report.title),
       ...(this.report.runs.length > 1 ? [this.chooser()] : []),
       ...(sum ? [this.check(sum)] : []),
       ...this.lines(run, sum),
@@ -67,10 +67,13 @@ class Head {
     return `nodes take ${Format.micros(sum.nodes_us)} µs, ${share}% of the wall time of ${Format.micros(sum.wall_us)} µs`;
   }
 
-  /** What the bar does not say. */
+  /** What the bar does not say: sentences, then what has a name, as `memory: 31 kB`. */
   lines(run, sum) {
-    const shown = (run?.lines ?? []).filter((line) => !sum || !/^(wall|nodes|rest) /.test(line));
-    return shown.map((line) => Draw.element("p", {}, line));
+    const lines = (run?.lines ?? []).filter((line) => !sum || !/^(wall|nodes|rest) /.test(line));
+    const parts = lines.map((line) => /^(sums|also|wall|nodes|rest)  ?(.*)$/.exec(line) ?? /^([^:.,]{1,40}): (.*)$/.exec(line));
+    const sentences = lines.filter((_, at) => !parts[at]).map((line) => Draw.element("p", {}, line));
+    const facts = parts.filter(Boolean).flatMap(([, name, text]) => [Draw.element("dt", {}, name), Draw.element("dd", {}, text)]);
+    return [...sentences, ...(facts.length ? [Draw.element("dl", {}, facts)] : [])];
   }
 
   folded(title, items, list) {

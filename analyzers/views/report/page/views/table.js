@@ -7,7 +7,7 @@ class Table {
   static fits = (report) => report.runs.length > 0;
   static step = 100; // rows drawn at first, and with every "more"
   static pinned = 20; // selected rows shown although their place is further down
-  static longest = 34; // characters of a name before it is cut
+  static longest = 34; // characters of a name before it is cut, where there is room
   static glyph = 7.4; // pixels of a character, about
   static gap = 18; // pixels between columns
 
@@ -61,7 +61,9 @@ class Table {
 
   get sortedBy() {
     if (this.rows.has(this.state.sort)) return this.state.sort;
-    return ["time_us", "macs", "overflow_outputs"].find((name) => this.rows.has(name)) ?? "";
+    const isEmulated = this.report.kind === "interpret"; // its times tell little
+    const names = [...(isEmulated ? ["overflow_outputs"] : []), "time_us", "macs"];
+    return names.find((name) => this.rows.has(name)) ?? "";
   }
 
   sorted(rows) {
@@ -93,12 +95,14 @@ class Table {
     if (name === "bar") return 90;
     const lengths = drawn.map((row) => this.rows.text(name, row).length);
     const longest = Math.max((this.rows.specs[name].header ?? name).length + 2, ...lengths);
-    return Table.gap + Table.glyph * Math.min(longest, Table.longest);
+    return Table.gap + Table.glyph * Math.min(longest, this.rows.isText(name) ? this.longest : Infinity);
   }
 
   draw() {
     const drawn = this.order.slice(0, this.limit);
     this.drawnWidth = this.host.clientWidth;
+    this.longest = Math.max(12, Math.min(Table.longest, this.drawnWidth / 18));
+    this.host.style.setProperty("--name", `${Table.glyph * this.longest + Table.gap}px`);
     this.names = this.columns(drawn.length ? drawn : [0]);
     this.head.replaceChildren(Draw.element("tr", {}, this.names.map((name) => this.header(name))));
     this.lines = new Map(drawn.map((row) => [row, this.line(row)]));
@@ -139,7 +143,7 @@ class Table {
     }
     const text = isFirst ? this.rows.title(row) : this.rows.text(name, row);
     const isText = this.rows.isText(name);
-    const attributes = { class: isText ? "name" : "number", title: isText && text.length > Table.longest ? text : false };
+    const attributes = { class: isText ? "name" : "number", title: isText && text.length > this.longest ? text : false };
     return Draw.element(isFirst ? "th" : "td", isFirst ? { ...attributes, scope: "row" } : attributes, text);
   }
 
