@@ -90,7 +90,12 @@ class Page {
     if (each.host.hidden) return;
     const changed = each.stale;
     each.stale = new Set();
-    each.drawn.render(changed);
+    try {
+      each.drawn.render(changed);
+    } catch (error) { // a mistake in one view must not hide the others
+      each.host.replaceChildren(Draw.element("p", { class: "quiet" }, `${each.view.title} cannot be drawn: ${error}`));
+      console.error(error);
+    }
   }
 
   /** The rows of the run now shown that have the names of the rows selected before. */

@@ -74,6 +74,7 @@ class Graph {
 
   /** Whether a column can colour boxes: numbers that fold, or a text with few values. */
   isColour(name) {
+    if (name === "op_type") return true; // there is always one column
     const { header, fold } = this.rows.specs[name];
     if (!header || name === "bar" || (!this.rows.isText(name) && fold === "none")) return false;
     const distinct = new Set(this.rows.column(name)).size;
