@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -158,7 +159,20 @@ def to_output(
     return Output(options, files, force, opened)
 
 
-MODEL = cloup.argument("model", type=PathName())
+def _about(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Names the first file in errors that could not say where they are."""
+    first = value if isinstance(value, str | Path) else next(iter(value), "")
+    if not ctx.resilient_parsing:
+        activity.about(Path(first).name)
+    return value
+
+
+def subject(*name: str, **settings: Any) -> Decorator:
+    """An argument, or several, with what the command is about."""
+    return cloup.argument(*name, callback=_about, **settings)
+
+
+MODEL = subject("model", type=PathName())
 
 DIMS = cloup.option(
     "--dim", "dims", type=Size(), multiple=True,
