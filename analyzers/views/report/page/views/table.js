@@ -12,7 +12,7 @@ class Table {
   static gap = 18; // pixels between columns
 
   constructor(host, report, state) {
-    Object.assign(this, { host, report, state, limit: Table.step });
+    Object.assign(this, { host, report, state, limit: Table.step, members: new WeakMap() });
     this.filter = Draw.element("input", {
       type: "search", "aria-label": "filter rows", placeholder: "filter: conv, time_us > 100",
       oninput: () => this.state.set({ filter: this.filter.value }),
@@ -53,7 +53,8 @@ class Table {
     this.rows = this.report.grouped(this.state.run, by);
     this.key = this.rows.key ?? "node";
     const filter = new Filter(this.state.filter);
-    this.order = this.sorted(filter.passing(this.rows, this.nodes));
+    const passes = filter.test(this.rows, this.nodes);
+    this.order = this.sorted().filter(passes);
     const shown = Format.grouped(String(this.order.length));
     const all = Format.plural(this.rows.size, "row");
     this.status.textContent = filter.problem || (this.order.length < this.rows.size ? `${shown} of ${all}` : all);
@@ -66,8 +67,18 @@ class Table {
     return names.find((name) => this.rows.has(name)) ?? "";
   }
 
-  sorted(rows) {
-    const values = this.rows.column(this.sortedBy);
+  /** All rows in their order, which is kept: filters are typed faster than rows are sorted. */
+  sorted() {
+    const key = [this.state.run, this.by.value, this.sortedBy, this.state.descending].join();
+    if (this.sortedAs !== key) {
+      this.sortedAs = key;
+      this.inOrder = this.ordered(this.rows.column(this.sortedBy));
+    }
+    return this.inOrder;
+  }
+
+  ordered(values) {
+    const rows = Array.from({ length: this.rows.size }, (_, row) => row);
     if (!values) return rows;
     const missing = (row) => values[row] === null || Number.isNaN(values[row]);
     const sign = this.state.descending ? -1 : 1;
@@ -131,9 +142,10 @@ class Table {
   }
 
   line(row) {
-    const members = this.rows.members(row);
     const cells = this.names.map((name, at) => this.cell(name, row, at === 0));
-    return Draw.element("tr", { tabindex: -1, onclick: (event) => this.clicked(row, members, event) }, cells);
+    const line = Draw.element("tr", { tabindex: -1, onclick: (event) => this.pick(line, event) }, cells);
+    this.members.set(line, this.rows.members(row));
+    return line;
   }
 
   cell(name, row, isFirst) {
@@ -176,10 +188,10 @@ class Table {
     else if (place.bottom > frame.bottom) this.scroller.scrollTop += place.bottom - frame.bottom;
   }
 
-  clicked(row, members, event) {
-    const line = event.currentTarget;
-    this.state.pick(members, event);
-    line.focus({ preventScroll: true });
+  pick(line, event) {
+    this.state.pick(this.members.get(line), event);
+    const shown = this.body.contains(line) ? line : this.body.querySelector('[tabindex="0"]');
+    shown?.focus({ preventScroll: event.type === "click" });
   }
 
   pressed(event) {
@@ -190,8 +202,7 @@ class Table {
     let next = line[steps[event.key]];
     if (next?.classList.contains("gap")) next = next[steps[event.key]];
     if (!next) return;
-    next.focus();
-    next.click();
+    this.pick(next, event);
   }
 
   extend() {
