@@ -26,6 +26,10 @@ _LEVELS = {
     "all": Level.ORT_ENABLE_ALL,
 }
 
+_MANY = 5_000
+"""Nodes, inputs and outputs that a session opens in half a second. 100,000 nodes in a chain take 5
+seconds; the time grows with the square of the readers of one tensor, and of the outputs."""
+
 _NO_MEMORY = ("Cannot allocate memory", "Failed to allocate memory", "bad allocation", "bad_alloc")
 _OPTIMISING = {
     "none": (f"onnxruntime {ort.__version__} opened the model", ""),
@@ -104,6 +108,11 @@ class Factory:
             message = _sentence(self.model, error)
             _refuse_memory(self.model, message)
             raise _refusal(self.model, message, ort.__version__) from error
+
+
+def opens_slowly(model: Model) -> bool:
+    """Returns whether onnxruntime may take more than a second to open a model, by its size."""
+    return len(model.nodes) + len(model.inputs) + len(model.graph.output) > _MANY
 
 
 def translated(model: Model, run: Callable[[], _Result]) -> Callable[[], _Result]:
