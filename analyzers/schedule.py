@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import TopologicalSorter
 
-from analyzers.dataflow import Address, Dataflow
+from tracer.graph.dataflow import Address, Dataflow
 from tracer.graph.model import Node
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from analyzers.cost import registry, traffic
 from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Operation
-from analyzers.dataflow import Dataflow
+from tracer.graph.dataflow import Dataflow
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Facts, Operation
 from analyzers.cost.traffic import Bytes, known_sum
 from analyzers.cost.typed_model import TypedModel
-from analyzers.dataflow import Dataflow
+from tracer.graph.dataflow import Dataflow
 from tracer.graph.model import Node
 
 Group = tuple[str, ...]

@@ -3,11 +3,10 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from analyzers import dataflow
 from analyzers.cost.aliases import Aliases, aliases
 from analyzers.cost.operation import Facts, Operation, facts_of
 from analyzers.cost.parameters import Sources, sources
-from analyzers.dataflow import Dataflow
+from tracer.graph.dataflow import Dataflow
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
 
@@ -29,10 +28,10 @@ class TypedModel:
         """The nodes with typed operands, in the order of the model."""
         return tuple(Operation(node, self.facts) for node in self.model.nodes)
 
-    @cached_property
+    @property
     def flow(self) -> Dataflow:
         """Makers and readers of each tensor."""
-        return dataflow.of(self.model)
+        return self.model.dataflow
 
     @cached_property
     def aliases(self) -> Aliases:

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from analyzers import dataflow
-from analyzers.dataflow import Dataflow
 from tracer.accumulators.engine.tensor_scales import ELEMENTS_KEPT, TensorScales
 from tracer.accumulators.spec.policy import Rule
+from tracer.graph.dataflow import Dataflow
 from tracer.graph.model import Model, Node, Scope
 from tracer.graph.quantized import computes_in_integers
 from tracer.graph.shape_inference import TensorTypes
@@ -54,7 +53,7 @@ def operands(
     elements are between. A node multiplies floats if either factor is a float. `rules` of narrow
     nodes have the fixed-point formats of float operands.
     """
-    reader = _Reader(types, dataflow.of(model), TensorScales(model))
+    reader = _Reader(types, model.dataflow, TensorScales(model))
     found = {node.key: reader.operands(node, (rules or {}).get(node.key)) for node in model.nodes}
     return {key: each for key, each in found.items() if each is not None}
 

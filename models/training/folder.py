@@ -12,6 +12,7 @@ from models.training.loop import Epoch, from_json
 from models.training.settings import TrainSettings
 from tracer.errors import InputError, UsageError
 from tracer.support.files import write_atomically
+from tracer.support.temporary import sweep
 
 SETTINGS = "settings.json"
 LOG = "log.jsonl"
@@ -76,6 +77,7 @@ class RunFolder:
                 f"{self.path}: is at epoch {done}, past the {settings.epochs} asked for",
                 f"Give --epochs {done} or more, or leave it out.",
             )
+        sweep(self.path)
         self._write_settings(settings)
         return rows[:done]
 

@@ -11,12 +11,18 @@ CASES: dict[str, Make] = {}
 """Filled by the modules beside this one."""
 
 
-def case(name: str) -> Callable[[Make], Make]:
-    """Registers the decorated function as the hostile model `name`."""
+ENDLESS: set[str] = set()
+"""Cases that no estimate ends: the limit of time does."""
+
+
+def case(name: str, *, endless: bool = False) -> Callable[[Make], Make]:
+    """Registers the decorated function as the hostile model `name`; an endless one never ends."""
 
     def register(make: Make) -> Make:
         assert name not in CASES, name
         CASES[name] = make
+        if endless:
+            ENDLESS.add(name)
         return make
 
     return register

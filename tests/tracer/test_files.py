@@ -1,15 +1,9 @@
-import contextlib
-import gc
-import importlib
 import os
-import pathlib
 import stat
-import tempfile
 
 import pytest
 
 from tracer.errors import InputError
-from tracer.support import files
 from tracer.support.files import check_writable, write_atomically
 
 
@@ -86,33 +80,3 @@ def test_the_folder_is_on_the_disk_too(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", watch)
     write_atomically(tmp_path / "a", b"new")
     assert kinds == [stat.S_IFREG, stat.S_IFDIR]
-
-
-@pytest.mark.parametrize("call", ["tempfile.mkdtemp", "pathlib.Path.mkdir", "weakref.finalize"])
-def test_an_interrupted_temporary_folder_leaves_nothing(call, tmp_path, monkeypatch):
-    module, _, name = call.rpartition(".")
-    owner = pathlib.Path if module == "pathlib.Path" else importlib.import_module(module)
-    original = getattr(owner, name)
-
-    def interrupted(*args, **kwargs):
-        original(*args, **kwargs)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(owner, name, interrupted)
-    with contextlib.suppress(KeyboardInterrupt):
-        files.TemporaryFolder()
-    gc.collect()
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_temporary_folder_is_private_and_goes_with_its_owner():
-    with files.TemporaryFolder() as path:
-        (path / "file").touch()
-        assert path.stat().st_mode & 0o777 == 0o700
-    assert not path.exists()
-    folder = files.TemporaryFolder()
-    path = folder.path
-    del folder
-    gc.collect()
-    assert not path.exists()

@@ -4,6 +4,7 @@ Each case changes a trace that an earlier tracer wrote, by SQL, and names what i
 """
 
 import io
+import json
 import random
 import re
 import shutil
@@ -189,6 +190,33 @@ RECORDS = {  # records of a trace
     "kernels of no run": "UPDATE kernels SET run = 9 WHERE run = 1",
 }  # fmt: skip
 
+TOPOLOGY = {
+    "nodes": [*"abc"], "op_types": ["If", "Relu", "Add"], "modules": [None, "m", None],
+    "producers": [[], [], [0]], "owners": [None, 0, None], "inputs": {"x": [0]},
+    "outputs": {"y": 2},
+}  # fmt: skip
+CONNECTIONS = {  # fields of a topology that do not fit together
+    "a column too short": {"modules": ["m", None]},
+    "a node twice": {"nodes": [*"aba"]},
+    "other nodes than the model's": {name: type(value)() for name, value in TOPOLOGY.items()},
+    "a cycle": {"producers": [[2], [], [0]]},
+    "a node that reads itself": {"producers": [[], [], [2]]},
+    "a node before the first": {"producers": [[], [], [-1]]},
+    "a node of 10^18": {"producers": [[], [], [10**18]]},
+    "a node of 10^30": {"producers": [[], [], [10**30]]},
+    "producers twice": {"producers": [[], [], [0, 0]]},
+    "a body that reads its owner": {"producers": [[], [0], [0]]},
+    "a node that reads from a body": {"producers": [[], [], [1]]},
+    "a body that reads what follows its owner": {"owners": [None, None, 0]}
+    | {"producers": [[], [0], [1]]},
+    "an owner that is the node": {"owners": [None, 1, None]},
+    "an owner below 0": {"owners": [None, -1, None]},
+    "readers that are not there": {"inputs": {"x": [3]}, "outputs": {}},
+    "an output of no node": {"outputs": {"y": 3}},
+    "an output of a body": {"outputs": {"y": 1}},
+    "an operator that is null": {"op_types": ["If", None, "Add"]},
+}
+
 SUMS = {  # partial sums
     "an archive that expands": "UPDATE sums SET arrays = :npz_bomb",
     "an archive without arrays": "UPDATE sums SET arrays = :npz_empty",
@@ -290,6 +318,17 @@ def test_a_damaged_row_is_named(place, statement, altered, capfd, monkeypatch):
 @pytest.mark.parametrize("statement", RECORDS.values(), ids=RECORDS)
 def test_a_record_of_another_form_is_refused(statement, altered, capfd):
     refusal(altered("profile", statement), capfd)
+
+
+@pytest.mark.parametrize("wrong", CONNECTIONS.values(), ids=CONNECTIONS)
+def test_a_topology_that_does_not_fit_together_is_refused(wrong, altered, capfd):
+    def with_topology(fields):
+        text = json.dumps(fields).replace("'", "''")
+        model = f"json_set(value, '$.nodes', 3, '$.topology', json('{text}'))"
+        return f"UPDATE meta SET value = {model} WHERE key = 'model'"
+
+    assert load_result(altered("profile", with_topology(TOPOLOGY))).model.topology is not None
+    assert "topology" in refusal(altered("profile", with_topology(TOPOLOGY | wrong)), capfd)
 
 
 @pytest.mark.parametrize("statement", SUMS.values(), ids=SUMS)

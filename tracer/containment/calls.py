@@ -15,15 +15,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, BinaryIO, TypeVar, cast
 
-from tracer.containment import activity, signals, supervisor
+from tracer.containment import activity, search, signals, supervisor
 from tracer.containment.worker import Call, Reply
-from tracer.errors import TracerError
-from tracer.support.files import sweep, sweep_of
-from tracer.support.progress import Progress
+from tracer.errors import CrashError, LimitError
+from tracer.support.temporary import sweep
 
 _Result = TypeVar("_Result")
 
@@ -31,6 +32,9 @@ _CODE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from tracer.containment.worker import serve; serve(*map(int, sys.argv[2:]))"
 )
+_CALLBACKS = ("progress", "receive", "keep")
+"""Arguments that are called in this process, with what the child sends. They return nothing."""
+
 _idle: list[_Worker] = []
 
 
@@ -39,27 +43,37 @@ def contained(
     arguments: Mapping[str, Any],
     seconds: float | None = None,
     nbytes: int | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> _Result:
     """Returns `function(**arguments)`, computed in a child process within limits of the child.
 
-    `progress` among the arguments is called here. Raises what the function raises, LimitError when
-    the time is up, and CrashError when the child dies. Arguments that cannot be pickled, such as
-    functions of a notebook, keep the call in this process, without limits.
+    `progress`, `receive` and `keep` among the arguments are called here. `meanwhile` is called
+    while the child starts: what it imports need not be waited for later. Raises what the function
+    raises, LimitError when the time is up, and CrashError when the child dies. Arguments that
+    cannot be pickled, such as functions of a notebook, or that the child cannot read, keep the
+    call in this process, without limits.
     """
     if supervisor.in_process():  # feeds may be large: nothing is pickled in vain
         return function(**arguments)
-    rest = dict(arguments)
-    progress: Progress | None = rest.pop("progress", None)
-    data = _pickled(Call(function, rest, progress is not None, seconds, nbytes))
+    callbacks = {name: arguments[name] for name in _CALLBACKS if arguments.get(name) is not None}
+    rest = {name: value for name, value in arguments.items() if name not in callbacks}
+    call = Call(function, rest, tuple(callbacks), seconds, nbytes)
+    data = _pickled(call)
     if data is None:
         return function(**arguments)
     worker = _taken()
     try:
-        reply = worker.ask(data, progress)
-    except BaseException:
+        worker.send(data)
+        meanwhile()
+        reply = worker.reply(callbacks)
+    except BaseException as error:
         worker.end()
+        if isinstance(error, CrashError) and worker.page.runs_model:
+            raise _searched(call, worker) or error from None
         raise
     _idle.append(worker)
+    if reply.unreadable:
+        return function(**arguments)
     if reply.error is not None:
         raise reply.error
     result: _Result = reply.value
@@ -69,10 +83,30 @@ def contained(
 def _pickled(call: Call) -> bytes | None:
     """Returns the call as bytes; None where the child could not read them."""
     try:
-        data = pickle.dumps(call)
+        data = pickle.dumps(call, pickle.HIGHEST_PROTOCOL)
     except Exception:  # each class refuses with an exception of its own
         return None
     return None if b"__main__" in data else data
+
+
+def _searched(call: Call, dead: _Worker) -> CrashError | None:
+    """Returns the error of a worker that crashed, with the node that a second run finds."""
+    data = _pickled(replace(call, callbacks=(), searches=True))
+    assert data is not None
+    worker = _Worker(dead.around)
+    worker.page.set_times(time.monotonic() + search.MOST_S, 0.0)
+    try:
+        worker.send(data)
+        worker.reply({})
+    except (CrashError, LimitError):
+        worker.end()
+        found = worker.code == search.FOUND
+        return dead.crash(worker.page.read()) if found else None
+    except BaseException:
+        worker.end()
+        raise
+    worker.end()
+    return None
 
 
 def _taken() -> _Worker:
@@ -106,6 +140,7 @@ class _Worker:
     def __init__(self, around: tuple[Any, ...]) -> None:
         sweep()
         self.around = around
+        self._traceback = ""
         page, self._frames = _unnamed_file(), _unnamed_file()
         self._alarm, alarm = os.pipe()
         requests, asking = os.pipe()
@@ -131,25 +166,31 @@ class _Worker:
         """Whether the process has not ended."""
         return self._process.poll() is None
 
-    def ask(self, data: bytes, progress: Progress | None) -> Reply:
-        """Returns the last reply to a call. Raises CrashError or LimitError if there is none."""
+    def send(self, data: bytes) -> None:
+        """Asks for a call. Raises CrashError if the process died."""
         try:
             self._asking.send_bytes(data)
-            while True:
-                reply = self._next()
-                if reply.steps is None:
-                    return reply
-                if progress is not None:
-                    progress(*reply.steps)
-        except (EOFError, BrokenPipeError):
+        except BrokenPipeError:
             raise self._death() from None
+
+    def reply(self, callbacks: Mapping[str, Callable[..., object]]) -> Reply:
+        """Returns the last reply to a call. Raises CrashError or LimitError if there is none."""
+        while True:
+            try:
+                reply = self._next()
+            except EOFError:
+                raise self._death() from None
+            if not reply.callback:
+                return reply
+            callbacks[reply.callback](*reply.value)
 
     def _next(self) -> Reply:
         """Waits for a reply until the deadline and the grace after it."""
+        alarm = supervisor.Alarm(self._process.pid)
         while True:
-            left = supervisor.seconds_left(self.page)
-            if left is not None and left <= 0:
-                raise signals.time_is_up(self.page.read())
+            left = alarm.seconds_left(self.page)
+            if left <= 0:
+                raise signals.time_is_up(self.page.read(), bool(self.page.times[0]))
             ready = wait([self._answers, self._alarm], left)
             if self._alarm in ready:
                 os.read(self._alarm, 64)
@@ -157,11 +198,21 @@ class _Worker:
                 reply: Reply = pickle.loads(self._answers.recv_bytes())  # noqa: S301 - our child's
                 return reply
 
-    def _death(self) -> TracerError:
-        code = self._process.wait()
+    def _death(self) -> CrashError:
+        self._process.wait()
         self._frames.seek(0)
-        frames = self._frames.read().decode("utf-8", "replace")
-        return supervisor.crash(code, self.page.read(), frames)
+        self._traceback = self._frames.read().decode("utf-8", "replace")
+        return self.crash(self.page.read())
+
+    def crash(self, last: activity.Activity) -> CrashError:
+        """Returns the error of the process, which died, if `last` is what it did."""
+        assert self.code is not None
+        return supervisor.crash(self.code, last, self._traceback)
+
+    @property
+    def code(self) -> int | None:
+        """The exit code of the process, less than 0 for a signal; None while it runs."""
+        return self._process.returncode
 
     def end(self) -> None:
         """Ends the process, and removes what it left; an interrupted call may clean up first."""
@@ -172,7 +223,7 @@ class _Worker:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        sweep_of(self._process.pid)
+        sweep()
         self._frames.close()
         self._asking.close()
         self._answers.close()

@@ -7,7 +7,6 @@ import path of this process, and costs some ms. It shares a page with its superv
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import gc
 import os
@@ -20,9 +19,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from tracer.containment import activity, memory, signals
+from tracer.containment import activity, memory, parent, search, signals
 from tracer.errors import CrashError, LimitError
-from tracer.support.files import sweep, sweep_of
+from tracer.support.temporary import sweep
 from tracer.text import message
 
 IN_PROCESS = "TRACER_IN_PROCESS"
@@ -39,7 +38,6 @@ _COLLECTIONS = (10_000, 10, 50)
 with 100,000 nodes, of whose objects none is garbage."""
 
 _FRAME = re.compile(r'File "(?:.*/)?([^/"]+/[^/"]+)", line (\d+) in (\S+)')
-_DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if os.name == "posix" else ()
 
 
@@ -84,9 +82,15 @@ def supervised(command: Callable[[], int], name: str) -> int:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_ENDING, signal.SIGCHLD})
             sweep()
             ended = _wait(child, page, reading, frames)
-            sweep_of(child)
-            return _told(ended, page, name)
-    return _as_child(command, name)
+            last = page.read()
+            if _has_crashed(ended) and page.runs_model:
+                last = _searched(command, writing, reading) or last
+            sweep()
+            return _told(ended, page, last, name)
+    try:
+        return _as_child(command, name)
+    finally:
+        page.end()
 
 
 @contextlib.contextmanager
@@ -108,10 +112,7 @@ def _handling(wakeup: int) -> Iterator[None]:
 
 def become_child(page: activity.Page, frames: BinaryIO | None, supervisor: int) -> None:
     """Ties this process to `supervisor`, whose number it is, and limits it."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
-        if os.getppid() != supervisor:  # it died before
-            os.kill(os.getpid(), signal.SIGKILL)
+    parent.die_with(supervisor)
     activity.supervised_by(page)
     memory.limit_to_share()
     gc.set_threshold(*_COLLECTIONS)
@@ -129,15 +130,39 @@ def _as_child(command: Callable[[], int], name: str) -> int:
         return _asked_to_end(number, name)
 
 
+def _has_crashed(ended: Ended) -> bool:
+    return ended.signal not in (0, *_ENDING, signal.SIGKILL, signal.SIGQUIT, signal.SIGPIPE)
+
+
+def _searched(command: Callable[[], int], alarm: int, reading: int) -> activity.Activity | None:
+    """Returns what a second run of `command` tells of a crash; None where it finds nothing."""
+    page, supervisor = activity.Page.anonymous(alarm), os.getpid()
+    page.set_times(time.monotonic() + search.MOST_S, 0.0)
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in _ENDING:
+                signal.signal(number, signal.SIG_DFL)
+            become_child(page, None, supervisor)
+            search.begin()
+            command()
+        finally:
+            os._exit(0)  # what follows in the program is not for this process
+    ended = _wait(child, page, reading, None)
+    return page.read() if (ended.code, ended.signal) == (search.FOUND, 0) else None
+
+
 def _wait(child: int, page: activity.Page, reading: int, frames: BinaryIO | None) -> Ended:
     """Waits for the end of the child; passes signals on, and kills it when its time is up."""
     asked, asked_at, overdue = 0, 0.0, False
+    alarm = Alarm(child)
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             break
-        left = seconds_left(page, asked_at)
-        if left is not None and left <= 0:
+        left = alarm.seconds_left(page, asked_at)
+        if left <= 0:
             overdue = True
             os.kill(child, signal.SIGKILL)
         select.select([reading], [], [], None if overdue else left)
@@ -151,16 +176,28 @@ def _wait(child: int, page: activity.Page, reading: int, frames: BinaryIO | None
     return Ended(code, died, asked, overdue, _content(frames))
 
 
-def seconds_left(page: activity.Page, asked_at: float = 0.0) -> float | None:
-    """Returns after how many seconds a process is overdue; None where it may take any time.
+class Alarm:
+    """Watches the time of a child, and wakes it when patience ends with what it does."""
 
-    `asked_at` is when it was asked to end, 0 for never. Native code may keep it from noticing.
-    """
-    deadline, tidying = page.times
-    ends = [moment + GRACE_S for moment in (deadline, asked_at) if moment]
-    if tidying:
-        ends = [tidying]
-    return min(ends) - time.monotonic() if ends else None
+    def __init__(self, child: int) -> None:
+        self._child = child
+        self._rang_at = 0.0
+
+    def seconds_left(self, page: activity.Page, asked_at: float = 0.0) -> float:
+        """Returns after how many seconds to look again; 0 or less if the child is overdue.
+
+        `asked_at` is when it was asked to end, 0 for never. Native code may keep it from noticing.
+        """
+        stalls_at, now = page.stalls_at, time.monotonic()
+        if stalls_at is not None and stalls_at <= now and not self._rang_at:
+            self._rang_at = now
+            os.kill(self._child, signal.SIGALRM)
+        deadline, tidying = page.times
+        ends = [moment + GRACE_S for moment in (deadline, asked_at, self._rang_at) if moment]
+        if tidying:
+            ends = [tidying]
+        look = now + activity.PATIENCE_S / 10  # a new step tells nobody when it begins
+        return min([look, *ends]) - now
 
 
 def _arrived(descriptor: int) -> list[int]:
@@ -171,9 +208,12 @@ def _arrived(descriptor: int) -> list[int]:
         return []
 
 
-def _told(ended: Ended, page: activity.Page, name: str) -> int:
-    """Returns the exit code of a child, and tells a death that the child could not tell."""
-    if not ended.signal:
+def _told(ended: Ended, page: activity.Page, last: activity.Activity, name: str) -> int:
+    """Returns the exit code of a child, and tells a death that the child could not tell.
+
+    `last` is what it did.
+    """
+    if not ended.signal and page.has_ended:
         return ended.code
     _clear_progress_bar()
     if ended.asked:
@@ -181,9 +221,9 @@ def _told(ended: Ended, page: activity.Page, name: str) -> int:
     if ended.signal in (*_ENDING, signal.SIGQUIT, signal.SIGPIPE):
         return _asked_to_end(ended.signal, name)
     if ended.overdue:
-        error: LimitError | CrashError = signals.time_is_up(page.read())
+        error: LimitError | CrashError = signals.time_is_up(last, bool(page.times[0]))
     else:
-        error = crash(-ended.signal, page.read(), ended.frames)
+        error = crash(-ended.signal or ended.code, last, ended.frames)
     _tell(f"{name}: error: {error}")
     if "--debug" in sys.argv:
         for line in ended.frames.splitlines():
@@ -200,7 +240,7 @@ def crash(code: int, last: activity.Activity, frames: str) -> CrashError:
     frame, doing, remedy = _FRAME.search(frames), str(last), last.remedy
     if not doing and frame is not None:
         doing = f"{frame[3]} ran ({frame[1]}:{frame[2]})"
-    event = f"the runtime crashed ({how})"
+    event = f"the runtime crashed ({how})" if code < 0 else f"the process ended itself ({how})"
     if code == -signal.SIGKILL:
         event = f"the process was killed ({how})"
         remedy = "If the system ran out of memory, use a smaller batch."

@@ -15,6 +15,7 @@ from pathlib import Path
 import onnx
 
 from tracer.graph import provenance
+from tracer.graph.dataflow import Dataflow
 
 IR_WITH_UNLISTED_WEIGHTS = 4
 """The first IR version in which an initializer need not be listed as a graph input too."""
@@ -104,6 +105,11 @@ class Model:
                 path = f"{node.key}.{attribute}"
                 scopes.setdefault(path, Scope(graph, node.scope, node, path))
         return tuple(scopes.values())
+
+    @cached_property
+    def dataflow(self) -> Dataflow:
+        """The tensors of the model, with the nodes that compute and read each."""
+        return Dataflow.of(self)
 
     @cached_property
     def opsets(self) -> dict[str, int]:

@@ -8,7 +8,7 @@ from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model, canonical_domain, node_protos
 from tracer.graph.quantized import quantized_node
 from tracer.quantization import metadata
-from tracer.support.files import TemporaryFolder
+from tracer.support.temporary import TemporaryFolder
 
 _PROTOBUF_LIMIT = 2**31 - 1
 

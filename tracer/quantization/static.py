@@ -15,7 +15,7 @@ from tracer.containment import activity
 from tracer.errors import ModelError, TracerError
 from tracer.quantization.calibration import CalibrationReader
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
-from tracer.support.files import TemporaryFolder
+from tracer.support.temporary import TemporaryFolder, check_room
 
 _PER_CHANNEL_OPSET = 13
 _WARNINGS, _FATAL_ONLY = 2, 4
@@ -35,7 +35,7 @@ def quantize_static(
     """
     _check_opset(name, proto, options)
     clause = f"onnxruntime {onnxruntime.__version__} quantised the model"
-    with activity.doing(name, clause), TemporaryFolder() as folder, _quiet():
+    with activity.doing(name, clause, patient=True), TemporaryFolder() as folder, _quiet():
         source, target = folder / "prepared.onnx", folder / "quantized.onnx"
         onnx.save(proto, source)  # onnxruntime would move the weights out of a model in memory
         try:
@@ -55,6 +55,7 @@ def quantize_static(
         except TracerError:
             raise
         except Exception as error:  # its quantizer raises all kinds of exceptions
+            check_room()
             raise ModelError(
                 f"{name}: onnxruntime cannot quantise it: {' '.join(str(error).split())}",
                 "Leave nodes out with --exclude, or choose other types or another format.",

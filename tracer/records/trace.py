@@ -20,6 +20,7 @@ from tracer.interpreter.recording import Statistics
 from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
 from tracer.records.environment import Environment
 from tracer.records.result import Result
+from tracer.records.topology import Topology
 from tracer.support.tolerance import Difference
 from tracer.support.types import FloatArray
 
@@ -33,7 +34,11 @@ INCOMPLETE = "incomplete: "
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """Which model was traced."""
+    """Which model was traced.
+
+    `topology` says how its nodes are connected; None for a model of a framework, which has no
+    graph, and in files of earlier versions. Raises ValueError for a topology of other nodes.
+    """
 
     name: str
     sha256: str
@@ -42,6 +47,11 @@ class ModelInfo:
     producer: str
     nodes: int
     params: int | None = None
+    topology: Topology | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.topology is not None and len(self.topology.nodes) != self.nodes:
+            raise ValueError(f"topology: {len(self.topology.nodes)} nodes, not {self.nodes}")
 
     @classmethod
     def of(cls, model: Model, params: int | None = None) -> ModelInfo:
@@ -55,6 +65,7 @@ class ModelInfo:
             producer=producer,
             nodes=len(model.nodes),
             params=params,
+            topology=Topology.of(model),
         )
 
 

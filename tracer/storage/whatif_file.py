@@ -24,7 +24,7 @@ from tracer.storage.schema import FORMAT
 from tracer.storage.stored_file import decoded, naming
 from tracer.storage.trace_database import WHAT_IF, as_text
 from tracer.support.file_lock import FileInUse, InUseError, refuse_in_use
-from tracer.support.files import write_atomically
+from tracer.support.files import create_atomically, write_atomically
 
 R = TypeVar("R")
 _Fields = dict[str, msgspec.Raw]
@@ -43,9 +43,8 @@ class WhatIfFile:
 
     def __init__(self, path: Path, identity: Mapping[str, str], force: bool = False) -> None:
         self.path = path
-        if not path.exists():
-            write_atomically(path, _blank(identity))
-        elif not _continues(path, identity, force):
+        is_new = not path.exists() and create_atomically(path, _blank(identity))
+        if not is_new and not _continues(path, identity, force):
             refuse_in_use(path)
             write_atomically(path, _blank(identity))
         self._mark = FileInUse(path)
@@ -55,7 +54,7 @@ class WhatIfFile:
             self._mark.release()
             raise
         self._database = file.database
-        with _writing(path), self._database:
+        with self._writing(), self._database:
             self._database.execute(f"PRAGMA busy_timeout = {_WAIT_MS}")
             trace_database.put_meta(self._database, _head(identity))
 
@@ -83,7 +82,7 @@ class WhatIfFile:
 
     def store(self, variant: str, evaluation: Evaluation) -> None:
         """Writes an evaluation to disk."""
-        with _writing(self.path), self._database:
+        with self._writing(), self._database:
             self._database.execute(
                 "INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?)",
                 (variant, as_text(evaluation.bits), as_text(evaluation)),
@@ -91,8 +90,23 @@ class WhatIfFile:
 
     def finish(self, result: WhatIf) -> None:
         """Writes the result to disk, and replaces an earlier one."""
-        with _writing(self.path), self._database:
+        with self._writing(), self._database:
             _insert(self._database, result)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raises InputError for errors of SQLite, and where the file is not at its path."""
+        if not self._mark.is_at_path:  # what is written would be lost
+            raise InputError(
+                f"{self.path}: another process has replaced or removed the file",
+                "Run the command again, with a file of its own.",
+            )
+        try:
+            yield
+        except sqlite3.Error as error:
+            if stored_file.is_locked(error):
+                raise InUseError(self.path) from error
+            raise InputError(f"{self.path}: cannot be written ({error})") from error
 
 
 def holds_what_if(path: Path) -> bool:
@@ -226,14 +240,3 @@ def _differs(
         f"{name} {stored.get(name, 'unknown')}, now {identity.get(name, 'none')}" for name in names
     )
     return InputError(f"{path}: holds evaluations of something else: {differences}", hint)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Raises InputError, with the name of the file, for errors of SQLite."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        if stored_file.is_locked(error):
-            raise InUseError(path) from error
-        raise InputError(f"{path}: cannot be written ({error})") from error

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tracer.errors import TracerError
 from tracer.support.files import write_atomically
+from tracer.support.temporary import sweep
 
 
 def folder() -> Path:
@@ -41,6 +42,7 @@ def store(path: Path, data: bytes) -> bool:
     """Writes `data`; returns whether it succeeded. Without a cache one only measures again."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        sweep(path.parent)
         write_atomically(path, data)
     except (OSError, TracerError):
         return False

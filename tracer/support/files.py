@@ -1,28 +1,14 @@
-"""Checks that a file can be written, writes it atomically, and makes temporary folders."""
+"""Checks that a file can be written, and writes it atomically."""
 
 import contextlib
 import os
-import re
-import shutil
 import stat
-import tempfile
-import time
-import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from tracer.errors import InputError
 from tracer.support.file_lock import refuse_in_use
-
-try:
-    import fcntl
-except ModuleNotFoundError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-_PREFIX = ".tracer-"
-_FOLDER = re.compile("tracer-[0-9]+-[0-9a-f]{16}")
-"""Names of temporary folders: the process, and a random number."""
-_UNLOCKED_S = 60.0
+from tracer.support.temporary import sweep, temporary_file
 
 
 def check_writable(path: Path, force: bool) -> None:
@@ -38,7 +24,10 @@ def check_writable(path: Path, force: bool) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raises InputError if `path` is no regular file, or its folder is not writable."""
+    """Raises InputError if `path` is no regular file, or its folder is not writable.
+
+    Removes what processes that were killed while they wrote left in the folder.
+    """
     with _errors_naming(path):
         target = path.resolve()
         kind = target.stat().st_mode if target.exists() else None
@@ -52,7 +41,8 @@ def check_place(path: Path) -> None:
         if not target.parent.is_dir():
             raise InputError(f"{path}: the folder {target.parent} does not exist", "Make it first.")
     try:  # permissions do not suffice: file systems are read-only, full, or virtual
-        with tempfile.TemporaryFile(dir=target.parent):
+        sweep(target.parent)
+        with temporary_file(target.parent):
             return
     except OSError as error:
         raise InputError(
@@ -89,20 +79,33 @@ def write_atomically(path: Path, data: bytes) -> None:
     if a running command writes to the same file.
     """
     refuse_in_use(path)
+    with _written(path, data) as (temporary, target):
+        temporary.replace(target)
+
+
+def create_atomically(path: Path, data: bytes) -> bool:
+    """Writes `data` as `write_atomically`, but returns False if a file is at `path` by then."""
+    with _written(path, data) as (temporary, target):
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without links
+            temporary.replace(target)
+    return True
+
+
+@contextlib.contextmanager
+def _written(path: Path, data: bytes) -> Iterator[tuple[Path, Path]]:
+    """Gives a temporary file that holds `data`, and the target at `path` that it is to become."""
     with _errors_naming(path):
         target = path.resolve()
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=_PREFIX)
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as stream:
+        with temporary_file(target.parent) as temporary:
+            with temporary.open("wb") as stream:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
-            temporary.chmod(0o666 & ~_umask())
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+            yield temporary, target
         _sync_folder(target.parent)
 
 
@@ -125,84 +128,3 @@ def _errors_naming(path: Path) -> Iterator[None]:
     except (OSError, RuntimeError) as error:  # RuntimeError: circular links
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be written ({reason})") from error
-
-
-class TemporaryFolder:
-    """A private folder, removed after a `with`, with this object, or when the program ends.
-
-    A program that is killed leaves it. Its name begins with the process, and the process holds a
-    lock on it, which the system releases: `sweep` removes what nobody holds.
-    """
-
-    def __init__(self) -> None:
-        name = f"tracer-{os.getpid()}-{os.urandom(8).hex()}"
-        self.path = Path(tempfile.gettempdir(), name)
-        # Registered before the folder exists: SIGTERM may raise between any two lines.
-        self._remove = weakref.finalize(self, _remove, self.path, lock := list[int]())
-        self.path.mkdir(mode=0o700)
-        with contextlib.suppress(OSError):  # not every file system has locks
-            lock.extend(_locked(self.path))
-
-    def __enter__(self) -> Path:
-        """Returns the path."""
-        return self.path
-
-    def __exit__(self, *error: object) -> None:
-        """Removes the folder and its files."""
-        self._remove()
-
-
-def sweep() -> None:
-    """Removes the temporary folders of this user's processes that died without removing them.
-
-    A folder younger than a minute may not be locked yet.
-    """
-    if fcntl is None:
-        return
-    oldest = time.time() - _UNLOCKED_S
-    with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
-        for entry in entries:
-            if _FOLDER.fullmatch(entry.name) is None:
-                continue
-            with contextlib.suppress(OSError):  # its owner lives, or removed it just now
-                kind = entry.stat(follow_symlinks=False)
-                if kind.st_uid == os.getuid() and kind.st_mtime < oldest:
-                    _remove(Path(entry.path), _locked(Path(entry.path)))
-
-
-def sweep_of(process: int) -> None:
-    """Removes the temporary folders of a process of ours that has ended."""
-    for folder in Path(tempfile.gettempdir()).glob(f"tracer-{process}-*"):
-        if _FOLDER.fullmatch(folder.name):
-            _remove(folder, [])
-
-
-def _locked(folder: Path) -> list[int]:
-    """Returns a descriptor that locks `folder`. Raises OSError where another process holds it."""
-    if fcntl is None:
-        return []
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return [descriptor]
-
-
-def _remove(folder: Path, lock: Sequence[int]) -> None:
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-    except BaseException:  # a signal: the rest goes before the program ends
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    finally:
-        for descriptor in lock:
-            os.close(descriptor)
-
-
-def _umask() -> int:
-    """Returns the umask: mkstemp creates private files, but results have usual permissions."""
-    current = os.umask(0)
-    os.umask(current)
-    return current

@@ -1,6 +1,5 @@
 """Arrays in a temporary file, so that memory use does not grow with the data."""
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
@@ -8,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tracer.support.temporary import naming_folder, unnamed_file
 from tracer.support.types import Array
 
 
@@ -23,19 +23,20 @@ class _Location:
 class ArraySpill:
     """Numbered groups of arrays, in a temporary file that is deleted with this object.
 
-    Several threads may read and append.
+    Several threads may read and append. Raises InputError if the disk is full.
     """
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="tracer-")  # noqa: SIM115 - lives as long as self
+        self._file = unnamed_file()
         self._groups: list[list[_Location]] = []
         self._lock = Lock()
 
     def append(self, arrays: Sequence[Array]) -> None:
         """Appends a group. Raises ValueError for arrays of Python objects."""
-        with self._lock:
+        with self._lock, naming_folder():
             self._file.seek(0, 2)
             self._groups.append([self._write(np.asarray(array)) for array in arrays])
+            self._file.flush()
 
     def read(self, number: int) -> list[Array]:
         """Returns the arrays of a group."""

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import tempfile
 import time
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tracer.containment import activity, memory, supervisor
-from tracer.support import files
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tested on Linux")
 
@@ -41,12 +39,32 @@ def test_an_activity_ends_with_its_block_and_has_the_steps_of_the_progress(monke
     assert steps == [(1234, 5000, "profiling"), (1235, 5000, "profiling")]
 
 
+def test_patience_begins_again_with_each_step_and_only_native_code_needs_it(monkeypatch):
+    page = activity.Page.anonymous(alarm=os.open(os.devnull, os.O_WRONLY))
+    monkeypatch.setattr(activity, "_page", page)
+    assert page.stalls_at is None
+    with activity.doing("m.onnx", "onnxruntime ran the model"):
+        ends = [page.stalls_at]
+        for step in (activity.step, lambda: activity.noting(lambda *_: None)(1, 2, "profiling")):
+            step()
+            ends.append(page.stalls_at)
+        with activity.doing("m.onnx", "the interpreter ran the model", patient=True):
+            activity.step()
+            assert page.stalls_at is None
+        ends.append(page.stalls_at)
+        assert ends == sorted({*ends})
+        assert ends[0] > time.monotonic() + activity.PATIENCE_S / 2
+        page.set_times(time.monotonic() + 1e6, 0.0)  # a time limit replaces patience
+        assert page.stalls_at is None
+    assert page.stalls_at is None
+
+
 @pytest.mark.parametrize(
     ("code", "where", "words"),
     [
         (-11, "m.onnx", "m.onnx: the runtime crashed (SIGSEGV) while onnx checked it"),
         (-9, "m.onnx", "m.onnx: the process was killed (SIGKILL) while onnx checked it"),
-        (1, "", "the runtime crashed (exit code 1) while onnx checked it"),
+        (1, "", "the process ended itself (exit code 1) while onnx checked it"),
         (-64, "", "the runtime crashed (SIGRTMAX) while onnx checked it"),
     ],
 )
@@ -86,21 +104,6 @@ def test_an_allocation_beyond_the_limit_fails_and_leaves_the_process_alive():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == f"{float(10 << 20)}\n"
-
-
-def test_the_sweep_takes_old_folders_that_no_process_holds_and_nothing_else(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    held = files.TemporaryFolder()
-    dead, young = (tmp_path / f"tracer-{number}-{'0' * 16}" for number in (1, 2))
-    users = tmp_path / "tracer-results"
-    for folder in (dead, young, users):
-        (folder / "inner").mkdir(parents=True)
-    for folder in (held.path, dead, users):
-        os.utime(folder, (0, time.time() - 3600))
-    files.sweep()
-    assert sorted(tmp_path.iterdir()) == sorted([held.path, young, users])
-    files.sweep_of(2)
-    assert sorted(tmp_path.iterdir()) == sorted([held.path, users])
 
 
 def test_no_command_opens_a_socket_or_leaves_onnxruntimes_telemetry(tmp_path):

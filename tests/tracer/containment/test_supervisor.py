@@ -57,6 +57,27 @@ sys.exit(supervised(lambda: ctypes.string_at(0), "x"))
 """
 
 
+IMPATIENT = """
+import sys
+from tracer.containment import activity
+from tracer.containment.supervisor import supervised
+
+def command():
+    from tracer.cli import main
+    return main(sys.argv[2:])
+
+activity.PATIENCE_S = float(sys.argv[1])
+sys.exit(supervised(command, "tracer"))
+"""
+"""`tracer`, which waits for a step of native code for as many seconds as its first argument."""
+
+LEAVING = """
+import os
+from tracer.containment.supervisor import supervised
+supervised(lambda: os._exit(9), "x")
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("hostile")
@@ -98,7 +119,7 @@ def leftovers(folder):
 
 
 CRASHES = {
-    "division": ("profile", "SIGFPE", "onnxruntime", "ran the model"),
+    "division": ("profile", "SIGFPE", "onnxruntime", "ran node division (Div)"),
     "normalization": ("profile", "SIGSEGV", "onnxruntime", "Try --optimization basic"),
 }
 
@@ -131,6 +152,18 @@ def test_limits_of_time_and_memory_end_a_run_with_what_to_raise(start):
         assert option in err
 
 
+def test_native_code_without_end_is_ended_when_patience_ends(start):
+    code, err = ended(start("-c", IMPATIENT, "1", "profile", "endless.onnx"))
+    assert (code, err.count("\n")) == (4, 1)
+    assert "endless.onnx: no step ended in 1 s while onnxruntime" in err
+    assert "Set --max-seconds" in err
+
+
+def test_a_process_that_ends_itself_is_told(start):
+    _, err = ended(start("-c", LEAVING))
+    assert err.startswith("x: error: the process ended itself (exit code 9).")
+
+
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_ends_an_endless_run_of_onnxruntime(name, code, start, folder):
     process = start("-c", WATCHED, "ran the model", "profile", "endless.onnx")
@@ -153,8 +186,7 @@ def test_the_child_dies_with_its_supervisor_and_the_next_command_sweeps(start, f
     while _lives(child) and time.monotonic() < end:
         time.sleep(0.01)
     assert not _lives(child)
-    for path in (folder / "tmp").iterdir():
-        os.utime(path, (0, 0))  # younger ones might not be locked yet
+    assert leftovers(folder)
     assert ended(start("-c", STUCK, "0.1"))[0] == 4
     assert not leftovers(folder)
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from tracer.executors.onnxruntime import empty_run, profile_events, self_times, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
-from tracer.support.files import TemporaryFolder
+from tracer.support.temporary import TemporaryFolder
 from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.graph.tensor_type import TensorType
+from tracer.support.temporary import check_room
 from tracer.support.types import IntArray
 
 MODEL_RUN, EXECUTE = 0, 1
@@ -144,9 +145,10 @@ def read(path: Path, labels: Labels) -> Events:
         try:
             events = decoder.decode(block)
         except msgspec.DecodeError as error:
+            check_room()
             raise ModelError(
                 f"onnxruntime wrote a profile that is not valid JSON ({error})",
-                "A full disk does this; a newer onnxruntime may help.",
+                "A newer onnxruntime may help.",
             ) from error
         numbers = [labels.numbers.get(event.name, _UNKNOWN) for event in events]
         if _UNKNOWN in numbers:

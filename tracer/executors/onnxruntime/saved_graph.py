@@ -12,8 +12,8 @@ from tracer.inputs.feedset import FeedSet
 from tracer.limits import Limits, size_text
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel
-from tracer.support.files import TemporaryFolder
 from tracer.support.progress import Progress
+from tracer.support.temporary import TemporaryFolder
 from tracer.support.types import FloatArray
 
 _ELEMENT_BYTES = 8

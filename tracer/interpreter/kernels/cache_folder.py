@@ -5,7 +5,7 @@ import importlib
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from numba.core.registry import cpu_target
 
 from tracer.interpreter.kernel_loading import compiling
 from tracer.support import cache as user_cache
-from tracer.support.files import TemporaryFolder
+from tracer.support.file_lock import FileInUse, unmarked
+from tracer.support.temporary import TemporaryFolder
 
 _TRACER = Path(__file__).parents[2]
 _config: Any = numba.config
@@ -72,12 +73,25 @@ def for_numba(package: str) -> Iterator[None]:
     """
     folder = kept_in(package)
     telling = event.install_listener("numba:compile", _Telling(folder is not None))
-    with telling, TemporaryFolder() if folder is None else nullcontext(folder) as path:
+    with telling, TemporaryFolder() if folder is None else _in_use(folder) as path:
         _config.CACHE_DIR = str(path)
         try:
             yield
         finally:
             _config.CACHE_DIR = _CONFIGURED
+
+
+@contextmanager
+def _in_use(folder: Path) -> Iterator[Path]:
+    """Marks the folder; if no process has, first removes what numba left half written."""
+    with suppress(OSError), unmarked(folder):
+        for path in folder.rglob("*.tmp.*"):
+            path.unlink()
+    mark = FileInUse.creating(folder, lambda: folder.mkdir(parents=True, exist_ok=True))
+    try:
+        yield folder
+    finally:
+        mark.release()
 
 
 class _Telling(event.Listener):

@@ -1,9 +1,13 @@
 """Makers and readers of each tensor, across the bodies of control flow."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tracer.graph.model import Model, Node, Scope
+if TYPE_CHECKING:
+    from tracer.graph.model import Model, Node, Scope
 
 Address = tuple[str, str]
 """A tensor: the path of the graph that defines it, and its name."""
@@ -22,6 +26,27 @@ class Dataflow:
     readers: Mapping[Address, tuple[Node, ...]]
     results: frozenset[Address]
 
+    @classmethod
+    def of(cls, model: Model) -> Dataflow:
+        """Indexes the tensors of `model`; `Model.dataflow` keeps the result."""
+        makers = {(n.scope.path, name): n for n in model.nodes for name in n.outputs if name}
+        names = {scope.path: _defined(scope) for scope in model.scopes}
+        for path, name in makers:
+            names[path].add(name)
+        frozen = {path: frozenset(tensors) for path, tensors in names.items()}
+        readers: dict[Address, list[Node]] = {}
+        for node in model.nodes:
+            for name in dict.fromkeys(node.inputs):
+                if name:
+                    readers.setdefault(_address(frozen, name, node.scope), []).append(node)
+        results = (
+            _address(frozen, value.name, scope)
+            for scope in model.scopes
+            for value in scope.graph.output
+        )
+        of_each = {at: tuple(nodes) for at, nodes in readers.items()}
+        return cls(frozen, makers, of_each, frozenset(results))
+
     def address(self, name: str, scope: Scope) -> Address:
         """Returns the tensor called `name` in `scope`: names resolve from the inside out."""
         return _address(self.names, name, scope)
@@ -33,28 +58,6 @@ class Dataflow:
     def outputs_of(self, node: Node) -> Iterator[Address]:
         """Returns the tensors that `node` computes."""
         return ((node.scope.path, name) for name in node.outputs if name)
-
-
-def of(model: Model) -> Dataflow:
-    """Indexes the tensors of `model`."""
-    makers = {(n.scope.path, name): n for n in model.nodes for name in n.outputs if name}
-    names = {scope.path: _defined(scope) for scope in model.scopes}
-    for path, name in makers:
-        names[path].add(name)
-    frozen = {path: frozenset(tensors) for path, tensors in names.items()}
-    readers: dict[Address, list[Node]] = {}
-    for node in model.nodes:
-        for name in dict.fromkeys(node.inputs):
-            if name:
-                readers.setdefault(_address(frozen, name, node.scope), []).append(node)
-    results = (
-        _address(frozen, value.name, scope)
-        for scope in model.scopes
-        for value in scope.graph.output
-    )
-    return Dataflow(
-        frozen, makers, {at: tuple(nodes) for at, nodes in readers.items()}, frozenset(results)
-    )
 
 
 def _defined(scope: Scope) -> set[str]:

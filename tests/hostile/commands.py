@@ -1,0 +1,111 @@
+"""The commands that take a model, or what is made of it, and how they meet a hostile one."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnx
+
+from tests.hostile.corpus import CASES, ENDLESS, relu
+from tests.hostile.trial import faults, limits
+
+MODEL, TRACE, SUMS = "m.onnx", "times.trace", "sums.trace"
+DATA = "x.npz"
+_SAMPLES = 2
+_MOST_ELEMENTS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Command:
+    """`args` of a command; `needs` is a file, made by an earlier command, without which none runs.
+
+    `codes` are exit codes that are right beside those of every command. `views` take no limits.
+    """
+
+    name: str
+    args: tuple[str | int, ...]
+    needs: str = MODEL
+    codes: tuple[int, ...] = ()
+    views: bool = False
+
+    def line(self, endless):
+        """The arguments of the command line, with limits."""
+        return (*self.args, *(() if self.views else limits(endless)))
+
+
+_FEW = ("--runs", 2, "--warmup", 1)
+COMMANDS = (
+    Command("count", ("count", MODEL, "--by", "op", "--energy", "lab")),
+    Command("profile", ("profile", MODEL, *_FEW, "-o", TRACE)),
+    Command("profile --replay", ("profile", MODEL, *_FEW, "--replay", 2, "--optimization", "none",
+                                 "--by", "op")),
+    Command("interpret", ("interpret", MODEL, "--runs", 1)),
+    Command("interpret --against", ("interpret", MODEL, "--against", "ort"), codes=(1,)),
+    Command("interpret --accumulator", ("interpret", MODEL, "--accumulator", 16, "-o", SUMS)),
+    Command("whatif", ("whatif", MODEL, "--accumulator", "14:15", "--data", DATA,
+                       "--metric", "mse")),
+    Command("quantize", ("quantize", MODEL, "--calibrate", DATA, "-o", "q.onnx")),
+    Command("fusions", ("fusions", MODEL)),
+    Command("compare", ("compare", MODEL, MODEL, "--rounds", 2, "--runs", 1), codes=(1,)),
+    Command("compare a trace", ("compare", TRACE, TRACE), needs=TRACE, codes=(1,)),
+    Command("export", ("export", MODEL, "--input-shape", "2,3", "-o", "e.onnx"), codes=(2,)),
+    Command("report", ("report", TRACE, "-o", "t.csv", "-o", "t.svg", "-o", "t.md", "-o", "t.json"),
+            needs=TRACE, views=True),
+    Command("report of both", ("report", TRACE, SUMS, "--by", "module"), needs=SUMS, views=True),
+)  # fmt: skip
+
+
+def meet(warm, name, commands=COMMANDS):
+    """Runs commands on the model `name` in turn; yields each with its outcome and its faults."""
+    endless = name in ENDLESS
+    with TemporaryDirectory(prefix="hostile-") as folder:
+        store(CASES[name](), folder)
+        for command in commands:
+            if Path(folder, command.needs).exists():
+                outcome = warm.run(folder, *command.line(endless))
+                named = Path(command.needs).suffix
+                wrong = faults(outcome, named, endless=endless, codes=command.codes)
+                yield command, outcome, wrong
+
+
+def warmed_up(warm):
+    """Measures the machine once, so that no later command does."""
+    with TemporaryDirectory(prefix="hostile-") as folder:
+        store(relu([2, 3]), folder)
+        for command in COMMANDS:
+            outcome = warm.run(folder, *command.args)
+            assert outcome.code in (0, 2, 3), outcome
+
+
+def store(made, folder):
+    """Writes a model, and data for its inputs, to an empty folder."""
+    content = made if isinstance(made, bytes) else made.SerializeToString()
+    Path(folder, MODEL).write_bytes(content)
+    np.savez(Path(folder, DATA), **_data(made))
+
+
+def _data(made):
+    """Samples for the inputs of a model, of its own shapes and types where those can be."""
+    inputs = made.graph.input if isinstance(made, onnx.ModelProto) else ()
+    return {"x": np.zeros((_SAMPLES, 3), np.float32)} | {
+        value.name: np.zeros(shape, dtype)
+        for value in inputs
+        if (shape := _shape(value)) is not None and (dtype := _dtype(value)) is not None
+        and value.name.isidentifier() and len(value.name) < 100
+    }  # fmt: skip
+
+
+def _shape(value):
+    sizes = [size.dim_value or 1 for size in value.type.tensor_type.shape.dim]
+    possible = len(sizes) < 9 and all(size > 0 for size in sizes)
+    shape = [max(_SAMPLES, sizes[0]), *sizes[1:]] if sizes else []
+    return shape if possible and np.prod(shape, dtype=float) < _MOST_ELEMENTS else None
+
+
+def _dtype(value):
+    try:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+    except KeyError:
+        return None
+    return dtype if dtype.kind in "fiub" else None

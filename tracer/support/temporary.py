@@ -1,0 +1,128 @@
+"""Makes temporary files and folders that the next command removes if this one is killed.
+
+Each is marked as in use by its process (see `file_lock`). The system drops the mark of a process
+that dies, and `sweep` removes what has no mark.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from io import BufferedRandom
+from pathlib import Path
+
+from tracer.errors import InputError
+from tracer.support.file_lock import FileInUse, unmarked
+
+_NAME = re.compile(r"\.?tracer-[0-9]+-[0-9a-f]{16}")
+"""Names of folders, and of files with a dot: the process, and a random number."""
+_PROBE_BYTES = 1 << 16
+"""Bytes that are written to learn whether a disk is full."""
+
+
+class TemporaryFolder:
+    """A private folder, removed after a `with`, with this object, or when the program ends.
+
+    Raises InputError where no folder for temporary files can be written.
+    """
+
+    def __init__(self) -> None:
+        with naming_folder() as folder:
+            self.path = folder / _new_name()
+            # Registered before the folder exists: SIGTERM may raise between any two lines.
+            self._remove = weakref.finalize(self, _remove, self.path, marks := list[FileInUse]())
+            marks.append(FileInUse.creating(self.path, lambda: self.path.mkdir(mode=0o700)))
+
+    def __enter__(self) -> Path:
+        """Returns the path."""
+        return self.path
+
+    def __exit__(self, *error: object) -> None:
+        """Removes the folder and its files."""
+        self._remove()
+
+
+@contextlib.contextmanager
+def temporary_file(folder: Path) -> Iterator[Path]:
+    """Makes an empty file in `folder`; it is removed after the `with` unless it has another name.
+
+    Its permissions are those of any new file. Raises OSError where it cannot be made.
+    """
+    path = folder / f".{_new_name()}"
+    marks: list[FileInUse] = []
+    try:
+        marks.append(FileInUse.creating(path, lambda: path.touch(exist_ok=False)))
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+        for mark in marks:
+            mark.release()
+
+
+def sweep(folder: Path | None = None) -> None:
+    """Removes the files and folders that processes of this user left in `folder` when they died.
+
+    The default is the folder for temporary files.
+    """
+    with contextlib.suppress(OSError), os.scandir(folder or tempfile.gettempdir()) as entries:
+        for entry in entries:
+            if _NAME.fullmatch(entry.name) is None:
+                continue
+            with contextlib.suppress(OSError), unmarked(Path(entry.path)):
+                if entry.stat(follow_symlinks=False).st_uid != os.getuid():
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    os.unlink(entry.path)  # noqa: PTH108 - as scandir gives it
+
+
+def unnamed_file() -> BufferedRandom:
+    """Returns a file for bytes, which goes when it is closed or the process ends."""
+    with naming_folder() as folder:
+        return tempfile.TemporaryFile(dir=folder)
+
+
+def check_room() -> None:
+    """Raises InputError if the disk of temporary files is full.
+
+    Call it where a library failed that writes such files: it may blame the model.
+    """
+    with naming_folder() as folder, tempfile.TemporaryFile(dir=folder, buffering=0) as stream:
+        stream.write(os.urandom(_PROBE_BYTES))
+
+
+@contextlib.contextmanager
+def naming_folder() -> Iterator[Path]:
+    """Gives the folder for temporary files, and names it in errors of the system as InputError."""
+    try:
+        folder = Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise InputError(
+            "no folder for temporary files can be written", "Set TMPDIR to one that can."
+        ) from error
+    try:
+        yield folder
+    except OSError as error:
+        raise InputError(
+            f"{folder}: temporary files cannot be written ({error.strerror or error})",
+            "Make room there, or set TMPDIR to another folder.",
+        ) from error
+
+
+def _new_name() -> str:
+    return f"tracer-{os.getpid()}-{os.urandom(8).hex()}"
+
+
+def _remove(folder: Path, marks: Sequence[FileInUse]) -> None:
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:  # a signal: the rest goes before the program ends
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        for mark in marks:
+            mark.release()
