@@ -12,7 +12,7 @@ from onnxruntime import GraphOptimizationLevel as Level
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from tracer.containment import activity
-from tracer.errors import InputError, LimitError, ModelError, UsageError
+from tracer.errors import InputError, ModelError, UsageError, out_of_memory
 from tracer.executors.onnxruntime import node_names
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
@@ -150,9 +150,8 @@ def ran(what: str) -> str:
 def _refuse_memory(model: Model, message: str) -> None:
     """Raises LimitError where onnxruntime's message is that memory could not be allocated."""
     if any(words in message for words in _NO_MEMORY):
-        raise LimitError(
-            f"{model.name}: onnxruntime {ort.__version__} ran out of memory: {message}",
-            "Try a smaller batch, or raise --max-memory.",
+        raise out_of_memory(
+            f"{model.name}: onnxruntime {ort.__version__} ran out of memory: {message}"
         )
 
 
@@ -168,8 +167,8 @@ def _refusal(model: Model, message: str, version: str) -> ModelError:
 
 
 def _is_onnxruntimes(error: Exception) -> bool:
-    """onnxruntime's exceptions share a module, not a class; its binding raises RuntimeError."""
-    return type(error).__module__ == state.__name__ or isinstance(error, RuntimeError)
+    """onnxruntime's exceptions share a module, not a class; its binding raises these two."""
+    return type(error).__module__ == state.__name__ or isinstance(error, RuntimeError | ValueError)
 
 
 def _sentence(model: Model, error: Exception) -> str:
