@@ -18,7 +18,7 @@ from analyzers.options import (
     sort_column,
 )
 from tracer.cli._types import Amount, Argument, Count, PathName, Size
-from tracer.containment import activity, memory, signals
+from tracer.containment import activity, memory, search, signals
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
 
@@ -154,7 +154,9 @@ def to_output(
         sort_column(sort, by)
     stdout = (["json:-"] if as_json else []) + (["csv:-"] if as_csv else [])
     options = ViewOptions(by, top, threshold, depth, notes, sort, full_numbers, redact)
-    return Output(options, (*outputs, *stdout), force, opened)
+    # The files of a search are those of the run that crashed, and may have its first results.
+    files = () if search.is_on() else (*outputs, *stdout)
+    return Output(options, files, force, opened)
 
 
 def _about(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
