@@ -1,11 +1,10 @@
-# make demo   install the core into .venv, profile the model that ships, write a table and a chart
+# make demo   install the core into .venv, profile the model that ships, write table, chart and report
 # make test   install what the tests need; lint, types, import arrows, tests; test-bounds
 # make test-bounds  the compiled sums with numba's checks of indices (code written by hand has none)
 # make bench  the figures of benchmarks/README.md (on a quiet machine)
 
 PYTHON ?= python3
 BIN := .venv/bin
-MODEL := models/resnet_cifar/resnet20.onnx
 BOUNDED := $(addprefix tests/accumulators/test_, dots.py tally.py bins.py)
 
 # Tested versions. The same file constrains what sdists are built with: Chainer's needs the
@@ -17,8 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: demo test test-bounds lint bench clean
 
 demo: .venv/core
-	mkdir -p demo
-	$(BIN)/tracer profile $(MODEL) --force -o demo/resnet20.csv -o demo/resnet20.png -o demo/resnet20.trace
+	$(BIN)/tracer demo --force
 
 test: lint
 	$(BIN)/python -m pytest -n auto --dist worksteal

@@ -51,7 +51,7 @@ def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
     of the kernel, comes first.
     """
     nodes = nodes.drop(columns="timed_in", errors="ignore")  # a row has its own time
-    nodes = nodes.assign(kernel=_kernels(nodes), fused=nodes["time_us"].isna())
+    nodes = nodes.assign(kernel=kernel_numbers(nodes), fused=nodes["time_us"].isna())
     nodes = nodes.sort_values(["kernel", "fused"], kind="stable").drop(columns="fused")
     groups = nodes.groupby("kernel")
     folded = groups.first()
@@ -113,7 +113,7 @@ def _across(rows: pd.DataFrame, of: str) -> pd.DataFrame:
     holds: dict[str, dict[str, None]] = {}
     timed: dict[str, dict[str, None]] = {}
     main_first = rows[of].loc[rows["time_us"].isna().sort_values(kind="stable").index]
-    kernels = pd.Series(_kernels(rows), rows.index).loc[main_first.index]
+    kernels = pd.Series(kernel_numbers(rows), rows.index).loc[main_first.index]
     for _, names in main_first.groupby(kernels, sort=False):
         first, *others = dict.fromkeys(names)
         for other in others:
@@ -129,8 +129,8 @@ def _across(rows: pd.DataFrame, of: str) -> pd.DataFrame:
     return pd.DataFrame(columns, index=pd.unique(rows[of]))
 
 
-def _kernels(nodes: pd.DataFrame) -> npt.NDArray[np.integer[Any]]:
-    """Returns a number for each row, equal for rows of one kernel."""
+def kernel_numbers(nodes: pd.DataFrame) -> npt.NDArray[np.integer[Any]]:
+    """Returns a number for each row, equal for the rows of one kernel."""
     timed = bool(nodes["time_us"].notna().any())
     # A kernel without nodes stays apart, even if a node has its name.
     fused = nodes["kernels"].notna() & nodes["index"].notna() & timed

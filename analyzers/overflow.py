@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from tracer.accumulators.spec.accumulator import NARROWEST
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.records import columns
 from tracer.records.columns import BY_NAME
+from tracer.support.types import IntArray
 
 _EXTREMES = ("acc_min", "acc_max", "final_min", "final_max")
 _COUNTED = ("outputs", "overflow_outputs", "transient_outputs", "persistent_outputs")
@@ -61,13 +63,32 @@ def widths(sums: PartialSums) -> pd.DataFrame:
     Columns: `bits`, `overflow_outputs`, `transient_outputs`, `persistent_outputs`. Rows end at the
     first width without an overflow on this data.
     """
-    enough = min(max(bits_observed(sums), NARROWEST), sums.tally.accumulator.widest)
-    counts = {bits: sums.tally.overflow(bits) for bits in range(NARROWEST, enough + 1)}
+    counts = {bits: sums.tally.overflow(bits) for bits in range(NARROWEST, _enough(sums) + 1)}
     rows = [
         {"bits": bits, **{name: int(getattr(count, name).sum()) for name in _COUNTED[1:]}}
         for bits, count in counts.items()
     ]
     return pd.DataFrame(rows).astype("Int64")
+
+
+def by_width(all_sums: Sequence[PartialSums]) -> tuple[range, IntArray, IntArray]:
+    """Returns widths, and how many outputs overflow, and persistently, (nodes × widths) at each.
+
+    The widths end at the first without an overflow in any node on this data.
+    """
+    most = max(map(_enough, all_sums), default=NARROWEST)
+    every = range(NARROWEST, most + 1)
+    counted = np.zeros((2, len(all_sums), len(every)), np.int64)
+    for node, sums in enumerate(all_sums):
+        for column, bits in enumerate(every):
+            counts = sums.tally.overflow(min(bits, sums.tally.accumulator.widest))
+            counted[0, node, column] = counts.overflow_outputs.sum()
+            counted[1, node, column] = counts.persistent_outputs.sum()
+    return every, counted[0], counted[1]
+
+
+def _enough(sums: PartialSums) -> int:
+    return min(max(bits_observed(sums), NARROWEST), sums.tally.accumulator.widest)
 
 
 def widest(all_sums: Sequence[PartialSums], most: int) -> Sequence[PartialSums]:

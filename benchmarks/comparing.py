@@ -10,7 +10,7 @@ import onnx
 from analyzers.compare import Comparison
 from benchmarks._measure import counts
 from tracer.api.compare import compare
-from tracer.api.compare.sides import SideSettings
+from tracer.api.compare.settings import SideSettings
 
 MODEL = Path("models/lenet/lenet.onnx")
 AFTER = 1

@@ -28,7 +28,7 @@ from models.training.folder import RunFolder
 from models.training.loop import Epoch
 from models.training.tensorboard import CURVES, Board
 from tracer.api.compare import sweep
-from tracer.api.compare.sides import SideSettings
+from tracer.api.compare.settings import SideSettings
 from tracer.graph import loading
 from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, Split
 from tracer.records.trace import Run, Trace

@@ -13,7 +13,7 @@ from analyzers.views import render
 from experiments import _page
 from experiments._page import Page
 from tracer.api.compare import compare
-from tracer.api.compare.sides import SideSettings
+from tracer.api.compare.settings import SideSettings
 from tracer.records.trace import Trace
 
 NETWORKS = "experiments/networks/family.py"

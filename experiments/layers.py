@@ -21,7 +21,7 @@ from experiments.networks.resnet20 import ONNX
 from tracer.api.compare import compare, values
 from tracer.api.compare.inputs import shared
 from tracer.api.compare.naming import parse
-from tracer.api.compare.sides import SideSettings
+from tracer.api.compare.settings import SideSettings
 from tracer.records.trace import Trace
 from tracer.support.tolerance import Tolerance
 

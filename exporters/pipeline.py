@@ -27,7 +27,14 @@ def export(
     """Writes a live model to `path`; see `tracer.api.export` for arguments and errors."""
     path = Path(path)
     check_target(path, options.force)
-    proto, exported = convert(exporter_of(model, options.framework), model, inputs, options, path)
+    try:
+        exporter = exporter_of(model, options.framework)
+        proto, exported = convert(exporter, model, inputs, options, path)
+    except SystemExit as error:
+        raise ModelError(
+            f"{type(model).__name__} ends the program (sys.exit) when it is run",
+            "Take that out of its code.",
+        ) from error
     write(proto, path)
     return exported
 

@@ -25,7 +25,8 @@ class Comparison(Result):
     """Several sides, each compared with the first.
 
     `totals` has a row for each side, `layers` a row for each layer (see `analyzers.compare.totals`
-    and `layers` for the columns). `layers` is None for a comparison by model.
+    and `layers` for the columns), and `groups` the rows of the sides' tables that make a layer.
+    `layers` is None for a comparison by model.
     """
 
     view: ClassVar[str] = "analyzers.compare.views.comparison"
@@ -36,6 +37,7 @@ class Comparison(Result):
     layers: pd.DataFrame | None = field(repr=False)
     notes: tuple[str, ...]
     numbers: tuple[Numbers, ...] = ()
+    groups: tuple[Layer, ...] = field(default=(), repr=False)
 
     @property
     def differ(self) -> bool:
@@ -59,14 +61,16 @@ def compare(sides: Sequence[Side], by: str = "layer", depth: int | None = None) 
     if not 2 <= len(sides) <= _MOST_SIDES:
         raise UsageError(f"{len(sides)} sides cannot be compared", f"Give from 2 to {_MOST_SIDES}.")
     refuse_depth(by, depth)
-    table, notes = None, _notes(sides)
+    notes = _notes(sides)
+    table: pd.DataFrame | None = None
+    groups: tuple[Layer, ...] = ()
     if by != MODEL:
         rows = [rows_of(side.nodes, side.run.kernels) for side in sides]
         aligned = align(rows)
         notes += _alignment_notes(sides, aligned)
         sides = work.lent(sides, aligned)
-        table = layers.table(sides, aligned, by, depth)
-    return Comparison(tuple(sides), by, totals.table(sides), table, notes)
+        table, groups = layers.table(sides, aligned, by, depth)
+    return Comparison(tuple(sides), by, totals.table(sides), table, notes, groups=groups)
 
 
 def _alignment_notes(sides: Sequence[Side], aligned: Sequence[Layer]) -> tuple[str, ...]:

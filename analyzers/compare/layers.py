@@ -23,8 +23,10 @@ def letter(side: int) -> str:
 
 def table(
     sides: Sequence[Side], layers: Sequence[Layer], by: str, depth: int | None = None
-) -> pd.DataFrame:
-    """Returns a row for each layer, module or operator; the largest change in time first.
+) -> tuple[pd.DataFrame, tuple[Layer, ...]]:
+    """Returns a row for each layer, module or operator, and which rows of the sides it stands for.
+
+    The largest change in time is first.
 
     Columns: `layer` (the first node of the first side that has it), `module`, `op`, `on` (letters
     of the sides that have it); `also_holds` (by module: other modules of the row's nodes, if a
@@ -52,7 +54,8 @@ def table(
     comparison = pd.DataFrame(columns)
     changes = [f"change_us_{letter(index)}" for index in range(1, len(sides))]
     order = comparison[changes].abs().max(axis=1).sort_values(ascending=False, kind="stable")
-    return comparison.loc[order.index].reset_index(drop=True)
+    ordered = tuple(folded[int(position)] for position in order.index)
+    return comparison.loc[order.index].reset_index(drop=True), ordered
 
 
 def _contrasts(

@@ -23,6 +23,11 @@ def table(result: Environment, options: ViewOptions) -> pd.DataFrame:
     return pd.DataFrame(_facts(result), columns=["name", "value"])
 
 
+def told(result: Environment) -> tuple[tuple[str, str], ...]:
+    """The facts of the table, for a report."""
+    return tuple(_facts(result))
+
+
 def document(result: Environment, options: ViewOptions) -> dict[str, Any]:
     """The fields of `Environment`."""
     return asdict(result)

@@ -5,6 +5,7 @@ from html import escape
 
 from analyzers.options import DEFAULT_TOP, ViewOptions
 from analyzers.views.page import Page, Table
+from analyzers.views.text import plural
 from tracer.text import line
 
 
@@ -21,14 +22,17 @@ def _table(table: Table, top: int) -> Iterator[str]:
         yield f"<p><b>{_text(table.title)}</b></p>"
     yield from map(_paragraph, table.head)
     columns, rows = table.cells(top, on_page=True)
-    aligned = [f' style="text-align:{"left" if c.is_name else "right"}"' for c in columns]
+    # An attribute rather than a style: the policy of a report forbids styles outside its sheet.
+    aligned = ["" if c.is_name else ' align="right"' for c in columns]
     pairs = zip(columns, aligned, strict=True)
-    heads = "".join(f"<th{style}>{_text(c.header)}</th>" for c, style in pairs)
+    heads = "".join(f"<th{side}>{_text(c.header)}</th>" for c, side in pairs)
     yield f"<table><tr>{heads}</tr>"
     for row in rows:
         cells = zip(row, aligned, strict=True)
-        yield f"<tr>{''.join(f'<td{style}>{_text(text)}</td>' for text, style in cells)}</tr>"
+        yield f"<tr>{''.join(f'<td{side}>{_text(text)}</td>' for text, side in cells)}</tr>"
     yield "</table>"
+    if len(rows) < len(table.rows):
+        yield _paragraph(f"… {plural(len(table.rows) - len(rows), 'more row')}")
     yield from map(_paragraph, (*table.lines, *table.advice))
 
 

@@ -57,8 +57,9 @@ class Table:
         rows = self.rows.head(top) if self.is_long and top else self.rows
         numeric = [name for name in rows.columns if pd.api.types.is_numeric_dtype(rows[name])]
         rows = rows.astype(dict.fromkeys(numeric, "float64"))
+        each_row = [row for _, row in rows.iterrows()]  # pandas makes them slowly
         texts = [
-            (column, [column.text(row) for _, row in rows.iterrows()])
+            (column, [column.text(row) for row in each_row])
             for column in self.columns
             if column.field in rows and not (on_page and column.rank >= PAGE_RANK)
         ]

@@ -16,7 +16,7 @@ def short_names(names: Sequence[str]) -> list[str]:
     distinct = dict.fromkeys(names)
     alike: dict[str, list[str]] = defaultdict(list)
     for name in distinct:
-        alike[_cut(name, MOST_CHARACTERS)].append(name)
+        alike[cut(name, MOST_CHARACTERS)].append(name)
     chosen: dict[str, str] = {}
     for short, group in sorted(alike.items(), key=lambda item: len(item[1])):
         forms = [short] if len(group) == 1 else _apart(group)
@@ -25,7 +25,7 @@ def short_names(names: Sequence[str]) -> list[str]:
     return [chosen[name] for name in names]
 
 
-def _cut(name: str, most: int) -> str:
+def cut(name: str, most: int) -> str:
     """The beginning and the end of a name, which often tells more."""
     if len(name) <= most:
         return name
@@ -40,7 +40,7 @@ def _apart(group: Sequence[str]) -> list[str]:
     after = _alike([name[before:][::-1] for name in group])
     forms = []
     for name in group:
-        own = _cut(name[before : len(name) - after], MOST_CHARACTERS // 2 - len(_CUT))
+        own = cut(name[before : len(name) - after], MOST_CHARACTERS // 2 - len(_CUT))
         room = MOST_CHARACTERS - len(own) - 2 * len(_CUT)
         end = min((room + 1) // 2, after)
         forms.append(name[: room - end] + _CUT + own + _CUT + name[len(name) - end :])
@@ -57,5 +57,5 @@ def _free(form: str, taken: Iterable[str]) -> str:
     used = set(taken)
     if form not in used:
         return form
-    numbered = (_cut(form, MOST_CHARACTERS - len(f" #{n}")) + f" #{n}" for n in count(2))
+    numbered = (cut(form, MOST_CHARACTERS - len(f" #{n}")) + f" #{n}" for n in count(2))
     return next(each for each in numbered if each not in used)

@@ -6,7 +6,7 @@ import pytest
 
 import tracer
 from analyzers.grouping import grouped
-from analyzers.overflow import COLUMNS, channels, overflow, widths
+from analyzers.overflow import COLUMNS, by_width, channels, overflow, widths
 from tests.graphs import integers
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.statistics.partial_sums import PartialSums
@@ -86,6 +86,16 @@ def test_every_width_is_known_from_the_one_run(trace, prefixes):
         assert transient == over - persistent
     assert table["bits"].iloc[0] == 2
     assert table["overflow_outputs"].iloc[-1] == 0 < table["overflow_outputs"].iloc[-2]
+
+
+def test_the_nodes_of_a_run_are_counted_at_common_widths(trace, prefixes):
+    every, over, persistent = by_width(trace.runs[0].sums)
+    at = [sums.node for sums in trace.runs[0].sums].index("m")
+    assert over[at].tolist() == [outside(prefixes, bits).any(0).sum() for bits in every]
+    assert persistent[at].tolist() == [outside(prefixes[-1], bits).sum() for bits in every]
+    assert not over[:, -1].any()
+    assert over[:, -2].any()
+    assert by_width(())[1].size == 0
 
 
 def test_channels_add_up_to_their_node(trace, prefixes):

@@ -207,6 +207,8 @@ CONNECTIONS = {  # fields of a topology that do not fit together
     "producers twice": {"producers": [[], [], [0, 0]]},
     "a body that reads its owner": {"producers": [[], [0], [0]]},
     "a node that reads from a body": {"producers": [[], [], [1]]},
+    "a body that reads what follows its owner": {"owners": [None, None, 0]}
+    | {"producers": [[], [0], [1]]},
     "an owner that is the node": {"owners": [None, 1, None]},
     "an owner below 0": {"owners": [None, -1, None]},
     "readers that are not there": {"inputs": {"x": [3]}, "outputs": {}},

@@ -1,3 +1,6 @@
+import os
+import sys
+
 import onnx
 import onnx.parser
 import onnxruntime
@@ -176,3 +179,13 @@ def test_external_data_of_a_model_of_open_rank_are_verified(damage, tmp_path):
         (tmp_path / "w.").write_bytes(content)
     with pytest.raises(ModelError, match=r"m\.onnx.*(w\.|external)"):
         loading.load(file)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_path_that_is_not_utf8_is_named(tmp_path):
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    for file in (tmp_path / os.fsdecode(b"\xff.onnx"), folder / "m.onnx"):
+        onnx.save(residual(), file)
+        with pytest.raises(ModelError, match="whose path is not UTF-8"):
+            loading.load(file)

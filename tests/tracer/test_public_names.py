@@ -1,6 +1,9 @@
 """The names that users import: all there, and the old ones with a warning."""
 
 import inspect
+import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +13,7 @@ from tracer.quantization import bit_reduction
 from tracer.records.result import Result
 
 FUNCTIONS = [name for name in tracer.__all__ if inspect.isfunction(getattr(tracer, name))]
+CONTAINED = sorted({*FUNCTIONS} - {"load", "merge", "save"})
 
 
 def test_every_job_of_the_command_line_is_a_function():
@@ -22,6 +26,25 @@ def test_a_public_function_has_a_module_of_its_own_and_says_what_it_raises(name)
     function = getattr(tracer, name)
     assert function.__module__.startswith("tracer.api.")
     assert "Raises" in function.__doc__
+
+
+@pytest.mark.parametrize("name", CONTAINED)
+def test_a_function_that_runs_models_can_be_limited_or_kept_in_this_process(name):
+    parameters = inspect.signature(getattr(tracer, name)).parameters
+    assert parameters["in_process"].default is False
+    assert parameters["limits"].default is None
+    defaults = [each.default for each in parameters.values() if each.default is not each.empty]
+    assert pickle.loads(pickle.dumps(defaults)) == defaults  # else no call would leave it
+
+
+def test_a_process_that_calls_imports_nothing_heavy_before_its_child_runs():
+    script = (
+        "import sys, tracer\n"
+        f"assert all(callable(getattr(tracer, name)) for name in {CONTAINED})\n"
+        "print(sorted({'numpy', 'onnx', 'pandas', 'onnxruntime'} & sys.modules.keys()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def test_modules_that_moved_are_still_reached_by_their_old_names():

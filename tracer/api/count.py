@@ -1,35 +1,21 @@
 """`tracer.count`: counts the work of every node of an ONNX model, without running it."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import pandas as pd
+from tracer.api._contained import contained
 
-from analyzers import energy as energy_models
-from analyzers.cost import cost
-from analyzers.memory import memory
-from analyzers.table import node_table
-from tracer.accumulators.narrowed_model import Narrowing
-from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.policy import Policy, Rule
-from tracer.accumulators.spec.policy_text import policy
-from tracer.api._assembly import (
-    Pricing,
-    cost_notes,
-    energy_settings,
-    parameter_count,
-    priced,
-)
-from tracer.errors import UsageError
-from tracer.graph import shape_inference
-from tracer.graph.loading import ModelSource, open_model
-from tracer.graph.model import Model
-from tracer.inputs import dims as dimensions
-from tracer.records import environment
-from tracer.records.node_table import typed
-from tracer.records.trace import ModelInfo, Trace
-from tracer.support.arguments import check_arguments
+if TYPE_CHECKING:
+    from tracer.accumulators.spec.accumulator import Accumulator
+    from tracer.accumulators.spec.policy import Policy
+    from tracer.graph.loading import ModelSource
+    from tracer.limits import Limits
+    from tracer.records.trace import Trace
 
 
+@contained()
 def count(
     model: ModelSource,
     *,
@@ -39,55 +25,19 @@ def count(
     energy: str | None = None,
     accumulator: int | str | Accumulator | Policy | None = None,
     fixed: str | None = None,
+    limits: Limits | None = None,
+    in_process: bool = False,
 ) -> Trace:
     """Counts the work of every node of `model` from shapes.
 
     `dims` sizes symbolic dimensions by name; `convention` says how additions are counted (see
     `analyzers.cost`). `energy` names a model of `analyzers.energy`, which fills the column
     `energy`. `accumulator` and `fixed`, as in `interpret`, are what the energies are those of, and
-    fill the column `bits`; nothing runs. Raises the errors of `tracer.errors`.
+    fill the column `bits`; nothing runs.
+
+    onnx infers the shapes in a child process, within `seconds` and `process_bytes` of `limits`, or
+    with `in_process` in this one. Raises the errors of `tracer.errors`.
     """
-    check_arguments(locals())
-    energy_model = None if energy is None else energy_models.find(energy)
-    loaded = open_model(model)
-    rules, unfit = _narrowed(loaded, accumulator, fixed)
-    shapes, assumed = dimensions.choose(loaded, batch, dims or {})
-    types = shape_inference.infer(loaded, shapes)
-    counted = cost(loaded, types, convention=convention)
-    pricing = None if energy_model is None else Pricing(energy_model, rules)
-    work, unpriced = priced(loaded, types, counted, pricing)
-    table = node_table(loaded, types, [*work, _widths(rules), memory(loaded, types)])
-    return Trace(
-        model=ModelInfo.of(loaded, parameter_count(counted)),
-        environment=environment.observe(),
-        settings={
-            "dims": dict(dims or {}), "convention": convention,
-            "accumulator": None if accumulator is None else str(policy(accumulator, fixed)),
-            "energy": energy_settings(energy_model),
-        },
-        runs=(),
-        nodes=typed(table.assign(batch=dimensions.batch_of(loaded, shapes))),
-        notes=(*dimensions.notes(assumed), *cost_notes(counted), *unfit, *unpriced),
-    )  # fmt: skip
+    from tracer.api import _count
 
-
-def _narrowed(
-    model: Model, accumulator: int | str | Accumulator | Policy | None, fixed: str | None
-) -> tuple[Mapping[str, Rule], tuple[str, ...]]:
-    """Returns the rules of the nodes that would have narrow accumulators, and notes on others."""
-    if accumulator is None:
-        if fixed is not None:
-            raise UsageError(
-                "fixed-point formats are about narrow accumulators", "Set an accumulator as well."
-            )
-        return {}, ()
-    chosen = policy(accumulator, fixed)
-    narrowing = Narrowing(model, chosen)
-    rules = chosen.assign(model.nodes)
-    return {node: rules[node] for node in narrowing.runners}, narrowing.notes
-
-
-def _widths(rules: Mapping[str, Rule]) -> pd.DataFrame:
-    """Returns the column `bits` (Int64) of nodes with narrow accumulators, by node key."""
-    bits = {node: rule.accumulator.bits for node, rule in rules.items()}
-    return pd.DataFrame({"bits": pd.Series(bits, dtype="Int64")})
+    return _count.count(model, batch, dims or {}, convention, energy, accumulator, fixed)

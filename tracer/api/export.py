@@ -1,18 +1,22 @@
 """Export a PyTorch or Chainer model to ONNX."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from exporters import pipeline
-from exporters.records import Exported, ExportOptions, inputs_of
-from exporters.source import load_source
-from exporters.writing import check_target
-from tracer.errors import UsageError
-from tracer.support.arguments import check_arguments, instance, maybe
+from tracer.api._contained import contained
+from tracer.support.arguments import instance, maybe
+
+if TYPE_CHECKING:
+    from exporters.records import Exported, ExportOptions
+    from tracer.limits import Limits
 
 _RULES = {"options": maybe(instance("exporters.records.ExportOptions"))}
 
 
+@contained(_RULES)
 def export(
     model: object,
     path: str | Path,
@@ -23,6 +27,8 @@ def export(
     input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None,
     input_dtype: str | Sequence[str] = "float32",
     options: ExportOptions | None = None,
+    limits: Limits | None = None,
+    in_process: bool = False,
 ) -> Exported:
     """Writes `model` to `path` as ONNX and checks it against the framework on random inputs.
 
@@ -34,18 +40,15 @@ def export(
     shapes; `input_dtype` may then name a type for each. The default is the model's attribute
     `input_shape`, without the batch.
 
+    A named model runs in a child process, within `seconds` and `process_bytes` of `limits`, or with
+    `in_process` in this one. So does a copy of a live model, if it can be pickled.
+
     Raises UsageError or ModelError if the model cannot be exported, InputError if `path` exists or
     cannot be written, LimitError above 2 GB, ThresholdError if onnxruntime and the framework
     disagree. Nothing is written in these cases.
     """
-    check_arguments(locals(), _RULES)
-    path, options = Path(path), options or ExportOptions()
-    check_target(path, options.force)
-    if isinstance(model, str):
-        model = load_source(
-            model, dict(args or {}), weights=weights, framework=options.framework, trust=trust,
-            seed=options.seed,
-        )  # fmt: skip
-    elif args or weights:
-        raise UsageError("args and weights apply to a model that is named, as in FILE.py:NAME")
-    return pipeline.export(model, path, inputs_of(model, input_shape, input_dtype), options)
+    from tracer.api import _export
+
+    return _export.export(
+        model, Path(path), args or {}, weights, trust, input_shape, input_dtype, options
+    )

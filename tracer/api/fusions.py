@@ -1,24 +1,21 @@
 """`tracer.fusions`: maps the kernels that a runtime runs to the nodes of the model."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from analyzers.fusions import Fusions, mapped
-from tracer.api._pipeline import matched, other_inputs
-from tracer.containment.calls import contained
-from tracer.errors import TracerError
-from tracer.executors import registry
-from tracer.graph.loading import ModelSource, open_model
-from tracer.inputs.request import on_sizes_that_run, request_for
-from tracer.limits import Limits
-from tracer.records import environment
-from tracer.records.trace import ModelInfo
-from tracer.support.arguments import check_arguments
-from tracer.support.progress import Progress, silent
+from tracer.api._contained import contained
+from tracer.support.progress import Progress
 
-_LIMITS = Limits(live_bytes=4 << 30)
+if TYPE_CHECKING:
+    from analyzers.fusions import Fusions
+    from tracer.graph.loading import ModelSource
+    from tracer.limits import Limits
 
 
+@contained()
 def fusions(
     model: ModelSource,
     *,
@@ -30,6 +27,7 @@ def fusions(
     optimization: str = "all",
     progress: Progress | None = None,
     executor: str = "onnxruntime",
+    limits: Limits | None = None,
     in_process: bool = False,
 ) -> Fusions:
     """Returns which nodes each kernel of `model` contains, checked by comparing tensor values.
@@ -37,41 +35,14 @@ def fusions(
     `feeds` are .npz files or test_data_set folders, one inference each. The default is two sets of
     random inputs, from `seed` and the next seed. Tensors of the optimised graph are compared with
     tensors that the interpreter computes; where this is impossible, a note says why and no kernel
-    is confirmed. The model runs in a child process, or with `in_process` in this one. Raises the
-    errors of `tracer.errors` for a model or inputs that cannot run.
+    is confirmed.
+
+    The model runs in a child process, within `seconds` and `process_bytes` of `limits`, or with
+    `in_process` in this one. The interpreter keeps to the other `limits` [default: 4 GiB of live
+    values]. Raises the errors of `tracer.errors` for a model or inputs that cannot run.
     """
-    arguments = locals()
-    check_arguments(arguments)
-    if not in_process:
-        return contained(fusions, {**arguments, "in_process": True})
-    loaded = open_model(model)
-    runtime = registry.find_optimizing(executor)
-    settings = registry.settings_for(
-        executor, {"threads": threads or None, "optimization": optimization}
-    )
-    paths = [feeds] if isinstance(feeds, str | Path) else list(feeds or ())
-    requests = [request_for(model, loaded, batch, dims, path, seed) for path in paths or (None,)]
-    first, graph = on_sizes_that_run(
-        requests[0], lambda feedset: runtime.optimize(loaded, feedset, settings)
-    )
-    feed_sets = [first, *(request.feeds() for request in requests[1:])]
-    feed_sets += other_inputs(requests[0], first)
-    matches = matched(graph, feed_sets, _LIMITS, progress or silent)
-    failure = matches if isinstance(matches, TracerError) else None
-    notes = (f"values were not compared: {failure.what}",) if failure else ()
-    return mapped(
-        loaded,
-        graph.kernels,
-        None if isinstance(matches, TracerError) else matches,
-        info=ModelInfo.of(loaded),
-        environment=environment.observe(),
-        settings={
-            "batch": batch,
-            "dims": dict(dims or {}),
-            "feeds": [str(path) for path in paths],
-            "seed": seed,
-            "threads": threads,
-            "optimization": optimization,
-        },
-        notes=(*first.notes, *notes),
+    from tracer.api import _fusions
+
+    return _fusions.fusions(
+        model, batch, dims or {}, feeds, seed, threads, optimization, progress, executor, limits
     )

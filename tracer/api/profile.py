@@ -1,30 +1,25 @@
 """`tracer.profile`: measures an ONNX model and returns a Trace with a row for each node."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache
-from itertools import product
-from pathlib import Path
+from __future__ import annotations
 
-from analyzers import energy as energy_models
-from analyzers.merging import Source, merged
-from exporters.source import names_code
-from tracer.accumulators.spec.policy import Policy
-from tracer.api._assembly import Analyzed, Pricing, assembled, energy_settings
-from tracer.api._pipeline import Pipeline
-from tracer.api._sweep import each
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracer.api._contained import contained
 from tracer.api.framework import FrameworkOptions, profile_framework
 from tracer.api.interpret import Receiver, interpret
-from tracer.containment import signals
-from tracer.containment.calls import contained
-from tracer.executors import registry
-from tracer.graph.loading import ModelSource, open_model
-from tracer.inputs.request import InputPaths, Samples, request_for
-from tracer.limits import Limits
-from tracer.records.environment import Peaks
-from tracer.records.trace import INCOMPLETE, Trace
-from tracer.support.arguments import RULES, check_arguments, swept
-from tracer.support.progress import Progress, silent
+from tracer.support.arguments import RULES, swept
+from tracer.support.progress import Progress
+
+if TYPE_CHECKING:
+    from tracer.accumulators.spec.policy import Policy
+    from tracer.graph.loading import ModelSource
+    from tracer.inputs.request import InputPaths, Samples
+    from tracer.limits import Limits
+    from tracer.records.environment import Peaks
+    from tracer.records.trace import Trace
 
 _RULES = {name: swept(RULES[name]) for name in ("batch", "threads", "optimization")}
 
@@ -74,22 +69,25 @@ def profile_target(
     rows of the times. Without `sums`, `keep` is as in `profile`. Raises the errors of `profile`,
     `interpret` and `profile_framework`.
     """
+    from analyzers.merging import Source, merged
+    from exporters.source import names_code
+
     arguments = vars(options)
     if not names_code(str(target)):
         if sums is None:
             return profile(target, **arguments, progress=progress, keep=keep)
         counted = _counted(target, options, sums, progress)
         times = profile(target, **(arguments | {"energy": None}), progress=progress)
-        return merged([Source("times", times), counted])
+        return merged([Source("times", times), Source("sums", counted)])
     common = {name: arguments[name] for name in _COMMON}
     return profile_framework(str(target), **vars(framework), **common, progress=progress)
 
 
 def _counted(
     target: str | Path, options: ProfileOptions, sums: SumOptions, progress: Progress | None
-) -> Source:
+) -> Trace:
     """Returns the trace of all inputs in narrow accumulators, by the options of the profile."""
-    trace = interpret(
+    return interpret(
         target,
         dims=options.dims,
         feeds=options.feeds,
@@ -100,9 +98,9 @@ def _counted(
         progress=progress,
         receivers=sums.receivers,
     )
-    return Source("sums", trace)
 
 
+@contained(_RULES)
 def profile(
     model: ModelSource,
     *,
@@ -146,64 +144,10 @@ def profile(
     `in_process` runs it in this one, without limits. Raises the errors of `tracer.errors`, and
     CrashError if the child dies.
     """
-    arguments = locals()
-    check_arguments(arguments, _RULES)
-    if not in_process:
-        most = limits or Limits()
-        call = {**arguments, "in_process": True}
-        return contained(profile, call, most.seconds, most.process_bytes)
-    energy_model = None if energy is None else energy_models.find(energy)
-    loaded = open_model(model)
-    swept = {
-        "threads": each(threads),
-        "optimization": each(optimization),
-    }
-    chosen = {"runs": runs, "warmup": warmup, "min_time": min_time, "provider": provider}
-    settings = [
-        registry.settings_for(executor, {**chosen, "threads": count or None, "optimization": level})
-        for count, level in product(*swept.values())
-    ]
-    roofs = cache(lambda count: peaks(count) if peaks else None)
-    pipeline = Pipeline(
-        loaded,
-        registry.find_optimizing(executor) if replay else registry.find(executor),
-        convention,
-        None if energy_model is None else Pricing(energy_model),
-        roofs,
-        replay,
-        confirm,
-        progress or silent,
-    )
-    asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed}
-    several = {name: values for name, values in swept.items() if len(values) > 1}
-    recorded = {
-        **asdict(settings[0]), **several, **asked, "convention": convention,
-        "energy": energy_settings(energy_model), "replay": replay,
-    }  # fmt: skip
-    planned = list(product(each(batch), settings))
+    from tracer.api import _profile
 
-    def trace_of(analyzed: Sequence[Analyzed]) -> Trace:
-        found = [roofs(count) for count in sorted(swept["threads"])]  # the default's, 0, are first
-        known = [peak for peak in found if peak is not None]
-        return assembled(loaded, analyzed, recorded, known)
-
-    analyzed: list[Analyzed] = []
-    for size, setting in planned:
-        if analyzed and keep is not None:
-            keep(_incomplete(trace_of(analyzed), len(analyzed), len(planned), "broken off"))
-        try:
-            request = request_for(model, loaded, size, dims, feeds, seed).cut()
-            analyzed.append(pipeline.run(request, setting))
-        except signals.ENDINGS:
-            if not analyzed or not signals.ending():
-                raise
-        if signals.ending():
-            trace = assembled(loaded, analyzed, recorded)
-            return _incomplete(trace, len(analyzed), len(planned), signals.ending())
-    return trace_of(analyzed)
-
-
-def _incomplete(trace: Trace, runs: int, planned: int, why: str) -> Trace:
-    """Returns `trace` marked as the first `runs` of `planned` configurations."""
-    kept = f"{runs} of {planned} configurations" if planned > 1 else "the runs until then"
-    return replace(trace, notes=(f"{INCOMPLETE}{why}; it has {kept}", *trace.notes))
+    return _profile.profile(
+        model, batch, dims, feeds, seed, threads, optimization,
+        {"runs": runs, "warmup": warmup, "min_time": min_time, "provider": provider},
+        convention, energy, peaks, replay, confirm, progress, executor, keep,
+    )  # fmt: skip

@@ -1,26 +1,24 @@
 """Quantises a float model, and measures what that costs."""
 
-from dataclasses import asdict
-from pathlib import Path
+from __future__ import annotations
 
-from exporters import writing
-from tracer import metrics
-from tracer.containment.calls import contained
-from tracer.graph import loading
-from tracer.graph.loading import ModelSource, open_model
-from tracer.inputs.datasets.opening import open_dataset, without_split
-from tracer.quantization import quantizer
-from tracer.quantization.accuracy import accuracy
-from tracer.quantization.calibration import CalibrationSamples
-from tracer.quantization.options import QuantizationOptions
-from tracer.records.quantized import Quantized
-from tracer.records.trace import ModelInfo
-from tracer.support.arguments import check_arguments, instance, maybe
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracer.api._contained import contained
+from tracer.support.arguments import instance, maybe
 from tracer.support.progress import Progress
+
+if TYPE_CHECKING:
+    from tracer.graph.loading import ModelSource
+    from tracer.limits import Limits
+    from tracer.quantization.options import QuantizationOptions
+    from tracer.records.quantized import Quantized
 
 _RULES = {"options": maybe(instance("tracer.quantization.options.QuantizationOptions"))}
 
 
+@contained(_RULES)
 def quantize(
     model: ModelSource,
     calibrate: str | Path,
@@ -35,6 +33,7 @@ def quantize(
     batch: int = 32,
     folder: str | Path = "data",
     progress: Progress | None = None,
+    limits: Limits | None = None,
     in_process: bool = False,
 ) -> Quantized:
     """Quantises `model` with activation ranges of `limit` samples of the data set `calibrate`.
@@ -43,37 +42,15 @@ def quantize(
     with test_data_sets; calibration uses the training split where there is one, unless the name
     says otherwise (`digits:test`). Writes the model to `output`, if there is one. Then scores both
     models by `metric` on the data set `test` [default: the test split of `calibrate`]; see
-    `tracer.quantization.accuracy`. All this is done in a child process, or with `in_process` in
-    this one. Raises the errors of `tracer.errors`; replaces an existing file only with `force`.
+    `tracer.quantization.accuracy`.
+
+    All this is done in a child process, within `seconds` and `process_bytes` of `limits`, or with
+    `in_process` in this one. Raises the errors of `tracer.errors`; replaces an existing file only
+    with `force`.
     """
-    arguments = locals()
-    check_arguments(arguments, _RULES)
-    if not in_process:
-        return contained(quantize, {**arguments, "in_process": True})
-    target = None if output is None else Path(output)
-    if target is not None:
-        writing.check_target(target, force)
-    chosen_metric = None if metric is None else metrics.find(metric)
-    loaded, options = open_model(model), options or QuantizationOptions()
-    split = "test" if Path(calibrate).is_dir() else "train"
-    calibration = open_dataset(calibrate, loaded, limit=limit, split=split, folder=Path(folder))
-    tested = test or without_split(calibrate)
-    test_data = open_dataset(tested, loaded, limit=test_limit, folder=Path(folder))
-    samples = CalibrationSamples(calibration, batch)
-    graph = quantizer.quantize(loaded, samples, options, progress)
-    if target is not None:
-        writing.write(graph.proto, target)
-    quantized = loading.from_proto(graph.proto)
-    scores = accuracy(loaded, quantized, test_data, chosen_metric, batch, progress)
-    missing = () if scores else (f"no metric fits {test_data.name}: give --metric",)
-    return Quantized(
-        model=ModelInfo.of(loaded),
-        settings={
-            **asdict(options), "calibrate": calibration.name, "limit": limit,
-            "test": test_data.name,
-        },
-        accuracy=scores,
-        layers=graph.layers,
-        notes=(*graph.notes, *missing),
-        proto=graph.proto,
+    from tracer.api import _quantize
+
+    return _quantize.quantize(
+        model, calibrate, output, force, options, limit, test, test_limit, metric, batch,
+        Path(folder), progress,
     )  # fmt: skip

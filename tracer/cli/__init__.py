@@ -14,7 +14,7 @@ from tracer.containment import signals
 from tracer.errors import InputError, LimitError, TracerError
 
 SECTIONS = {
-    "Measure": ("profile", "compare", "report"),
+    "Measure": ("profile", "compare", "report", "demo"),
     "Understand": ("count", "fusions", "interpret", "env"),
     "Transform": ("export", "quantize", "whatif"),
 }

@@ -23,7 +23,7 @@ from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-FORMATS = ".trace .json .csv .parquet .md .png .svg"
+FORMATS = ".trace .html .json .csv .parquet .md .png .svg"
 """Extensions of the formats of a node table."""
 
 _MEBI = 1 << 20
@@ -142,6 +142,8 @@ def to_output(
     threshold: float | None = None,
     sort: str | None = None,
     full_numbers: bool = False,
+    opened: bool = False,
+    redact: bool = False,
 ) -> Any:
     """Returns the Output that these options set. Raises UsageError where `by` has no such rows."""
     from tracer.cli._output import Output
@@ -150,8 +152,8 @@ def to_output(
     if sort is not None:
         sort_column(sort, by)
     stdout = (["json:-"] if as_json else []) + (["csv:-"] if as_csv else [])
-    options = ViewOptions(by, top, threshold, depth, notes, sort, full_numbers)
-    return Output(options, (*outputs, *stdout), force)
+    options = ViewOptions(by, top, threshold, depth, notes, sort, full_numbers, redact)
+    return Output(options, (*outputs, *stdout), force, opened)
 
 
 MODEL = cloup.argument("model", type=PathName())
@@ -201,7 +203,7 @@ PROCESS_LIMITS = cloup.option_group(
     "Limits",
     cloup.option("--max-seconds", type=Amount("seconds"), expose_value=False,
                  callback=_limit_seconds, help="Longest time for the command.  "
-                 "[default: no limit]"),
+                 "[default: 10 minutes for a step]"),
     _MEMORY,
 )  # fmt: skip
 """Limits of a command as a whole. The values are not passed to the command."""
@@ -236,6 +238,11 @@ TOP = top(f"{DEFAULT_TOP} on a terminal, all in files")
 NOTES = cloup.option("--notes", is_flag=True, help="Show all notes, not only the most important.")
 JSON = cloup.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 CSV = cloup.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of the table.")
+OPEN = cloup.option("--open", "opened", is_flag=True, help="Open the .html file in a browser.")
+REDACT = cloup.option(
+    "--redact", is_flag=True,
+    help="Leave paths, the system, and the text of source lines out of the .html file.",
+)  # fmt: skip
 FORCE = cloup.option("--force", is_flag=True, help="Overwrite files that exist.")
 
 
@@ -245,7 +252,8 @@ def view(formats: str, *shown: Decorator, more: str = "") -> Decorator:
     `formats` are extensions for the help, `shown` the options of the first section, `more` a last
     sentence about files.
     """
-    sections = [cloup.option_group("Output", JSON, CSV, output(formats, more), FORCE)]
+    of_reports = (OPEN, REDACT) if ".html" in formats else ()
+    sections = [cloup.option_group("Output", JSON, CSV, output(formats, more), *of_reports, FORCE)]
     if shown:
         sections.insert(0, cloup.option_group("What is shown", *shown))
     return bundle("output", to_output, *sections)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers.options import ViewOptions
+from tracer.cli import _browser
 from tracer.cli._messages import tell
 from tracer.errors import InputError, UsageError
 from tracer.support.files import check_writable, write_atomically
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tracer.records.result import Result
 
 STDOUT = "-"
+REPORT = "html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,15 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What to show of a result, and the files to write, as on the command line."""
+    """What to show of a result, and the files to write, as on the command line.
+
+    `opened`: a browser opens the report that is written.
+    """
 
     options: ViewOptions
     files: tuple[str, ...] = ()
     force: bool = False
+    opened: bool = False
 
     def check(self, kind: type[Result]) -> None:
         """Checks, before any work, that a result of class `kind` can be written to every file.
@@ -49,6 +55,7 @@ class Output:
         formats = _formats(kind)
         targets = [parse(name, formats) for name in self.files]
         _refuse_duplicates(targets)
+        self._refuse_misplaced(targets)
         if sys.stdout is None and (not targets or None in [target.path for target in targets]):
             raise InputError("stdout is closed", "Open it, or write to a file with -o.")
         for target in targets:
@@ -59,6 +66,14 @@ class Output:
                 raise UsageError(
                     f"{target.extension} is not text", "Redirect it, or name a file with -o."
                 )
+
+    def _refuse_misplaced(self, targets: Sequence[Target]) -> None:
+        """Raises UsageError where an option is about a report, and none is written."""
+        reports = [target for target in targets if target.extension == REPORT]
+        if self.options.redact and not reports:
+            raise UsageError("--redact is about a report", "Write one with -o report.html.")
+        if self.opened and not any(target.path for target in reports):
+            raise UsageError("--open needs a report", "Write one with -o report.html.")
 
     def split(self, kind: type[Result], extension: str) -> tuple[list[Path | None], Output]:
         """Separates the files of one format. Raises UsageError for an unknown format."""
@@ -91,6 +106,9 @@ class Output:
         for target, data in pairs:  # after the files: a closed pipe must not lose them
             if target.path is None:
                 write_stdout(data)
+        report = next((t.path for t in targets if t.path and t.extension == REPORT), None)
+        if self.opened and report is not None:
+            _browser.show(report)
         if all(target.path is not None for target in targets):
             write_screen(lambda console: views.show(result, console, self.options))
 

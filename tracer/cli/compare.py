@@ -21,7 +21,7 @@ from tracer.errors import UsageError
 from tracer.executors.eager.settings import DEVICES
 
 if TYPE_CHECKING:
-    from tracer.api.compare.sides import SideSettings
+    from tracer.api.compare.settings import SideSettings
     from tracer.cli._output import Output
 
 
@@ -34,7 +34,7 @@ def _side_settings(
     dtypes: tuple[str, ...],
     **values: Any,
 ) -> SideSettings:
-    from tracer.api.compare.sides import SideSettings
+    from tracer.api.compare.settings import SideSettings
 
     return SideSettings(
         dims=dict(dims),

@@ -9,13 +9,19 @@ import contextlib
 import mmap
 import os
 import struct
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracer.support.progress import Progress
 
-_HEAD = struct.Struct("<ddqq")
-"""Two times (seconds of the monotonic clock, 0 for none), steps done, and steps in total."""
+PATIENCE_S = 600.0
+"""Seconds that native code may take for a step, where the time of the process is not limited."""
+
+_HEAD = struct.Struct("<dddqqq")
+"""Three times (seconds of the monotonic clock, 0 for none), steps done, steps in total, and 1 when
+Python code has returned."""
+_BEAT, _STEPS, _ENDED = 16, 24, 40
 _SIZE = 4096
 _FIELD = 400
 """Most characters of a part of an activity: names in a model may be of any length."""
@@ -23,12 +29,16 @@ _FIELD = 400
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """`where` names the model or file, `action` is a clause, `remedy` says what else to try."""
+    """`where` names the model or file, `action` is a clause, `remedy` says what else to try.
+
+    With `patient`, it may take any time; otherwise a step of it takes at most PATIENCE_S.
+    """
 
     where: str = ""
     action: str = ""
     remedy: str = ""
     task: str = ""
+    patient: bool = True
 
     def __str__(self) -> str:
         """Returns the clause, with the task of the progress bar."""
@@ -62,6 +72,21 @@ class Page:
         deadline, tidying, *_ = _HEAD.unpack_from(self._memory)
         return deadline, tidying
 
+    @property
+    def stalls_at(self) -> float | None:
+        """When patience ends with a step that does not; None where any time is allowed."""
+        deadline, tidying, beat, *_ = _HEAD.unpack_from(self._memory)
+        return beat + PATIENCE_S if beat and not deadline and not tidying else None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the Python code of the process has returned, or raised an exception."""
+        return bool(_HEAD.unpack_from(self._memory)[-1])
+
+    def end(self) -> None:
+        """Tells that the Python code of the process has returned or raised an exception."""
+        struct.pack_into("<q", self._memory, _ENDED, 1)
+
     def set_times(self, deadline: float, tidying: float) -> None:
         """Stores the times and wakes the supervisor."""
         struct.pack_into("<dd", self._memory, 0, deadline, tidying)
@@ -69,10 +94,15 @@ class Page:
 
     def step(self, done: int, total: int) -> None:
         """Stores how far the work has come."""
-        struct.pack_into("<qq", self._memory, 16, done, total)
+        struct.pack_into("<qq", self._memory, _STEPS, done, total)
+
+    def beat(self, patient: bool) -> None:
+        """Stores that a step begins now, or that the next one may take any time."""
+        struct.pack_into("<d", self._memory, _BEAT, 0.0 if patient else time.monotonic())
 
     def write(self, activity: Activity) -> None:
-        """Stores the activity, with long names cut."""
+        """Stores the activity, with long names cut, and that it begins now."""
+        self.beat(activity.patient)
         parts = (activity.where, activity.action, activity.remedy, activity.task)
         text = "\0".join(part[:_FIELD].replace("\0", " ") for part in parts) + "\0\0"
         encoded = text.encode("utf-8", "replace")
@@ -80,7 +110,7 @@ class Page:
 
     def read(self) -> Activity:
         """Returns the activity as it was written last, with the steps done of its task."""
-        *_, done, total = _HEAD.unpack_from(self._memory)
+        *_, done, total, _ = _HEAD.unpack_from(self._memory)
         text = self._memory[_HEAD.size :].decode("utf-8", "replace")
         where, action, remedy, task, *_ = (*text.split("\0")[:4], "", "", "", "")
         if task and total > 0:
@@ -109,18 +139,24 @@ def now() -> Activity:
 
 
 @contextlib.contextmanager
-def doing(where: str, action: str, remedy: str = "") -> Iterator[None]:
+def doing(where: str, action: str, remedy: str = "", patient: bool = False) -> Iterator[None]:
     """Says what happens inside the `with`, in the past tense: `onnxruntime ran the model`.
 
+    A supervisor ends what takes longer than PATIENCE_S without a `step`, unless it is `patient`.
     It takes some µs, so it does not belong into a measured time.
     """
-    global _now
     before = _now
-    _tell(Activity(where, action, remedy))
+    _tell(Activity(where, action, remedy, patient=patient))
     try:
         yield
     finally:
         _tell(before)
+
+
+def step() -> None:
+    """Says that a step of what this process does has ended, such as a run."""
+    if _page is not None:
+        _page.beat(_now.patient)
 
 
 def noting(progress: Progress) -> Progress:
@@ -132,9 +168,10 @@ def noting(progress: Progress) -> Progress:
     def update(done: int, total: int, task: str) -> None:
         nonlocal latest
         shared.step(done, total)
+        shared.beat(_now.patient)
         if task != latest:
             latest = task
-            _tell(Activity(_now.where, _now.action, _now.remedy, task))
+            _tell(replace(_now, task=task))
         progress(done, total, task)
 
     return update

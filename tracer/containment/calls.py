@@ -22,7 +22,6 @@ from typing import Any, BinaryIO, TypeVar, cast
 from tracer.containment import activity, signals, supervisor
 from tracer.containment.worker import Call, Reply
 from tracer.errors import TracerError
-from tracer.support.progress import Progress
 from tracer.support.temporary import sweep
 
 _Result = TypeVar("_Result")
@@ -31,6 +30,9 @@ _CODE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from tracer.containment.worker import serve; serve(*map(int, sys.argv[2:]))"
 )
+_CALLBACKS = ("progress", "receive", "keep")
+"""Arguments that are called in this process, with what the child sends. They return nothing."""
+
 _idle: list[_Worker] = []
 
 
@@ -39,27 +41,34 @@ def contained(
     arguments: Mapping[str, Any],
     seconds: float | None = None,
     nbytes: int | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> _Result:
     """Returns `function(**arguments)`, computed in a child process within limits of the child.
 
-    `progress` among the arguments is called here. Raises what the function raises, LimitError when
-    the time is up, and CrashError when the child dies. Arguments that cannot be pickled, such as
-    functions of a notebook, keep the call in this process, without limits.
+    `progress`, `receive` and `keep` among the arguments are called here. `meanwhile` is called
+    while the child starts: what it imports need not be waited for later. Raises what the function
+    raises, LimitError when the time is up, and CrashError when the child dies. Arguments that
+    cannot be pickled, such as functions of a notebook, or that the child cannot read, keep the
+    call in this process, without limits.
     """
     if supervisor.in_process():  # feeds may be large: nothing is pickled in vain
         return function(**arguments)
-    rest = dict(arguments)
-    progress: Progress | None = rest.pop("progress", None)
-    data = _pickled(Call(function, rest, progress is not None, seconds, nbytes))
+    callbacks = {name: arguments[name] for name in _CALLBACKS if arguments.get(name) is not None}
+    rest = {name: value for name, value in arguments.items() if name not in callbacks}
+    data = _pickled(Call(function, rest, tuple(callbacks), seconds, nbytes))
     if data is None:
         return function(**arguments)
     worker = _taken()
     try:
-        reply = worker.ask(data, progress)
+        worker.send(data)
+        meanwhile()
+        reply = worker.reply(callbacks)
     except BaseException:
         worker.end()
         raise
     _idle.append(worker)
+    if reply.unreadable:
+        return function(**arguments)
     if reply.error is not None:
         raise reply.error
     result: _Result = reply.value
@@ -69,7 +78,7 @@ def contained(
 def _pickled(call: Call) -> bytes | None:
     """Returns the call as bytes; None where the child could not read them."""
     try:
-        data = pickle.dumps(call)
+        data = pickle.dumps(call, pickle.HIGHEST_PROTOCOL)
     except Exception:  # each class refuses with an exception of its own
         return None
     return None if b"__main__" in data else data
@@ -131,25 +140,31 @@ class _Worker:
         """Whether the process has not ended."""
         return self._process.poll() is None
 
-    def ask(self, data: bytes, progress: Progress | None) -> Reply:
-        """Returns the last reply to a call. Raises CrashError or LimitError if there is none."""
+    def send(self, data: bytes) -> None:
+        """Asks for a call. Raises CrashError if the process died."""
         try:
             self._asking.send_bytes(data)
-            while True:
-                reply = self._next()
-                if reply.steps is None:
-                    return reply
-                if progress is not None:
-                    progress(*reply.steps)
-        except (EOFError, BrokenPipeError):
+        except BrokenPipeError:
             raise self._death() from None
+
+    def reply(self, callbacks: Mapping[str, Callable[..., object]]) -> Reply:
+        """Returns the last reply to a call. Raises CrashError or LimitError if there is none."""
+        while True:
+            try:
+                reply = self._next()
+            except EOFError:
+                raise self._death() from None
+            if not reply.callback:
+                return reply
+            callbacks[reply.callback](*reply.value)
 
     def _next(self) -> Reply:
         """Waits for a reply until the deadline and the grace after it."""
+        alarm = supervisor.Alarm(self._process.pid)
         while True:
-            left = supervisor.seconds_left(self.page)
-            if left is not None and left <= 0:
-                raise signals.time_is_up(self.page.read())
+            left = alarm.seconds_left(self.page)
+            if left <= 0:
+                raise signals.time_is_up(self.page.read(), bool(self.page.times[0]))
             ready = wait([self._answers, self._alarm], left)
             if self._alarm in ready:
                 os.read(self._alarm, 64)

@@ -31,7 +31,7 @@ class TimeUp(BaseException):
     """The time limit was reached. It is no Exception, so that no code takes it for a failure."""
 
     def __init__(self) -> None:
-        self.error = time_is_up(activity.now())
+        self.error = time_is_up(activity.now(), _is_limited())
         super().__init__(str(self.error))
 
 
@@ -65,6 +65,8 @@ def raising() -> Iterator[None]:
     ]
     for number in ours:
         signal.signal(number, _raise)
+    if activity.page() is not None:  # a supervisor without patience sends it
+        signal.signal(signal.SIGALRM, _raise)
     try:
         yield
         if _received:  # Python drops an exception in a finalizer or a callback
@@ -75,8 +77,7 @@ def raising() -> Iterator[None]:
         raise
     finally:
         _received.clear()
-        if ours:
-            _restore(ours)
+        _restore(ours)
 
 
 def ending() -> str:
@@ -88,13 +89,29 @@ def ending() -> str:
     return words[type(_received[0])] if _received else ""
 
 
-def time_is_up(last: activity.Activity) -> LimitError:
-    """Returns the error that says what a process did when its time was up."""
+def time_is_up(last: activity.Activity, limited: bool) -> LimitError:
+    """Returns the error that says what a process did when its time was up.
+
+    That was the end of its time limit, or the end of patience where it was not `limited`.
+    """
     where = f"{last.where}: " if last.where else ""
     doing = f" while {last}" if str(last) else ""
+    reached, option = "the time limit was reached", "Raise --max-seconds"
+    if not limited:
+        reached, option = f"no step ended in {_words(activity.PATIENCE_S)}", "Set --max-seconds"
     return LimitError(
-        f"{where}the time limit was reached{doing}", "Raise --max-seconds if it should take longer."
+        f"{where}{reached}{doing}", f"{option} or Limits.seconds if it should take longer."
     )
+
+
+def _words(seconds: float) -> str:
+    return f"{seconds / 60:g} minutes" if seconds >= 120 else f"{seconds:g} s"
+
+
+def _is_limited() -> bool:
+    """Returns whether this process has a time limit; one without a supervisor has no patience."""
+    page = activity.page()
+    return page is None or bool(page.times[0])
 
 
 def limit_seconds(seconds: float) -> None:
@@ -138,7 +155,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
     _received.append(exception)
     page = activity.page()
     if page is not None:
-        page.set_times(0.0, time.monotonic() + _TIDYING_S)
+        page.set_times(page.times[0], time.monotonic() + _TIDYING_S)
     signal.signal(number, signal.SIG_IGN if page else _DEFAULTS.get(number, signal.SIG_DFL))
     raise exception
 

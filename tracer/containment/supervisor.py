@@ -81,7 +81,10 @@ def supervised(command: Callable[[], int], name: str) -> int:
             ended = _wait(child, page, reading, frames)
             sweep()
             return _told(ended, page, name)
-    return _as_child(command, name)
+    try:
+        return _as_child(command, name)
+    finally:
+        page.end()
 
 
 @contextlib.contextmanager
@@ -126,12 +129,13 @@ def _as_child(command: Callable[[], int], name: str) -> int:
 def _wait(child: int, page: activity.Page, reading: int, frames: BinaryIO | None) -> Ended:
     """Waits for the end of the child; passes signals on, and kills it when its time is up."""
     asked, asked_at, overdue = 0, 0.0, False
+    alarm = Alarm(child)
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             break
-        left = seconds_left(page, asked_at)
-        if left is not None and left <= 0:
+        left = alarm.seconds_left(page, asked_at)
+        if left <= 0:
             overdue = True
             os.kill(child, signal.SIGKILL)
         select.select([reading], [], [], None if overdue else left)
@@ -145,16 +149,28 @@ def _wait(child: int, page: activity.Page, reading: int, frames: BinaryIO | None
     return Ended(code, died, asked, overdue, _content(frames))
 
 
-def seconds_left(page: activity.Page, asked_at: float = 0.0) -> float | None:
-    """Returns after how many seconds a process is overdue; None where it may take any time.
+class Alarm:
+    """Watches the time of a child, and wakes it when patience ends with what it does."""
 
-    `asked_at` is when it was asked to end, 0 for never. Native code may keep it from noticing.
-    """
-    deadline, tidying = page.times
-    ends = [moment + GRACE_S for moment in (deadline, asked_at) if moment]
-    if tidying:
-        ends = [tidying]
-    return min(ends) - time.monotonic() if ends else None
+    def __init__(self, child: int) -> None:
+        self._child = child
+        self._rang_at = 0.0
+
+    def seconds_left(self, page: activity.Page, asked_at: float = 0.0) -> float:
+        """Returns after how many seconds to look again; 0 or less if the child is overdue.
+
+        `asked_at` is when it was asked to end, 0 for never. Native code may keep it from noticing.
+        """
+        stalls_at, now = page.stalls_at, time.monotonic()
+        if stalls_at is not None and stalls_at <= now and not self._rang_at:
+            self._rang_at = now
+            os.kill(self._child, signal.SIGALRM)
+        deadline, tidying = page.times
+        ends = [moment + GRACE_S for moment in (deadline, asked_at, self._rang_at) if moment]
+        if tidying:
+            ends = [tidying]
+        look = now + activity.PATIENCE_S / 10  # a new step tells nobody when it begins
+        return min([look, *ends]) - now
 
 
 def _arrived(descriptor: int) -> list[int]:
@@ -167,7 +183,7 @@ def _arrived(descriptor: int) -> list[int]:
 
 def _told(ended: Ended, page: activity.Page, name: str) -> int:
     """Returns the exit code of a child, and tells a death that the child could not tell."""
-    if not ended.signal:
+    if not ended.signal and page.has_ended:
         return ended.code
     _clear_progress_bar()
     if ended.asked:
@@ -175,9 +191,9 @@ def _told(ended: Ended, page: activity.Page, name: str) -> int:
     if ended.signal in (*_ENDING, signal.SIGQUIT, signal.SIGPIPE):
         return _asked_to_end(ended.signal, name)
     if ended.overdue:
-        error: LimitError | CrashError = signals.time_is_up(page.read())
+        error: LimitError | CrashError = signals.time_is_up(page.read(), bool(page.times[0]))
     else:
-        error = crash(-ended.signal, page.read(), ended.frames)
+        error = crash(-ended.signal or ended.code, page.read(), ended.frames)
     _tell(f"{name}: error: {error}")
     if "--debug" in sys.argv:
         for line in ended.frames.splitlines():
@@ -194,7 +210,7 @@ def crash(code: int, last: activity.Activity, frames: str) -> CrashError:
     frame, doing, remedy = _FRAME.search(frames), str(last), last.remedy
     if not doing and frame is not None:
         doing = f"{frame[3]} ran ({frame[1]}:{frame[2]})"
-    event = f"the runtime crashed ({how})"
+    event = f"the runtime crashed ({how})" if code < 0 else f"the process ended itself ({how})"
     if code == -signal.SIGKILL:
         event = f"the process was killed ({how})"
         remedy = "If the system ran out of memory, use a smaller batch."

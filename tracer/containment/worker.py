@@ -23,35 +23,42 @@ _REPORT_S = 0.2
 class Call:
     """A call to make, within limits of seconds and bytes where they are given.
 
-    With `reports`, the function has a parameter `progress`, and the steps go to the parent.
+    The function has a further parameter for each of `callbacks`, which are called in the parent.
     """
 
     function: Callable[..., Any]
     arguments: Mapping[str, Any]
-    reports: bool
+    callbacks: tuple[str, ...]
     seconds: float | None
     nbytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a worker sends: steps of progress, or at last a value or an error."""
+    """What a worker sends: arguments for the callback of a name, or at last a value or an error.
 
-    steps: tuple[int, int, str] | None = None
+    A call that is `unreadable` has classes or functions that the child does not find.
+    """
+
+    callback: str = ""
     value: Any = None
     error: BaseException | None = None
+    unreadable: bool = False
 
 
 def serve(requests: int, replies: int, page: int, alarm: int, frames: int, parent: int) -> None:
     """Makes calls until the parent closes `requests`; arguments but the last are descriptors."""
     shared = activity.Page.of_file(page, alarm)
     supervisor.become_child(shared, os.fdopen(frames, "wb", buffering=0), parent)
+    most = memory.limited_to()
     receiving, sending = Connection(requests, writable=False), Connection(replies, readable=False)
     while True:
         try:
             data = receiving.recv_bytes()
         except EOFError:
             return
+        if most is not None:  # the call before may have had a limit of its own
+            memory.limit(most)
         reply = _answered(data, sending)
         shared.set_times(0.0, 0.0)
         sending.send_bytes(reply)
@@ -61,15 +68,18 @@ def _answered(data: bytes, sending: Connection) -> bytes:
     """Returns the last reply to a call, as bytes."""
     try:
         with signals.raising():
-            call: Call = pickle.loads(data)  # noqa: S301 - it comes from our parent
+            try:
+                call: Call = pickle.loads(data)  # noqa: S301 - it comes from our parent
+            except (Exception, SystemExit):  # whatever the modules of the arguments raise
+                return _bytes(Reply(unreadable=True))
             if call.nbytes is not None:
                 memory.limit(call.nbytes)
             if call.seconds is not None:
                 signals.limit_seconds(call.seconds)
-            reports = {"progress": activity.noting(_reporter(sending))} if call.reports else {}
-            return pickle.dumps(Reply(value=call.function(**call.arguments, **reports)))
+            callbacks = {name: _callback(name, sending) for name in call.callbacks}
+            return _bytes(Reply(value=call.function(**call.arguments, **callbacks)))
     except signals.TimeUp as up:
-        return pickle.dumps(Reply(error=up.error))
+        return _bytes(Reply(error=up.error))
     except BaseException as error:  # interrupts and sys.exit are the caller's too
         return _failure(error, traceback.format_exc())
 
@@ -79,20 +89,34 @@ def _failure(error: BaseException, text: str) -> bytes:
     if not isinstance(error, TracerError):
         error.add_note(f"In the child process:\n{text}")
     try:
-        data = pickle.dumps(Reply(error=error))
+        data = _bytes(Reply(error=error))
         pickle.loads(data)  # noqa: S301 - some exceptions can only be written
     except Exception:
-        return pickle.dumps(Reply(error=RuntimeError(text)))
+        return _bytes(Reply(error=RuntimeError(text)))
     return data
 
 
-def _reporter(sending: Connection) -> Progress:
+def _callback(name: str, sending: Connection) -> Callable[..., None]:
+    """Returns a function that sends its arguments to the parent, and does not wait for it."""
+
+    def send(*arguments: Any) -> None:
+        sending.send_bytes(_bytes(Reply(callback=name, value=arguments)))
+
+    return activity.noting(_at_intervals(send)) if name == "progress" else send
+
+
+def _at_intervals(progress: Progress) -> Progress:
+    """Returns `progress`, left out where the last report was just now, unless it is the last."""
     due = 0.0
 
     def report(done: int, total: int, task: str) -> None:
         nonlocal due
         if time.monotonic() >= due or done >= total:
-            sending.send_bytes(pickle.dumps(Reply(steps=(done, total, task))))
+            progress(done, total, task)
             due = time.monotonic() + _REPORT_S
 
     return report
+
+
+def _bytes(reply: Reply) -> bytes:
+    return pickle.dumps(reply, pickle.HIGHEST_PROTOCOL)  # copies arrays once, not twice

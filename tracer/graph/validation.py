@@ -39,6 +39,12 @@ def check_format(file: Path) -> None:
     status = file.stat()
     if not stat.S_ISREG(status.st_mode):
         raise ModelError(f"{file}: not a regular file", "Name an .onnx file.")
+    try:
+        str(file.resolve()).encode()
+    except UnicodeEncodeError as error:
+        raise ModelError(
+            f"{file}: onnx opens no file whose path is not UTF-8", "Rename the file or folder."
+        ) from error
     if status.st_size == 0:
         raise ModelError(f"{file}: the file is empty", "Export or download the model again.")
     try:

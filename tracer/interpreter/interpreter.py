@@ -161,7 +161,7 @@ class Interpreter:
     @contextmanager
     def _running(self) -> Iterator[Execution]:
         with (
-            activity.doing(self.model.name, "the interpreter ran the model"),
+            activity.doing(self.model.name, "the interpreter ran the model", patient=True),
             enforced(self.limits) as budget,
             parallel.threads(self._threads and min(self._threads, processors.available())),
             announced(self._progress),

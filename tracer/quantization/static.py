@@ -35,7 +35,7 @@ def quantize_static(
     """
     _check_opset(name, proto, options)
     clause = f"onnxruntime {onnxruntime.__version__} quantised the model"
-    with activity.doing(name, clause), TemporaryFolder() as folder, _quiet():
+    with activity.doing(name, clause, patient=True), TemporaryFolder() as folder, _quiet():
         source, target = folder / "prepared.onnx", folder / "quantized.onnx"
         onnx.save(proto, source)  # onnxruntime would move the weights out of a model in memory
         try:

@@ -86,10 +86,10 @@ class Topology:
             depth[position] = 0 if owner is None else depth[owner] + 1
             if depth[position] > _DEEPEST:
                 raise ValueError(f"topology: bodies nested more than {_DEEPEST} deep")
-            around = set(self.around(position))
+            around = (position, *self.around(position))
             for producer in self.producers[position]:
                 body = self.owners[producer]
-                if producer in around or not (body is None or body in around):
+                if not any(self.owners[at] == body and producer < at for at in around):
                     raise ValueError(f"topology: node {position} reads what it does not see")
 
 

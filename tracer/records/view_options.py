@@ -10,7 +10,8 @@ class ViewOptions:
     `sort` names the column that orders the rows, None for the view's own order. `top` is None for
     the view's default, 0 for all rows. `depth` is the number of module levels that stay apart, None
     for all. `notes` shows every note instead of the most important ones. `full_numbers` shows every
-    digit of large numbers.
+    digit of large numbers. `redact` leaves what tells of this machine out of a report: paths, the
+    system, and the text of source lines.
     """
 
     by: str = "node"
@@ -20,3 +21,4 @@ class ViewOptions:
     notes: bool = False
     sort: str | None = None
     full_numbers: bool = False
+    redact: bool = False

@@ -139,7 +139,7 @@ RULES: Mapping[str, Rule] = {
     "input_dtype": swept(TEXT),
     "limits": maybe(instance("tracer.limits.Limits")),
     "tolerance": maybe(instance("tracer.support.tolerance.Tolerance")),
-    "settings": instance("tracer.api.compare.sides.SideSettings"),
+    "settings": instance("tracer.api.compare.settings.SideSettings"),
     "inputs": maybe(several(instance("numpy.ndarray"))),
     "traces": several(either(PATH, instance("tracer.records.trace.Trace"))),
     "result": instance("tracer.records.result.Result"),

@@ -1,37 +1,31 @@
-"""The view of a Trace: its page, table, document, charts and file."""
+"""The view of a Trace: its page, table, document, charts, report and file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
-from analyzers.advice import advise
-from analyzers.grouping import remark
-from analyzers.options import NAMES, SAMPLE, ViewOptions, sort_column
-from analyzers.views.page import Column, Page, Table, specified
-from analyzers.views.text import full, si
-from analyzers.views.trace import bars, headline, histograms, overflow
+from analyzers.options import ViewOptions
+from analyzers.views.page import Page
+from analyzers.views.trace import bars, histograms
 from analyzers.views.trace.document import document
 from analyzers.views.trace.histograms import figure as sums
+from analyzers.views.trace.report import report
 from analyzers.views.trace.roofline import figure as roofline
-from analyzers.views.trace.sections import Section, chosen, folded, ordered, sections, table
-from tracer.records.columns import JOINT, TableName, specs_of
+from analyzers.views.trace.sections import sections, table
+from analyzers.views.trace.tables import tables
 from tracer.records.trace import Trace
 from tracer.storage import trace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["document", "figure", "page", "roofline", "stored", "sums", "table"]
+__all__ = ["document", "figure", "page", "report", "roofline", "stored", "sums", "table"]
 
 
 def page(trace: Trace, options: ViewOptions) -> Page:
     """The tables of all runs, then what to know about them."""
-    tables = [each for section in sections(trace) for each in _tables(trace, section, options)]
-    return Page(tuple(tables), trace.notes, trace.environment.summary)
+    shown = [each for section in sections(trace) for each in tables(trace, section, options)]
+    return Page(tuple(shown), trace.notes, trace.environment.summary)
 
 
 def figure(trace: Trace, options: ViewOptions) -> Figure:
@@ -44,104 +38,3 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
 def stored(trace: Trace, options: ViewOptions) -> bytes:
     """The trace as an SQLite file."""
     return trace_file.dumps(trace)
-
-
-def _tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Table]:
-    title = headline.headline(trace, section)
-    groups = folded(section, options)
-    if options.by == SAMPLE:
-        yield _of_samples(title, section, groups, options)
-        return
-    counted = overflow.has_overflow(groups)
-    if counted and section.run is not None and section.run.sums:  # its times are of an emulation
-        yield _of_sums(title, section, groups, options)
-        title, counted = "", False
-    yield _of_work(title, trace, section, groups, options, counted)
-
-
-def _of_work(
-    title: str,
-    trace: Trace,
-    section: Section,
-    groups: pd.DataFrame,
-    options: ViewOptions,
-    counted: bool,
-) -> Table:
-    """Returns the table of times and work, and of overflow too if it was `counted` elsewhere."""
-    head = headline.verdict(section.run, section.nodes) if section.run else ()
-    head = (*head, *headline.others(trace, section))
-    which: tuple[TableName, ...] = ("work",)
-    below: tuple[str, ...] = ()
-    if counted:
-        head = (*head, *overflow.counted(trace), *overflow.words(section.nodes))
-        groups = overflow.described(groups, options.full_numbers)
-        which = ("work", "overflow")
-        below = (overflow.totals(section.nodes, options.full_numbers),)
-    rows = ordered(groups, options)
-    return Table(
-        title,
-        _columns(rows, which, NAMES[options.by], options),
-        rows,
-        head=head,
-        lines=(*_lines(trace, section, rows, options), *below),
-        is_long=True,
-        advice=tuple(advice.text for advice in advise(trace, section.run, section.nodes)),
-        weight=("time_share", "time") if groups["time_us"].notna().any() else ("macs", "MACs"),
-    )
-
-
-def _of_sums(title: str, section: Section, groups: pd.DataFrame, options: ViewOptions) -> Table:
-    return Table(
-        title,
-        _columns(groups, ("overflow",), NAMES[options.by], options),
-        chosen(overflow.worst_first(groups, options.full_numbers), options),
-        head=overflow.words(section.nodes),
-        lines=(overflow.totals(section.nodes, options.full_numbers),),
-        is_long=True,
-    )
-
-
-def _of_samples(title: str, section: Section, samples: pd.DataFrame, options: ViewOptions) -> Table:
-    return Table(
-        title,
-        _columns(samples, ("overflow",), SAMPLE, options),
-        chosen(overflow.worst_first(samples, options.full_numbers), options),
-        head=(overflow.of_samples(samples),),
-        lines=(overflow.totals(section.nodes, options.full_numbers),),
-        is_long=True,
-        weight=("overflow_outputs", "overflows"),
-    )
-
-
-def _lines(
-    trace: Trace, section: Section, groups: pd.DataFrame, options: ViewOptions
-) -> Iterator[str]:
-    if options.sort is not None and not _has_values(groups, options):
-        yield f"no row has a value of {options.sort}, so the rows are in their usual order"
-    others = remark(groups, options.by)
-    if others:
-        yield others
-    text = full if options.full_numbers else si
-    yield headline.totals(trace, section.nodes, text)
-    yield from headline.energy(trace, section.nodes)
-    yield from headline.memory(section, text)
-    threads = section.run.threads if section.run else None
-    yield from headline.roofs(trace.environment.peaks_at(threads))
-
-
-def _columns(
-    rows: pd.DataFrame, which: Sequence[TableName], named: str, options: ViewOptions
-) -> list[Column]:
-    """Returns the columns of one table; the column that names the rows gets room first."""
-    first = JOINT if len(which) > 1 else ()
-    ranks = {name: rank - len(first) for rank, name in enumerate(first)} | {named: -len(JOINT)}
-    return [
-        replace(specified(spec, options.full_numbers), rank=ranks.get(spec.name, spec.rank))
-        for spec in specs_of(rows.columns)
-        if spec.header is not None and (spec.table is None or spec.table in which)
-    ]
-
-
-def _has_values(rows: pd.DataFrame, options: ViewOptions) -> bool:
-    name = sort_column(options.sort or "", options.by).name
-    return name in rows and bool(rows[name].notna().any())

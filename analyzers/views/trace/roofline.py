@@ -69,7 +69,8 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
 def _draw(axes: Axes, section: Section, peaks: Peaks | None) -> pd.DataFrame:
     from matplotlib.colors import to_rgba
 
-    rows, hidden = _points(section.nodes)
+    rows, hidden = points(section.nodes)
+    rows = rows.assign(area=_LEAST_AREA + _AREA_OF_ALL * rows["time_share"])
     axes.set_xscale("log")
     axes.set_yscale("log")
     for bound, (colour, marker, meaning) in _LOOKS.items():
@@ -90,7 +91,12 @@ def _draw(axes: Axes, section: Section, peaks: Peaks | None) -> pd.DataFrame:
     return rows
 
 
-def _points(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+def points(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Returns a row for each kernel that the chart can show, and a sentence on the others.
+
+    `x` is the intensity in flop/byte, `y` the rate in 10⁹ flop/s; `sure` says whether the time is
+    well above its uncertainty. The longest kernel is first.
+    """
     rows = by_node(nodes)
     shown = (rows["gflops_per_s"] > 0) & (rows["gbytes_per_s"] > 0)
     others = rows[~shown & rows["time_us"].notna()]
@@ -98,7 +104,6 @@ def _points(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     rows = rows.assign(
         x=rows["gflops_per_s"] / rows["gbytes_per_s"],
         y=rows["gflops_per_s"],
-        area=_LEAST_AREA + _AREA_OF_ALL * rows["time_share"],
         sure=is_sure(rows),
     )
     share = percent(float(others["time_share"].sum()))

@@ -96,7 +96,7 @@ def ordered(nodes: pd.DataFrame, options: ViewOptions) -> pd.DataFrame:
     """
     keys = ["time_us"] if nodes["time_us"].notna().any() else ["macs", "flops"]
     rows = nodes.sort_values(keys, ascending=False, kind="stable", na_position="last")
-    return chosen(_displayed(rows), options)
+    return chosen(displayed(rows), options)
 
 
 def chosen(rows: pd.DataFrame, options: ViewOptions) -> pd.DataFrame:
@@ -113,7 +113,8 @@ def chosen(rows: pd.DataFrame, options: ViewOptions) -> pd.DataFrame:
     return rows.sort_values(spec.name, ascending=upwards, kind="stable", na_position="last")
 
 
-def _displayed(rows: pd.DataFrame) -> pd.DataFrame:
+def displayed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Returns rows with the columns that views compute, and without `nodes` where all are 1."""
     if "nodes" in rows and not (rows["nodes"] > 1).any():
         rows = rows.drop(columns="nodes")
     share = rows["time_share"]

@@ -72,7 +72,10 @@ def test_times_and_work_are_kept_whatever_is_grouped():
     first = side("a", ROWS, shaken(TIMES))
     second = side("b", extra, shaken([*TIMES, 33.0], seed=2))
     for by in ("layer", "module", "op"):
-        table = compare([first, second], by).layers
+        comparison = compare([first, second], by)
+        table = comparison.layers
+        for name, group in zip(table["nodes_b"], comparison.groups, strict=True):
+            assert "; ".join(second.nodes["node"].iloc[list(group.rows[1])]) == name
         assert table["time_us_a"].sum() == pytest.approx(first.time_us.sum())
         assert table["time_us_b"].sum() == pytest.approx(second.time_us.sum())
         assert table["macs_b"].sum() == 1507

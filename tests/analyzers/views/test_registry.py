@@ -32,6 +32,7 @@ from tracer.records.trace import ModelInfo, Trace
 from tracer.records.whatif import WhatIf
 
 BASIC = {"csv", "json", "md", "parquet"}
+FIGURES = ("figure", "roofline", "sums")
 PICTURES = {"png", "svg"}
 CHARTS = {f"{chart}.{picture}" for chart in ("roofline", "sums") for picture in PICTURES}
 
@@ -39,7 +40,7 @@ CHARTS = {f"{chart}.{picture}" for chart in ("roofline", "sums") for picture in 
 @pytest.mark.parametrize(
     ("kind", "extensions"),
     [
-        (Trace, BASIC | PICTURES | CHARTS | {"trace"}),
+        (Trace, BASIC | PICTURES | CHARTS | {"trace", "html"}),
         (Comparison, BASIC | PICTURES),
         (Sweeps, BASIC | PICTURES),
         (WhatIf, BASIC | PICTURES | {"trace"}),
@@ -52,7 +53,7 @@ CHARTS = {f"{chart}.{picture}" for chart in ("roofline", "sums") for picture in 
 def test_a_result_has_the_formats_of_what_its_view_offers(kind, extensions):
     assert set(views.formats(kind)) == extensions
     view = importlib.import_module(kind.view)
-    for part in ("page", "table", "document", "figure", "roofline", "sums", "stored", "model"):
+    for part in ("page", "table", "document", "stored", "model", "report", *FIGURES):
         if views._defines(view, part):  # a part is a function of the result and the options
             assert getattr(view, part).__code__.co_argcount == 2
 

@@ -241,6 +241,11 @@ class Raises(nn.Module):
         raise ValueError("not today")
 
 
+class Leaves(nn.Module):
+    def forward(self, x):
+        sys.exit(5)
+
+
 def test_a_batch_that_is_baked_in_names_the_input(tmp_path):
     with pytest.raises(ModelError, match=r"fixes the batch of its input 'x' at 2.*--static-batch"):
         export(Baked(), tmp_path / "m.onnx", input_shape=(2, 3))
@@ -276,6 +281,8 @@ def test_several_inputs_outputs_by_name_and_changes_in_place(tmp_path):
 def test_an_error_of_the_models_own_is_passed_on(tmp_path):
     with pytest.raises(ModelError, match="torch cannot export Raises: ValueError: not today"):
         export(Raises(), tmp_path / "m.onnx", input_shape=(2, 3))
+    with pytest.raises(ModelError, match=r"Leaves ends the program \(sys.exit\)"):
+        export(Leaves(), tmp_path / "m.onnx", input_shape=(2, 3))
 
 
 def test_a_spoilt_weight_is_traced_to_the_module_it_belongs_to():

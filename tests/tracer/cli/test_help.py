@@ -64,7 +64,7 @@ def test_commands_stand_in_three_sections():
         if title in titles and line.startswith("  "):
             sections.setdefault(title, []).append(line.split()[0])
     assert sections == {
-        "Measure:": ["profile", "compare", "report"],
+        "Measure:": ["profile", "compare", "report", "demo"],
         "Understand:": ["count", "fusions", "interpret", "env"],
         "Transform:": ["export", "quantize", "whatif"],
     }

@@ -15,7 +15,8 @@ from tests.graphs import residual
 from tracer.api import compare
 from tracer.api.compare import rounds
 from tracer.api.compare.naming import parse, with_short_labels
-from tracer.api.compare.sides import Recorded, SideSettings
+from tracer.api.compare.settings import SideSettings
+from tracer.api.compare.sides import Recorded
 from tracer.errors import InputError, ThresholdError, UsageError
 from tracer.graph.loading import open_model
 from tracer.storage import trace_file

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 import tracer
 from tests.tracer.containment import hostile
-from tracer.containment import calls, supervisor
+from tracer.containment import calls, memory, supervisor
 from tracer.errors import CrashError, LimitError, ModelError
 from tracer.limits import Limits
 
@@ -53,13 +54,14 @@ def test_a_result_an_error_and_progress_come_back_from_one_child(folder):
 def test_a_crash_raises_and_the_next_call_gets_a_new_child(folder):
     with pytest.raises(CrashError, match=r"division.onnx: the runtime crashed \(SIGFPE\)"):
         tracer.profile(folder / "division.onnx", runs=3)
+    tracer.profile(folder / "harmless.onnx", runs=3)
     with pytest.raises(LimitError, match=r"endless.onnx: the time limit .* while onnxruntime"):
-        tracer.profile(folder / "endless.onnx", limits=Limits(seconds=2))
+        tracer.profile(folder / "endless.onnx", limits=Limits(seconds=1))
 
 
 def test_an_interrupt_of_the_caller_ends_the_child(folder):
     ran = threading.Event()
-    waiting = calls._Worker.ask
+    waiting = calls._Worker.reply
 
     def interrupt(worker):
         while "ran the model" not in worker.page.read().action:
@@ -69,13 +71,13 @@ def test_an_interrupt_of_the_caller_ends_the_child(folder):
 
     workers = []
 
-    def ask(worker, *arguments):
+    def reply(worker, *arguments):
         workers.append(worker)
         threading.Thread(target=interrupt, args=(worker,)).start()
         return waiting(worker, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calls._Worker, "ask", ask)
+        patch.setattr(calls._Worker, "reply", reply)
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             with pytest.raises(KeyboardInterrupt):
@@ -87,12 +89,44 @@ def test_an_interrupt_of_the_caller_ends_the_child(folder):
     assert not calls._idle
 
 
-def test_what_cannot_be_pickled_stays_in_this_process():
+def test_callbacks_are_called_here_with_what_the_child_computed(folder):
+    seen = []
+    trace = tracer.interpret(
+        folder / "harmless.onnx",
+        runs=1,
+        receive=lambda feedset, outputs: seen.append((os.getpid(), feedset.feeds, outputs)),
+    )
+    assert trace.nodes["node"].tolist() == ["relu"]
+    (pid, feeds, outputs) = seen[0]
+    assert pid == os.getpid()
+    np.testing.assert_array_equal(outputs[0], np.maximum(feeds["x"], 0))
+    with pytest.raises(ZeroDivisionError):
+        tracer.interpret(folder / "harmless.onnx", runs=1, receive=lambda *_: 1 / 0)
+    assert not calls._idle  # the child was ended with the call
+
+
+def test_what_cannot_be_pickled_stays_in_this_process(monkeypatch):
     def local():
         return None
 
+    class Local:
+        """Of a module that only this process has."""
+
+    module = types.ModuleType("only_here")
+    module.Local, Local.__module__, Local.__qualname__ = Local, "only_here", "Local"
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    there = Local()
     assert calls.contained(os.getpid, {}) != os.getpid()
     assert calls.contained(dict, {"function": local})["function"] is local
+    assert calls.contained(dict, {"object": there})["object"] is there
+    assert len(calls._idle) == 1
+
+
+def test_a_limit_of_memory_is_of_one_call():
+    usual = calls.contained(memory.limited_to, {})
+    assert usual != 1 << 30
+    assert calls.contained(memory.limited_to, {}, nbytes=1 << 30) == 1 << 30
+    assert calls.contained(memory.limited_to, {}) == usual
 
 
 def test_a_script_from_standard_input_needs_no_guard(folder):

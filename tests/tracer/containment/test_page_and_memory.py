@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 from hypothesis import example, given
@@ -38,12 +39,32 @@ def test_an_activity_ends_with_its_block_and_has_the_steps_of_the_progress(monke
     assert steps == [(1234, 5000, "profiling"), (1235, 5000, "profiling")]
 
 
+def test_patience_begins_again_with_each_step_and_only_native_code_needs_it(monkeypatch):
+    page = activity.Page.anonymous(alarm=os.open(os.devnull, os.O_WRONLY))
+    monkeypatch.setattr(activity, "_page", page)
+    assert page.stalls_at is None
+    with activity.doing("m.onnx", "onnxruntime ran the model"):
+        ends = [page.stalls_at]
+        for step in (activity.step, lambda: activity.noting(lambda *_: None)(1, 2, "profiling")):
+            step()
+            ends.append(page.stalls_at)
+        with activity.doing("m.onnx", "the interpreter ran the model", patient=True):
+            activity.step()
+            assert page.stalls_at is None
+        ends.append(page.stalls_at)
+        assert ends == sorted({*ends})
+        assert ends[0] > time.monotonic() + activity.PATIENCE_S / 2
+        page.set_times(time.monotonic() + 1e6, 0.0)  # a time limit replaces patience
+        assert page.stalls_at is None
+    assert page.stalls_at is None
+
+
 @pytest.mark.parametrize(
     ("code", "where", "words"),
     [
         (-11, "m.onnx", "m.onnx: the runtime crashed (SIGSEGV) while onnx checked it"),
         (-9, "m.onnx", "m.onnx: the process was killed (SIGKILL) while onnx checked it"),
-        (1, "", "the runtime crashed (exit code 1) while onnx checked it"),
+        (1, "", "the process ended itself (exit code 1) while onnx checked it"),
         (-64, "", "the runtime crashed (SIGRTMAX) while onnx checked it"),
     ],
 )

@@ -57,6 +57,27 @@ sys.exit(supervised(lambda: ctypes.string_at(0), "x"))
 """
 
 
+IMPATIENT = """
+import sys
+from tracer.containment import activity
+from tracer.containment.supervisor import supervised
+
+def command():
+    from tracer.cli import main
+    return main(sys.argv[2:])
+
+activity.PATIENCE_S = float(sys.argv[1])
+sys.exit(supervised(command, "tracer"))
+"""
+"""`tracer`, which waits for a step of native code for as many seconds as its first argument."""
+
+LEAVING = """
+import os
+from tracer.containment.supervisor import supervised
+supervised(lambda: os._exit(9), "x")
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("hostile")
@@ -129,6 +150,18 @@ def test_limits_of_time_and_memory_end_a_run_with_what_to_raise(start):
         code, err = ended(process)
         assert (code, err.count("\n")) == (4, 1)
         assert option in err
+
+
+def test_native_code_without_end_is_ended_when_patience_ends(start):
+    code, err = ended(start("-c", IMPATIENT, "1", "profile", "endless.onnx"))
+    assert (code, err.count("\n")) == (4, 1)
+    assert "endless.onnx: no step ended in 1 s while onnxruntime" in err
+    assert "Set --max-seconds" in err
+
+
+def test_a_process_that_ends_itself_is_told(start):
+    _, err = ended(start("-c", LEAVING))
+    assert err.startswith("x: error: the process ended itself (exit code 9).")
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])

@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from exporters.records import draw, input_specs
+from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import (
     FrameworkSide,
     NamedSide,
     OnnxSide,
     Recorded,
-    SideSettings,
 )
 from tracer.errors import UsageError
 from tracer.inputs import files

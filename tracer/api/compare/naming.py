@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from exporters.frameworks import frameworks
+from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import (
     DEFAULT,
     LEVEL,
@@ -17,7 +18,6 @@ from tracer.api.compare.sides import (
     NamedSide,
     OnnxSide,
     Recorded,
-    SideSettings,
 )
 from tracer.errors import InputError, UsageError
 from tracer.executors import registry

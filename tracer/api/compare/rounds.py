@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracer.api.compare.sides import LiveSide, SideSettings
+from tracer.api.compare.settings import SideSettings
+from tracer.api.compare.sides import LiveSide
 from tracer.records.trace import Trace
 from tracer.support.progress import Progress, silent
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
-from exporters.records import input_specs
+from tracer.api.compare.settings import SideSettings
 from tracer.api.framework import profile_framework
 from tracer.api.profile import profile
 from tracer.errors import TracerError
@@ -19,52 +19,9 @@ from tracer.inputs.dims import sizes_of
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import Request, request_for
 from tracer.records.trace import Trace
-from tracer.support.arguments import PATH, RULES, check_arguments, either, mapping, maybe
 from tracer.support.progress import Progress
 
 DEFAULT, LEVEL = "ort", "optimization"
-_RULES = {"arguments": RULES["args"], "weights": maybe(either(PATH, mapping(PATH)))}
-
-
-@dataclass(frozen=True, slots=True)
-class SideSettings:
-    """How sides that are run now are run; the names are those of `tracer.profile`.
-
-    `weights` is a file for all models of frameworks, or a file for each framework by name.
-    `input_shape` also sets the symbolic dimensions of ONNX models.
-    """
-
-    batch: int | None = None
-    dims: Mapping[str, int] = field(default_factory=dict)
-    feeds: Path | None = None
-    seed: int = 0
-    warmup: int = 2
-    threads: int = 0
-    optimization: str = "all"
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    weights: Path | Mapping[str, Path] | None = None
-    train: bool = False
-    backward: bool = False
-    device: str = "cpu"
-    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None
-    input_dtype: str | Sequence[str] = "float32"
-
-    def __post_init__(self) -> None:
-        """Raises UsageError for a value that is not allowed."""
-        check_arguments({each.name: getattr(self, each.name) for each in fields(self)}, _RULES)
-
-    def shapes(self, batch: int | None) -> list[tuple[int, ...]] | None:
-        """Returns the shapes of `input_shape`, at another batch if there is one."""
-        if self.input_shape is None:
-            return None
-        specs = input_specs(self.input_shape, "float32")
-        return [(spec if batch is None else spec.with_batch(batch)).shape for spec in specs]
-
-    def weights_of(self, framework: str) -> Path | None:
-        """Returns the file of weights for models of this framework."""
-        if isinstance(self.weights, Mapping):
-            return self.weights.get(framework)
-        return self.weights
 
 
 _INPUT_SETTINGS = {"feeds", "input_shape", "input_dtype", "seed"}

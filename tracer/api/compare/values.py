@@ -15,7 +15,8 @@ from exporters.records import ExportOptions, InputSpec
 from exporters.registry import exporter_of
 from exporters.source import load_source
 from tracer.api.compare.inputs import Arrays
-from tracer.api.compare.sides import FrameworkSide, NamedSide, OnnxSide, Recorded, SideSettings
+from tracer.api.compare.settings import SideSettings
+from tracer.api.compare.sides import FrameworkSide, NamedSide, OnnxSide, Recorded
 from tracer.errors import ModelError, TracerError, UsageError
 from tracer.executors.eager.failure import failing_clearly
 from tracer.graph import loading, shape_inference

@@ -1,6 +1,6 @@
 """Runs a model under onnxruntime's profiler, alternating with runs that are not profiled."""
 
-from tracer.containment import signals
+from tracer.containment import activity, signals
 from tracer.executors.onnxruntime import (
     all_outputs,
     calibration,
@@ -27,6 +27,7 @@ def _recorded(
     plain = feeding.runner(model, factory.open(), feedset.feeds)
     for _ in range(settings.warmup):
         plain()
+        activity.step()
     results = plain()
     empty = empty_run.runner(model, feedset.feeds, results, settings)
     bias = calibration.measure(settings.threads, settings.provider)

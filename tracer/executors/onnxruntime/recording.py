@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.containment import signals
+from tracer.containment import activity, signals
 from tracer.errors import LimitError
 from tracer.executors.onnxruntime import (
     calibration,
@@ -153,8 +153,10 @@ class Recording:
             return
         for _ in range(warmup):
             self.plain()
+            activity.step()
         for _ in range(count):
             self.wall_us.append(elapsed_us(self.plain))
+            activity.step()
             if self.empty is not None:
                 self.empty_us.append(elapsed_us(self.empty))
 

@@ -1,0 +1,15 @@
+"""`.html`: a report of a result in one file, which needs nothing else (docs/report.md)."""
+
+from analyzers.options import ViewOptions
+from analyzers.views.format import Format
+from analyzers.views.report.assembly import assembled
+from analyzers.views.report.content import Content
+from analyzers.views.report.redaction import redacted
+
+
+def render(content: Content, options: ViewOptions) -> bytes:
+    """UTF-8 HTML with its styles, scripts and data; the same content gives the same bytes."""
+    return assembled(redacted(content) if options.redact else content)
+
+
+FORMATS = (Format("html", "report", render),)

@@ -1,0 +1,106 @@
+/* Numbers as people read them: the same texts as analyzers/views/text.py, by the format of a column. */
+
+const Format = {
+  units: [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]],
+
+  /** The text of a cell of a column; "" for a missing value. */
+  cell(spec, value) {
+    if (value === null || value === undefined || Number.isNaN(value)) return "";
+    return typeof value === "string" ? value : Format[spec.format](value);
+  },
+
+  /** The same with every digit and the unit. */
+  whole(spec, value) {
+    if (typeof value === "string") return value;
+    if (value === null || value === undefined || Number.isNaN(value)) return "";
+    const long = ["si", "number"].includes(spec.format);
+    const text = long ? Format.full(value) : Format.cell(spec, value);
+    return spec.unit && !["percent", "roof"].includes(spec.format) ? `${text} ${spec.unit}` : text;
+  },
+
+  name: (value) => String(value),
+  path: (value) => String(value),
+  count: (value) => Format.general(value, 6),
+  nonzero: (value) => (value ? Format.count(value) : ""),
+  difference: (value) => Format.general(value, 3),
+  width: (value) => (value > 64 ? ">64" : Format.count(value)),
+  bar: (value) => Format.percent(value),
+  percent: (value) => `${Format.fixed(value * 100, 1)}%`,
+
+  number: (value) => (Math.abs(value) < 1e7 ? Format.grouped(Format.fixed(value, 0)) : Format.si(value)),
+
+  micros(value) {
+    const decimals = value >= 1000 ? 0 : value >= 100 ? 1 : 2;
+    return Format.grouped(Format.fixed(value, decimals));
+  },
+
+  roof: (value) => (value < 1.005 ? `${Format.fixed(value * 100, 0)}%` : `${Format.fixed(value, 1)}x`),
+
+  /** 2.36 M */
+  si(value) {
+    const rounded = Number(Format.general(value, 3));
+    for (const [scale, unit] of Format.units) {
+      if (Math.abs(rounded) >= scale) {
+        const scaled = rounded / scale;
+        const text = Math.abs(scaled) >= 100 ? Format.fixed(scaled, 0) : Format.general(scaled, 3);
+        return `${text} ${unit}`;
+      }
+    }
+    return Format.general(rounded, 3);
+  },
+
+  /** A number with a unit: 2.36 MB, 144 B. */
+  quantity(value, unit) {
+    const text = Format.si(value);
+    return text.includes(" ") ? `${text}${unit}` : `${text} ${unit}`;
+  },
+
+  /** 1 node, 2,000 nodes. */
+  plural: (count, noun) => `${Format.grouped(String(count))} ${noun}${count === 1 ? "" : "s"}`,
+
+  full(value) {
+    const size = Math.abs(value);
+    if (Number.isInteger(value) || size >= 1e5) return Format.grouped(Format.fixed(value, 0));
+    return size >= 1 ? Format.grouped(Format.general(value, 6)) : Format.general(value, 3);
+  },
+
+  /** Commas between thousands of the whole part. */
+  grouped(text) {
+    const [, sign, whole, rest] = /^(-?)(\d*)(.*)$/.exec(text);
+    return sign + whole.replace(/\B(?=(\d{3})+$)/g, ",") + rest;
+  },
+
+  /** A number with so many decimals. JavaScript rounds a tie up, Python to the even digit. */
+  fixed(value, decimals) {
+    if (!Number.isFinite(value)) return Format.infinite(value);
+    if (Math.abs(value) >= 1e21) return BigInt(value) + (decimals ? `.${"0".repeat(decimals)}` : "");
+    const short = value.toFixed(decimals);
+    const long = value.toFixed(Math.min(100, decimals + 30));
+    const text = Format.even(short, long.slice(long.indexOf(".") + 1 + decimals));
+    return (value < 0 || Object.is(value, -0)) && !text.startsWith("-") ? `-${text}` : text;
+  },
+
+  /** A number with at most so many significant digits, as Python's %g writes it. */
+  general(value, digits) {
+    if (!Number.isFinite(value)) return Format.infinite(value);
+    if (value === 0) return Object.is(value, -0) ? "-0" : "0";
+    const [long] = value.toExponential(Math.min(100, digits + 29)).split("e");
+    const [short, power] = value.toExponential(digits - 1).split("e");
+    const mantissa = Format.even(short, long.slice(long.indexOf(".") + digits));
+    const exponent = Number(power);
+    const bare = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
+    if (exponent >= -4 && exponent < digits) {
+      return bare(Number(`${mantissa}e${exponent}`).toFixed(Math.max(0, digits - 1 - exponent)));
+    }
+    return `${bare(mantissa)}e${exponent < 0 ? "-" : "+"}${String(Math.abs(exponent)).padStart(2, "0")}`;
+  },
+
+  /** `short`, whose last digit was rounded up where `rest`, all that follows, is exactly a half. */
+  even(short, rest) {
+    if (!/^50*$/.test(rest)) return short;
+    const last = Number(short.at(-1));
+    return last % 2 ? short.slice(0, -1) + (last - 1) : short;
+  },
+
+  infinite: (value) => (Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf"),
+};

@@ -1,0 +1,95 @@
+/* What can be picked in a picture: a list of marks, one of them current, each about some rows.
+
+   The picture is one stop of the Tab key. Arrow keys walk its marks, Enter and Space pick the
+   current one, a click picks what it hits; with Ctrl or Shift the rows are added. */
+
+class Marks {
+  static count = 0; // pictures of this page, so that every mark has an id of its own
+  static steps = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 };
+
+  /** `next(mark, key)` says which mark an arrow key leads to; by default the one before or after.
+      `entered(mark)` says whether Enter did something else than to pick the mark. */
+  constructor(root, state, { next, entered } = {}) {
+    Object.assign(this, { root, state, list: [], current: null, prefix: `mark${Marks.count++}-` });
+    this.next = next ?? ((mark, key) => this.list[this.list.indexOf(mark) + Marks.steps[key]]);
+    this.entered = entered ?? (() => false);
+    for (const [name, value] of [["tabindex", "0"], ["role", "listbox"], ["aria-multiselectable", "true"]]) {
+      root.setAttribute(name, value);
+    }
+    root.addEventListener("click", (event) => this.clicked(event));
+    root.addEventListener("keydown", (event) => this.pressed(event));
+  }
+
+  /** Each mark is {element, rows, label}: an element of the picture, row numbers, words for readers. */
+  set(list) {
+    const before = this.current?.label;
+    this.list = list;
+    this.current = list.find((mark) => mark.label === before) ?? null;
+    list.forEach((mark, index) => {
+      mark.element.dataset.mark = index;
+      mark.element.id = this.prefix + index;
+      mark.element.setAttribute("role", "option");
+      mark.element.setAttribute("aria-label", mark.label);
+      mark.element.prepend(Draw.svg("title", {}, mark.label));
+    });
+    this.show();
+  }
+
+  /** Outlines the marks all of whose rows are selected, and those that hold a selected row. */
+  show() {
+    const selected = new Set(this.state.selected);
+    for (const mark of this.list) {
+      const some = selected.size > 0 && mark.rows.some((row) => selected.has(row));
+      const all = some && mark.rows.every((row) => selected.has(row));
+      mark.element.classList.toggle("selected", all);
+      mark.element.classList.toggle("holds", some && !all);
+      mark.element.setAttribute("aria-selected", String(all));
+    }
+    this.follow(this.current);
+  }
+
+  /** Makes a mark current: the one that the keyboard acts on. */
+  follow(mark) {
+    this.current?.element.classList.remove("current");
+    this.current = mark;
+    mark?.element.classList.add("current");
+    if (mark) this.root.setAttribute("aria-activedescendant", mark.element.id);
+    else this.root.removeAttribute("aria-activedescendant");
+  }
+
+  at(event) {
+    const element = event.target.closest("[data-mark]");
+    return element && this.list[element.dataset.mark];
+  }
+
+  pick(mark, event) {
+    this.follow(mark);
+    this.state.pick(mark.rows, event);
+  }
+
+  clicked(event) {
+    const mark = this.at(event);
+    if (mark) this.pick(mark, event);
+  }
+
+  pressed(event) {
+    if (!this.list.length || event.altKey) return;
+    if (event.key in Marks.steps) {
+      const next = this.current ? this.next(this.current, event.key) : this.first();
+      if (next) this.walk(next);
+    } else if ((event.key === "Enter" || event.key === " ") && this.current) {
+      if (event.key === " " || !this.entered(this.current)) this.pick(this.current, event);
+    } else return;
+    event.preventDefault();
+  }
+
+  /** The mark at which the keyboard starts: a selected one, else the first. */
+  first() {
+    return this.list.find((mark) => mark.element.classList.contains("selected")) ?? this.list[0];
+  }
+
+  walk(mark) {
+    this.follow(mark);
+    mark.element.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+}

@@ -1,0 +1,228 @@
+/* The table of all rows: sorted, filtered, grouped, as wide as its place, and the way to copy it. */
+
+class Table {
+  static id = "table";
+  static title = "Table";
+  static place = "table";
+  static fits = (report) => report.runs.length > 0;
+  static step = 100; // rows drawn at first, and with every "more"
+  static pinned = 20; // selected rows shown although their place is further down
+  static longest = 34; // characters of a name before it is cut, where there is room
+  static glyph = 7.4; // pixels of a character, about
+  static gap = 18; // pixels between columns
+
+  constructor(host, report, state) {
+    Object.assign(this, { host, report, state, limit: Table.step });
+    this.filter = Draw.element("input", {
+      type: "search", "aria-label": "filter rows", placeholder: "filter: conv, time_us > 100",
+      oninput: () => this.state.set({ filter: this.filter.value }),
+    });
+    this.by = Draw.element("select", { onchange: () => this.state.set({ by: this.by.value, sort: "" }) });
+    this.every = Draw.element("input", { type: "checkbox", onchange: () => this.state.set({ every: this.every.checked }) });
+    this.status = Draw.element("output", {});
+    const label = (text, control) => Draw.element("label", {}, text, control);
+    const copy = Draw.button("copy as CSV", () => this.copy());
+    const tools = [this.filter, label("a row is a ", this.by), label("", this.every), copy, this.status];
+    tools[2].append(" all columns");
+    this.head = Draw.element("thead");
+    this.body = Draw.element("tbody", { onkeydown: (event) => this.pressed(event) });
+    this.more = Draw.button("", () => this.extend(), { class: "more" });
+    const table = Draw.element("table", {}, this.head, this.body);
+    this.scroller = Draw.element("div", { class: "scroller" }, table);
+    host.append(Draw.element("h2", {}, Table.title), Draw.element("div", { class: "tools" }, tools), this.scroller, this.more);
+    new ResizeObserver(() => this.resized()).observe(host);
+  }
+
+  render(changed) {
+    const redrawn = ["run", "by", "sort", "descending", "filter", "every"].some((name) => changed.has(name));
+    if (redrawn) {
+      this.limit = Table.step;
+      this.arrange(changed);
+      this.draw();
+    } else if (changed.has("selected")) this.mark();
+  }
+
+  /** Decides which rows are shown, and in what order. */
+  arrange(changed) {
+    const groupings = this.report.groupings(this.state.run);
+    const by = groupings.includes(this.state.by) ? this.state.by : groupings[0];
+    this.by.replaceChildren(...groupings.map((each) => Draw.element("option", { value: each, selected: each === by }, each)));
+    if (changed.has("filter") && this.filter.value !== this.state.filter) this.filter.value = this.state.filter;
+    this.every.checked = this.state.every;
+    this.nodes = this.report.rows(this.state.run);
+    this.rows = this.report.grouped(this.state.run, by);
+    this.key = this.rows.key ?? "node";
+    const filter = new Filter(this.state.filter);
+    this.order = this.sorted(filter.passing(this.rows, this.nodes));
+    const shown = Format.grouped(String(this.order.length));
+    const all = Format.plural(this.rows.size, "row");
+    this.status.textContent = filter.problem || (this.order.length < this.rows.size ? `${shown} of ${all}` : all);
+  }
+
+  get sortedBy() {
+    if (this.rows.has(this.state.sort)) return this.state.sort;
+    const isEmulated = this.report.kind === "interpret"; // its times tell little
+    const names = [...(isEmulated ? ["overflow_outputs"] : []), "time_us", "macs"];
+    return names.find((name) => this.rows.has(name)) ?? "";
+  }
+
+  sorted(rows) {
+    const values = this.rows.column(this.sortedBy);
+    if (!values) return rows;
+    const missing = (row) => values[row] === null || Number.isNaN(values[row]);
+    const sign = this.state.descending ? -1 : 1;
+    const compare = (a, b) => (values[a] < values[b] ? -sign : values[a] > values[b] ? sign : a - b);
+    return [...rows.filter((row) => !missing(row)).sort(compare), ...rows.filter(missing)];
+  }
+
+  /** The columns that fit, those with the lowest rank first; or all. */
+  columns(drawn) {
+    const specs = this.rows.specs;
+    const full = (name) => drawn.some((row) => this.rows.text(name, row) !== "");
+    const names = this.rows.names().filter((name) => name !== this.key && (this.state.every || specs[name].header !== null));
+    if (this.state.every) return [this.key, ...names.filter((name) => name !== "bar" && full(name))];
+    let room = this.host.clientWidth - this.width(this.key, drawn);
+    const chosen = new Set();
+    for (const name of names.filter(full).sort((a, b) => specs[a].rank - specs[b].rank)) {
+      room -= this.width(name, drawn);
+      if (room < 0) break;
+      chosen.add(name);
+    }
+    return [this.key, ...names.filter((name) => chosen.has(name))];
+  }
+
+  width(name, drawn) {
+    if (name === "bar") return 90;
+    const lengths = drawn.map((row) => this.rows.text(name, row).length);
+    const longest = Math.max((this.rows.specs[name].header ?? name).length + 2, ...lengths);
+    return Table.gap + Table.glyph * Math.min(longest, this.rows.isText(name) ? this.longest : Infinity);
+  }
+
+  draw() {
+    const drawn = this.order.slice(0, this.limit);
+    this.drawnWidth = this.host.clientWidth;
+    this.longest = Math.max(12, Math.min(Table.longest, this.drawnWidth / 18));
+    this.host.style.setProperty("--name", `${Table.glyph * this.longest + Table.gap}px`);
+    this.names = this.columns(drawn.length ? drawn : [0]);
+    this.head.replaceChildren(Draw.element("tr", {}, this.names.map((name) => this.header(name))));
+    this.lines = new Map(drawn.map((row) => [row, this.line(row)]));
+    this.body.replaceChildren(...this.lines.values());
+    this.first = drawn.length;
+    this.mark();
+    const rest = this.order.length - drawn.length;
+    this.more.hidden = rest <= 0;
+    this.more.textContent = `show ${Format.grouped(String(Math.min(rest, Table.step)))} more of ${Format.grouped(String(rest))}`;
+  }
+
+  header(name) {
+    const spec = this.rows.specs[name];
+    if (name === "bar") return Draw.element("td", {});
+    const isSorted = name === this.sortedBy;
+    const direction = this.state.descending ? "descending" : "ascending";
+    const button = Draw.button(spec.header ?? name, () => this.sort(name), { title: spec.sentence });
+    const side = this.rows.isText(name) ? "" : "number";
+    return Draw.element("th", { scope: "col", class: side, "aria-sort": isSorted ? direction : false }, button);
+  }
+
+  sort(name) {
+    const again = name === this.sortedBy;
+    const descending = again ? !this.state.descending : !this.rows.isText(name) && name !== "index";
+    this.state.set({ sort: name, descending });
+  }
+
+  line(row) {
+    const members = this.rows.members(row);
+    const cells = this.names.map((name, at) => this.cell(name, row, at === 0));
+    return Draw.element("tr", { tabindex: -1, onclick: (event) => this.clicked(row, members, event) }, cells);
+  }
+
+  cell(name, row, isFirst) {
+    if (name === "bar") {
+      const share = Math.max(0, this.rows.value(name, row)) || 0;
+      return Draw.element("td", { class: "bar" }, Draw.element("span", { style: { width: `${100 * share}%` } }));
+    }
+    const text = isFirst ? this.rows.title(row) : this.rows.text(name, row);
+    const isText = this.rows.isText(name);
+    const attributes = { class: isText ? "name" : "number", title: isText && text.length > this.longest ? text : false };
+    return Draw.element(isFirst ? "th" : "td", isFirst ? { ...attributes, scope: "row" } : attributes, text);
+  }
+
+  /** Marks the selected rows; those whose place is further down are shown below the others. */
+  mark() {
+    const selected = new Set(this.state.selected);
+    const holds = (row) => selected.size > 0 && this.rows.members(row).some((member) => selected.has(member));
+    for (const line of [...this.body.children].slice(this.first)) line.remove();
+    const below = selected.size ? this.order.slice(this.first).filter(holds).slice(0, Table.pinned) : [];
+    if (below.length) this.body.append(Draw.element("tr", { class: "gap" }, Draw.element("td", { colspan: this.names.length }, "selected, further down")));
+    const shown = new Map([...this.lines, ...below.map((row) => [row, this.line(row)])]);
+    this.body.append(...below.map((row) => shown.get(row)));
+    let current = null;
+    for (const [row, line] of shown) {
+      const isSelected = holds(row);
+      line.setAttribute("aria-selected", String(isSelected));
+      line.tabIndex = -1;
+      if (isSelected) current ??= line;
+    }
+    (current ?? this.body.firstElementChild)?.setAttribute("tabindex", "0");
+    if (current) this.reveal(current);
+  }
+
+  /** Scrolls inside the table alone: the page stays where the reader is. */
+  reveal(line) {
+    if (this.body.contains(document.activeElement)) return;
+    const [frame, place] = [this.scroller.getBoundingClientRect(), line.getBoundingClientRect()];
+    const under = this.head.getBoundingClientRect().height;
+    if (place.top < frame.top + under) this.scroller.scrollTop += place.top - frame.top - under;
+    else if (place.bottom > frame.bottom) this.scroller.scrollTop += place.bottom - frame.bottom;
+  }
+
+  clicked(row, members, event) {
+    const line = event.currentTarget;
+    this.state.pick(members, event);
+    line.focus({ preventScroll: true });
+  }
+
+  pressed(event) {
+    const line = event.target.closest("tr");
+    const steps = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" };
+    if (!line || !(event.key in steps)) return;
+    event.preventDefault();
+    let next = line[steps[event.key]];
+    if (next?.classList.contains("gap")) next = next[steps[event.key]];
+    if (!next) return;
+    next.focus();
+    next.click();
+  }
+
+  extend() {
+    this.limit += Table.step;
+    this.draw();
+  }
+
+  resized() {
+    if (this.rows && Math.abs(this.host.clientWidth - this.drawnWidth) > 1) this.draw();
+  }
+
+  async copy() {
+    const names = this.rows.names().filter((name) => name !== "bar");
+    const text = Csv.of(this.rows, [this.key, ...names.filter((name) => name !== this.key)], this.order);
+    const rows = Format.plural(this.order.length, "row");
+    try {
+      await navigator.clipboard.writeText(text);
+      this.status.textContent = `copied ${rows}`;
+    } catch {
+      this.offer(text); // a frame, or a program without a clipboard
+    }
+  }
+
+  offer(text) {
+    const area = Draw.element("textarea", { readonly: true, "aria-label": "CSV", rows: 8 });
+    area.value = text;
+    this.host.querySelector("textarea")?.remove();
+    this.scroller.before(area);
+    area.select();
+    this.status.textContent = "selected: copy it with Ctrl+C";
+  }
+}
+
+Views.add(Table);

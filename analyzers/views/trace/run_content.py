@@ -1,0 +1,91 @@
+"""What a report shows of one run of a trace: its rows, its findings, its peaks and its sums."""
+
+import numpy as np
+import pandas as pd
+
+from analyzers.advice import advise
+from analyzers.grouping import kernel_numbers
+from analyzers.roofline import INT8, arithmetic
+from analyzers.timing import coverage, empty, wall, wall_interval
+from analyzers.views.report.content import Finding, Roofline, Roofs, RunContent, Sum, Widths
+from analyzers.views.report.widths import overflow_widths
+from analyzers.views.trace import headline
+from analyzers.views.trace.overflow import described, has_overflow
+from analyzers.views.trace.roofline import points
+from analyzers.views.trace.sections import Section, displayed, joined_runs
+from tracer.records.trace import Run, Trace
+
+
+def run_content(
+    trace: Trace, section: Section, label: str, lines: tuple[str, ...], graph: int | None
+) -> RunContent:
+    """Returns the rows of one run with what is computed from them.
+
+    `lines` are in the head, `graph` is the position of its graph in the report.
+    """
+    nodes, run = section.nodes, section.run
+    rows = displayed(nodes)
+    return RunContent(
+        label=label,
+        title=headline.headline(trace, section),
+        lines=lines,
+        rows=(described(rows) if has_overflow(rows) else rows).reset_index(drop=True),
+        kernels=kernel_numbers(nodes).tolist(),
+        sum=_sum(run, nodes) if run is not None and not run.sums else None,
+        findings=_findings(trace, section),
+        notes=run.notes if run is not None else (),
+        roofs=_roofs(trace, run) if nodes["gflops_per_s"].notna().any() else None,
+        roofline=_roofline(section),
+        widths=_widths(trace, section),
+        graph=graph,
+    )
+
+
+def _sum(run: Run, nodes: pd.DataFrame) -> Sum | None:
+    mean, total = wall(run)["mean"], float(nodes["time_us"].sum())
+    low, high = wall_interval(run)
+    if not np.isfinite([mean, low, high]).all() or not nodes["time_us"].notna().any():
+        return None
+    return Sum(mean, low, high, total, mean - total, empty(run), coverage(run, nodes))
+
+
+def _findings(trace: Trace, section: Section) -> tuple[Finding, ...]:
+    position = {name: row for row, name in enumerate(section.nodes["node"])}
+    return tuple(
+        Finding(each.rule, each.text, tuple(position[n] for n in each.nodes if n in position))
+        for each in advise(trace, section.run, section.nodes)
+    )
+
+
+def _roofs(trace: Trace, run: Run | None) -> Roofs | None:
+    peaks = trace.environment.peaks_at(run.threads if run else None)
+    if peaks is None:
+        return None
+    int8 = peaks.int8.rate if peaks.int8 else None
+    return Roofs(peaks.float32.rate, int8, peaks.memory.rate, peaks.threads)
+
+
+def _roofline(section: Section) -> Roofline | None:
+    position = np.arange(len(section.nodes))
+    rows, hidden = points(section.nodes.assign(row=position))
+    if rows.empty:
+        return None
+    kernels = section.run.kernels if section.run else ()
+    return Roofline(
+        rows=tuple(rows["row"].astype(int)),
+        x=tuple(rows["x"].astype(float)),
+        y=tuple(rows["y"].astype(float)),
+        sure=tuple(rows["sure"].astype(bool)),
+        hidden=hidden,
+        integer=any(arithmetic(kernel) == INT8 for kernel in kernels),
+    )
+
+
+def _widths(trace: Trace, section: Section) -> Widths | None:
+    """Returns the overflows at every width of the sums in these rows."""
+    own = () if section.run is None else (section.run,)
+    position = {name: row for row, name in enumerate(section.nodes["node"])}
+    counted = [
+        sums for run in (*own, *joined_runs(trace)) for sums in run.sums if sums.node in position
+    ]
+    return overflow_widths(counted, [position[sums.node] for sums in counted])

@@ -1,0 +1,125 @@
+"""Scripts write numbers and fold rows as Python does: one trace, one number."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tracer
+from analyzers.grouping import grouped
+from analyzers.views.report.encoding import _rounded
+from analyzers.views.text import FORMATS, FULL_FORMATS
+from tests.graphs import integers
+from tracer.records.columns import SPECS
+
+NUMERIC = sorted(set(FORMATS) - {"name", "path", "bar"})
+TIES = [
+    sign * (k + 0.5) / 10**d
+    for k in (0, 1, 2, 12, 124, 2.5e3)
+    for d in range(4)
+    for sign in (1, -1)
+]
+EDGES = [
+    0.0,
+    1e-9,
+    0.00012345,
+    999.5,
+    999.95,
+    999_999.0,
+    1e5,
+    9_999_999.5,
+    1e7,
+    1e21,
+    1.5e22,
+    64,
+    65,
+]
+
+
+def numbers(count):
+    rng = np.random.default_rng(0)
+    drawn = 10 ** rng.uniform(-8, 18, count) * rng.choice([1, -1], count)
+    return [*drawn, *np.round(drawn), *TIES, *EDGES]
+
+
+@pytest.fixture(scope="module")
+def narrowed(tmp_path_factory):
+    """A trace with fused kernels, times, sums and modules, and its report."""
+    trace = tracer.merge(
+        tracer.profile(integers(), runs=5, threads=1), tracer.interpret(integers(), accumulator=14)
+    )
+    return trace.save(tmp_path_factory.mktemp("narrowed") / "r.html"), trace
+
+
+def test_cells_have_the_texts_of_other_views(browser, narrowed):
+    browser.open(narrowed[0])
+    values = numbers(400)
+    for name in NUMERIC:
+        expected = [FORMATS[name](value) for value in values]
+        shown = browser.ask(
+            f"{json.dumps(values)}.map((value) => Format.cell({{format: '{name}'}}, value))"
+        )
+        assert shown == expected, name
+    expected = [FULL_FORMATS["si"](value) for value in values]
+    assert browser.ask(f"{json.dumps(values)}.map(Format.full)") == expected
+
+
+def test_missing_and_infinite_numbers_are_written_as_elsewhere(browser, narrowed):
+    browser.open(narrowed[0])
+    assert browser.ask("Format.cell({format: 'si'}, NaN)") == ""
+    assert browser.ask("Format.cell({format: 'difference'}, 1 / 0)") == FORMATS["difference"](
+        math.inf
+    )
+
+
+@pytest.mark.parametrize(
+    ("of", "by"),
+    [("narrowed", "kernel"), ("narrowed", "op")]
+    + [("resnet", by) for by in ("kernel", "op", "module", "source")],
+)
+def test_groups_are_those_of_python(browser, of, by, request):
+    path, trace = request.getfixturevalue(of)
+    own = trace.nodes[trace.nodes["executor"] == trace.runs[0].executor]
+    expected = grouped(own, "node" if by == "kernel" else by)
+    browser.open(path)
+    names = [spec.name for spec in SPECS if spec.kind != "displayed"]
+    shown = browser.driver.execute_script(
+        "const rows = Groups.by(new Report(JSON.parse(document.getElementById('data').textContent))"
+        ".rows(0), arguments[0]);"
+        "return Object.fromEntries(arguments[1].filter((name) => rows.has(name))"
+        ".map((name) => [name, [...rows.column(name)]]))",
+        by, names,
+    )  # fmt: skip
+    assert len(shown) > 10
+    for name, values in shown.items():
+        if name in ("node", "kernels"):  # a fused kernel's name tells how many nodes it has
+            continue
+        ours = pd.Series(values, dtype="object")
+        theirs = expected[name].astype("object").reset_index(drop=True)
+        assert list(ours.isna()) == list(theirs.isna()), name
+        if pd.api.types.is_numeric_dtype(expected[name]):
+            np.testing.assert_allclose(
+                ours.dropna().astype(float), theirs.dropna().astype(float), rtol=1e-6, err_msg=name
+            )
+        else:
+            assert list(ours.dropna()) == list(theirs.dropna()), name
+    folded = {name for name in expected if expected[name].notna().any() and name in names}
+    assert folded <= {*shown, "nodes"} | {"timed_in"}, folded - set(shown)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=20))
+def test_numbers_are_rounded_to_seven_digits_and_not_moved(values):
+    short = _rounded(np.array(values, np.float64))
+    for value, rounded in zip(values, short, strict=True):
+        if math.isfinite(value) and 1e-15 < abs(value) < 1e15:
+            assert rounded == float(f"{rounded:.7g}")
+            assert math.isclose(value, rounded, rel_tol=6e-7)
+        elif math.isfinite(value) or math.isinf(value):
+            assert value == rounded or math.isclose(value, rounded, rel_tol=6e-7)
+        else:
+            assert math.isnan(rounded)

@@ -1,0 +1,174 @@
+"""Profiles a live model in PyTorch or Chainer: see `tracer.profile_framework`."""
+
+import hashlib
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from numpy.typing import NDArray
+
+from analyzers.operations import operation_table
+from analyzers.timing import notes
+from exporters.records import InputSpec, draw, inputs_of
+from exporters.registry import exporter_of
+from exporters.source import load_source
+from tracer.api._assembly import configured
+from tracer.api._sweep import each
+from tracer.errors import InputError, TracerError, UsageError
+from tracer.executors import registry
+from tracer.executors.eager.calls import BACKWARD, RANGE, described
+from tracer.executors.eager.settings import EagerSettings
+from tracer.executors.protocol import Profiled
+from tracer.records import environment
+from tracer.records.trace import ModelInfo, Trace, distinctions
+from tracer.support.progress import Progress
+
+
+def profile_framework(
+    target: str,
+    framework: str | None,
+    args: Mapping[str, object],
+    weights: Path | None,
+    batch: int | Sequence[int] | None,
+    runs: int | None,
+    warmup: int,
+    min_time: float | None,
+    threads: int | Sequence[int],
+    seed: int,
+    train: bool,
+    backward: bool,
+    device: str,
+    progress: Progress,
+    loss: str | None,
+    optimizer: str | None,
+    compiled: bool,
+    input_shape: Sequence[int] | Sequence[Sequence[int]] | None,
+    input_dtype: str | Sequence[str],
+    trust: bool,
+    inputs: Sequence[NDArray[Any]] | None,
+) -> Trace:
+    """Loads the model and profiles it, once for each batch size and number of threads."""
+    counts = each(threads)
+    settings = [
+        EagerSettings(runs, warmup, min_time, count, seed, device, backward, loss, optimizer, train)
+        for count in counts
+    ]
+    model = load_source(
+        target, dict(args), weights=weights, framework=framework, trust=trust, seed=seed
+    )
+    name = exporter_of(model, framework).name
+    executor, compiler = _executors(name, compiled, model, target)
+    if inputs is None:
+        specs = _specs(model, target, input_shape, input_dtype)
+        drawn = [_drawn(specs, size, seed) for size in each(batch)]
+        notes = [f"inputs are random, seed {seed}"]
+    else:
+        drawn, notes = [inputs], ["inputs are arrays that were given"]
+    _check_number(model, target, drawn[0])
+    profiles: list[Profiled] = []
+    for arrays, setting in product(drawn, settings):
+        arguments = (model, arrays, setting, progress)
+        profiles.append(_configured(executor.profile(*arguments), setting))
+        try:
+            profiles += [_configured(compiler.profile(*arguments), setting)] if compiler else []
+        except TracerError as error:
+            notes.append(f"torch.compile does not work here: {error.what}")
+    recorded = asdict(settings[0]) | {"target": target, "args": dict(args), "batch": batch}
+    recorded |= {"threads": threads if len(counts) == 1 else counts}
+    recorded |= {"compiled": compiled, "framework": name, "weights": str(weights or "")}
+    return Trace(
+        model=_info(target, name, profiles[0], executor.parameters(model)),
+        environment=environment.observe(),
+        settings=recorded,
+        runs=tuple(profile.run for profile in profiles),
+        nodes=pd.concat([operation_table(profile) for profile in profiles], ignore_index=True),
+        notes=(*notes, *_notes(profiles)),
+    )
+
+
+def _info(
+    target: str, framework: str, profile: Profiled, parameters: Iterable[tuple[str, int, bytes]]
+) -> ModelInfo:
+    """Returns what a trace says of a model; its nodes are the operators in its modules."""
+    operators = (row for row in profile.operations if row.op_type != RANGE)
+    rows = [row.node for row in operators if row.module is not None]
+    digest, params = _fingerprint(parameters)
+    return ModelInfo(
+        name=target,
+        sha256=digest,
+        ir_version=0,
+        opsets={},
+        producer=framework,
+        nodes=sum(not node.endswith(BACKWARD) for node in rows),
+        params=params,
+    )
+
+
+def _executors(name: str, compiled: bool, model: object, target: str) -> tuple[Any, Any]:
+    """Returns the executor of a framework, and that of compiled models if `compiled`."""
+    executor = registry.find_framework(name)
+    if compiled and executor.compiled is None:
+        raise UsageError(f"torch.compile does not take a model of {name}", "Leave it out.")
+    if hasattr(model, "graph_signature"):
+        raise UsageError(
+            f"{target} is an exported program, which has no modules to profile",
+            "Name the torch.nn.Module, or export it: tracer export.",
+        )
+    return executor, executor.compiled if compiled else None
+
+
+def _fingerprint(parameters: Iterable[tuple[str, int, bytes]]) -> tuple[str, int]:
+    """Returns a digest of the names and values of all parameters, and their number of elements."""
+    digest, count = hashlib.sha256(), 0
+    for name, size, data in parameters:
+        digest.update(name.encode() + b"\0" + data)
+        count += size
+    return digest.hexdigest(), count
+
+
+def _specs(
+    model: object, target: str, shapes: Any, dtypes: str | Sequence[str]
+) -> tuple[InputSpec, ...]:
+    specs = inputs_of(model, shapes, dtypes)
+    if not specs:
+        raise UsageError(
+            f"the shape of the input of {target} is not known",
+            "Give it with the batch first: --input-shape 1,3,32,32.",
+        )
+    return specs
+
+
+def _drawn(specs: Sequence[InputSpec], batch: int | None, seed: int) -> Sequence[NDArray[Any]]:
+    return draw(specs if batch is None else [spec.with_batch(batch) for spec in specs], seed)
+
+
+def _check_number(model: Any, target: str, arrays: Sequence[NDArray[Any]]) -> None:
+    """Raises InputError for a number of inputs that the forward pass of `model` does not take."""
+    try:
+        signature = inspect.signature(getattr(model, "forward", model))
+    except ValueError:  # compiled code has none; then the first run tells
+        return
+    try:
+        signature.bind(*arrays)
+    except TypeError as error:
+        given = ", ".join(map(described, arrays)) or "none"
+        raise InputError(
+            f"{target}: its forward pass takes {signature}, and the inputs are {given}",
+            "Every input of the ONNX model, or every --input-shape, is one argument.",
+        ) from error
+
+
+def _configured(profile: Profiled, settings: EagerSettings) -> Profiled:
+    return replace(profile, run=configured(profile.run, settings))
+
+
+def _notes(profiles: Sequence[Profiled]) -> Iterator[str]:
+    runs = [profile.run for profile in profiles]
+    for run, label in zip(runs, distinctions(runs), strict=True):
+        prefix = f"{label}: " if label else ""
+        groups = [(str(kernel.node),) for kernel in run.kernels]
+        yield from (prefix + note for note in (*run.notes, *notes(run, groups)))

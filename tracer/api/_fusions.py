@@ -1,0 +1,63 @@
+"""Maps the kernels that a runtime runs to the nodes of the model: see `tracer.fusions`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from analyzers.fusions import Fusions, mapped
+from tracer.api._pipeline import matched, other_inputs
+from tracer.errors import TracerError
+from tracer.executors import registry
+from tracer.graph.loading import ModelSource, open_model
+from tracer.inputs.request import on_sizes_that_run, request_for
+from tracer.limits import Limits
+from tracer.records import environment
+from tracer.records.trace import ModelInfo
+from tracer.support.progress import Progress, silent
+
+_LIMITS = Limits(live_bytes=4 << 30)
+
+
+def fusions(
+    model: ModelSource,
+    batch: int | None,
+    dims: Mapping[str, int],
+    feeds: str | Path | Sequence[str | Path] | None,
+    seed: int,
+    threads: int,
+    optimization: str,
+    progress: Progress | None,
+    executor: str,
+    limits: Limits | None,
+) -> Fusions:
+    """Runs the model and matches tensors of its optimised graph with its own."""
+    loaded = open_model(model)
+    runtime = registry.find_optimizing(executor)
+    settings = registry.settings_for(
+        executor, {"threads": threads or None, "optimization": optimization}
+    )
+    paths = [feeds] if isinstance(feeds, str | Path) else list(feeds or ())
+    requests = [request_for(model, loaded, batch, dims, path, seed) for path in paths or (None,)]
+    first, graph = on_sizes_that_run(
+        requests[0], lambda feedset: runtime.optimize(loaded, feedset, settings)
+    )
+    feed_sets = [first, *(request.feeds() for request in requests[1:])]
+    feed_sets += other_inputs(requests[0], first)
+    matches = matched(graph, feed_sets, limits or _LIMITS, progress or silent)
+    failure = matches if isinstance(matches, TracerError) else None
+    notes = (f"values were not compared: {failure.what}",) if failure else ()
+    return mapped(
+        loaded,
+        graph.kernels,
+        None if isinstance(matches, TracerError) else matches,
+        info=ModelInfo.of(loaded),
+        environment=environment.observe(),
+        settings={
+            "batch": batch,
+            "dims": dict(dims),
+            "feeds": [str(path) for path in paths],
+            "seed": seed,
+            "threads": threads,
+            "optimization": optimization,
+        },
+        notes=(*first.notes, *notes),
+    )

@@ -1,0 +1,126 @@
+"""Runs an ONNX model in the reference interpreter: see `tracer.interpret`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analyzers import energy as energy_models
+from analyzers import observed_shapes
+from analyzers.options import DEFAULT_ENERGY_MODEL
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.policy import Policy, Rule
+from tracer.accumulators.spec.policy_text import policy
+from tracer.api._assembly import Pricing, analyze, assembled, configured, energy_settings
+from tracer.api.interpret import Receiver
+from tracer.executors import registry
+from tracer.executors.protocol import Receive
+from tracer.graph import shape_inference
+from tracer.graph.loading import ModelSource, open_model
+from tracer.graph.model import Model
+from tracer.inputs.feedset import FeedSet
+from tracer.inputs.request import InputPaths, Request, Samples, request_for
+from tracer.limits import Limits, enforced
+from tracer.records.trace import Trace
+from tracer.support.progress import Progress
+from tracer.support.tolerance import Tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What an executor runs, and how; `first` are the first of its inputs.
+
+    `chosen` are settings of the executor, `settings` are what the trace says of them, and `rules`
+    are the accumulators of the nodes by key.
+    """
+
+    executor: str
+    inputs: FeedSet | Iterable[FeedSet]
+    first: FeedSet
+    chosen: dict[str, object]
+    settings: dict[str, object]
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+
+
+def interpret(
+    model: ModelSource,
+    batch: int | None,
+    dims: Mapping[str, int] | None,
+    feeds: InputPaths | Samples,
+    seed: int,
+    runs: int,
+    warmup: int | None,
+    threads: int,
+    against: str | None,
+    tolerance: Tolerance | None,
+    accumulator: int | str | Accumulator | Policy | None,
+    fixed: str | None,
+    by_sample: bool,
+    limits: Limits | None,
+    convention: str,
+    energy: str | None,
+    progress: Progress,
+    receive: Receive | None,
+    receivers: Sequence[Receiver],
+) -> Trace:
+    """Times the inferences of one batch, or counts the overflow of all batches."""
+    if energy is None and accumulator is not None:
+        energy = DEFAULT_ENERGY_MODEL
+    energy_model = None if energy is None else energy_models.find(energy)
+    loaded = open_model(model)
+    for receiver in receivers:
+        receiver.start(loaded)
+    request = request_for(model, loaded, 1 if by_sample else batch, dims, feeds, seed)
+    with enforced(limits or Limits()):
+        if accumulator is None:
+            job = _plain(request, runs, warmup, threads, against, tolerance)
+        else:
+            job = _narrow(request, accumulator, fixed, by_sample)
+    chosen = {"threads": threads or None, "limits": limits, "receive": _to_all(receive, receivers)}
+    measuring = registry.settings_for(job.executor, job.chosen | chosen)
+    executor = registry.find(job.executor)
+    profiled = executor.profile(loaded, job.inputs, measuring, progress)
+    run = configured(profiled.run, measuring)
+    observation = observed_shapes.of(loaded, run.kernels)
+    types = shape_inference.infer(loaded, job.first.shapes).updated(observation.types)
+    narrow = {sums.node: job.rules[sums.node] for sums in run.sums}
+    pricing = None if energy_model is None else Pricing(energy_model, narrow)
+    analyzed = [analyze(loaded, run, types, observation.calls, convention, pricing=pricing)]
+    recorded = {
+        "threads": threads, **job.settings, "batch": batch, "dims": dims, "feeds": feeds,
+        "seed": seed, "convention": convention, "energy": energy_settings(energy_model),
+    }  # fmt: skip
+    return assembled(loaded, analyzed, recorded)
+
+
+def _plain(
+    request: Request, runs: int, warmup: int | None, threads: int, against: str | None,
+    tolerance: Tolerance | None,
+) -> _Job:  # fmt: skip
+    """Times the inferences of one batch."""
+    feedset = request.feeds()
+    expected = None if against is None else _tensors(against, request.model, feedset, threads)
+    timed: dict[str, object] = {"runs": runs, "warmup": warmup}
+    chosen = timed | {"expected": expected, "tolerance": tolerance}
+    return _Job(registry.REFERENCE, feedset, feedset, chosen, timed | {"against": against})
+
+
+def _narrow(request: Request, accumulator: Any, fixed: str | None, by_sample: bool) -> _Job:
+    """Counts the overflow of all batches."""
+    batches, narrowed = request.batches(), policy(accumulator, fixed)
+    counted: dict[str, object] = {"by_sample": by_sample}
+    return _Job(
+        registry.NARROWED, batches, next(iter(batches)), counted | {"policy": narrowed},
+        counted | {"accumulator": accumulator, "fixed": fixed},
+        narrowed.assign(request.model.nodes),
+    )  # fmt: skip
+
+
+def _tensors(name: str, model: Model, feedset: FeedSet, threads: int) -> Mapping[str, Any]:
+    """Returns every tensor of the nodes of `model`, computed by the executor `name`."""
+    chosen = registry.settings_for(name, {"threads": threads or None, "optimization": "none"})
+    return registry.find_tensors(name).tensors(model, feedset, chosen).by_name
+
+
+def _to_all(receive: Receive | None, receivers: Sequence[Receiver]) -> Receive:
+    callbacks = [*([receive] if receive else []), *(receiver.receive for receiver in receivers)]
+    return lambda feedset, outputs: [callback(feedset, outputs) for callback in callbacks]

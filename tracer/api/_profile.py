@@ -1,0 +1,93 @@
+"""Measures an ONNX model, once for each combination of settings: see `tracer.profile`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cache
+from itertools import product
+
+from analyzers import energy as energy_models
+from tracer.api._assembly import Analyzed, Pricing, assembled, energy_settings
+from tracer.api._pipeline import Pipeline
+from tracer.api._sweep import each
+from tracer.containment import signals
+from tracer.executors import registry
+from tracer.graph.loading import ModelSource, open_model
+from tracer.inputs.request import InputPaths, Samples, request_for
+from tracer.records.environment import Peaks
+from tracer.records.trace import INCOMPLETE, Trace
+from tracer.support.progress import Progress, silent
+
+
+def profile(
+    model: ModelSource,
+    batch: int | Sequence[int] | None,
+    dims: Mapping[str, int] | None,
+    feeds: InputPaths | Samples,
+    seed: int,
+    threads: int | Sequence[int],
+    optimization: str | Sequence[str] | None,
+    chosen: Mapping[str, object],
+    convention: str,
+    energy: str | None,
+    peaks: Callable[[int], Peaks] | None,
+    replay: int,
+    confirm: bool,
+    progress: Progress | None,
+    executor: str,
+    keep: Callable[[Trace], object] | None,
+) -> Trace:
+    """Returns the trace of all runs; `chosen` are settings of the executor."""
+    energy_model = None if energy is None else energy_models.find(energy)
+    loaded = open_model(model)
+    swept = {
+        "threads": each(threads),
+        "optimization": each(optimization),
+    }
+    settings = [
+        registry.settings_for(executor, {**chosen, "threads": count or None, "optimization": level})
+        for count, level in product(*swept.values())
+    ]
+    roofs = cache(lambda count: peaks(count) if peaks else None)
+    pipeline = Pipeline(
+        loaded,
+        registry.find_optimizing(executor) if replay else registry.find(executor),
+        convention,
+        None if energy_model is None else Pricing(energy_model),
+        roofs,
+        replay,
+        confirm,
+        progress or silent,
+    )
+    asked = {"batch": batch, "dims": dims, "feeds": feeds, "seed": seed}
+    several = {name: values for name, values in swept.items() if len(values) > 1}
+    recorded = {
+        **asdict(settings[0]), **several, **asked, "convention": convention,
+        "energy": energy_settings(energy_model), "replay": replay,
+    }  # fmt: skip
+    planned = list(product(each(batch), settings))
+
+    def trace_of(analyzed: Sequence[Analyzed]) -> Trace:
+        found = [roofs(count) for count in sorted(swept["threads"])]  # the default's, 0, are first
+        known = [peak for peak in found if peak is not None]
+        return assembled(loaded, analyzed, recorded, known)
+
+    analyzed: list[Analyzed] = []
+    for size, setting in planned:
+        if analyzed and keep is not None:
+            keep(_incomplete(trace_of(analyzed), len(analyzed), len(planned), "broken off"))
+        try:
+            request = request_for(model, loaded, size, dims, feeds, seed).cut()
+            analyzed.append(pipeline.run(request, setting))
+        except signals.ENDINGS:
+            if not analyzed or not signals.ending():
+                raise
+        if signals.ending():
+            trace = assembled(loaded, analyzed, recorded)
+            return _incomplete(trace, len(analyzed), len(planned), signals.ending())
+    return trace_of(analyzed)
+
+
+def _incomplete(trace: Trace, runs: int, planned: int, why: str) -> Trace:
+    """Returns `trace` marked as the first `runs` of `planned` configurations."""
+    kept = f"{runs} of {planned} configurations" if planned > 1 else "the runs until then"
+    return replace(trace, notes=(f"{INCOMPLETE}{why}; it has {kept}", *trace.notes))

@@ -1,0 +1,61 @@
+"""Quantises a float model, and measures what that costs: see `tracer.quantize`."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from exporters import writing
+from tracer import metrics
+from tracer.graph import loading
+from tracer.graph.loading import ModelSource, open_model
+from tracer.inputs.datasets.opening import open_dataset, without_split
+from tracer.quantization import quantizer
+from tracer.quantization.accuracy import accuracy
+from tracer.quantization.calibration import CalibrationSamples
+from tracer.quantization.options import QuantizationOptions
+from tracer.records.quantized import Quantized
+from tracer.records.trace import ModelInfo
+from tracer.support.progress import Progress
+
+
+def quantize(
+    model: ModelSource,
+    calibrate: str | Path,
+    output: str | Path | None,
+    force: bool,
+    options: QuantizationOptions | None,
+    limit: int | None,
+    test: str | Path | None,
+    test_limit: int | None,
+    metric: str | None,
+    batch: int,
+    folder: Path,
+    progress: Progress | None,
+) -> Quantized:
+    """Writes the quantised model, then scores it and the float model."""
+    target = None if output is None else Path(output)
+    if target is not None:
+        writing.check_target(target, force)
+    chosen_metric = None if metric is None else metrics.find(metric)
+    loaded, options = open_model(model), options or QuantizationOptions()
+    split = "test" if Path(calibrate).is_dir() else "train"
+    calibration = open_dataset(calibrate, loaded, limit=limit, split=split, folder=folder)
+    tested = test or without_split(calibrate)
+    test_data = open_dataset(tested, loaded, limit=test_limit, folder=folder)
+    samples = CalibrationSamples(calibration, batch)
+    graph = quantizer.quantize(loaded, samples, options, progress)
+    if target is not None:
+        writing.write(graph.proto, target)
+    quantized = loading.from_proto(graph.proto)
+    scores = accuracy(loaded, quantized, test_data, chosen_metric, batch, progress)
+    missing = () if scores else (f"no metric fits {test_data.name}: give --metric",)
+    return Quantized(
+        model=ModelInfo.of(loaded),
+        settings={
+            **asdict(options), "calibrate": calibration.name, "limit": limit,
+            "test": test_data.name,
+        },
+        accuracy=scores,
+        layers=graph.layers,
+        notes=(*graph.notes, *missing),
+        proto=graph.proto,
+    )  # fmt: skip

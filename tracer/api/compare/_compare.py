@@ -1,0 +1,99 @@
+"""Runs the sides of a comparison and compares them: see `tracer.compare` and `tracer.sweep`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from analyzers.compare import Comparison
+from analyzers.compare import compare as compare_sides
+from analyzers.compare.sides import Side, measured, recorded
+from analyzers.compare.sweep import Sweeps
+from analyzers.compare.sweep import sweep as sweep_of
+from tracer.api.compare import inputs, values
+from tracer.api.compare.naming import parse, refuse_unused, with_short_labels
+from tracer.api.compare.rounds import quieter, take_turns
+from tracer.api.compare.settings import SideSettings
+from tracer.api.compare.sides import LiveSide, NamedSide, Recorded
+from tracer.support.progress import Progress
+from tracer.support.tolerance import Tolerance
+
+
+def compare(
+    sides: Sequence[str],
+    by: str,
+    depth: int | None,
+    settings: SideSettings,
+    rounds: int | None,
+    runs: int | None,
+    tolerance: Tolerance | None,
+    progress: Progress | None,
+) -> Comparison:
+    """Compares each of `sides` with the first one, in time and work, and values if tolerated."""
+    named = _named(sides, settings, rounds, runs)
+    arrays = inputs.shared(named, settings)
+    live = inputs.live(named, arrays)
+    measurements = iter(_measure(live, settings, rounds, runs, progress))
+    comparison = compare_sides(
+        [
+            recorded(side.label, side.trace, settings.batch)
+            if isinstance(side, Recorded)
+            else next(measurements)
+            for side in named
+        ],
+        by,
+        depth,
+    )
+    if tolerance is None:
+        return comparison
+    numbers, notes = values.compare_values(named, arrays, settings, tolerance)
+    return replace(comparison, numbers=numbers, notes=(*comparison.notes, *notes))
+
+
+def sweep(
+    sides: Sequence[str],
+    batches: Sequence[int],
+    settings: SideSettings,
+    rounds: int | None,
+    runs: int | None,
+    progress: Progress | None,
+) -> Sweeps:
+    """Compares the batch sizes of each of `sides`."""
+    named = _named(sides, settings, rounds, runs)
+    by_batch = [_at(named, settings, batch) for batch in batches]
+    live = [side for group in zip(*by_batch, strict=True) for side in group]
+    measurements = iter(_measure(live, settings, rounds, runs, progress))
+    return Sweeps(
+        sweep_of(
+            side.label,
+            [recorded(side.label, side.trace, batch) for batch in batches]
+            if isinstance(side, Recorded)
+            else [next(measurements) for _ in batches],
+        )
+        for side in named
+    )
+
+
+def _named(
+    sides: Sequence[str], settings: SideSettings, rounds: int | None, runs: int | None
+) -> list[NamedSide]:
+    named = with_short_labels([parse(side) for side in sides])
+    refuse_unused(named, settings, rounds, runs)
+    return named
+
+
+def _at(sides: Sequence[NamedSide], settings: SideSettings, batch: int) -> list[LiveSide]:
+    arrays = inputs.shared(sides, replace(settings, batch=batch))
+    return [replace(side, batch=batch) for side in inputs.live(sides, arrays)]
+
+
+def _measure(
+    live: Sequence[LiveSide],
+    settings: SideSettings,
+    rounds: int | None,
+    runs: int | None,
+    progress: Progress | None,
+) -> list[Side]:
+    """Runs the sides alternately."""
+    if not live:
+        return []
+    quiet = quieter(take_turns(live, settings, rounds, runs, progress))
+    return [measured(side.label, traces) for side, traces in zip(live, quiet, strict=True)]
