@@ -77,6 +77,7 @@ class _Child:
     process: int
     handle: int
     page: activity.Page
+    alarm: supervisor.Alarm
     frames: BinaryIO
     begun: mmap.mmap
     folder: Path
@@ -160,7 +161,8 @@ def _started(make: Callable[[int], Mutant], task: Task, base: Path) -> _Child:
         finally:
             os._exit(code)
     os.close(nowhere)
-    return _Child(task, process, os.pidfd_open(process), page, frames, begun, folder)
+    handle, alarm = os.pidfd_open(process), supervisor.Alarm(process)
+    return _Child(task, process, handle, page, alarm, frames, begun, folder)
 
 
 def _run(mutant: Mutant, task: Task, folder: Path, begun: mmap.mmap) -> None:
@@ -223,9 +225,8 @@ def _end_if_late(child: _Child) -> None:
         if now - child.asked_at > _ABORT_S:
             os.kill(child.process, signal.SIGKILL)
         return
-    left = supervisor.seconds_left(child.page)
     _, cpu = _BEGUN.unpack_from(child.begun)
-    if left is not None and left <= 0:
+    if child.alarm.seconds_left(child.page) <= 0:
         child.forced = "overdue"
     elif _processor_seconds(child.process) - cpu > PROCESSOR_S or now - child.started > WALL_S:
         child.forced = "endless"

@@ -213,6 +213,7 @@ CONNECTIONS = {  # fields of a topology that do not fit together
     "an owner below 0": {"owners": [None, -1, None]},
     "readers that are not there": {"inputs": {"x": [3]}, "outputs": {}},
     "an output of no node": {"outputs": {"y": 3}},
+    "an output of a body": {"outputs": {"y": 1}},
     "an operator that is null": {"op_types": ["If", None, "Add"]},
 }
 

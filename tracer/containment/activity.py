@@ -18,10 +18,10 @@ from tracer.support.progress import Progress
 PATIENCE_S = 600.0
 """Seconds that native code may take for a step, where the time of the process is not limited."""
 
-_HEAD = struct.Struct("<dddqqq")
-"""Three times (seconds of the monotonic clock, 0 for none), steps done, steps in total, and 1 when
-Python code has returned."""
-_BEAT, _STEPS, _ENDED = 16, 24, 40
+_HEAD = struct.Struct("<dddqqqq")
+"""Three times (seconds of the monotonic clock, 0 for none), steps done, steps in total, and two
+truths: Python code has returned, a model runs."""
+_BEAT, _STEPS, _ENDED, _RUNS = 16, 24, 40, 48
 _SIZE = 4096
 _FIELD = 400
 """Most characters of a part of an activity: names in a model may be of any length."""
@@ -31,7 +31,8 @@ _FIELD = 400
 class Activity:
     """`where` names the model or file, `action` is a clause, `remedy` says what else to try.
 
-    With `patient`, it may take any time; otherwise a step of it takes at most PATIENCE_S.
+    With `patient`, it may take any time; otherwise a step of it takes at most PATIENCE_S. With
+    `runs_model`, a `search` can tell the node in which it crashes.
     """
 
     where: str = ""
@@ -39,6 +40,7 @@ class Activity:
     remedy: str = ""
     task: str = ""
     patient: bool = True
+    runs_model: bool = False
 
     def __str__(self) -> str:
         """Returns the clause, with the task of the progress bar."""
@@ -81,6 +83,11 @@ class Page:
     @property
     def has_ended(self) -> bool:
         """Whether the Python code of the process has returned, or raised an exception."""
+        return bool(_HEAD.unpack_from(self._memory)[-2])
+
+    @property
+    def runs_model(self) -> bool:
+        """Whether the process does what a `search` can do again in parts."""
         return bool(_HEAD.unpack_from(self._memory)[-1])
 
     def end(self) -> None:
@@ -103,6 +110,7 @@ class Page:
     def write(self, activity: Activity) -> None:
         """Stores the activity, with long names cut, and that it begins now."""
         self.beat(activity.patient)
+        struct.pack_into("<q", self._memory, _RUNS, activity.runs_model)
         parts = (activity.where, activity.action, activity.remedy, activity.task)
         text = "\0".join(part[:_FIELD].replace("\0", " ") for part in parts) + "\0\0"
         encoded = text.encode("utf-8", "replace")
@@ -110,7 +118,7 @@ class Page:
 
     def read(self) -> Activity:
         """Returns the activity as it was written last, with the steps done of its task."""
-        *_, done, total, _ = _HEAD.unpack_from(self._memory)
+        *_, done, total, _, _ = _HEAD.unpack_from(self._memory)
         text = self._memory[_HEAD.size :].decode("utf-8", "replace")
         where, action, remedy, task, *_ = (*text.split("\0")[:4], "", "", "", "")
         if task and total > 0:
@@ -139,14 +147,16 @@ def now() -> Activity:
 
 
 @contextlib.contextmanager
-def doing(where: str, action: str, remedy: str = "", patient: bool = False) -> Iterator[None]:
+def doing(
+    where: str, action: str, remedy: str = "", patient: bool = False, runs_model: bool = False
+) -> Iterator[None]:
     """Says what happens inside the `with`, in the past tense: `onnxruntime ran the model`.
 
     A supervisor ends what takes longer than PATIENCE_S without a `step`, unless it is `patient`.
     It takes some µs, so it does not belong into a measured time.
     """
     before = _now
-    _tell(Activity(where, action, remedy, patient=patient))
+    _tell(Activity(where, action, remedy, "", patient, runs_model))
     try:
         yield
     finally:

@@ -15,13 +15,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, BinaryIO, TypeVar, cast
 
-from tracer.containment import activity, signals, supervisor
+from tracer.containment import activity, search, signals, supervisor
 from tracer.containment.worker import Call, Reply
-from tracer.errors import TracerError
+from tracer.errors import CrashError, LimitError
 from tracer.support.temporary import sweep
 
 _Result = TypeVar("_Result")
@@ -55,7 +57,8 @@ def contained(
         return function(**arguments)
     callbacks = {name: arguments[name] for name in _CALLBACKS if arguments.get(name) is not None}
     rest = {name: value for name, value in arguments.items() if name not in callbacks}
-    data = _pickled(Call(function, rest, tuple(callbacks), seconds, nbytes))
+    call = Call(function, rest, tuple(callbacks), seconds, nbytes)
+    data = _pickled(call)
     if data is None:
         return function(**arguments)
     worker = _taken()
@@ -63,8 +66,10 @@ def contained(
         worker.send(data)
         meanwhile()
         reply = worker.reply(callbacks)
-    except BaseException:
+    except BaseException as error:
         worker.end()
+        if isinstance(error, CrashError) and worker.page.runs_model:
+            raise _searched(call, worker) or error from None
         raise
     _idle.append(worker)
     if reply.unreadable:
@@ -82,6 +87,26 @@ def _pickled(call: Call) -> bytes | None:
     except Exception:  # each class refuses with an exception of its own
         return None
     return None if b"__main__" in data else data
+
+
+def _searched(call: Call, dead: _Worker) -> CrashError | None:
+    """Returns the error of a worker that crashed, with the node that a second run finds."""
+    data = _pickled(replace(call, callbacks=(), searches=True))
+    assert data is not None
+    worker = _Worker(dead.around)
+    worker.page.set_times(time.monotonic() + search.MOST_S, 0.0)
+    try:
+        worker.send(data)
+        worker.reply({})
+    except (CrashError, LimitError):
+        worker.end()
+        found = worker.code == search.FOUND
+        return dead.crash(worker.page.read()) if found else None
+    except BaseException:
+        worker.end()
+        raise
+    worker.end()
+    return None
 
 
 def _taken() -> _Worker:
@@ -115,6 +140,7 @@ class _Worker:
     def __init__(self, around: tuple[Any, ...]) -> None:
         sweep()
         self.around = around
+        self._traceback = ""
         page, self._frames = _unnamed_file(), _unnamed_file()
         self._alarm, alarm = os.pipe()
         requests, asking = os.pipe()
@@ -172,11 +198,21 @@ class _Worker:
                 reply: Reply = pickle.loads(self._answers.recv_bytes())  # noqa: S301 - our child's
                 return reply
 
-    def _death(self) -> TracerError:
-        code = self._process.wait()
+    def _death(self) -> CrashError:
+        self._process.wait()
         self._frames.seek(0)
-        frames = self._frames.read().decode("utf-8", "replace")
-        return supervisor.crash(code, self.page.read(), frames)
+        self._traceback = self._frames.read().decode("utf-8", "replace")
+        return self.crash(self.page.read())
+
+    def crash(self, last: activity.Activity) -> CrashError:
+        """Returns the error of the process, which died, if `last` is what it did."""
+        assert self.code is not None
+        return supervisor.crash(self.code, last, self._traceback)
+
+    @property
+    def code(self) -> int | None:
+        """The exit code of the process, less than 0 for a signal; None while it runs."""
+        return self._process.returncode
 
     def end(self) -> None:
         """Ends the process, and removes what it left; an interrupted call may clean up first."""

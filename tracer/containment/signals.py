@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from tracer.containment import activity
+from tracer.containment import activity, search
 from tracer.errors import LimitError
 
 _DEFAULTS: dict[int, Any] = {
@@ -117,8 +117,11 @@ def _is_limited() -> bool:
 def limit_seconds(seconds: float) -> None:
     """Makes TimeUp rise in the main thread after `seconds`, inside `raising`.
 
-    A supervisor is told as well: it ends the process if the exception has no effect.
+    A supervisor is told as well: it ends the process if the exception has no effect. A search has
+    a limit of its own.
     """
+    if search.is_on():
+        return
     page = activity.page()
     if page is not None:
         page.set_times(time.monotonic() + seconds, 0.0)

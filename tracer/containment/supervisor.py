@@ -7,7 +7,6 @@ import path of this process, and costs some ms. It shares a page with its superv
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import os
 import re
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from tracer.containment import activity, memory, signals
+from tracer.containment import activity, memory, parent, search, signals
 from tracer.errors import CrashError, LimitError
 from tracer.support.temporary import sweep
 from tracer.text import message
@@ -34,7 +33,6 @@ _TWICE_S = 0.3
 """Signals closer together are one: `timeout` and terminals send them to the whole group too."""
 
 _FRAME = re.compile(r'File "(?:.*/)?([^/"]+/[^/"]+)", line (\d+) in (\S+)')
-_DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if os.name == "posix" else ()
 
 
@@ -79,8 +77,11 @@ def supervised(command: Callable[[], int], name: str) -> int:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_ENDING, signal.SIGCHLD})
             sweep()
             ended = _wait(child, page, reading, frames)
+            last = page.read()
+            if _has_crashed(ended) and page.runs_model:
+                last = _searched(command, writing, reading) or last
             sweep()
-            return _told(ended, page, name)
+            return _told(ended, page, last, name)
     try:
         return _as_child(command, name)
     finally:
@@ -106,10 +107,7 @@ def _handling(wakeup: int) -> Iterator[None]:
 
 def become_child(page: activity.Page, frames: BinaryIO | None, supervisor: int) -> None:
     """Ties this process to `supervisor`, whose number it is, and limits it."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
-        if os.getppid() != supervisor:  # it died before
-            os.kill(os.getpid(), signal.SIGKILL)
+    parent.die_with(supervisor)
     activity.supervised_by(page)
     memory.limit_to_share()
     if frames is not None:
@@ -124,6 +122,29 @@ def _as_child(command: Callable[[], int], name: str) -> int:
     except (KeyboardInterrupt, signals.Terminated) as error:  # while the command was imported
         number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
         return _asked_to_end(number, name)
+
+
+def _has_crashed(ended: Ended) -> bool:
+    return ended.signal not in (0, *_ENDING, signal.SIGKILL, signal.SIGQUIT, signal.SIGPIPE)
+
+
+def _searched(command: Callable[[], int], alarm: int, reading: int) -> activity.Activity | None:
+    """Returns what a second run of `command` tells of a crash; None where it finds nothing."""
+    page, supervisor = activity.Page.anonymous(alarm), os.getpid()
+    page.set_times(time.monotonic() + search.MOST_S, 0.0)
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in _ENDING:
+                signal.signal(number, signal.SIG_DFL)
+            become_child(page, None, supervisor)
+            search.begin()
+            command()
+        finally:
+            os._exit(0)  # what follows in the program is not for this process
+    ended = _wait(child, page, reading, None)
+    return page.read() if (ended.code, ended.signal) == (search.FOUND, 0) else None
 
 
 def _wait(child: int, page: activity.Page, reading: int, frames: BinaryIO | None) -> Ended:
@@ -181,8 +202,11 @@ def _arrived(descriptor: int) -> list[int]:
         return []
 
 
-def _told(ended: Ended, page: activity.Page, name: str) -> int:
-    """Returns the exit code of a child, and tells a death that the child could not tell."""
+def _told(ended: Ended, page: activity.Page, last: activity.Activity, name: str) -> int:
+    """Returns the exit code of a child, and tells a death that the child could not tell.
+
+    `last` is what it did.
+    """
     if not ended.signal and page.has_ended:
         return ended.code
     _clear_progress_bar()
@@ -191,9 +215,9 @@ def _told(ended: Ended, page: activity.Page, name: str) -> int:
     if ended.signal in (*_ENDING, signal.SIGQUIT, signal.SIGPIPE):
         return _asked_to_end(ended.signal, name)
     if ended.overdue:
-        error: LimitError | CrashError = signals.time_is_up(page.read(), bool(page.times[0]))
+        error: LimitError | CrashError = signals.time_is_up(last, bool(page.times[0]))
     else:
-        error = crash(-ended.signal or ended.code, page.read(), ended.frames)
+        error = crash(-ended.signal or ended.code, last, ended.frames)
     _tell(f"{name}: error: {error}")
     if "--debug" in sys.argv:
         for line in ended.frames.splitlines():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tracer.containment import activity, memory, signals, supervisor
+from tracer.containment import activity, memory, search, signals, supervisor
 from tracer.errors import TracerError
 from tracer.support.progress import Progress
 
@@ -24,6 +24,7 @@ class Call:
     """A call to make, within limits of seconds and bytes where they are given.
 
     The function has a further parameter for each of `callbacks`, which are called in the parent.
+    With `searches`, it is a second run after a crash (see `search`).
     """
 
     function: Callable[..., Any]
@@ -31,6 +32,7 @@ class Call:
     callbacks: tuple[str, ...]
     seconds: float | None
     nbytes: int | None
+    searches: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ def _answered(data: bytes, sending: Connection) -> bytes:
                 call: Call = pickle.loads(data)  # noqa: S301 - it comes from our parent
             except (Exception, SystemExit):  # whatever the modules of the arguments raise
                 return _bytes(Reply(unreadable=True))
+            if call.searches:
+                search.begin()
             if call.nbytes is not None:
                 memory.limit(call.nbytes)
             if call.seconds is not None:

@@ -1,6 +1,8 @@
 """What every result offers: saving to a file, a table in a notebook, a one-line `repr`."""
 
 import importlib
+from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +13,24 @@ from tracer.text import line
 
 _VIEWS = "analyzers.views"
 """Found by name: records stand below the analyzers and do not import them."""
+
+_REPORT = "html"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An HTML page that a notebook shows in a frame, `height` pixels high.
+
+    The frame may run the scripts of the page, and nothing else: it has neither the address nor the
+    rights of the notebook.
+    """
+
+    page: str = field(repr=False)
+    height: int
+
+    def _repr_html_(self) -> str:
+        frame = f'<iframe sandbox="allow-scripts" width="100%" height="{self.height}"'
+        return f'{frame} frameborder="0" srcdoc="{escape(self.page)}"></iframe>'
 
 
 class Result:
@@ -48,6 +68,14 @@ class Result:
     def _repr_html_(self) -> str:
         html: str = _views().as_html(self)
         return html
+
+    def show(self, options: ViewOptions | None = None, height: int = 900) -> "Report":
+        """Returns the report of the result, which a notebook shows in a frame of `height` pixels.
+
+        Raises UsageError for a result that has no report.
+        """
+        page: bytes = _views().render(self, _REPORT, options or ViewOptions())
+        return Report(page.decode(), height)
 
     def __repr__(self) -> str:
         return line(f"{type(self).__name__}({self.headline()})")

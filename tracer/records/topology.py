@@ -44,11 +44,12 @@ class Topology:
             raise ValueError("topology: a node twice")
         if not all(_rises(readers, count) for readers in self.inputs.values()):
             raise ValueError("topology: an input with other readers than nodes")
-        if not all(maker is None or 0 <= maker < count for maker in self.outputs.values()):
-            raise ValueError("topology: an output of no node")
         for position, (read, owner) in enumerate(zip(self.producers, self.owners, strict=True)):
             if not _rises(read, position) or not (owner is None or 0 <= owner < position):
                 raise ValueError(f"topology: node {position} reads or is in no earlier node")
+        for maker in self.outputs.values():
+            if maker is not None and not (0 <= maker < count and self.owners[maker] is None):
+                raise ValueError("topology: an output of no node of the main graph")
         if any(owner is not None for owner in self.owners):
             self._check_bodies()
 

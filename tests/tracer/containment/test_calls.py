@@ -52,7 +52,7 @@ def test_a_result_an_error_and_progress_come_back_from_one_child(folder):
 
 
 def test_a_crash_raises_and_the_next_call_gets_a_new_child(folder):
-    with pytest.raises(CrashError, match=r"division.onnx: the runtime crashed \(SIGFPE\)"):
+    with pytest.raises(CrashError, match=r"\(SIGFPE\) .* ran node division \(Div\)"):
         tracer.profile(folder / "division.onnx", runs=3)
     tracer.profile(folder / "harmless.onnx", runs=3)
     with pytest.raises(LimitError, match=r"endless.onnx: the time limit .* while onnxruntime"):

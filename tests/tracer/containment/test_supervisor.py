@@ -119,7 +119,7 @@ def leftovers(folder):
 
 
 CRASHES = {
-    "division": ("profile", "SIGFPE", "onnxruntime", "ran the model"),
+    "division": ("profile", "SIGFPE", "onnxruntime", "ran node division (Div)"),
     "normalization": ("profile", "SIGSEGV", "onnxruntime", "Try --optimization basic"),
 }
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from tracer.executors.onnxruntime import interruption, sessions
+from tracer.containment import search
+from tracer.executors.onnxruntime import crash_search, interruption, sessions
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds
@@ -20,6 +21,8 @@ def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
     Arrays of element types that numpy lacks are passed as onnxruntime's own values. The function
     raises InputError for feeds that cannot be passed or do not run.
     """
+    if search.is_on():
+        crash_search.find(model, lambda part: runner(model, part, feeds)())
     options = interruption.options()
     if not any(map(_is_foreign, feeds.values())):
         arrays = dict(feeds)

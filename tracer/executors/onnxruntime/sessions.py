@@ -28,6 +28,9 @@ _LEVELS = {
 }
 
 _NO_MEMORY = ("Cannot allocate memory", "Failed to allocate memory", "bad allocation", "bad_alloc")
+WITHOUT = "`tracer interpret` runs it without onnxruntime, node by node."
+"""What to try if a run crashes."""
+
 _OPTIMISING = {
     "none": (f"onnxruntime {ort.__version__} opened the model", ""),
     "basic": (f"onnxruntime {ort.__version__} optimised the model", "Try --optimization none."),
@@ -129,11 +132,12 @@ def translated(model: Model, run: Callable[[], _Result]) -> Callable[[], _Result
 
 def running(model: Model) -> AbstractContextManager[None]:
     """Says, for a crash, that onnxruntime runs `model` inside the `with`."""
-    return activity.doing(
-        model.name,
-        f"onnxruntime {ort.__version__} ran the model",
-        "`tracer interpret` runs it without onnxruntime, node by node.",
-    )
+    return activity.doing(model.name, ran("the model"), WITHOUT, runs_model=True)
+
+
+def ran(what: str) -> str:
+    """Returns the clause that says what onnxruntime ran when it crashed."""
+    return f"onnxruntime {ort.__version__} ran {what}"
 
 
 def _refuse_memory(model: Model, message: str) -> None:

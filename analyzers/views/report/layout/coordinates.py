@@ -85,7 +85,7 @@ def _place(
     Pooling adjacent violators: neighbours that would be too near become one block at their mean.
     """
     blocks: list[tuple[float, float, int]] = []  # weighted sum, weight, items
-    shift = list(accumulate(distances, initial=0.0))
+    shift = list(accumulate(distances, initial=0.0))[: len(row)]
     for (wish, weight), offset in zip(pulls, shift, strict=True):
         block = ((wish - offset) * weight, weight, 1)
         while blocks and blocks[-1][0] / blocks[-1][1] >= block[0] / block[1]:

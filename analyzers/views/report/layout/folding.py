@@ -42,16 +42,17 @@ def fold(root: Box) -> None:
         links = sorted(link for link in box.links if OUTSIDE not in link)
         shape = (box.op_type, tuple(inside), tuple(links))
         structure[box] = numbers.setdefault(shape, len(numbers))
-        _fold_repeats(box, inside)
+        _fold_repeats(box, inside, box is root)
     for box in boxes(root):
         while len(box.children) > MOST_CHILDREN:
             _gather(box, list(_parts(box)))
 
 
-def _fold_repeats(box: Box, structures: Sequence[int]) -> None:
+def _fold_repeats(box: Box, structures: Sequence[int], is_root: bool) -> None:
     """Puts neighbours of equal structure into a box; a module of nothing else becomes one."""
     runs = list(_repeats(box, structures))
-    if box.kind == MODULE and [run.stop - run.start for run in runs] == [len(box.children)]:
+    is_one_run = [run.stop - run.start for run in runs] == [len(box.children)]
+    if is_one_run and box.kind == MODULE and not is_root:
         box.kind, box.repeat = REPEATED, len(box.children)
     elif runs:
         _gather(box, runs)

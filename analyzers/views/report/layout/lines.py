@@ -77,7 +77,7 @@ def _parts(
     part: list[int] = []
     low, high = -inf, inf
     for item in items:
-        if max(low, room[item][0]) > min(high, room[item][1]):
+        if part and max(low, room[item][0]) > min(high, room[item][1]):
             yield part, (low, high)
             part, low, high = [], -inf, inf
         part.append(item)

@@ -74,10 +74,11 @@ class Graph {
 
   /** Whether a column can colour boxes: numbers that fold, or a text with few values. */
   isColour(name) {
+    if (name === "op_type") return true; // there is always one column
     const { header, fold } = this.rows.specs[name];
     if (!header || name === "bar" || (!this.rows.isText(name) && fold === "none")) return false;
     const distinct = new Set(this.rows.column(name)).size;
-    return distinct > 1 && (!this.rows.isText(name) || distinct <= Graph.kinds + 1);
+    return name === "op_type" || (distinct > 1 && (!this.rows.isText(name) || distinct <= Graph.kinds + 1));
   }
 
   named(name) {

@@ -12,7 +12,7 @@ class Table {
   static gap = 18; // pixels between columns
 
   constructor(host, report, state) {
-    Object.assign(this, { host, report, state, limit: Table.step });
+    Object.assign(this, { host, report, state, limit: Table.step, members: new WeakMap() });
     this.filter = Draw.element("input", {
       type: "search", "aria-label": "filter rows", placeholder: "filter: conv, time_us > 100",
       oninput: () => this.state.set({ filter: this.filter.value }),
@@ -131,9 +131,10 @@ class Table {
   }
 
   line(row) {
-    const members = this.rows.members(row);
     const cells = this.names.map((name, at) => this.cell(name, row, at === 0));
-    return Draw.element("tr", { tabindex: -1, onclick: (event) => this.clicked(row, members, event) }, cells);
+    const line = Draw.element("tr", { tabindex: -1, onclick: (event) => this.pick(line, event) }, cells);
+    this.members.set(line, this.rows.members(row));
+    return line;
   }
 
   cell(name, row, isFirst) {
@@ -176,10 +177,10 @@ class Table {
     else if (place.bottom > frame.bottom) this.scroller.scrollTop += place.bottom - frame.bottom;
   }
 
-  clicked(row, members, event) {
-    const line = event.currentTarget;
-    this.state.pick(members, event);
-    line.focus({ preventScroll: true });
+  pick(line, event) {
+    this.state.pick(this.members.get(line), event);
+    const shown = this.body.contains(line) ? line : this.body.querySelector('[tabindex="0"]');
+    shown?.focus({ preventScroll: event.type === "click" });
   }
 
   pressed(event) {
@@ -190,8 +191,7 @@ class Table {
     let next = line[steps[event.key]];
     if (next?.classList.contains("gap")) next = next[steps[event.key]];
     if (!next) return;
-    next.focus();
-    next.click();
+    this.pick(next, event);
   }
 
   extend() {
