@@ -62,11 +62,11 @@ def _kill(model: Undisturbed, place: Place, seconds: float, victim: str) -> Kill
     if not command.resumes:
         path.write_text(_OLD)
     hit = killed(command, place, seconds, victim)
-    partial = _partial(command, path)
+    why = partial(model, path)
     finished(command, place)
     left = [name for name in place.leftovers(command.output) if name not in model.leftovers]
     identical = command.content(path) == model.content
-    return Kill(command, victim, seconds, hit, partial, identical, tuple(left))
+    return Kill(command, victim, seconds, hit, why, identical, tuple(left))
 
 
 def _empty(place: Place, command: Command) -> None:
@@ -78,15 +78,14 @@ def _empty(place: Place, command: Command) -> None:
 _OLD = "what was there before"
 
 
-def _partial(command: Command, path: Path) -> str:
+def partial(model: Undisturbed, path: Path) -> str:
     """Returns what is wrong with the file after a kill; it may be absent, as before, or whole."""
-    if command.resumes or not path.exists() or path.read_bytes() == _OLD.encode():
+    if model.command.resumes or not path.exists() or path.read_bytes() == _OLD.encode():
         return ""
     try:
-        command.content(path)
+        return "" if model.command.content(path) == model.content else "other content"
     except Exception as error:  # each reader has exceptions of its own
         return f"{type(error).__name__}: {error}"
-    return ""
 
 
 def table(found: Sequence[Kill]) -> str:

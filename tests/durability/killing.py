@@ -39,13 +39,11 @@ class Place:
     def cache(self) -> Path:
         return self.path / "cache"
 
-    @property
-    def environment(self) -> Mapping[str, str]:
-        folders = {
-            "TMPDIR": self.tmp,
-            "XDG_CACHE_HOME": self.cache,
-            "NUMBA_CACHE_DIR": self.cache / "compiled",
-        }
+    def environment(self, compiles: bool = False) -> Mapping[str, str]:
+        """Environment variables; a command that compiles keeps its code in the cache here."""
+        folders = {"TMPDIR": self.tmp, "XDG_CACHE_HOME": self.cache}
+        if compiles:
+            folders["NUMBA_CACHE_DIR"] = self.cache / "compiled"
         named = {name: str(folder) for name, folder in folders.items()}
         return {**os.environ, **named, "PYTHONPATH": str(ROOT)}
 
@@ -62,7 +60,7 @@ def started(command: Command, place: Place) -> subprocess.Popen[str]:
     """Starts the command in a process group of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "tracer", *command.line(place.out / command.output)],
-        env=place.environment,
+        env=place.environment(command.compiles),
         cwd=place.path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
