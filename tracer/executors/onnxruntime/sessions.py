@@ -26,6 +26,10 @@ _LEVELS = {
     "all": Level.ORT_ENABLE_ALL,
 }
 
+_MANY = 5_000
+"""Nodes, inputs and outputs that a session opens in half a second. 100,000 nodes in a chain take 5
+seconds; the time grows with the square of the readers of one tensor, and of the outputs."""
+
 _NO_MEMORY = ("Cannot allocate memory", "Failed to allocate memory", "bad allocation", "bad_alloc")
 WITHOUT = "`tracer interpret` runs it without onnxruntime, node by node."
 """What to try if a run crashes."""
@@ -107,6 +111,11 @@ class Factory:
             message = _sentence(self.model, error)
             _refuse_memory(self.model, message)
             raise _refusal(self.model, message, ort.__version__) from error
+
+
+def opens_slowly(model: Model) -> bool:
+    """Returns whether onnxruntime may take more than a second to open a model, by its size."""
+    return len(model.nodes) + len(model.inputs) + len(model.graph.output) > _MANY
 
 
 def translated(model: Model, run: Callable[[], _Result]) -> Callable[[], _Result]:
