@@ -15,7 +15,7 @@ leaves its nodes to the kernel that computed the data, and has no node.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analyzers.dependence import UNCHANGING, constants, needs
@@ -45,7 +45,10 @@ def attribute(
     that the runtime added, such as a change of layout, has no nodes. A node without a kernel was
     folded or removed.
     """
-    graphs = {scope.path: _Graph.of(model, scope.path) for scope in model.scopes}
+    nodes: dict[str, list[Node]] = {scope.path: [] for scope in model.scopes}
+    for node in model.nodes:
+        nodes[node.scope.path].append(node)
+    graphs = {path: _Graph.of(own, path) for path, own in nodes.items()}
     if evidence is not None:
         unclear = evidence.uninformative.keys() | evidence.reordered
         graphs[""].equal = {n: e for n, e in evidence.equal.items() if n not in unclear}
@@ -133,15 +136,13 @@ class _Graph:
     claimed: dict[str, int] = field(default_factory=dict)
     equal: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    @property
-    def survivors(self) -> set[str]:
-        """Tensors that the runtime computes under their own name, with their own values."""
-        return {name for name, tensors in self.equal.items() if name in tensors}
+    def survives(self, name: str) -> bool:
+        """Returns whether the runtime computes a tensor under its own name and with its values."""
+        return name in self.equal.get(name, ())
 
     @classmethod
-    def of(cls, model: Model, path: str) -> _Graph:
+    def of(cls, nodes: Sequence[Node], path: str) -> _Graph:
         """Indexes the graph at `path`; tensors that depend on no input are constant."""
-        nodes = [node for node in model.nodes if node.scope.path == path]
         makers = {name: node for node in nodes for name in node.outputs if name}
         readers: dict[str, list[Node]] = {}
         for node in nodes:
@@ -163,7 +164,11 @@ def _claim(graph: _Graph, kernel: Kernel, position: int) -> list[Node]:
     begins = [graph.equal[name] for name in kernel.inputs if name in graph.equal]
     ends = {tensor for name in kernel.outputs for tensor in graph.equal.get(name, ())}
     bounded = bool(begins) and all(begins)
-    stops = graph.survivors.union(*begins) - ends  # a tensor at both ends is no boundary
+    begun = {tensor for tensors in begins for tensor in tensors}
+
+    def stops(name: str) -> bool:  # a tensor at both ends is no boundary
+        return name not in ends and (name in begun or graph.survives(name))
+
     for end in _proved(graph, kernel, list(_ends(graph, kernel))):
         if end.key in graph.claimed and end.key != kernel.node:
             continue  # unless the kernel has its name: a runtime may compute a node twice
@@ -249,7 +254,7 @@ def _only_reader(graph: _Graph, node: Node, kinds: frozenset[str]) -> Node | Non
     return None
 
 
-def _upstream(graph: _Graph, end: Node, stops: Container[str]) -> Iterator[Node]:
+def _upstream(graph: _Graph, end: Node, stops: Callable[[str], bool]) -> Iterator[Node]:
     """Yields `end` and the nodes before it, up to claimed nodes, constants and `stops`."""
     stack = [end]
     visited: set[str] = set()
@@ -261,5 +266,5 @@ def _upstream(graph: _Graph, end: Node, stops: Container[str]) -> Iterator[Node]
         yield node
         for name in needs(node):
             maker = graph.makers.get(name)
-            if maker is not None and name not in graph.constant and name not in stops:
+            if maker is not None and name not in graph.constant and not stops(name):
                 stack.append(maker)

@@ -35,8 +35,9 @@ _BELIEVED = 2.0
 """Standard deviations by which the sum may be raised. A larger gap is work of the runtime outside
 kernels and stays unattributed. There is no limit downwards: rows cannot exceed their run."""
 
-_HALVINGS = 60
 _MOST_DOUBLINGS = 60
+_CLOSE = 1e-9
+"""Distance, in µs or relative, at which the search for the overhead of all rows ends."""
 _FAR = -8.0
 """Standard deviations below 0 from which the tail is computed by its series."""
 
@@ -114,11 +115,11 @@ def _amount(first: Correction, raw: FloatArray, share: FloatArray, goal: float) 
 
     low, high = -1.0, 1.0
     for _ in range(_MOST_DOUBLINGS):
-        if excess(low) < 0:
-            low *= 2
-        if excess(high) > 0:
-            high *= 2
-    for _ in range(_HALVINGS):
+        too_high, too_low = excess(low) < 0, excess(high) > 0
+        if not (too_high or too_low):
+            break
+        low, high = low * (1 + too_high), high * (1 + too_low)
+    while high - low > _CLOSE * max(1.0, -low, high):
         middle = (low + high) / 2
         low, high = (middle, high) if excess(middle) > 0 else (low, middle)
     return high

@@ -27,8 +27,7 @@ def constants(nodes: Sequence[Node], path: str) -> set[str]:
     graph = nodes[0].scope.graph if nodes else None
     constant = {weight.name for weight in graph.initializer} if graph else set()
     for node in nodes:
-        has_body = next(bodies(node.proto), None) is not None
-        follows = constant.issuperset(needs(node)) and not has_body and not _random(node)
+        follows = constant.issuperset(needs(node)) and not bodies(node.proto) and not _random(node)
         if follows or node.op_type in _OF_SHAPES:
             constant.update(node.outputs)
     return constant

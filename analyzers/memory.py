@@ -10,52 +10,42 @@ While a body runs, everything around its node is alive, except the outputs of th
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 
-from analyzers.cost import parameters, traffic
-from analyzers.cost.aliases import Aliases, aliases
-from analyzers.cost.operation import LARGEST, Address, Facts, Operation, facts_of
+from analyzers.cost import traffic
+from analyzers.cost.operation import LARGEST, Address
 from analyzers.cost.traffic import Bytes
-from analyzers.schedule import ordered, readers
-from tracer.graph.dataflow import Dataflow
-from tracer.graph.model import Model, Node, Scope
-from tracer.graph.shape_inference import TensorTypes
+from analyzers.cost.typed_model import TypedModel
+from analyzers.schedule import ordered
+from tracer.graph.model import Node, Scope
 from tracer.records.trace import Run
 
 
-def memory(
-    model: Model, types: TensorTypes, groups: Sequence[tuple[str, ...]] = ()
-) -> pd.DataFrame:
+def memory(typed: TypedModel, groups: Sequence[tuple[str, ...]] = ()) -> pd.DataFrame:
     """Returns `output_bytes` and `peak_bytes` (alive while the node runs) by node key, Int64.
 
     Both are of one execution, and missing if the size of a tensor is unknown. `groups` are the
     nodes of the kernels of a run, in the order they ran.
     """
-    facts = facts_of(model, types)
-    flow = model.dataflow
-    weights = parameters.constants(model, facts)
-    ran = {key: index for index, key in enumerate(dict.fromkeys(k for g in groups for k in g))}
-    nodes: dict[str, list[Node]] = {}
-    for node in model.nodes:
-        nodes.setdefault(node.scope.path, []).append(node)
-    graph = _Graph(nodes, facts, flow, aliases(model, facts, flow), weights, ran)
+    graphs = _graphs(typed, groups)
+    last = _last_needed(typed, graphs)
     around: dict[str, Bytes] = {"": 0}
     live: dict[str, Bytes] = {}
-    for scope in model.scopes:  # a body after the one around it
+    for scope in typed.model.scopes:  # a body after the one around it
         if scope.owner is not None:
-            around[scope.path] = graph.beside_body(scope.owner, live[scope.owner.key])
-        for key, size in graph.live(scope).items():
-            live[key] = traffic.known_sum((around[scope.path], size))
-    outputs = [traffic.total(Operation(node, facts).outputs()) for node in model.nodes]
-    keys = [node.key for node in model.nodes]
+            around[scope.path] = _beside_body(typed, scope.owner, live[scope.owner.key])
+        outside = around[scope.path]
+        for key, size in _live(typed, scope, graphs.get(scope.path, ()), last).items():
+            live[key] = traffic.known_sum((outside, size))
+    outputs = [traffic.total(op.outputs()) for op in typed.operations]
+    keys = [node.key for node in typed.model.nodes]
     return pd.DataFrame(
         {
             "output_bytes": pd.array(outputs, dtype="Int64"),
             "peak_bytes": pd.array([live[key] for key in keys], dtype="Int64"),
         },
-        index=keys,
+        index=pd.Index(keys, dtype="object"),
     )
 
 
@@ -71,58 +61,68 @@ def arena(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
     return pd.DataFrame({"arena_bytes": pd.Series(in_use, dtype="Int64")})
 
 
-_Span = tuple[int, int]
-"""Positions of the first and the last node of a graph that a tensor is alive at."""
+def _graphs(typed: TypedModel, groups: Sequence[tuple[str, ...]]) -> dict[str, tuple[Node, ...]]:
+    """Returns the nodes of each graph, by its path, in the order they ran."""
+    ran = {key: index for index, key in enumerate(dict.fromkeys(k for g in groups for k in g))}
+    graphs: dict[str, list[Node]] = {}
+    for node in typed.model.nodes:
+        graphs.setdefault(node.scope.path, []).append(node)
+    return {path: ordered(nodes, typed.flow, ran) for path, nodes in graphs.items()}
 
 
-@dataclass(frozen=True)
-class _Graph:
-    nodes: Mapping[str, Sequence[Node]]
-    facts: Facts
-    flow: Dataflow
-    aliases: Aliases
-    weights: frozenset[Address]
-    ran: Mapping[str, int]
+def _last_needed(typed: TypedModel, graphs: Mapping[str, Sequence[Node]]) -> dict[Address, int]:
+    """Returns, for each tensor with bytes of its own, the position of the last node of its graph
+    that needs them.
 
-    def live(self, scope: Scope) -> dict[str, Bytes]:
-        """Returns the bytes of one graph's tensors that are alive at each node, by key."""
-        nodes = ordered(self.nodes.get(scope.path, ()), self.flow, self.ran)
-        change, unknown = [0] * (len(nodes) + 1), [0] * (len(nodes) + 1)
-        for (_, name), (first, last) in self._spans(scope, nodes).items():
-            size = self.facts.operand(name, scope).nbytes
-            which, amount = (unknown, 1) if size is None else (change, size)
-            which[first] += amount
-            which[last + 1] -= amount
-        alive: dict[str, Bytes] = {}
-        total = missing = 0
-        for node, delta, gap in zip(nodes, change, unknown, strict=False):
-            total, missing = total + delta, missing + gap
-            alive[node.key] = None if missing or total > LARGEST else total
-        return alive
+    A node also needs what its bodies read. The results of a graph are needed to its end.
+    """
+    position = {node.key: at for nodes in graphs.values() for at, node in enumerate(nodes)}
+    last: dict[Address, int] = {}
+    for tensor, nodes in typed.flow.readers.items():
+        root = typed.aliases.root(tensor)
+        for node in nodes:
+            while node.scope.path != root[0] and node.scope.owner is not None:
+                node = node.scope.owner
+            last[root] = max(last.get(root, -1), position[node.key])
+    for result in typed.flow.results:
+        root = typed.aliases.root(result)
+        last[root] = len(graphs.get(root[0], ())) - 1
+    return last
 
-    def beside_body(self, owner: Node, live: Bytes) -> Bytes:
-        """Returns the bytes alive around a node while its body runs, without its outputs."""
-        outputs = (self.facts.operand(name, owner.scope) for _, name in self.flow.outputs_of(owner))
-        written = traffic.total(outputs)
-        return None if live is None or written is None else live - written
 
-    def _spans(self, scope: Scope, nodes: Sequence[Node]) -> dict[Address, _Span]:
-        if not nodes:
-            return {}
-        position = {node.key: index for index, node in enumerate(nodes)}
-        born = {(scope.path, value.name): 0 for value in scope.graph.input}
-        for index, node in enumerate(nodes):
-            born.update((tensor, index) for tensor in self.flow.outputs_of(node))
-        return {
-            tensor: (index, max(index, self._last(tensor, position)))
-            for tensor, index in born.items()
-            if tensor not in self.weights and self.aliases.root(tensor) == tensor
-        }
+def _live(
+    typed: TypedModel, scope: Scope, nodes: Sequence[Node], last: Mapping[Address, int]
+) -> dict[str, Bytes]:
+    """Returns the bytes of one graph's tensors that are alive at each of its nodes, by key."""
+    change, unknown = [0] * (len(nodes) + 1), [0] * (len(nodes) + 1)
+    for tensor, first in _born(typed, scope, nodes).items():
+        size = typed.facts.operand(tensor[1], scope).nbytes
+        which, amount = (unknown, 1) if size is None else (change, size)
+        which[first] += amount
+        which[max(first, last.get(tensor, first)) + 1] -= amount
+    alive: dict[str, Bytes] = {}
+    total = missing = 0
+    for node, delta, gap in zip(nodes, change, unknown, strict=False):
+        total, missing = total + delta, missing + gap
+        alive[node.key] = None if missing or total > LARGEST else total
+    return alive
 
-    def _last(self, tensor: Address, position: Mapping[str, int]) -> int:
-        """Returns the position of the last node that needs the bytes of a tensor, or -1."""
-        names = self.aliases.names(tensor)
-        if not self.flow.results.isdisjoint(names):
-            return len(position) - 1
-        readers_of = (key for name in names for key in readers(name, self.flow, position))
-        return max((position[key] for key in readers_of), default=-1)
+
+def _born(typed: TypedModel, scope: Scope, nodes: Sequence[Node]) -> dict[Address, int]:
+    """Returns the tensors of a graph with bytes of their own, and the positions of their makers."""
+    if not nodes:
+        return {}
+    born = {(scope.path, value.name): 0 for value in scope.graph.input}
+    for at, node in enumerate(nodes):
+        born.update((tensor, at) for tensor in typed.flow.outputs_of(node))
+    weights, viewed = typed.sources.of_tensors, typed.aliases.viewed
+    return {
+        tensor: at for tensor, at in born.items() if tensor not in weights and tensor not in viewed
+    }
+
+
+def _beside_body(typed: TypedModel, owner: Node, live: Bytes) -> Bytes:
+    """Returns the bytes alive around a node while its body runs, without its outputs."""
+    outputs = (typed.facts.operand(name, owner.scope) for name in owner.outputs if name)
+    written = traffic.total(outputs)
+    return None if live is None or written is None else live - written

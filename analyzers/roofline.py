@@ -45,24 +45,27 @@ def rows(times: pd.DataFrame, run: Run, groups: Sequence[tuple[str, ...]]) -> tu
     `groups` are the nodes of each kernel of `run`. Kernels that the runtime added do no work of
     the model and are left out.
     """
+    labels = dict(zip(times.index, times["kernels"], strict=True))
     nodes: dict[str, dict[str, None]] = {}
     kinds: dict[str, dict[str, None]] = {}
     for kernel, group in zip(run.kernels, groups, strict=True):
         if group:
-            label = str(times.at[group[0], "kernels"])
+            label = str(labels[group[0]])
             nodes.setdefault(label, {}).update(dict.fromkeys(group))
             kinds.setdefault(label, {})[arithmetic(kernel)] = None
-    timed = times[times["time_us"].notna()].groupby("kernels", sort=False)["time_us"]
-    total, first = timed.sum(), timed.apply(lambda column: column.index[0])
+    timed = times[times["time_us"].notna()]
+    total = timed.groupby("kernels", sort=False)["time_us"].sum().to_dict()
+    first = timed["kernels"].drop_duplicates()
+    key_of = dict(zip(first, first.index, strict=True))
     return tuple(
         TimedRow(
-            str(first[label]),
+            str(key_of[label]),
             tuple(members),
             float(total[label]),
             INT8 if INT8 in kinds[label] else next(iter(kinds[label])),
         )
         for label, members in nodes.items()
-        if label in total.index and not str(first[label]).startswith(f"{RUNTIME}:")
+        if label in total and not str(key_of[label]).startswith(f"{RUNTIME}:")
     )
 
 

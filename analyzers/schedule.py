@@ -15,7 +15,8 @@ def ordered(nodes: Iterable[Node], flow: Dataflow, ran: Mapping[str, int]) -> tu
     position, the nodes keep the order of the file.
     """
     by_key = {node.key: node for node in nodes}
-    if ran.keys().isdisjoint(by_key):
+    positions = [ran.get(key, -1) for key in by_key]
+    if ran.keys().isdisjoint(by_key) or (-1 not in positions and positions == sorted(positions)):
         return tuple(by_key.values())
     sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(by_key, ()))
     for node in by_key.values():

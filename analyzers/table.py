@@ -24,12 +24,11 @@ def node_table(
     `parts` are the columns of the analyzers, indexed by node key. Columns nobody filled are
     missing values.
     """
-    table = _identity(model, types)
-    for part in parts:
-        table = table.join(part, how="outer", sort=False)
-    keys = [node.key for node in model.nodes]
-    extra = list(table.index[~table.index.isin(keys)])
-    table = table.reindex([*keys, *extra])
+    identity = _identity(model, types)
+    known = set(identity.index)
+    extra = list(dict.fromkeys(key for part in parts for key in part.index if key not in known))
+    rows = pd.Index([*identity.index, *extra], dtype="object")
+    table = pd.concat([part.reindex(rows) for part in (identity, *parts)], axis=1)
     table["node"] = table.index
     if run is not None:
         table = table.assign(**run.key)
@@ -66,25 +65,22 @@ def of_batch(nodes: pd.DataFrame, batch: int | None) -> pd.Series[bool]:
 
 
 def _identity(model: Model, types: TensorTypes) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "index": node.index,
-                "op_type": node.op_type,
-                "domain": node.domain,
-                "module": node.module,
-                "source": node.source,
-                "input_shapes": _shapes(node.inputs, node, types),
-                "output_shapes": _shapes(node.outputs, node, types),
-            }
-            for node in model.nodes
-        ],
-        index=[node.key for node in model.nodes],
-    )
+    nodes = model.nodes
+    columns = {
+        "index": [node.index for node in nodes],
+        "op_type": [node.op_type for node in nodes],
+        "domain": [node.domain for node in nodes],
+        "module": [node.module for node in nodes],
+        "source": [node.source for node in nodes],
+        "input_shapes": [_shapes(node.inputs, node, types) for node in nodes],
+        "output_shapes": [_shapes(node.outputs, node, types) for node in nodes],
+    }
+    keys = [node.key for node in nodes]
+    return pd.DataFrame(columns, index=pd.Index(keys, dtype="object"))
 
 
 def _shapes(names: Sequence[str], node: Node, types: TensorTypes) -> str:
-    return ", ".join(str(types.of(name, node.scope) or "?") for name in names if name)
+    return ", ".join([str(types.of(name, node.scope) or "?") for name in names if name])
 
 
 def _describe_kernels(table: pd.DataFrame, run: Run, keys: Sequence[str]) -> None:

@@ -70,7 +70,8 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
         index=list(rows.members),
     )
     hosts = {key: group[0] for group in groups for key in group if key not in rows.members}
-    fused = {key: table.at[host, "kernels"] for key, host in hosts.items()}
+    labels = dict(zip(table.index, table["kernels"], strict=True))
+    fused = {key: labels[host] for key, host in hosts.items()}
     return pd.concat([table, pd.DataFrame({"kernels": fused, "timed_in": hosts}, dtype="object")])
 
 
@@ -147,13 +148,15 @@ def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
     settled = run.samples[~outliers(run.instrumented_us)]
     calls = np.array([kernel.calls for kernel in run.kernels])
     variances = _errors(run, settled, calls) ** 2
-    samples = np.zeros((len(settled), len(members)))
-    bias, error = np.zeros(len(members)), np.zeros(len(members))
-    for column, positions in enumerate(members.values()):
-        samples[:, column] = settled[:, positions].sum(axis=1)
-        bias[column] = (run.bias_us * calls)[positions].sum()
-        error[column] = np.sqrt(variances[positions].sum())
-    return _Rows(members, samples, bias, error)
+
+    def by_row(values: FloatArray) -> FloatArray:
+        """Sums the kernels (on the last axis) of each row."""
+        order = np.array([each for positions in members.values() for each in positions], np.intp)
+        starts = np.cumsum([0, *map(len, members.values())])[:-1]
+        sums: FloatArray = np.add.reduceat(values[..., order], starts, axis=-1)
+        return sums
+
+    return _Rows(members, by_row(settled), by_row(run.bias_us * calls), np.sqrt(by_row(variances)))
 
 
 def _errors(run: Run, samples: FloatArray, calls: FloatArray) -> FloatArray:

@@ -56,3 +56,8 @@ class CrashError(TracerError):
     """The process that ran the model died: of a signal in native code, or for lack of memory."""
 
     exit_code = 5
+
+
+def out_of_memory(what: str) -> LimitError:
+    """Returns the error for an allocation that failed; `what` names the place and the problem."""
+    return LimitError(what, "Try a smaller batch, or raise --max-memory.")

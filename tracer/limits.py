@@ -28,10 +28,14 @@ _OPTIONS = {"tensor_bytes": "--max-tensor", "live_bytes": "--max-live", "loop_tr
 
 
 @cache
-def _half_of_free() -> int:
-    """Returns half of the bytes that were free when first asked: operators need copies as well."""
-    free = memory.free_bytes()
-    return _LIVE if free is None else free // 2
+def fair_share() -> int:
+    """Returns half of the bytes that were free when first asked: operators need copies as well.
+
+    Of what a limit of the process leaves it is two thirds, as half is of three quarters.
+    """
+    free, room = memory.free_bytes(), memory.room_bytes()
+    shares = [_LIVE if free is None else free // 2]
+    return min(shares if room is None else (*shares, room * 2 // 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,8 @@ class Limits:
     `process_bytes` is what a child process may allocate [default: 75 % of what is free].
     """
 
-    tensor_bytes: int = field(default_factory=lambda: min(_LARGEST_TENSOR, _half_of_free()))
-    live_bytes: int = field(default_factory=_half_of_free)
+    tensor_bytes: int = field(default_factory=lambda: min(_LARGEST_TENSOR, fair_share()))
+    live_bytes: int = field(default_factory=fair_share)
     loop_trips: int = 1_000_000
     depth: int = 32
     seconds: float | None = None
@@ -90,6 +94,11 @@ class Budget:
             )
         if need > room:
             self._too_much_alive(self.live + need)
+
+    def room(self, nbytes: int) -> None:
+        """Raises LimitError where `nbytes` more would exceed the limit of all live values."""
+        if self.live + nbytes > self.limits.live_bytes:
+            self._too_much_alive(self.live + nbytes)
 
     def hold(self, nbytes: int) -> None:
         """Counts a new value. Raises LimitError if all live values exceed the limit."""

@@ -88,8 +88,11 @@ def _quiet_samples(run: Run, names: Sequence[str]) -> FloatArray:
     """Returns the samples of kernels in the order of `names`, for the quieter half of the runs."""
     quiet = run.samples[run.instrumented_us <= np.median(run.instrumented_us)]
     by_name = {kernel.name: index for index, kernel in enumerate(run.kernels)}
-    columns = [quiet[:, by_name[n]] if n in by_name else np.zeros(len(quiet)) for n in names]
-    return np.column_stack(columns).astype(np.float64)
+    samples = np.zeros((len(quiet), len(names)))
+    for column, name in enumerate(names):
+        if name in by_name:
+            samples[:, column] = quiet[:, by_name[name]]
+    return samples
 
 
 def _by_name(run: Run, values: FloatArray, names: Sequence[str]) -> list[float]:

@@ -13,10 +13,9 @@ import pandas as pd
 from analyzers.cost import conventions, parameters, registry, trips
 from analyzers.cost.conventions import Convention
 from analyzers.cost.count import Count, UnknownWorkError
-from analyzers.cost.operation import LARGEST, Address, Operation, facts_of
+from analyzers.cost.operation import LARGEST, Address, Operation
 from analyzers.cost.traffic import Bytes, known_sum
-from tracer.graph.model import Model
-from tracer.graph.shape_inference import TensorTypes
+from analyzers.cost.typed_model import TypedModel
 
 WORK = ("macs", "adds", "muls", "flops")
 COLUMNS = (*WORK, "params", "param_bytes", "bytes_read", "bytes_written")
@@ -50,28 +49,23 @@ class _Row:
 
 
 def cost(
-    model: Model,
-    types: TensorTypes,
+    typed: TypedModel,
     calls: Mapping[str, float] | None = None,
     convention: str = "plain",
 ) -> Cost:
-    """Counts every node of `model`, whose tensors have these `types`.
+    """Counts every node of a model.
 
     `calls` are the observed executions of nodes per run, by key. Without them a Scan body counts by
     the length of its sequence and a Loop body by its constant maximum; a body of unknown count
     counts once, with a note. Raises UsageError for an unknown `convention`.
     """
     adds_of = conventions.find(convention)
-    facts = facts_of(model, types)
-    repeats, notes = trips.per_run(model, facts, calls or {})
-    rows = {n.key: _row(Operation(n, facts), repeats[n.key]) for n in model.nodes}
+    repeats, notes = trips.per_run(typed.model, typed.facts, calls or {})
+    rows = {op.node.key: _row(op, repeats[op.node.key]) for op in typed.operations}
     multiplying = {key for key, row in rows.items() if row.count is not None and row.count.macs}
-    weights = parameters.owned(model, facts, multiplying)
-    columns: dict[str, list[int | None]] = {name: [] for name in COLUMNS}
-    for key, row in rows.items():
-        values = _values(row, adds_of, repeats[key], weights[key])
-        for name, value in zip(COLUMNS, values, strict=True):
-            columns[name].append(value)
+    weights = parameters.owned(typed.operations, typed.sources, multiplying)
+    values = [_values(row, adds_of, repeats[key], weights[key]) for key, row in rows.items()]
+    columns = {name: [row[i] for row in values] for i, name in enumerate(COLUMNS)}
     unknown = tuple(f"{key}: {row.reason}" for key, row in rows.items() if row.count is None)
     totals = _totals(columns, [w for of_node in weights.values() for w in of_node.items()])
     return Cost(_table(tuple(rows), columns), totals, unknown, notes)
@@ -105,13 +99,11 @@ def _values(
     work: tuple[int | None, ...] = (None,) * len(WORK)
     if count is not None:
         work = (count.macs, adds_of(count), count.macs + count.muls, count.flops)
-    return (
-        *(_times(value, repeats) for value in work),
-        _times(parameters.size(weights), 1),
-        _times(parameters.nbytes(weights), 1),
-        _times(row.read, repeats),
-        _times(row.written, repeats),
-    )
+    moved: tuple[int | None, ...] = (row.read, row.written)
+    if repeats != 1:
+        work = tuple(_times(value, repeats) for value in work)
+        moved = tuple(_times(value, repeats) for value in moved)
+    return (*work, parameters.size(weights), parameters.nbytes(weights), *moved)
 
 
 def _times(value: int | None, repeats: float) -> int | None:

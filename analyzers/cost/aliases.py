@@ -1,13 +1,12 @@
 """Find views: tensors that share the bytes of another tensor."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from analyzers.cost import registry, traffic
 from analyzers.cost.count import UnknownWorkError
-from analyzers.cost.operation import Address, Facts, Operation
+from analyzers.cost.operation import Address, Operation
 from tracer.graph.dataflow import Dataflow
-from tracer.graph.model import Model
 
 
 @dataclass(frozen=True)
@@ -27,11 +26,12 @@ class Aliases:
         return self.all.get(root, (root,))
 
 
-def aliases(model: Model, facts: Facts, flow: Dataflow) -> Aliases:
+def aliases(operations: Iterable[Operation], flow: Dataflow) -> Aliases:
     """Returns the views of a model: outputs of operators that move no bytes by their rule."""
     viewed: dict[Address, Address] = {}
-    for node in model.nodes:
-        if _is_view(Operation(node, facts)):
+    for op in operations:
+        node = op.node
+        if _is_view(op):
             source = flow.address(node.inputs[0], node.scope)
             viewed[node.scope.path, node.outputs[0]] = viewed.get(source, source)
     names: dict[Address, list[Address]] = {}

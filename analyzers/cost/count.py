@@ -45,7 +45,7 @@ class Count:
         return Count(*map(add, self._fields, more._fields))
 
     def __mul__(self, times: int) -> Count:
-        return Count(*(value * times for value in self._fields))
+        return Count(*[value * times for value in self._fields])
 
 
 NOTHING = Count()

@@ -4,21 +4,20 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from analyzers.cost import registry, trips
-from analyzers.cost.aliases import Aliases, aliases
+from analyzers.cost.aliases import Aliases
 from analyzers.cost.count import UnknownWorkError
-from analyzers.cost.operation import Address, Facts, Operation, facts_of
+from analyzers.cost.operation import Address, Facts, Operation
 from analyzers.cost.traffic import Bytes, known_sum
+from analyzers.cost.typed_model import TypedModel
 from tracer.graph.dataflow import Dataflow
-from tracer.graph.model import Model, Node
-from tracer.graph.shape_inference import TensorTypes
+from tracer.graph.model import Node
 
 Group = tuple[str, ...]
 """Keys of the nodes of a kernel."""
 
 
 def traffic(
-    model: Model,
-    types: TensorTypes,
+    typed: TypedModel,
     groups: Iterable[Group],
     calls: Mapping[str, float] | None = None,
 ) -> dict[Group, Bytes]:
@@ -28,15 +27,14 @@ def traffic(
     is not read by the other members, and is written only if a node outside needs it. A tensor that
     several members read is read once. `calls` as in `analyzers.cost.cost`.
     """
-    facts = facts_of(model, types)
-    flow = model.dataflow
-    graph = _Graph(facts, flow, aliases(model, facts, flow))
-    repeats, _ = trips.per_run(model, facts, calls or {})
-    nodes = {node.key: node for node in model.nodes}
+    graph = _Graph(typed.facts, typed.flow, typed.aliases)
+    repeats, _ = trips.per_run(typed.model, typed.facts, calls or {})
+    operations = {op.node.key: op for op in typed.operations}
     moved: dict[Group, Bytes] = {}
     for group in groups:
         already_read: set[Address] = set()
-        once = {key: graph.moved(nodes[key], group, already_read) for key in group}
+        members = frozenset(group)
+        once = {key: graph.moved(operations[key], members, already_read) for key in group}
         known = [size * repeats[key] for key, size in once.items() if size is not None]
         moved[group] = round(sum(known)) if len(known) == len(once) else None
     return moved
@@ -50,12 +48,12 @@ class _Graph:
     flow: Dataflow
     aliases: Aliases
 
-    def moved(self, node: Node, group: Collection[str], already_read: set[Address]) -> Bytes:
-        """Returns the bytes that one execution of `node`, a member of `group`, reads and writes.
+    def moved(self, op: Operation, group: Collection[str], already_read: set[Address]) -> Bytes:
+        """Returns the bytes that one execution of a member of `group` reads and writes.
 
         `already_read` has the tensors that earlier members read; this node's are added.
         """
-        op = Operation(node, self.facts)
+        node = op.node
         rule = registry.find(node.domain, node.op_type)
         try:
             read, written = rule.traffic(op) if rule else (None, None)

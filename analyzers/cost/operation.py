@@ -112,18 +112,18 @@ class Operation:
 
     def has(self, index: int) -> bool:
         """Returns whether the optional input at `index` is present."""
-        names = self.node.proto.input
+        names = self.node.inputs
         return index < len(names) and bool(names[index])
 
     def input(self, index: int) -> Operand:
         """Returns the input at `index`. Raises UnknownWorkError if it is left out."""
         if not self.has(index):
             raise UnknownWorkError(f"it has no input {index}")
-        return self.facts.operand(self.node.proto.input[index], self.node.scope)
+        return self.facts.operand(self.node.inputs[index], self.node.scope)
 
     def output(self, index: int = 0) -> Operand:
         """Returns the output at `index`. Raises UnknownWorkError if it is left out."""
-        names = self.node.proto.output
+        names = self.node.outputs
         if index >= len(names) or not names[index]:
             raise UnknownWorkError(f"it has no output {index}")
         return self.facts.operand(names[index], self.node.scope)
@@ -131,18 +131,18 @@ class Operation:
     def inputs(self) -> list[Operand]:
         """Returns every tensor it reads, each once."""
         scope, operand = self.node.scope, self.facts.operand
-        return [operand(name, scope) for name in dict.fromkeys(self.node.proto.input) if name]
+        return [operand(name, scope) for name in dict.fromkeys(self.node.inputs) if name]
 
     def outputs(self) -> list[Operand]:
         """Returns every tensor it writes."""
         scope, operand = self.node.scope, self.facts.operand
-        return [operand(name, scope) for name in self.node.proto.output if name]
+        return [operand(name, scope) for name in self.node.outputs if name]
 
     def constant(self, index: int) -> np.ndarray | None:
         """Returns the values of the input at `index` if the model stores them, else None."""
         if not self.has(index):
             return None
-        return self.facts.value(self.node.proto.input[index], self.node.scope)
+        return self.facts.value(self.node.inputs[index], self.node.scope)
 
     def integer(self, name: str, default: int) -> int:
         """Returns an integer attribute."""
@@ -177,8 +177,8 @@ class Operation:
 def facts_of(model: Model, types: TensorTypes) -> Facts:
     """Returns the types and constants of `model` for the rules."""
     constants = {
-        (node.scope.path, node.proto.output[0]): node.proto
+        (node.scope.path, node.outputs[0]): node.proto
         for node in model.nodes
-        if node.op_type == "Constant" and not node.domain and node.proto.output
+        if node.op_type == "Constant" and not node.domain and node.outputs
     }
     return Facts(types, model.opsets, constants)

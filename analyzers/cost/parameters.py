@@ -4,7 +4,7 @@ A weight may be stored (an initializer, a Constant node), generated (ConstantOfS
 test models) or derived (transposed, dequantised). A derived tensor counts as its source.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -14,7 +14,7 @@ from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Facts, Operand, Operation
 from analyzers.cost.traffic import known_sum
 from tracer.graph import tensor_type
-from tracer.graph.model import Model, Node, Scope
+from tracer.graph.model import Model, Node, Scope, bodies
 
 _RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
                      "RandomUniform", "RandomUniformLike"})  # fmt: skip
@@ -32,26 +32,37 @@ class Weight:
 
 
 Weights = dict[Address, Weight]
-Sources = list[tuple[int, Weights | None]]
-"""Inputs of a node by position, with the weights each is derived from; None depends on an input."""
+
+_MOST_SOURCES = 100
+"""A constant tensor from more weights counts as itself, so that long chains of constants, each with
+a weight of its own, take linear time and memory."""
 
 
-def owned(model: Model, facts: Facts, multiplying: Collection[str]) -> dict[str, Weights]:
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The weights from which tensors are derived.
+
+    `of_tensors` has those of every constant tensor; `of_inputs` those of the constant inputs of
+    each node, by its key, with their positions. A node that computes a constant has none.
+    """
+
+    of_tensors: Mapping[Address, Weights]
+    of_inputs: Mapping[str, Sequence[tuple[int, Weights]]]
+
+
+def owned(
+    operations: Iterable[Operation], sources: Sources, multiplying: Collection[str]
+) -> dict[str, Weights]:
     """Returns the parameters of every node, by its key; one weight may belong to several nodes.
 
     `multiplying` has the keys of nodes with MACs; their weights may have any type.
     """
-    _, inputs = _sources(model, facts)
     return {
-        node.key: _parameters(node, inputs[node.key], facts, node.key in multiplying)
-        for node in model.nodes
+        op.node.key: _parameters(op, found, op.node.key in multiplying)
+        if (found := sources.of_inputs[op.node.key])
+        else {}
+        for op in operations
     }
-
-
-def constants(model: Model, facts: Facts) -> frozenset[Address]:
-    """Returns the tensors that depend on no input: weights and tensors computed from them alone."""
-    origins, _ = _sources(model, facts)
-    return frozenset(origins)
 
 
 def size(weights: Mapping[Address, Weight]) -> int | None:
@@ -64,20 +75,19 @@ def nbytes(weights: Mapping[Address, Weight]) -> int | None:
     return known_sum(weight.nbytes for weight in weights.values())
 
 
-def _sources(model: Model, facts: Facts) -> tuple[dict[Address, Weights], dict[str, Sources]]:
-    """Returns the sources of every constant tensor, and of the inputs of every node, by its key.
-
-    A node that computes a constant has none.
-    """
+def sources(model: Model, facts: Facts) -> Sources:
+    """Returns the sources of every constant tensor, and of the inputs of every node."""
     origins = _stored(model, facts)
-    inputs: dict[str, Sources] = {}
+    inputs: dict[str, Sequence[tuple[int, Weights]]] = {}
     for node in model.nodes:
-        sources = [(i, _resolve(name, node.scope, origins)) for i, name in _numbered_inputs(node)]
-        constant = _is_constant(node, [source for _, source in sources])
-        inputs[node.key] = [] if constant else sources
-        if constant:
-            _derive(node, sources, origins, facts)
-    return origins, inputs
+        scope = node.scope
+        every = [(i, _resolve(name, scope, origins)) for i, name in enumerate(node.inputs) if name]
+        known = [(i, source) for i, source in every if source is not None]
+        is_constant = len(known) == len(every) and _is_repeatable(node)
+        inputs[node.key] = () if is_constant else known
+        if is_constant:
+            _derive(node, known, origins, facts)
+    return Sources(origins, inputs)
 
 
 def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
@@ -100,46 +110,51 @@ def _sparse(proto: onnx.SparseTensorProto) -> Weight:
     return Weight(values.size, nbytes, values.dtype, len(proto.dims))
 
 
-def _numbered_inputs(node: Node) -> Iterator[tuple[int, str]]:
-    return ((index, name) for index, name in enumerate(node.proto.input) if name)
-
-
 def _resolve(name: str, scope: Scope, origins: Mapping[Address, Weights]) -> Weights | None:
     """Returns the sources of a constant, None if it depends on an input."""
-    for outer in scope.outward():
+    outer: Scope | None = scope
+    while outer is not None:
         sources = origins.get((outer.path, name))
         if sources is not None:
             return sources
+        outer = outer.parent
     return None
 
 
-def _is_constant(node: Node, sources: list[Weights | None]) -> bool:
-    if node.op_type in _RANDOM or any(source is None for source in sources):
-        return False
-    return not any(a.HasField("g") or a.graphs for a in node.proto.attribute)
+def _is_repeatable(node: Node) -> bool:
+    """Returns whether the outputs of a node depend on its inputs alone."""
+    return node.op_type not in _RANDOM and not bodies(node.proto)
 
 
-def _derive(node: Node, sources: Sources, origins: dict[Address, Weights], facts: Facts) -> None:
+def _derive(
+    node: Node,
+    sources: Sequence[tuple[int, Weights]],
+    origins: dict[Address, Weights],
+    facts: Facts,
+) -> None:
     """Adds the outputs of a constant node; their sources are its weights, else themselves."""
     settings = _settings(node)
     data: Weights = {}
     for index, source in sources:
-        if index not in settings:
-            data |= source or {}
-    for name in filter(None, node.proto.output):
+        if index not in settings and len(data) <= _MOST_SOURCES:
+            data |= source
+    if len(data) > _MOST_SOURCES:
+        data = {}
+    for name in filter(None, node.outputs):
         address = (node.scope.path, name)
         origins[address] = data or {address: _weight(facts.operand(name, node.scope))}
 
 
-def _parameters(node: Node, sources: Sources, facts: Facts, multiplies: bool) -> Weights:
+def _parameters(op: Operation, sources: Sequence[tuple[int, Weights]], multiplies: bool) -> Weights:
+    node = op.node
     rule = registry.find(node.domain, node.op_type)
     settings = _settings(node)
     parameters: Weights = {}
     for index, source in sources:
-        if source is None or index in settings:
+        if index in settings:
             continue
         if rule is not None and index in rule.packed:
-            count = _unpacked(rule.packed[index], Operation(node, facts))
+            count = _unpacked(rule.packed[index], op)
             parameters |= {a: replace(weight, size=count) for a, weight in source.items()}
             continue
         parameters |= {a: w for a, w in source.items() if _is_parameter(w, multiplies)}

@@ -30,13 +30,13 @@ def only_writes(op: Operation) -> tuple[Bytes, Bytes]:
 def selects(op: Operation) -> tuple[Bytes, Bytes]:
     """Reads the selected part of its first input, and the other inputs."""
     written = total(op.outputs())
-    selectors = total(operand for operand in op.inputs() if operand.name != op.node.proto.input[0])
+    selectors = total(operand for operand in op.inputs() if operand.name != op.node.inputs[0])
     return known_sum((written, selectors)), written
 
 
 def total(operands: Iterable[Operand]) -> Bytes:
     """Returns the bytes of all operands, or None if one is unknown."""
-    return known_sum(operand.nbytes for operand in operands)
+    return known_sum([operand.nbytes for operand in operands])
 
 
 def known_sum(parts: Iterable[int | None]) -> int | None:

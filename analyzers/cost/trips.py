@@ -80,14 +80,14 @@ def _loop(op: Operation) -> Trips:
         raise UnknownWorkError("it has no maximum")
     maximum = op.constant(0)
     if maximum is None:
-        raise UnknownWorkError(f"'{op.node.proto.input[0]}' is computed or fed")
+        raise UnknownWorkError(f"'{op.node.inputs[0]}' is computed or fed")
     count = max(0, int(maximum.reshape(-1)[0]))
     return count, f"the body is counted {count} times, the maximum; its condition may end it before"
 
 
 def _scan(op: Operation) -> Trips:
     scanned = op.integer("num_scan_inputs", 1)
-    names = op.node.proto.input
+    names = op.node.inputs
     first = op.input(len(names) - scanned).shape
     if op.opset < 9:  # the batch is the first axis, and the body runs for each of its rows
         return first[0] * first[1], f"the body runs {first[0]} x {first[1]} times (batch, sequence)"

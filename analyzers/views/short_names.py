@@ -1,7 +1,7 @@
 """Short forms of long names for charts: both ends of a name stay, and different names differ."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence, Set
 from itertools import count, takewhile
 
 _CUT = "…"
@@ -18,10 +18,12 @@ def short_names(names: Sequence[str]) -> list[str]:
     for name in distinct:
         alike[cut(name, MOST_CHARACTERS)].append(name)
     chosen: dict[str, str] = {}
+    taken: set[str] = set()
     for short, group in sorted(alike.items(), key=lambda item: len(item[1])):
         forms = [short] if len(group) == 1 else _apart(group)
         for name, form in zip(group, forms, strict=True):
-            chosen[name] = _free(form, chosen.values())
+            chosen[name] = _free(form, taken)
+            taken.add(chosen[name])
     return [chosen[name] for name in names]
 
 
@@ -52,10 +54,9 @@ def _alike(names: Sequence[str]) -> int:
     return sum(1 for _ in takewhile(lambda each: len(set(each)) == 1, zip(*names, strict=False)))
 
 
-def _free(form: str, taken: Iterable[str]) -> str:
+def _free(form: str, taken: Set[str]) -> str:
     """The form, numbered where another name has it."""
-    used = set(taken)
-    if form not in used:
+    if form not in taken:
         return form
     numbered = (cut(form, MOST_CHARACTERS - len(f" #{n}")) + f" #{n}" for n in count(2))
-    return next(each for each in numbered if each not in used)
+    return next(each for each in numbered if each not in taken)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import tracer
+from analyzers.cost.typed_model import TypedModel
 from analyzers.memory import memory
 from tests.graphs import BRANCHES, DATA_DEPENDENT, parse, residual
 from tracer.graph import loading, shape_inference
@@ -24,7 +25,7 @@ ROUNDED_TO = 256
 
 def live(proto, **feeds):
     model = loading.from_proto(proto)
-    return memory(model, shape_inference.infer(model, feeds))
+    return memory(TypedModel(model, shape_inference.infer(model, feeds)))
 
 
 def test_a_residual_keeps_what_is_added_later_alive():
@@ -168,9 +169,9 @@ def test_onnxruntime_asks_for_what_liveness_says(proto):
     """
     asked = requested(proto)
     model = loading.from_proto(proto)
-    found = memory(model, shape_inference.infer(model, {}), [(name,) for name, _ in asked])[
-        "peak_bytes"
-    ]
+    found = memory(
+        TypedModel(model, shape_inference.infer(model, {})), [(name,) for name, _ in asked]
+    )["peak_bytes"]
     reads = {node.name: node.input[0] for node in proto.graph.node}
     last = max(place for place, (name, _) in enumerate(asked) if reads[name] == "x")
     fed = 4 * proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value

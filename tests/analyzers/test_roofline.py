@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import tracer
 from analyzers import roofline
 from analyzers.cost import cost, fused
+from analyzers.cost.typed_model import TypedModel
 from analyzers.grouping import by_node, grouped
 from analyzers.roofline import TimedRow
 from tests.graphs import DATA_DEPENDENT, parse, residual
@@ -116,15 +117,15 @@ def test_what_a_group_hands_to_itself_is_not_moved(group, tensors):
     model = chain()
     keys = tuple(model.nodes[i].key for i in group)
     types = shape_inference.infer(model, {"x": (1, 16, 8, 8)})
-    assert fused.traffic(model, types, [keys]) == {keys: tensors}
+    assert fused.traffic(TypedModel(model, types), [keys]) == {keys: tensors}
 
 
 def test_a_single_node_moves_what_is_counted_for_it():
     model = loading.from_proto(residual())
     types = shape_inference.infer(model, {"x": (2, 3, 16, 16)})
-    counted = cost(model, types).table
+    counted = cost(TypedModel(model, types)).table
     single = [(node.key,) for node in model.nodes]
-    found = fused.traffic(model, types, single)
+    found = fused.traffic(TypedModel(model, types), single)
     moved = (counted["bytes_read"] + counted["bytes_written"]).to_dict()
     assert {keys[0]: size for keys, size in found.items()} == moved
 

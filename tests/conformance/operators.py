@@ -29,7 +29,16 @@ def computed_by(key: Key) -> str:
     """What computes an operator at a version; '' for nothing."""
     domain, name, since = key
     proto = onnx.NodeProto(op_type=name, domain=domain)
-    node = Node(name, 0, name, canonical_domain(domain), proto, Scope(onnx.GraphProto()))
+    node = Node(
+        name,
+        0,
+        name,
+        canonical_domain(domain),
+        proto,
+        Scope(onnx.GraphProto()),
+        tuple(proto.input),
+        tuple(proto.output),
+    )
     if standard().find(domain, name, since):
         return "tracer"
     if reference_class(node, since) is not None:

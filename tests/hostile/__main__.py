@@ -9,10 +9,10 @@ from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 
-from tests.hostile import attributes, bombs, declared, structure  # noqa: F401 - they fill CASES
+from tests.hostile import attributes, bombs, declared, large, structure  # noqa: F401 - they fill CASES
 from tests.hostile.commands import COMMANDS, meet, warmed_up
-from tests.hostile.corpus import CASES
-from tests.hostile.trial import VERDICTS, Warm
+from tests.hostile.corpus import CASES, ENDLESS
+from tests.hostile.trial import VERDICTS, Warm, excesses
 
 
 def main():
@@ -22,6 +22,7 @@ def main():
     commands = [each for each in COMMANDS if options.command in each.name]
     verdicts, trials = defaultdict(Counter), []
     for done, (name, command, outcome, faults) in enumerate(_met(names, commands, options.jobs)):
+        faults += excesses(outcome, endless=name in ENDLESS)
         verdicts[command.name]["WRONG" if faults else outcome.verdict] += 1
         trials.append((outcome, f"{command.name}, {name}"))
         for fault in faults:

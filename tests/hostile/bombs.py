@@ -184,12 +184,13 @@ TEXTS = {
     "l = Constant<value_int=80>() d = Constant<value_int=1>() a = Range(z, l, d)"
     "u = Unsqueeze(x, a) n = Constant<value_ints=[-1]>() y = Reshape(u, n) }",
 }  # fmt: skip
+ENDLESS = {"a Loop without end", "2^62 trips of a Loop", "RegexFullMatch that backtracks"}
 for _name, _text in TEXTS.items():
-    case(_name)(lambda text=_text: onnx.parser.parse_model(HEAD + text))
+    case(_name, endless=_name in ENDLESS)(lambda text=_text: onnx.parser.parse_model(HEAD + text))
 
 for _name, _skip in {"TfIdfVectorizer that skips 2^31": 1 << 31}.items():
 
-    @case(_name)
+    @case(_name, endless=True)
     def _(skip=_skip):
         return onnx.parser.parse_model(
             HEAD + "(int64[64] x) => (float[N] y) { y = TfIdfVectorizer<max_gram_length=30,"

@@ -27,6 +27,7 @@ _OTHERS = re.compile(
     r"Traceback|Warning\b|Exception ignored|\[[A-Z]:onnxruntime|^ +at |terminate called"
 )
 _TIME_IS_UP = re.compile(r"time limit was reached|exceeds the limit of [0-9.]+ s\b")
+_ADVICE = re.compile(r"--[a-z]|At most [0-9,]+ ")
 # libraries whose threads a fork would lose
 _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
@@ -119,24 +120,32 @@ def faults(outcome, named, *, endless=False, codes=()):
     """What is wrong with an outcome, in words; `named` is the file that an error must name.
 
     `codes` are further exit codes that are right. An `endless` command ends at its limit of time.
+    A library that crashes may say why before tracer does.
     """
     lines = outcome.err.splitlines()
     errors = [line for line in lines if line.startswith("tracer: error: ")]
-    failed = outcome.code not in (0, 1)
-    seconds = SECONDS + (SECONDS + _GRACE_S) * endless
+    failed, crashed = outcome.code not in (0, 1), outcome.code == 5
     wrong = {
         "does not end": outcome.killed,
         f"exit code {outcome.code}": outcome.code not in (*_DOCUMENTED, *codes),
         f"{len(errors)} lines of errors": len(errors) != failed,
-        "more than an error": failed and len(lines) > len(errors),
-        "a line of others": any(_OTHERS.search(line) for line in lines),
+        "more than an error": failed and not crashed and len(lines) > len(errors),
+        "a line of others": not crashed and any(map(_OTHERS.search, lines)),
         "a long line": any(len(line) > len("tracer: ") + 500 for line in errors),
         "an error without the file": any(named not in line for line in errors),
         "control characters": _UNSEEN.search(outcome.err + outcome.out) is not None,
-        "a limit without an option": outcome.code == 4 and "--" not in outcome.err,
-        f"{outcome.seconds:.1f} s": outcome.seconds > seconds,
+        "a limit without an option": outcome.code == 4 and not _ADVICE.search(outcome.err),
         "ends by time": outcome.timed_out and not endless,
-        f"{outcome.peak >> 20} MiB": outcome.peak > BYTES,
         f"left {', '.join(outcome.left)}": bool(outcome.left),
     }
     return [fault for fault, is_so in wrong.items() if is_so]
+
+
+def excesses(outcome, *, endless=False):
+    """What a command took too much of, in words: seconds or memory."""
+    seconds = SECONDS + (SECONDS + _GRACE_S) * endless
+    wrong = {
+        f"{outcome.seconds:.1f} s": outcome.seconds > seconds,
+        f"{outcome.peak >> 20} MiB": outcome.peak > BYTES,
+    }
+    return [excess for excess, is_so in wrong.items() if is_so]

@@ -47,7 +47,16 @@ def ours(schema):
 @pytest.mark.parametrize("schema", SCHEMAS, ids=of)
 def test_every_operator_of_the_standard_domain_can_be_computed(schema):
     proto = helper.make_node(schema.name, ["x"], ["y"], name="n")
-    node = Node("n", 0, schema.name, "", proto, Scope(onnx.GraphProto()))
+    node = Node(
+        "n",
+        0,
+        schema.name,
+        "",
+        proto,
+        Scope(onnx.GraphProto()),
+        tuple(proto.input),
+        tuple(proto.output),
+    )
     implemented = ours(schema) is not None or has_body(node, schema.since_version)
     assert implemented or reference_class(node, schema.since_version) is not None
 

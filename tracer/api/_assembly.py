@@ -9,6 +9,7 @@ import pandas as pd
 from analyzers import roofline
 from analyzers.attribution import attribute
 from analyzers.cost import Cost, cost, fused
+from analyzers.cost.typed_model import TypedModel
 from analyzers.energy import EnergyModel, energy
 from analyzers.fusions.confirmation import doubted
 from analyzers.main_nodes import main_first
@@ -63,16 +64,17 @@ def analyze(
     `evidence` says which tensors of the optimised graph equal tensors of the model; `groups` are
     the nodes of each kernel [default: from names and evidence]. `pricing` fills the energies.
     """
-    counted = cost(model, types, calls, convention)
+    typed_model = TypedModel(model, types)
+    counted = cost(typed_model, calls, convention)
     work, unpriced = priced(model, types, counted, pricing)
     if groups is None:
         groups = attribute(model, run.kernels, evidence)
     headed = main_first(model, groups, counted.table["macs"])
     times = timing(run, headed)
     rows = roofline.rows(times, run, groups)
-    moved = fused.traffic(model, types, [row.nodes for row in rows], calls)
+    moved = fused.traffic(typed_model, [row.nodes for row in rows], calls)
     roofs = roofline.roofline(rows, counted.table["flops"], moved, peaks)
-    needs = memory(model, types, groups).join(arena(run, headed))
+    needs = memory(typed_model, groups).join(arena(run, headed))
     measured = [times, *work, roofs, needs, overflow(run.sums), value_columns(run.values)]
     table = node_table(model, types, measured, run)
     unconfirmed = doubted(model, run.kernels, groups, evidence) if evidence else ()

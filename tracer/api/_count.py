@@ -6,6 +6,7 @@ import pandas as pd
 
 from analyzers import energy as energy_models
 from analyzers.cost import cost
+from analyzers.cost.typed_model import TypedModel
 from analyzers.memory import memory
 from analyzers.table import node_table
 from tracer.accumulators.narrowed_model import Narrowing
@@ -44,10 +45,11 @@ def count(
     rules, unfit = _narrowed(loaded, accumulator, fixed)
     shapes, assumed = dimensions.choose(loaded, batch, dims)
     types = shape_inference.infer(loaded, shapes)
-    counted = cost(loaded, types, convention=convention)
+    typed_model = TypedModel(loaded, types)
+    counted = cost(typed_model, convention=convention)
     pricing = None if energy_model is None else Pricing(energy_model, rules)
     work, unpriced = priced(loaded, types, counted, pricing)
-    table = node_table(loaded, types, [*work, _widths(rules), memory(loaded, types)])
+    table = node_table(loaded, types, [*work, _widths(rules), memory(typed_model)])
     return Trace(
         model=ModelInfo.of(loaded, parameter_count(counted)),
         environment=environment.observe(),

@@ -9,12 +9,12 @@ from tracer.errors import TracerError
 from tracer.executors import registry
 from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.request import on_sizes_that_run, request_for
-from tracer.limits import Limits
+from tracer.limits import Limits, fair_share
 from tracer.records import environment
 from tracer.records.trace import ModelInfo
 from tracer.support.progress import Progress, silent
 
-_LIMITS = Limits(live_bytes=4 << 30)
+_COMPARED_BYTES = 4 << 30
 
 
 def fusions(
@@ -42,7 +42,8 @@ def fusions(
     )
     feed_sets = [first, *(request.feeds() for request in requests[1:])]
     feed_sets += other_inputs(requests[0], first)
-    matches = matched(graph, feed_sets, limits or _LIMITS, progress or silent)
+    most = limits or Limits(live_bytes=min(_COMPARED_BYTES, fair_share()))
+    matches = matched(graph, feed_sets, most, progress or silent)
     failure = matches if isinstance(matches, TracerError) else None
     notes = (f"values were not compared: {failure.what}",) if failure else ()
     return mapped(

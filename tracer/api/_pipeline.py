@@ -11,7 +11,7 @@ from analyzers.attribution import attribute
 from analyzers.timing import largest, wall
 from tracer.api._assembly import Analyzed, Groups, Pricing, analyze, configured
 from tracer.containment import signals
-from tracer.errors import TracerError
+from tracer.errors import TracerError, out_of_memory
 from tracer.executors.protocol import Executor, OptimizedGraph
 from tracer.graph import shape_inference
 from tracer.graph.model import Model
@@ -19,13 +19,13 @@ from tracer.graph.shape_inference import TensorTypes
 from tracer.inputs import random
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import Request, on_sizes_that_run
-from tracer.limits import Limits
+from tracer.limits import Limits, fair_share
 from tracer.records.environment import Peaks
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Run
 from tracer.support.progress import Progress
 
-_COMPARISON = Limits(live_bytes=1 << 30, seconds=20.0)
+_COMPARED_BYTES, _COMPARED_S = 1 << 30, 20.0
 """What a profile may spend on comparing tensors; `tracer fusions` spends more."""
 
 
@@ -60,7 +60,8 @@ class Pipeline:
             return analyze(self.model, run, types, None, self.convention, groups=groups)
         if self.confirm and fused and graph is not None and graph.comparable:
             feed_sets = [feedset, *other_inputs(request, feedset)]
-            matches = matched(graph, feed_sets, _COMPARISON, self.progress)
+            most = Limits(live_bytes=min(_COMPARED_BYTES, fair_share()), seconds=_COMPARED_S)
+            matches = matched(graph, feed_sets, most, self.progress)
             if isinstance(matches, TracerError):
                 note = f"fused kernels are traced back by names alone: {_reason(matches)}"
                 run = replace(run, notes=(*run.notes, note))
@@ -91,6 +92,8 @@ def matched(
         return graph.match_tensors(feed_sets, limits, progress)
     except TracerError as error:
         return error
+    except MemoryError:
+        return out_of_memory("not enough memory to hold the tensors")
 
 
 def _reason(error: TracerError) -> str:

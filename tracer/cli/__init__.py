@@ -10,8 +10,8 @@ import cloup
 
 from tracer import __version__
 from tracer.cli._messages import tell
-from tracer.containment import signals
-from tracer.errors import InputError, LimitError, TracerError
+from tracer.containment import activity, signals
+from tracer.errors import InputError, LimitError, TracerError, out_of_memory
 
 SECTIONS = {
     "Measure": ("profile", "compare", "report", "demo"),
@@ -118,7 +118,9 @@ def _line_and_code(error: BaseException, command: Sequence[str]) -> tuple[str, i
             where = f"{error.filename}: " if error.filename else ""
             return f"error: {where}{error.strerror or error}", InputError.exit_code
         case MemoryError():
-            return f"error: not enough memory: {error}. Try a smaller batch.", LimitError.exit_code
+            where = f"{activity.now().where}: " if activity.now().where else ""
+            what = f"{where}not enough memory{': ' if str(error) else ''}{error}"
+            return f"error: {out_of_memory(what)}", LimitError.exit_code
     return _internal(error, command), INTERNAL_ERROR
 
 

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,7 +18,7 @@ from analyzers.options import (
     sort_column,
 )
 from tracer.cli._types import Amount, Argument, Count, PathName, Size
-from tracer.containment import activity, memory, signals
+from tracer.containment import activity, memory, search, signals
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
 
@@ -153,10 +154,25 @@ def to_output(
         sort_column(sort, by)
     stdout = (["json:-"] if as_json else []) + (["csv:-"] if as_csv else [])
     options = ViewOptions(by, top, threshold, depth, notes, sort, full_numbers, redact)
-    return Output(options, (*outputs, *stdout), force, opened)
+    # The files of a search are those of the run that crashed, and may have its first results.
+    files = () if search.is_on() else (*outputs, *stdout)
+    return Output(options, files, force, opened)
 
 
-MODEL = cloup.argument("model", type=PathName())
+def _about(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Names the first file in errors that could not say where they are."""
+    first = value if isinstance(value, str | Path) else next(iter(value), "")
+    if not ctx.resilient_parsing:
+        activity.about(Path(first).name)
+    return value
+
+
+def subject(*name: str, **settings: Any) -> Decorator:
+    """An argument, or several, with what the command is about."""
+    return cloup.argument(*name, callback=_about, **settings)
+
+
+MODEL = subject("model", type=PathName())
 
 DIMS = cloup.option(
     "--dim", "dims", type=Size(), multiple=True,

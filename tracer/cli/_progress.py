@@ -40,7 +40,7 @@ def progress() -> Iterator[Progress]:
     def update(done: int, total: int, task: str) -> None:
         nonlocal due
         latest[task] = done, total
-        if time.monotonic() < due:
+        if time.monotonic() < due and total:  # work without steps reports nothing later
             return
         for name, (steps, all_steps) in latest.items():
             is_visible = name == task or not 0 < all_steps <= steps  # finished tasks disappear

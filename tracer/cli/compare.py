@@ -63,7 +63,7 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
 
 
 @cloup.command()
-@cloup.argument("sides", nargs=-1, required=True, metavar="A B [C …]")
+@_options.subject("sides", nargs=-1, required=True, metavar="A B [C …]")
 @_options.bundle(
     "settings", _side_settings,
     cloup.option_group(

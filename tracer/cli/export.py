@@ -25,7 +25,7 @@ def _export_options(static_batch: bool, **values: Any) -> ExportOptions:
 
 
 @cloup.command()
-@cloup.argument("source")
+@_options.subject("source")
 @_options.bundle(
     "options", _export_options,
     cloup.option_group("Model", FRAMEWORK, _options.ARGUMENTS, _options.WEIGHTS, TRUST),

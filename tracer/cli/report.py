@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @cloup.command()
-@cloup.argument("traces", metavar="TRACE...", type=PathName(), nargs=-1, required=True)
+@_options.subject("traces", metavar="TRACE...", type=PathName(), nargs=-1, required=True)
 @_options.SUMS_VIEW
 def command(traces: tuple[Path, ...], output: Output) -> None:
     """Show saved traces again, in any format, merged as one.

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tracer.errors import out_of_memory
 from tracer.support.progress import Progress
 
 PATIENCE_S = 600.0
@@ -146,6 +147,11 @@ def now() -> Activity:
     return _now if _page is None else _page.read()
 
 
+def about(where: str) -> None:
+    """Says which model or file the whole command is about, for what happens outside `doing`."""
+    _tell(Activity(where))
+
+
 @contextlib.contextmanager
 def doing(
     where: str, action: str, remedy: str = "", patient: bool = False, runs_model: bool = False
@@ -153,12 +159,15 @@ def doing(
     """Says what happens inside the `with`, in the past tense: `onnxruntime ran the model`.
 
     A supervisor ends what takes longer than PATIENCE_S without a `step`, unless it is `patient`.
-    It takes some µs, so it does not belong into a measured time.
+    It takes some µs, so it does not belong into a measured time. Raises LimitError where memory
+    runs out.
     """
     before = _now
     _tell(Activity(where, action, remedy, "", patient, runs_model))
     try:
         yield
+    except MemoryError as error:
+        raise out_of_memory(f"{where}: not enough memory while {action}") from error
     finally:
         _tell(before)
 

@@ -13,6 +13,9 @@ SHARE = 0.75
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
+_STATM = Path("/proc/self/statm")
+_DATA = 5
+"""Field of `_STATM` with the pages that RLIMIT_DATA counts, and those of the stack."""
 _LIMITS = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat",
@@ -33,6 +36,16 @@ def free_bytes() -> int | None:
         if most is not None and now is not None:
             known.append(max(0, most - now) + (_field(_CGROUP / stat, reclaimable) or 0))
     return min(known, default=None)
+
+
+def room_bytes() -> int | None:
+    """Returns the bytes that this process may still allocate; None where there is no limit."""
+    most = limited_to()
+    if most is None:
+        return None
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return max(0, most - int(_STATM.read_text().split()[_DATA]) * resource.getpagesize())
+    return most
 
 
 def limit(nbytes: int) -> None:

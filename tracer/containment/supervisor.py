@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import os
 import re
 import select
@@ -31,6 +32,10 @@ GRACE_S = 2.0
 
 _TWICE_S = 0.3
 """Signals closer together are one: `timeout` and terminals send them to the whole group too."""
+
+_COLLECTIONS = (10_000, 10, 50)
+"""Thresholds of garbage collection: at Python's defaults it takes a fifth of the time of a model
+with 100,000 nodes, of whose objects none is garbage."""
 
 _FRAME = re.compile(r'File "(?:.*/)?([^/"]+/[^/"]+)", line (\d+) in (\S+)')
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if os.name == "posix" else ()
@@ -110,6 +115,7 @@ def become_child(page: activity.Page, frames: BinaryIO | None, supervisor: int) 
     parent.die_with(supervisor)
     activity.supervised_by(page)
     memory.limit_to_share()
+    gc.set_threshold(*_COLLECTIONS)
     if frames is not None:
         faulthandler.enable(frames)
 

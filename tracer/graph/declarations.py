@@ -62,16 +62,23 @@ def _check_graph(graph: onnx.GraphProto) -> None:
 
 
 def _check_nodes(nodes: Sequence[onnx.NodeProto]) -> None:
+    if not _are_sound([text for node in nodes for text in _names_of(node)]):
+        for index, node in enumerate(nodes):
+            _check_names(f"node {index} of its graph", _names_of(node))
     for index, node in enumerate(nodes):
-        names = (node.name, node.op_type, node.domain, *node.input, *node.output)
-        _check_names(f"node {index} of its graph", names)
+        attributes, metadata = node.attribute, node.metadata_props
+        if not attributes and not metadata:
+            continue
         what = f"node '{node.name or index}' ({node.op_type})"
-        if node.metadata_props:
-            _check_metadata(what, node.metadata_props)
-        for attribute in node.attribute:
+        _check_metadata(what, metadata)
+        for attribute in attributes:
             _check_attribute(what, node, attribute)
         for _, body in bodies(node):
             _check_graph(body)
+
+
+def _names_of(node: onnx.NodeProto) -> tuple[str, ...]:
+    return node.name, node.op_type, node.domain, *node.input, *node.output
 
 
 def _check_attribute(where: str, node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
@@ -142,6 +149,11 @@ def _check_shape(what: str, sizes: Sequence[int]) -> None:
             f"{what} has a shape of 2^63 elements or more, {list(sizes)}",
             f"Sizes are 64-bit integers, and so is their product. {_REPAIR}",
         )
+
+
+def _are_sound(names: Sequence[str]) -> bool:
+    """Whether `_check_names` accepts all names: told for a whole graph faster than one by one."""
+    return set(map(type, names)) <= {str} and max(map(len, names), default=0) <= _LONGEST_NAME
 
 
 def _check_names(where: str, names: Iterable[str]) -> None:

@@ -46,7 +46,8 @@ class Scope:
 class Node:
     """One operator of the user's graph.
 
-    A node of a body without a module or source of its own has those of the body's owner.
+    `inputs` and `outputs` name tensors; '' is an optional one that is left out. A node of a body
+    without a module or source of its own has those of the body's owner.
     """
 
     key: str
@@ -55,18 +56,10 @@ class Node:
     domain: str
     proto: onnx.NodeProto = field(repr=False)
     scope: Scope = field(repr=False)
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
     module: str | None = None
     source: str | None = None
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the input tensors; '' is an omitted optional input."""
-        return tuple(self.proto.input)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Names of the output tensors; '' is an omitted optional output."""
-        return tuple(self.proto.output)
 
     @property
     def qualified_type(self) -> str:
@@ -159,7 +152,7 @@ def expansion(
     ) -> Iterator[tuple[str, tuple[onnx.NodeProto, ...]]]:
         for node, name in zip(nodes, _unique_names(nodes), strict=True):
             key = path + name
-            body = called.get(signature(node))
+            body = called.get(signature(node)) if called else None
             if body is not None:
                 yield from expand(body, f"{key}/", (node, *calls))
                 continue
@@ -211,13 +204,17 @@ def node_protos(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.No
             yield from node_protos(body)
 
 
-def bodies(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    """Yields attribute name and graph of each body of a node."""
-    for attribute in node.attribute:
+def bodies(node: onnx.NodeProto) -> Sequence[tuple[str, onnx.GraphProto]]:
+    """Returns attribute name and graph of each body of a node."""
+    attributes = node.attribute
+    if not attributes:
+        return ()
+    found = []
+    for attribute in attributes:
         if attribute.HasField("g"):
-            yield attribute.name, attribute.g
-        for graph in attribute.graphs:
-            yield attribute.name, graph
+            found.append((attribute.name, attribute.g))
+        found += [(attribute.name, graph) for graph in attribute.graphs]
+    return found
 
 
 def _walk(scope: Scope, keys: Iterator[tuple[int, str]]) -> Iterator[Node]:
@@ -232,6 +229,8 @@ def _walk(scope: Scope, keys: Iterator[tuple[int, str]]) -> Iterator[Node]:
             domain=canonical_domain(proto.domain),
             proto=proto,
             scope=scope,
+            inputs=tuple(proto.input),
+            outputs=tuple(proto.output),
             module=owner.module if owner and module is None else module,
             source=owner.source if owner and source is None else source,
         )

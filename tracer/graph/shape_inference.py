@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import onnx
@@ -11,7 +11,7 @@ import onnx
 from tracer.containment import activity
 from tracer.errors import InputError
 from tracer.graph import tensor_type
-from tracer.graph.model import Model, Scope, graphs
+from tracer.graph.model import Model, Scope, bodies, graphs
 from tracer.graph.tensor_type import TensorType
 
 _T = TypeVar("_T")
@@ -57,9 +57,9 @@ class TensorTypes:
 def _resolved(by_path: Mapping[str, Mapping[str, _T]], name: str, scope: Scope) -> _T | None:
     outer: Scope | None = scope
     while outer is not None:
-        entry = by_path.get(outer.path, {}).get(name)
-        if entry is not None:
-            return entry
+        entries = by_path.get(outer.path)
+        if entries is not None and name in entries:
+            return entries[name]
         outer = outer.parent
     return None
 
@@ -72,8 +72,9 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
     """
     symbols = symbol_sizes(model, shapes)
     skeleton = _skeleton(model.proto)
-    for graph in graphs(skeleton.graph):
-        _substitute(graph, symbols)
+    if symbols:
+        for graph in graphs(skeleton.graph):
+            _substitute(graph, symbols)
     for value in skeleton.graph.input:
         if value.name in shapes:
             _set_shape(value, shapes[value.name])
@@ -145,13 +146,35 @@ def _set_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
 
 def _collect(model: Model, inferred: onnx.ModelProto) -> TensorTypes:
     """Collects types by graph; `inferred` has the nodes of `model`, and so its keys."""
-    tensors: dict[str, dict[str, TensorType]] = {}
-    weights: dict[str, dict[str, onnx.TensorProto]] = {}
-    for scope in replace(model, proto=inferred).scopes:
-        graph = scope.graph
-        tensors[scope.path] = types = {}
+    tensors: dict[str, Mapping[str, TensorType]] = {}
+    read = _Reader()
+    for path, graph in _with_paths(inferred.graph, "", iter(model.keys)):
+        tensors.setdefault(path, read.declared(graph))
+    weights = {scope.path: {w.name: w for w in scope.graph.initializer} for scope in model.scopes}
+    return TensorTypes(tensors, weights)
+
+
+def _with_paths(
+    graph: onnx.GraphProto, path: str, keys: Iterator[str]
+) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """Yields a graph and its bodies with their paths; `keys` are those of the nodes that follow."""
+    yield path, graph
+    for node, key in zip(graph.node, keys, strict=False):
+        for attribute, body in bodies(node):
+            yield from _with_paths(body, f"{key}.{attribute}", keys)
+
+
+class _Reader:
+    """Reads types; those of equal protobufs are one object, which saves time in large models."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, TensorType | None] = {}
+
+    def declared(self, graph: onnx.GraphProto) -> dict[str, TensorType]:
+        """Returns the types that a graph declares, by the names of the tensors."""
+        types: dict[str, TensorType] = {}
         for value in (*graph.value_info, *graph.output, *graph.input):
-            type_ = tensor_type.from_type_proto(value.type)
+            type_ = self._type(value.type)
             if type_ is not None:
                 types[value.name] = type_
         for weight in graph.initializer:
@@ -159,6 +182,10 @@ def _collect(model: Model, inferred: onnx.ModelProto) -> TensorTypes:
         for sparse in graph.sparse_initializer:
             dtype = tensor_type.dtype_name(sparse.values.data_type)
             types[sparse.values.name] = TensorType(dtype, tuple(sparse.dims))
-    for scope in model.scopes:
-        weights[scope.path] = {w.name: w for w in scope.graph.initializer}
-    return TensorTypes(tensors, weights)
+        return types
+
+    def _type(self, proto: onnx.TypeProto) -> TensorType | None:
+        serialized = proto.SerializeToString()
+        if serialized not in self._known:
+            self._known[serialized] = tensor_type.from_type_proto(proto)
+        return self._known[serialized]

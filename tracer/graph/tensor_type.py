@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TypeAlias, cast
 
 import ml_dtypes
@@ -16,14 +16,17 @@ UNKNOWN_SIZE = -1
 """Old exporters write it for a size that they leave open; runtimes read it so."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TensorType:
-    """Element type by its numpy or ml_dtypes name, and shape; None is an unknown rank."""
+    """Element type by its numpy or ml_dtypes name, and shape; None is an unknown rank.
+
+    What follows from them is computed once: many tensors of a model share their type.
+    """
 
     dtype: str
     shape: tuple[Dim, ...] | None
 
-    @property
+    @cached_property
     def concrete(self) -> tuple[int, ...] | None:
         """The shape if every dimension is a number, else None."""
         if self.shape is None:
@@ -33,19 +36,23 @@ class TensorType:
                 return None
         return cast("tuple[int, ...]", self.shape)
 
-    @property
+    @cached_property
     def size(self) -> int | None:
         """Number of elements, or None if a dimension is unknown."""
         shape = self.concrete
         return None if shape is None else math.prod(shape)
 
-    @property
+    @cached_property
     def nbytes(self) -> int | None:
         """Bytes of the packed elements (two int4 per byte); None for strings or unknown sizes."""
         size, bits = self.size, bits_of(self.dtype)
         return None if size is None or bits is None else -(-size * bits // 8)
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         if self.shape is None:
             return f"{self.dtype}[...]"
         return f"{self.dtype}[{','.join('?' if d is None else str(d) for d in self.shape)}]"

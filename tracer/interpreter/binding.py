@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any, Protocol
 
+from tracer import limits
 from tracer.errors import ModelError
 from tracer.graph.model import Node
 from tracer.graph.tensor_type import TensorType
@@ -91,6 +92,18 @@ def bind(
         return result if isinstance(result, tuple) else (result,)
 
     return kernel
+
+
+def with_room(kernel: Kernel, copies: int) -> Kernel:
+    """Returns `kernel`, which first asks for room for `copies` of its first input."""
+    if not copies:
+        return kernel
+
+    def roomy(inputs: Sequence[Value], graphs: Mapping[str, Body]) -> Sequence[Value]:
+        limits.in_force().room(inputs[0].nbytes * copies)
+        return kernel(inputs, graphs)
+
+    return roomy
 
 
 def _check(expected: Signature, node: Node, attributes: set[str]) -> None:

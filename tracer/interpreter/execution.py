@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracer import limits
-from tracer.errors import LimitError, ModelError, TracerError
+from tracer.errors import LimitError, ModelError, TracerError, out_of_memory
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter import values
@@ -102,7 +102,7 @@ class Execution:
 
     def _run(self, steps: Sequence[Step], alive: list[Value]) -> None:
         """Runs steps; adds nodes, operators, opset and input types to whatever a step raises."""
-        release, observed = self._budget.release, bool(self._observers)
+        observed = bool(self._observers)
         for step in steps:
             inputs = [alive[slot] for slot in step.reads]
             if observed:
@@ -120,11 +120,20 @@ class Execution:
                 raise self._failure(step, inputs, error) from error
             if observed:
                 outputs = self._after(step, inputs, outputs)
+            self._keep(step, inputs, outputs, alive)
+
+    def _keep(
+        self, step: Step, inputs: Sequence[Value], outputs: Sequence[Value], alive: list[Value]
+    ) -> None:
+        """Stores what a step computed, and frees what no later step reads."""
+        try:
             for position, slot in step.writes:
                 self._store(alive, slot, outputs[position])
-            for slot in step.frees:
-                release(values.nbytes(alive[slot]))
-                alive[slot] = None
+        except LimitError as error:
+            raise self._failure(step, inputs, error) from error
+        for slot in step.frees:
+            self._budget.release(values.nbytes(alive[slot]))
+            alive[slot] = None
 
     def _nested(self, step: Step, inputs: Sequence[Value], alive: list[Value]) -> Sequence[Value]:
         """Computes a task that runs other graphs: a function, or a kernel with bodies."""
@@ -163,7 +172,7 @@ class Execution:
         if isinstance(error, TracerError):
             return type(error)(f"{where}: {error.what}", error.hint)
         if isinstance(error, MemoryError):
-            return LimitError(f"{where}: out of memory", "Lower the batch, or use less elsewhere.")
+            return out_of_memory(f"{where}: out of memory")
         return ModelError(f"{where}: {error or type(error).__name__}")
 
 

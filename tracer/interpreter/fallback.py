@@ -5,7 +5,13 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+import onnx
+
+from tracer import limits
+from tracer.graph import tensor_type
 from tracer.graph.model import Node
+from tracer.interpreter import values
 from tracer.interpreter.binding import Body, Kernel
 from tracer.interpreter.schemas import completed
 from tracer.interpreter.values import Value
@@ -16,6 +22,12 @@ _HOMES = {
     "ai.onnx.preview": "onnx.reference.ops.aionnx_preview._op_list",
     "ai.onnx.preview.training": "onnx.reference.ops.aionnx_preview_training._op_list",
 }
+_FAILURES = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError,
+             ValueError, IndexError)  # fmt: skip
+"""What inference raises for inputs that do not fit, and for types that it does not know."""
+
+_SMALL = 64
+"""Inputs of up to so many elements may hold sizes."""
 
 
 def reference_kernel(node: Node, opset: int, opsets: Mapping[str, int]) -> Kernel | None:
@@ -31,13 +43,43 @@ def reference_kernel(node: Node, opset: int, opsets: Mapping[str, int]) -> Kerne
         "existing_functions": {},
         "evaluator_cls": None,
     }
-    instance = implementation(completed(node, opset), run_params)
+    proto = completed(node, opset)
+    instance = implementation(proto, run_params)
 
     def kernel(inputs: Sequence[Value], graphs: Mapping[str, Body]) -> Sequence[Value]:
+        _allow_outputs(proto, opset, inputs)
         outputs: Sequence[Value] = instance.run(*inputs)
         return outputs
 
     return kernel
+
+
+def _allow_outputs(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value]) -> None:
+    """Raises LimitError for outputs beyond the limit, as far as onnx can tell their shapes.
+
+    Sizes may be among the values of small inputs.
+    """
+    given = {name: value for name, value in zip(proto.input, inputs, strict=False) if name}
+    small = {
+        name: onnx.numpy_helper.from_array(value)
+        for name, value in given.items()
+        if isinstance(value, np.ndarray) and value.size <= _SMALL and value.dtype.kind in "iuf"
+    }
+    try:
+        outputs = onnx.shape_inference.infer_node_outputs(
+            onnx.defs.get_schema(proto.op_type, opset, proto.domain),
+            proto,
+            {name: values.type_proto(value) for name, value in given.items()},
+            small,
+            opset_imports=[onnx.helper.make_opsetid(proto.domain, opset)],
+            ir_version=onnx.IR_VERSION,
+        )
+    except _FAILURES:
+        return  # the operator tells what does not fit
+    for output in outputs.values():
+        type_ = tensor_type.from_type_proto(output)
+        if type_ is not None and type_.concrete is not None:
+            limits.allow(type_.concrete, type_.dtype)
 
 
 def reference_class(node: Node, opset: int) -> Any:

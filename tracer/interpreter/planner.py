@@ -10,7 +10,7 @@ from tracer.errors import ModelError, TracerError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model, Node
 from tracer.interpreter import functions, values
-from tracer.interpreter.binding import Kernel, NodeContext, bind
+from tracer.interpreter.binding import Kernel, NodeContext, bind, with_room
 from tracer.interpreter.constants import once
 from tracer.interpreter.fallback import reference_kernel
 from tracer.interpreter.plan import Expand, Plan, Task, describe, schedule
@@ -111,7 +111,8 @@ class Planner:
                 for a in node.proto.attribute
                 if a.name not in bodies
             }
-            return bind(operator.function, NodeContext(node, opset), attributes, bodies), None
+            bound = bind(operator.function, NodeContext(node, opset), attributes, bodies)
+            return with_room(bound, operator.copies), None
         if local is not None:
             return None, self._expansion(node, opset, local)
         kernel = reference_kernel(node, opset, self._model.opsets)

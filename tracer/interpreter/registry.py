@@ -24,12 +24,15 @@ class Operator:
     `tracer.interpreter.binding.NodeContext`. An omitted input is None, or an attribute of its
     name. A graph attribute is a `Body`, to be called with the graph's inputs. The function
     returns the output, or a tuple of several, and must not modify its inputs.
+
+    It needs `copies` times the bytes of its first input besides, which limits are asked for before.
     """
 
     op_type: str
     since: int
     function: Function
     domain: str = ""
+    copies: int = 0
 
 
 class Registry:
@@ -64,12 +67,12 @@ class Registry:
 _STANDARD = Registry()
 
 
-def operator(*names: str, since: int = 1, domain: str = "") -> Callable[[_F], _F]:
-    """Registers the decorated function as our operator `names`, from version `since` on."""
+def operator(*names: str, since: int = 1, domain: str = "", copies: int = 0) -> Callable[[_F], _F]:
+    """Registers the decorated function as our operator `names`; see `Operator` for the rest."""
 
     def register(function: _F) -> _F:
         for name in names:
-            _STANDARD.add(Operator(name, since, function, domain))
+            _STANDARD.add(Operator(name, since, function, domain, copies))
         return function
 
     return register

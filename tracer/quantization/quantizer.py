@@ -60,6 +60,8 @@ def quantized_graphs(
     """
     prepared = prepare(model)
     chosen = select(prepared, options)
+    if not chosen:
+        raise _nothing(model)
     proto = quantize_static(
         model.name, prepared, CalibrationReader(model, batches, progress), chosen, options
     )
@@ -67,11 +69,15 @@ def quantized_graphs(
     restore(proto, prepared)
     keep_imports(proto, model)
     if not any("QuantizeLinear" in node.op_type for node in proto.graph.node):
-        raise ModelError(
-            f"{model.name}: nothing in it was quantised",
-            "onnxruntime quantises convolutions, matrix products and what stands between them.",
-        )
+        raise _nothing(model)
     return prepared, proto
+
+
+def _nothing(model: Model) -> ModelError:
+    return ModelError(
+        f"{model.name}: nothing in it was quantised",
+        "onnxruntime quantises convolutions, matrix products and what stands between them.",
+    )
 
 
 def _notes(model: Model, quantized: Model, options: QuantizationOptions) -> tuple[str, ...]:

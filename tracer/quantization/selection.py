@@ -17,12 +17,12 @@ def select(proto: onnx.ModelProto, options: QuantizationOptions) -> list[str]:
     A pattern is a node's name, operator or module, with `*`, `?` and `[…]` as in a shell. Nodes
     stay float if the body of an If, Loop or Scan reads their outputs or shares their weights:
     onnxruntime's quantizer renames these tensors, but not in bodies. Raises UsageError for a
-    pattern that matches nothing, or where no node remains.
+    pattern that matches nothing, or where `exclude` leaves no node.
     """
     nodes = proto.graph.node
     included = _matched(nodes, options.nodes) if options.nodes else {node.name for node in nodes}
     chosen = included - _matched(nodes, options.exclude) - _shared_with_bodies(nodes)
-    if not chosen:
+    if not chosen and options.exclude:
         raise UsageError("no node remains to be quantised", "Exclude fewer.")
     return [node.name for node in nodes if node.name in chosen]
 

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import logging
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ def quantize_static(
     """
     _check_opset(name, proto, options)
     clause = f"onnxruntime {onnxruntime.__version__} quantised the model"
-    with activity.doing(name, clause, patient=True), TemporaryFolder() as folder, _quiet():
+    doing = activity.doing(name, clause, patient=True)
+    with doing, TemporaryFolder() as folder, _temporary(folder), _quiet():
         source, target = folder / "prepared.onnx", folder / "quantized.onnx"
         onnx.save(proto, source)  # onnxruntime would move the weights out of a model in memory
         try:
@@ -52,7 +54,7 @@ def quantize_static(
                 calibrate_method=ort.CalibrationMethod[METHODS[options.method]],
                 extra_options={"ActivationSymmetric": options.symmetric, "CalibStridedMinMax": 1},
             )
-        except TracerError:
+        except (TracerError, MemoryError):
             raise
         except Exception as error:  # its quantizer raises all kinds of exceptions
             check_room()
@@ -71,6 +73,16 @@ def _check_opset(name: str, proto: onnx.ModelProto, options: QuantizationOptions
             f"(it has since {_PER_CHANNEL_OPSET})",
             "Use --per-tensor, or export the model with a newer opset.",
         )
+
+
+@contextlib.contextmanager
+def _temporary(folder: Path) -> Iterator[None]:
+    """Puts the temporary files of onnxruntime into `folder`, which goes even if it crashes."""
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Types of arrays for annotations, and the type of a value as text."""
 
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +13,12 @@ IntArray: TypeAlias = npt.NDArray[np.int64]
 
 def dtype_text(array: Array) -> str:
     """Returns the element type as `TensorType.dtype` spells it."""
-    return "string" if array.dtype == object else array.dtype.name
+    return _name(array.dtype)
+
+
+@cache
+def _name(dtype: np.dtype[Any]) -> str:
+    return "string" if dtype.kind == "O" else dtype.name  # numpy builds a name every time
 
 
 def type_text(value: Any) -> str:

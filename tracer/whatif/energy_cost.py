@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from analyzers.cost import cost
+from analyzers.cost.typed_model import TypedModel
 from analyzers.energy import EnergyModel, Work, operands
 from tracer.accumulators.spec.policy import Rule
 from tracer.graph import shape_inference
@@ -54,7 +55,7 @@ def energy_cost(
     """
     sample = next(dataset.batches(1))
     types = shape_inference.infer(model, FeedSet(sample.inputs, None).shapes)
-    counts = cost(model, types, convention=addition_convention).table
+    counts = cost(TypedModel(model, types), convention=addition_convention).table
     own = counts.loc[counts.index.isin(list(rules))]
     work = Work.of(own, operands(model, types, rules))
     batch = dataset.layout.batch or 1

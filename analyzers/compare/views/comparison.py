@@ -14,6 +14,7 @@ from analyzers.compare.sides import Side
 from analyzers.compare.views import charts
 from analyzers.compare.views.charts import MARK
 from analyzers.compare.views.numbers import numbers_table
+from analyzers.compare.views.report import of_comparison
 from analyzers.options import ViewOptions
 from analyzers.views.file_formats.json import records
 from analyzers.views.page import (
@@ -25,6 +26,7 @@ from analyzers.views.page import (
     signed_percent,
     times,
 )
+from analyzers.views.report.content import Content
 from analyzers.views.text import count, micros, percent, plural, si
 from tracer.text import printable
 
@@ -85,6 +87,11 @@ def document(result: Comparison, options: ViewOptions) -> dict[str, Any]:
         ],
         "notes": result.notes,
     }
+
+
+def report(result: Comparison, options: ViewOptions) -> Content:
+    """The sides as runs, with the ratio of each layer's times."""
+    return of_comparison(result, page(result, options), tuple(_verdicts(result)))
 
 
 def _side(side: Side, letter: str) -> dict[str, Any]:

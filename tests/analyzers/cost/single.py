@@ -11,6 +11,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from analyzers.cost import cost
+from analyzers.cost.typed_model import TypedModel
 from tracer.graph import loading, shape_inference
 
 
@@ -55,6 +56,7 @@ def run(
     model = loading.from_proto(proto_of(op_type, inputs, attributes, opset, expected, outputs))
     types = shape_inference.infer(model, {})
     plain, channelwise = (
-        cost(model, types, convention=name).table.iloc[0] for name in ("plain", "channelwise")
+        cost(TypedModel(model, types), convention=name).table.iloc[0]
+        for name in ("plain", "channelwise")
     )
     return expected, plain, channelwise

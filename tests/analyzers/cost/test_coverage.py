@@ -13,6 +13,7 @@ from onnx.backend.test.loader import load_model_tests
 from analyzers.cost import COLUMNS, cost, registry
 from analyzers.cost.count import Count
 from analyzers.cost.rules.data_dependent import REASONS
+from analyzers.cost.typed_model import TypedModel
 from tests.analyzers.cost.graphs import Graph
 from tracer.graph import loading, shape_inference
 
@@ -57,7 +58,7 @@ def counted_node_tests():
 
 def _answers(case):
     model = loading.from_proto(_with_stored_settings(case))
-    counted = cost(model, shape_inference.infer(model, {}))
+    counted = cost(TypedModel(model, shape_inference.infer(model, {})))
     why = dict(line.split(": ", 1) for line in counted.unknown)
     for node in model.nodes:
         if not node.domain:
@@ -87,14 +88,14 @@ def test_onnx_s_own_tests_of_single_operators_are_counted(counted_node_tests):
 @pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.stem)
 def test_the_models_that_ship_with_onnx_are_counted_without_a_gap(path):
     model = loading.load(path)
-    counted = cost(model, shape_inference.infer(model, {}))
+    counted = cost(TypedModel(model, shape_inference.infer(model, {})))
     assert counted.unknown == counted.notes == ()
     assert not counted.table[list(COLUMNS)].isna().any(axis=None)
 
 
 def test_generated_weights_are_parameters():
     model = loading.load(next(path for path in LIGHT if "resnet50" in path.stem))
-    totals = cost(model, shape_inference.infer(model, {})).totals
+    totals = cost(TypedModel(model, shape_inference.infer(model, {}))).totals
     assert (totals["macs"], totals["params"]) == (4_089_184_256, 25_557_032)
 
 
@@ -103,7 +104,7 @@ def test_a_foreign_operator_is_unknown_and_said_so_not_zero():
     y = proto.op("Relu", "x")
     proto.nodes.append(helper.make_node("Mystery", [y], ["z"], "m", domain="com.microsoft"))
     model = proto.model()
-    counted = cost(model, shape_inference.infer(model, {}))
+    counted = cost(TypedModel(model, shape_inference.infer(model, {})))
     assert counted.unknown == ("m: there is no counting rule for com.microsoft.Mystery",)
     assert counted.table.loc["m", ["macs", "flops", "bytes_read", "intensity"]].isna().all()
     assert counted.totals["flops"] == 6
@@ -113,13 +114,13 @@ def test_a_shape_that_is_not_known_is_named():
     graph = Graph(x=("N", 8))
     graph.linear("x", 8, 4)
     model = graph.model()
-    counted = cost(model, shape_inference.infer(model, {}))
+    counted = cost(TypedModel(model, shape_inference.infer(model, {})))
     assert counted.unknown == ("Gemm_0: Gemm: the shape of 'x' is unknown",)
     row = counted.table.loc["Gemm_0"]
     assert row["params"] == 8 * 4 + 4
     assert row.drop(["params", "param_bytes"]).isna().all()
     assert counted.totals["macs"] is None
-    known = cost(model, shape_inference.infer(model, {"x": (5, 8)}))
+    known = cost(TypedModel(model, shape_inference.infer(model, {"x": (5, 8)})))
     assert known.unknown == ()
     assert known.table.loc["Gemm_0", "macs"] == 5 * 8 * 4
 
@@ -128,7 +129,7 @@ def test_shapes_that_contradict_the_operator_are_unknown():
     graph = Graph(x=(2, 3))
     graph.op("Conv", "x", graph.weight())
     model = graph.model()
-    (line,) = cost(model, shape_inference.infer(model, {})).unknown
+    (line,) = cost(TypedModel(model, shape_inference.infer(model, {}))).unknown
     assert line.startswith("Conv_0: Conv: inputs of shapes (2, 3), () do not fit")
 
 
@@ -136,6 +137,6 @@ def test_a_count_beyond_64_bits_is_unknown():
     graph = Graph(x=(2**31, 2**31))
     graph.op("MatMul", "x", "x")
     model = graph.model()
-    counted = cost(model, shape_inference.infer(model, {}))
+    counted = cost(TypedModel(model, shape_inference.infer(model, {})))
     assert counted.unknown == ("MatMul_0: MatMul: the count does not fit in 64 bits",)
     assert counted.table["bytes_read"].isna().all()

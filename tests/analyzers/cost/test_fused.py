@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from analyzers.cost import cost
+from analyzers.cost.typed_model import TypedModel
 from tests.analyzers.cost.graphs import Graph
 from tracer.graph import loading, shape_inference
 from tracer.graph.shape_inference import TensorTypes
@@ -20,7 +21,7 @@ def totals(build, **inputs):
     graph = Graph(**inputs)
     build(graph)
     model = graph.model(opset=23)
-    counted = cost(model, shape_inference.infer(model, {}))
+    counted = cost(TypedModel(model, shape_inference.infer(model, {})))
     assert counted.unknown == ()
     return {name: counted.totals[name] for name in (*WORK, "params")}
 
@@ -162,7 +163,7 @@ def test_packed_weights_of_a_product_count_by_the_weight_not_by_the_byte():
     settings = {"K": 64, "N": 10, "bits": 4, "block_size": 32}
     graph.fused("MatMulNBits", "x", packed, graph.weight(10, 2), shape=(3, 10), **settings)
     model = graph.model()
-    row = cost(model, shape_inference.infer(model, {})).table.iloc[0]
+    row = cost(TypedModel(model, shape_inference.infer(model, {}))).table.iloc[0]
     assert row["macs"] == 3 * 64 * 10
     assert (row["params"], row["param_bytes"]) == (640, 320)
 
@@ -172,8 +173,8 @@ def test_the_model_onnxruntime_really_runs_has_the_macs_of_the_given_one(tmp_pat
     optimised = loading.from_proto(_optimised(given.proto, tmp_path))
     domains = {node.domain for node in optimised.nodes}
     assert domains & {"com.microsoft", "com.microsoft.nchwc"}, "nothing was fused"
-    before = cost(given, shape_inference.infer(given, {}))
-    after = cost(optimised, _observed(optimised, tmp_path))
+    before = cost(TypedModel(given, shape_inference.infer(given, {})))
+    after = cost(TypedModel(optimised, _observed(optimised, tmp_path)))
     assert before.unknown == after.unknown == ()
     assert after.totals["macs"] == before.totals["macs"]
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from analyzers.cost import COLUMNS, cost, registry
+from analyzers.cost.typed_model import TypedModel
 from tests.analyzers.cost.graphs import Graph
 from tracer.errors import UsageError
 from tracer.graph import shape_inference
@@ -37,7 +38,7 @@ def operations(draw):
 def test_no_shape_and_no_attribute_makes_the_counter_fail(node, types):
     graph = Graph()
     graph.nodes.append(node)
-    counted = cost(graph.model(), TensorTypes({"": types}, {}))
+    counted = cost(TypedModel(graph.model(), TensorTypes({"": types}, {})))
     row = counted.table.iloc[0]
     assert bool(counted.unknown) == bool(row[["macs", "adds", "muls", "flops"]].isna().all())
     assert not (row[list(COLUMNS)].dropna() < 0).any()
@@ -48,4 +49,4 @@ def test_an_unknown_convention_is_refused_with_those_there_are():
     graph.op("Relu", "x")
     model = graph.model()
     with pytest.raises(UsageError, match=r"'fancy'.*plain, channelwise"):
-        cost(model, shape_inference.infer(model, {}), convention="fancy")
+        cost(TypedModel(model, shape_inference.infer(model, {})), convention="fancy")

@@ -4,6 +4,7 @@ import onnx.parser
 import pytest
 
 from analyzers.cost import cost
+from analyzers.cost.typed_model import TypedModel
 from tracer.graph import loading, shape_inference
 
 LENET = """
@@ -41,7 +42,7 @@ def lenet():
 @pytest.mark.parametrize("batch", [1, 7])
 def test_additions_and_multiplications_of_every_layer(lenet, convention, batch):
     types = shape_inference.infer(lenet, {"x": (batch, 3, 32, 32)})
-    table = cost(lenet, types, convention=convention).table
+    table = cost(TypedModel(lenet, types), convention=convention).table
     layers = table.loc[list(MULS)]
     assert (layers["adds"] // batch).to_dict() == ADDS[convention]
     assert (layers["muls"] // batch).to_dict() == MULS
@@ -50,6 +51,6 @@ def test_additions_and_multiplications_of_every_layer(lenet, convention, batch):
 
 def test_flops_do_not_depend_on_the_convention(lenet):
     types = shape_inference.infer(lenet, {"x": (1, 3, 32, 32)})
-    plain, channelwise = (cost(lenet, types, convention=name) for name in ADDS)
+    plain, channelwise = (cost(TypedModel(lenet, types), convention=name) for name in ADDS)
     assert plain.table["flops"].equals(channelwise.table["flops"])
     assert plain.table.loc["fc3", "flops"] == 2 * 840 + 10

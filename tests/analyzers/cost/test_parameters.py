@@ -4,13 +4,14 @@ import onnx.parser
 from onnx import TensorProto
 
 from analyzers.cost import cost
+from analyzers.cost.typed_model import TypedModel
 from tests.analyzers.cost.graphs import Graph
 from tracer.graph import loading, shape_inference
 
 
 def counted(graph, **options):
     model = graph.model(**options)
-    return cost(model, shape_inference.infer(model, {}))
+    return cost(TypedModel(model, shape_inference.infer(model, {})))
 
 
 def test_a_shared_weight_counts_for_each_node_and_once_in_the_total():
@@ -65,7 +66,7 @@ def test_constant_nodes_and_random_tensors():
     }
     """
     model = loading.from_proto(onnx.parser.parse_model(text))
-    table = cost(model, shape_inference.infer(model, {})).table
+    table = cost(TypedModel(model, shape_inference.infer(model, {}))).table
     assert table["params"].to_list() == [0, 0, 4, 0]
 
 
@@ -78,7 +79,10 @@ def test_integer_weights_of_a_product_are_parameters_whatever_their_width():
     }
     """
     model = loading.from_proto(onnx.parser.parse_model(text))
-    assert cost(model, shape_inference.infer(model, {})).table["params"].to_list() == [4, 0]
+    assert cost(TypedModel(model, shape_inference.infer(model, {}))).table["params"].to_list() == [
+        4,
+        0,
+    ]
 
 
 def test_an_embedding_is_a_parameter_though_little_of_it_is_read():
@@ -89,7 +93,7 @@ def test_an_embedding_is_a_parameter_though_little_of_it_is_read():
     }
     """
     model = loading.from_proto(onnx.parser.parse_model(text))
-    row = cost(model, shape_inference.infer(model, {})).table.iloc[0]
+    row = cost(TypedModel(model, shape_inference.infer(model, {}))).table.iloc[0]
     assert row["params"] == 8
     assert row["bytes_written"] == 3 * 2 * 4
     assert row["bytes_read"] == 3 * 2 * 4 + 3 * 8
@@ -102,5 +106,5 @@ def test_a_sparse_weight_has_the_parameters_it_stores():
     stored = model.proto.graph.sparse_initializer.add(dims=[8, 4])
     stored.values.CopyFrom(TensorProto(name="sparse", data_type=TensorProto.FLOAT, dims=[5]))
     stored.indices.CopyFrom(TensorProto(name="at", data_type=TensorProto.INT64, dims=[5]))
-    row = cost(model, shape_inference.infer(model, {})).table.iloc[0]
+    row = cost(TypedModel(model, shape_inference.infer(model, {}))).table.iloc[0]
     assert (row["params"], row["param_bytes"]) == (5, 5 * 4 + 5 * 8)

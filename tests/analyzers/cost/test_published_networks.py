@@ -3,6 +3,7 @@
 import pytest
 
 from analyzers.cost import cost
+from analyzers.cost.typed_model import TypedModel
 from tests.analyzers.cost import networks
 from tracer.graph import shape_inference
 
@@ -35,7 +36,7 @@ BUILD = {
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_macs_and_parameters_are_the_published_ones(name):
     model = BUILD[name]().model()
-    counted = cost(model, shape_inference.infer(model, {}))
+    counted = cost(TypedModel(model, shape_inference.infer(model, {})))
     assert counted.unknown == ()
     assert (counted.totals["macs"], counted.totals["params"]) == PUBLISHED[name]
     assert counted.totals["param_bytes"] == 4 * PUBLISHED[name][1]
@@ -43,7 +44,7 @@ def test_macs_and_parameters_are_the_published_ones(name):
 
 def test_layers_of_resnet_18():
     model = networks.resnet((2, 2, 2, 2), bottleneck=False).model()
-    table = cost(model, shape_inference.infer(model, {})).table
+    table = cost(TypedModel(model, shape_inference.infer(model, {}))).table
     convolutions = table[table.index.str.startswith("Conv_")]
     assert convolutions["macs"].sum() == 1_813_561_344
     assert convolutions["macs"].iloc[:2].to_list() == [118_013_952, 115_605_504]

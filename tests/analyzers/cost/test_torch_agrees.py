@@ -3,6 +3,7 @@
 import pytest
 
 from analyzers.cost import cost
+from analyzers.cost.typed_model import TypedModel
 from tests.analyzers.cost.graphs import Graph
 from tracer.graph import shape_inference
 
@@ -27,7 +28,7 @@ def torch_flops(function, *inputs):
 
 def our_macs(graph):
     model = graph.model(opset=23)
-    counted = cost(model, shape_inference.infer(model, {}))
+    counted = cost(TypedModel(model, shape_inference.infer(model, {})))
     assert counted.unknown == ()
     return counted.totals["macs"]
 

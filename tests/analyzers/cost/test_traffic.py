@@ -4,6 +4,7 @@ import pytest
 from onnx import TensorProto
 
 from analyzers.cost import cost
+from analyzers.cost.typed_model import TypedModel
 from tests.analyzers.cost.graphs import Graph
 from tracer.graph import shape_inference
 
@@ -12,7 +13,7 @@ F = 4  # bytes of a float
 
 def row(graph, opset=17):
     model = graph.model(opset)
-    return cost(model, shape_inference.infer(model, {})).table.iloc[-1]
+    return cost(TypedModel(model, shape_inference.infer(model, {}))).table.iloc[-1]
 
 
 def moved(graph):
@@ -71,7 +72,7 @@ def test_work_and_bytes_grow_with_the_batch_and_parameters_do_not():
     graph.conv("x", 3, 32, 3, pad=1)
     model = graph.model()
     one, many = (
-        cost(model, shape_inference.infer(model, {"x": (n, 3, 32, 32)})).table.iloc[0]
+        cost(TypedModel(model, shape_inference.infer(model, {"x": (n, 3, 32, 32)}))).table.iloc[0]
         for n in (1, 16)
     )
     assert one["macs"] == 884_736
@@ -92,4 +93,4 @@ def test_a_fully_connected_classifier_has_the_macs_qonnx_counts():
     for features, outputs in ((784, 64), (64, 64), (64, 64), (64, 10)):
         x = graph.op("MatMul", x, graph.weight(features, outputs))
     model = graph.model()
-    assert cost(model, shape_inference.infer(model, {})).totals["macs"] == 59_008
+    assert cost(TypedModel(model, shape_inference.infer(model, {}))).totals["macs"] == 59_008

@@ -4,6 +4,7 @@ import onnx.parser
 import pytest
 
 from analyzers.cost import cost
+from analyzers.cost.typed_model import TypedModel
 from tracer.graph import loading, shape_inference
 
 LOOP = """
@@ -44,7 +45,7 @@ main (bool c, float[8] x) => (float[8] y) {
 
 def counted(text, calls=None):
     model = loading.from_proto(onnx.parser.parse_model(text))
-    return cost(model, shape_inference.infer(model, {}), calls)
+    return cost(TypedModel(model, shape_inference.infer(model, {})), calls)
 
 
 def test_a_loop_counts_its_constant_maximum_and_says_so():

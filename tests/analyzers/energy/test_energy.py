@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from analyzers import energy
 from analyzers.cost import cost
+from analyzers.cost.typed_model import TypedModel
 from analyzers.energy import Operands, Work, operands
 from models import families
 from tests.graphs import parse
@@ -36,7 +37,7 @@ def table(layers):
 def lenet():
     model = loading.load(families.shipped("lenet", "torch"))
     types = shape_inference.infer(model, {"x": (1, 3, 32, 32)})
-    return cost(model, types, convention="channelwise").table
+    return cost(TypedModel(model, types), convention="channelwise").table
 
 
 @pytest.mark.parametrize(("bits", "published"), [(18, 223_315_236), (17, 199_829_594)])
@@ -181,7 +182,9 @@ def test_operands_have_the_types_of_the_graph():
 
 def priced(name, model, rules=None):
     types = shape_inference.infer(model, {})
-    result = energy.energy(energy.find(name), model, types, cost(model, types).table, rules)
+    result = energy.energy(
+        energy.find(name), model, types, cost(TypedModel(model, types)).table, rules
+    )
     assert str(result.table["energy"].dtype) == "Float64"
     return result.table["energy"].to_dict(), result.notes
 

@@ -24,6 +24,8 @@ def _recorded(
     model: Model, feedset: FeedSet, settings: OrtSettings, folder: Folder, progress: Progress
 ) -> Run:
     factory = sessions.Factory(model, node_names.serialize(model), settings)
+    if sessions.opens_slowly(model):
+        progress(0, 0, "onnxruntime opens the model")
     plain = feeding.runner(model, factory.open(), feedset.feeds)
     for _ in range(settings.warmup):
         plain()

@@ -88,7 +88,8 @@ def _share(
     distinct = 1
     if piece.weight_bytes:
         fitting = max(1, _MOST_BYTES // piece.weight_bytes)
-        distinct = min(-(-model_bytes // piece.weight_bytes), fitting)
+        # weights that are nodes, not initializers, are no bytes of the model
+        distinct = max(1, min(-(-model_bytes // piece.weight_bytes), fitting))
     try:
         few = runner(piece, _FEW, distinct, settings)
         more = _extra_copies(few, whole)

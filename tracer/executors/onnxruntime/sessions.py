@@ -12,7 +12,7 @@ from onnxruntime import GraphOptimizationLevel as Level
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from tracer.containment import activity
-from tracer.errors import InputError, LimitError, ModelError, UsageError
+from tracer.errors import InputError, ModelError, UsageError, out_of_memory
 from tracer.executors.onnxruntime import node_names
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
@@ -25,6 +25,10 @@ _LEVELS = {
     "extended": Level.ORT_ENABLE_EXTENDED,
     "all": Level.ORT_ENABLE_ALL,
 }
+
+_MANY = 5_000
+"""Nodes, inputs and outputs that a session opens in half a second. 100,000 nodes in a chain take 5
+seconds; the time grows with the square of the readers of one tensor, and of the outputs."""
 
 _NO_MEMORY = ("Cannot allocate memory", "Failed to allocate memory", "bad allocation", "bad_alloc")
 WITHOUT = "`tracer interpret` runs it without onnxruntime, node by node."
@@ -109,6 +113,11 @@ class Factory:
             raise _refusal(self.model, message, ort.__version__) from error
 
 
+def opens_slowly(model: Model) -> bool:
+    """Returns whether onnxruntime may take more than a second to open a model, by its size."""
+    return len(model.nodes) + len(model.inputs) + len(model.graph.output) > _MANY
+
+
 def translated(model: Model, run: Callable[[], _Result]) -> Callable[[], _Result]:
     """Returns `run` with its failures as InputError, in one sentence on the user's nodes."""
 
@@ -141,9 +150,8 @@ def ran(what: str) -> str:
 def _refuse_memory(model: Model, message: str) -> None:
     """Raises LimitError where onnxruntime's message is that memory could not be allocated."""
     if any(words in message for words in _NO_MEMORY):
-        raise LimitError(
-            f"{model.name}: onnxruntime {ort.__version__} ran out of memory: {message}",
-            "Try a smaller batch, or raise --max-memory.",
+        raise out_of_memory(
+            f"{model.name}: onnxruntime {ort.__version__} ran out of memory: {message}"
         )
 
 
@@ -159,8 +167,8 @@ def _refusal(model: Model, message: str, version: str) -> ModelError:
 
 
 def _is_onnxruntimes(error: Exception) -> bool:
-    """onnxruntime's exceptions share a module, not a class; its binding raises RuntimeError."""
-    return type(error).__module__ == state.__name__ or isinstance(error, RuntimeError)
+    """onnxruntime's exceptions share a module, not a class; its binding raises these two."""
+    return type(error).__module__ == state.__name__ or isinstance(error, RuntimeError | ValueError)
 
 
 def _sentence(model: Model, error: Exception) -> str:

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
+from tracer import limits
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
@@ -51,6 +52,7 @@ def converted(x: Array, dtype: np.dtype[Any], saturate: bool, round_mode: str) -
     """Converts by the table in the specification of Cast."""
     if x.dtype == dtype:
         return x
+    limits.allow(x.shape, dtype)
     if dtype.hasobject:
         return _to_text(x)
     if x.dtype.hasobject:

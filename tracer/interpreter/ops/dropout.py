@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracer import limits
 from tracer.interpreter.binding import NodeContext
 from tracer.interpreter.ops.random import seed_of
 from tracer.interpreter.registry import operator
@@ -23,6 +24,7 @@ def dropout(
     share = 0.5 if ratio is None else float(ratio.reshape(-1)[0])
     if training_mode is None or not training_mode.any() or share == 0:
         return data, np.ones(data.shape, np.bool_)
+    limits.allow(data.shape, np.float64)
     # ONNX's own test cases use numpy's legacy generator, seeded by the attribute.
     draws = np.random.RandomState(seed_of(ctx) if seed is None else seed).uniform(size=data.shape)
     mask = np.greater_equal(draws, share)

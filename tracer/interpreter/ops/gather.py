@@ -22,6 +22,7 @@ def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
 @operator("GatherElements", since=11)
 def gather_elements(data: Array, indices: Array, *, axis: int = 0) -> Array:
     """The element at each index along `axis`."""
+    limits.allow(indices.shape, data.dtype)
     index: list[Any] = list(np.indices(indices.shape, sparse=True))
     index[axis] = wrapped(indices, data.shape[axis])
     return data[tuple(index)]
@@ -45,10 +46,11 @@ def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
 @operator("NonZero", since=9)
 def non_zero(X: Array) -> Array:
     """The indices of nonzero elements, one column per element."""
+    limits.allow((max(X.ndim, 1), int(np.count_nonzero(X))), np.int64)
     return np.array(np.nonzero(np.atleast_1d(X)), np.int64).reshape(max(X.ndim, 1), -1)
 
 
-@operator("Unique", since=11)
+@operator("Unique", since=11, copies=8)
 def unique(X: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
     """The distinct values, their first indices, the inverse indices, and their counts."""
     values, first, inverse, counts = np.unique(

@@ -60,7 +60,7 @@ def batch_normalization_1(
     return (X - mean) * factor + B
 
 
-@operator("InstanceNormalization")
+@operator("InstanceNormalization", copies=2)
 def instance_normalization(
     input: Array, scale: Array, B: Array, *, consumed_inputs: _Ints = None, epsilon: float = 1e-5
 ) -> Array:
@@ -70,7 +70,7 @@ def instance_normalization(
     return (ready * _channels(scale, input.ndim) + _channels(B, input.ndim)).astype(input.dtype)
 
 
-@operator("GroupNormalization", since=21)
+@operator("GroupNormalization", since=21, copies=2)
 def group_normalization(
     X: Array,
     scale: Array,
@@ -87,7 +87,7 @@ def group_normalization(
     return ready * _channels(scale, X.ndim) + _channels(bias, X.ndim)
 
 
-@operator("GroupNormalization", since=18)
+@operator("GroupNormalization", since=18, copies=2)
 def group_normalization_18(
     X: Array, scale: Array, bias: Array, *, epsilon: float = 1e-5, num_groups: int
 ) -> Array:
@@ -98,7 +98,7 @@ def group_normalization_18(
     )
 
 
-@operator("LayerNormalization", since=17)
+@operator("LayerNormalization", since=17, copies=2)
 def layer_normalization(
     X: Array,
     Scale: Array,
@@ -132,7 +132,7 @@ def layer_normalization(
     return output, mean, inverse
 
 
-@operator("RMSNormalization", since=23)
+@operator("RMSNormalization", since=23, copies=2)
 def rms_normalization(
     X: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Array:
@@ -144,7 +144,7 @@ def rms_normalization(
     return (ready.astype(X.dtype, copy=False) * scale).astype(scale.dtype, copy=False)
 
 
-@operator("MeanVarianceNormalization", since=9)
+@operator("MeanVarianceNormalization", since=9, copies=2)
 def mean_variance_normalization(X: Array, *, axes: Sequence[int] = (0, 2, 3)) -> Array:
     """(X - mean) / (standard deviation + 1e-9) over the axes."""
     dims = tuple(axes)
@@ -153,7 +153,7 @@ def mean_variance_normalization(X: Array, *, axes: Sequence[int] = (0, 2, 3)) ->
     return ((X - mean) / (deviation + np.array(1e-9, X.dtype))).astype(X.dtype)
 
 
-@operator("LpNormalization")
+@operator("LpNormalization", copies=2)
 def lp_normalization(input: Array, *, axis: int = -1, p: int = 2) -> Array:
     """Divides each row by its p-norm; rows of norm 0 stay 0."""
     if p not in (1, 2):

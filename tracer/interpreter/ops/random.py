@@ -77,7 +77,7 @@ def random_uniform_like(
     return generator(seed, ctx).uniform(low, high, input.shape).astype(kind)
 
 
-@operator("Bernoulli", since=15)
+@operator("Bernoulli", since=15, copies=4)
 def bernoulli(
     input: Array, *, dtype: int | None = None, seed: float | None = None, ctx: NodeContext
 ) -> Array:
@@ -86,7 +86,7 @@ def bernoulli(
     return (generator(seed, ctx).random(input.shape) < input.astype(np.float64)).astype(kind)
 
 
-@operator("Multinomial", since=7)
+@operator("Multinomial", since=7, copies=2)
 def multinomial(
     input: Array,
     *,

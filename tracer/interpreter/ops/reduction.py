@@ -101,19 +101,19 @@ def arg_min(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index:
     return _arg(np.argmin, data, axis, keepdims, select_last_index)
 
 
-@operator("CumSum", since=11)
+@operator("CumSum", since=11, copies=1)
 def cum_sum(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
     """Running sums along `axis`, optionally from its end or without the element itself."""
     return _running(np.add, 0, x, axis, exclusive, reverse)
 
 
-@operator("CumProd", since=26)
+@operator("CumProd", since=26, copies=1)
 def cum_prod(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
     """Running products along `axis`, with the options of CumSum."""
     return _running(np.multiply, 1, x, axis, exclusive, reverse)
 
 
-@operator("TopK", since=10)
+@operator("TopK", since=10, copies=6)
 def top_k(
     X: Array, K: Array, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Array, Array]:
@@ -130,7 +130,7 @@ def top_k(
     return np.take_along_axis(X, indices, axis), indices
 
 
-@operator("TopK")
+@operator("TopK", copies=6)
 def top_k_1(X: Array, *, axis: int = -1, k: int) -> tuple[Array, Array]:
     """TopK before opset 10: k is an attribute."""
     return top_k(X, np.array([k]), axis=axis)

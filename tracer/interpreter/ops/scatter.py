@@ -17,8 +17,8 @@ _FOLD: dict[str, Callable[..., Any]] = {
 }
 
 
-@operator("Scatter", since=9)
-@operator("ScatterElements", since=11)
+@operator("Scatter", since=9, copies=1)
+@operator("ScatterElements", since=11, copies=1)
 def scatter_elements(
     data: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none"
 ) -> Array:
@@ -30,7 +30,7 @@ def scatter_elements(
     return output
 
 
-@operator("ScatterND", since=11)
+@operator("ScatterND", since=11, copies=1)
 def scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
     """A copy of `data` with slices of `updates` at the index tuples in the last axis."""
     output = data.copy()

@@ -112,7 +112,7 @@ def tile_1(input: Array, tiles: Array, axis: Array) -> Array:
     return tile(input, repeats)
 
 
-@operator("DepthToSpace")
+@operator("DepthToSpace", copies=1)
 def depth_to_space(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     """Moves channels into blocks of the image; in CRD the position in a block varies fastest."""
     n, c, h, w = input.shape
@@ -126,7 +126,7 @@ def depth_to_space(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     return split.reshape(n, deep, h * blocksize, w * blocksize)
 
 
-@operator("SpaceToDepth")
+@operator("SpaceToDepth", copies=1)
 def space_to_depth(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     """Moves blocks of the image into channels; in CRD the position in a block varies fastest."""
     n, c, h, w = input.shape
@@ -139,7 +139,7 @@ def space_to_depth(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     )
 
 
-@operator("Trilu", since=14)
+@operator("Trilu", since=14, copies=1)
 def trilu(input: Array, k: Array | None = None, *, upper: int = 1) -> Array:
     """The upper or lower triangle of matrices from diagonal `k`; other elements are 0."""
     diagonal = 0 if k is None else int(k.reshape(-1)[0])

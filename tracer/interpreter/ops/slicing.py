@@ -118,10 +118,12 @@ def pad_1(
 @operator("Compress", since=9)
 def compress(input: Array, condition: Array, *, axis: int | None = None) -> Array:
     """The slices along `axis` (default: of the flat tensor) where the condition holds."""
+    kept = int(np.count_nonzero(condition))
+    limits.allow((kept,) if axis is None else _resized(input.shape, axis, kept), input.dtype)
     return np.compress(condition, input, axis)
 
 
-@operator("ReverseSequence", since=10)
+@operator("ReverseSequence", since=10, copies=1)
 def reverse_sequence(
     input: Array, sequence_lens: Array, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Array:
@@ -132,6 +134,12 @@ def reverse_sequence(
     order = np.where(back >= 0, back, steps)
     reversed_ = rows[order, np.arange(rows.shape[1])]
     return np.moveaxis(reversed_, (0, 1), (time_axis, batch_axis))
+
+
+def _resized(shape: Sequence[int], axis: int, size: int) -> tuple[int, ...]:
+    """Returns `shape` with another size of one axis."""
+    at = nonnegative_axis(axis, len(shape))
+    return (*shape[:at], size, *shape[at + 1 :])
 
 
 def _range(size: int, start: int, end: int, step: int) -> slice:

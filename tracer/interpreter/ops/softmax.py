@@ -10,19 +10,19 @@ from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
 
-@operator("Softmax", since=13)
+@operator("Softmax", since=13, copies=2)
 def softmax(input: Array, *, axis: int = -1) -> Array:
     """exp(x) divided by its sum along `axis`."""
     return _along(_softmax, input, axis)
 
 
-@operator("LogSoftmax", since=13)
+@operator("LogSoftmax", since=13, copies=2)
 def log_softmax(input: Array, *, axis: int = -1) -> Array:
     """The logarithm of the softmax, computed without rounding the softmax."""
     return _along(_log_softmax, input, axis)
 
 
-@operator("Hardmax", since=13)
+@operator("Hardmax", since=13, copies=2)
 def hardmax(input: Array, *, axis: int = -1) -> Array:
     """1 at the first maximum along `axis`, else 0."""
     return _along(_hardmax, input, axis)
@@ -39,7 +39,7 @@ def flattened(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 for _name, _function in {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": hardmax}.items():
-    operator(_name)(flattened(_function))
+    operator(_name, copies=2)(flattened(_function))
 
 
 def _along(compute: Callable[[Array, Array], None], x: Array, axis: int) -> Array:

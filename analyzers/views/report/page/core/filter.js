@@ -15,15 +15,14 @@ class Filter {
     this.words = text.replace(Filter.comparison, " ").toLowerCase().split(/\s+/).filter(Boolean);
   }
 
-  /** The positions of those of `table` that pass; `rows` are the rows of the nodes they stand for. */
-  passing(table, rows) {
-    const tests = [...this.words.map((word) => this.word(word, table, rows)), ...this.compared(table)];
-    const all = Array.from({ length: table.size }, (_, row) => row);
-    return tests.length ? all.filter((row) => tests.every((test) => test(row))) : all;
+  /** A test of rows of `table`; `nodes` are the rows of the nodes that they stand for. */
+  test(table, nodes) {
+    const tests = [...this.words.map((word) => this.word(word, table, nodes)), ...this.compared(table)];
+    return (row) => tests.every((test) => test(row));
   }
 
-  word(word, table, rows) {
-    const tests = Filter.searched.map((name) => rows.holding(name, word));
+  word(word, table, nodes) {
+    const tests = Filter.searched.map((name) => nodes.holding(name, word));
     return (row) => table.members(row).some((member) => tests.some((test) => test(member)));
   }
 

@@ -4,6 +4,7 @@ class Page {
   static places = ["head", "findings", "picture", "details", "table"];
 
   constructor(main, report, state) {
+    this.chooseRun(report, state);
     Object.assign(this, { main, report, state, run: state.run, shown: [] });
     for (const place of Page.places) this.build(place);
     main.hidden = false;
@@ -11,6 +12,11 @@ class Page {
     for (const each of this.shown) this.draw(each, new Set(Object.keys(State.first)));
     state.addEventListener("change", (event) => this.changed(event.detail));
     document.addEventListener("keydown", (event) => this.pressed(event));
+  }
+
+  /** A fragment may name a run of another report. */
+  chooseRun(report, state) {
+    if (!(state.run in report.runs)) state.run = 0;
   }
 
   build(place) {
@@ -69,6 +75,7 @@ class Page {
 
   changed(names) {
     if (names.has("run")) {
+      this.chooseRun(this.report, this.state);
       this.state.selected = this.sameNodes();
       this.run = this.state.run;
       names.add("selected");

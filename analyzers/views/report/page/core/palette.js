@@ -8,17 +8,17 @@ class Palette {
     if (this.isText) {
       const counts = new Map();
       for (const value of column) if (value !== null) counts.set(value, (counts.get(value) ?? 0) + 1);
-      this.kinds = [...counts.keys()].sort((one, other) => counts.get(other) - counts.get(one));
+      this.kinds = [...counts.keys()].sort((one, other) => counts.get(other) - counts.get(one)).slice(0, 8);
       return;
     }
     const known = values.filter((value) => typeof value === "number" && Number.isFinite(value));
     const least = Math.min(...known), most = Math.max(...known);
-    this.isDifference = least < 0;
+    this.isDifference = least < 0 || spec.header.startsWith("Δ");
     this.low = this.isDifference ? -Math.max(-least, most) : spec.fold === "sum" ? 0 : least;
     this.high = this.isDifference ? -this.low : most;
   }
 
-  /** The colour of a value; null for one that is missing or of no kind. */
+  /** The colour of a value; null for one that is missing or of a rare kind. */
   color(value) {
     if (this.isText) return this.kinds.includes(value) ? Draw.category(this.kinds.indexOf(value)) : null;
     if (typeof value !== "number" || !Number.isFinite(value)) return null;
@@ -28,7 +28,7 @@ class Palette {
 
   /** What the colours mean: a strip with its ends, or a patch for each kind. */
   legend() {
-    if (this.isText) return this.kinds.slice(0, 8).map((kind) => [Palette.patch(Draw.category(this.kinds.indexOf(kind)), 10), kind, " "]);
+    if (this.isText) return this.kinds.map((kind) => [Palette.patch(Draw.category(this.kinds.indexOf(kind)), 10), kind, " "]);
     if (!(this.high >= this.low)) return ["no box has a value"];
     const steps = Array.from({ length: 24 }, (_, at) => this.low + (at / 23) * (this.high - this.low));
     const strip = steps.map((value, at) => Draw.svg("rect", { x: 5 * at, width: 5.5, height: 10, fill: this.color(value) }));

@@ -53,7 +53,8 @@ class Table {
     this.rows = this.report.grouped(this.state.run, by);
     this.key = this.rows.key ?? "node";
     const filter = new Filter(this.state.filter);
-    this.order = this.sorted(filter.passing(this.rows, this.nodes));
+    const passes = filter.test(this.rows, this.nodes);
+    this.order = this.sorted().filter(passes);
     const shown = Format.grouped(String(this.order.length));
     const all = Format.plural(this.rows.size, "row");
     this.status.textContent = filter.problem || (this.order.length < this.rows.size ? `${shown} of ${all}` : all);
@@ -66,8 +67,18 @@ class Table {
     return names.find((name) => this.rows.has(name)) ?? "";
   }
 
-  sorted(rows) {
-    const values = this.rows.column(this.sortedBy);
+  /** All rows in their order, which is kept: filters are typed faster than rows are sorted. */
+  sorted() {
+    const key = [this.state.run, this.by.value, this.sortedBy, this.state.descending].join();
+    if (this.sortedAs !== key) {
+      this.sortedAs = key;
+      this.inOrder = this.ordered(this.rows.column(this.sortedBy));
+    }
+    return this.inOrder;
+  }
+
+  ordered(values) {
+    const rows = Array.from({ length: this.rows.size }, (_, row) => row);
     if (!values) return rows;
     const missing = (row) => values[row] === null || Number.isNaN(values[row]);
     const sign = this.state.descending ? -1 : 1;

@@ -1,0 +1,28 @@
+"""Commands that run onnxruntime meet hostile models, each as a process under its supervisor.
+
+`python -m tests.hostile` does so with all commands and all models, and looks at time as well.
+"""
+
+import pytest
+
+from tests.hostile import attributes, bombs, declared, large, structure  # noqa: F401 - fill CASES
+from tests.hostile.commands import COMMANDS, meet, warmed_up
+from tests.hostile.corpus import CASES
+from tests.hostile.trial import BYTES, Warm
+
+RUNNING = [each for each in COMMANDS if each.name in ("profile", "fusions", "compare", "report")]
+SOME = [*list(CASES)[::16], "a Loop without end", "an empty input of Sum"]
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory):
+    with Warm(tmp_path_factory.mktemp("cache")) as process:
+        warmed_up(process, RUNNING)
+        yield process
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_commands_end_as_they_should(name, warm):
+    for command, outcome, faults in meet(warm, name, RUNNING):
+        assert not faults, (command.name, outcome)
+        assert outcome.peak < BYTES, (command.name, outcome)
