@@ -1,4 +1,4 @@
-"""Time to draw a graph and to write a report, and the size of the report's file."""
+"""Processor time to draw a graph and to write a report, and the size of the report's file."""
 
 import statistics
 import tempfile
@@ -34,13 +34,13 @@ def _line(trace: Trace, repeats: int) -> str:
 
 
 def _median(call: Callable[[], Any], repeats: int) -> float:
-    """Returns the median seconds of a call, after one that is not counted."""
+    """Returns the median processor time of a call, s, after one that is not counted."""
     call()
     seconds = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         call()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     return statistics.median(seconds)
 
 
