@@ -44,6 +44,11 @@ class Comparison(Result):
         """Whether compared values of any side differ from the first side's."""
         return any(numbers.differ for numbers in self.numbers)
 
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the runs of any side were broken off."""
+        return any(side.is_incomplete for side in self.sides)
+
     def headline(self) -> str:
         """The sides, each with its time relative to the first."""
         rows = self.totals.to_dict("records")

@@ -212,7 +212,7 @@ def check_edges(drawing):
 
 def structure(drawing, box):
     """Operators and edges inside a box, whatever the names."""
-    inside = undivided(drawing, box)
+    inside = drawing.children[box]
     place = {child: at for at, child in enumerate(inside)}
     links = {
         (place[a], place[b]) for p, a, b in drawing.points if p == box and OUTSIDE not in (a, b)
@@ -222,13 +222,13 @@ def structure(drawing, box):
     return op_type, tuple(structure(drawing, child) for child in inside), frozenset(links)
 
 
-def undivided(drawing, box):
-    """The children of a box, without the boxes of consecutive ones between."""
-    for child in drawing.children[box]:
-        if drawing.boxes.kind[child] == CONSECUTIVE:
-            yield from undivided(drawing, child)
-        else:
-            yield child
+def repeated(drawing, box):
+    """The blocks of a box that repeats, which is divided where there are many."""
+    blocks = drawing.children[box]
+    while len(blocks) < drawing.boxes.repeat[box]:
+        assert all(drawing.boxes.kind[block] == CONSECUTIVE for block in blocks)
+        blocks = [child for block in blocks for child in drawing.children[block]]
+    return blocks
 
 
 def check_folds(drawing):
@@ -236,7 +236,7 @@ def check_folds(drawing):
     for box, kind in enumerate(boxes.kind):
         assert (boxes.repeat[box] > 1) == (kind == REPEATED)
         if kind == REPEATED:
-            blocks = list(undivided(drawing, box))
+            blocks = repeated(drawing, box)
             assert boxes.repeat[box] == len(blocks)
             assert len({structure(drawing, block) for block in blocks}) == 1
 
@@ -320,6 +320,25 @@ def test_hundreds_of_repeated_blocks_fold_and_divide():
     (layers,) = drawing.children[0]
     assert drawing.boxes.repeat[layers] == 420
     assert {drawing.boxes.kind[box] for box in drawing.children[layers]} == {CONSECUTIVE}
+
+
+def test_sequences_that_no_module_names_fold():
+    named = blocks(100)
+    paths = [None] * len(named.nodes)
+    drawing = check(of_main_graph(named.op_types, paths, named.producers))
+    (folded,) = [box for box in drawing.children[0] if drawing.boxes.kind[box] == REPEATED]
+    assert drawing.boxes.repeat[folded] >= 98
+    block = repeated(drawing, folded)[0]
+    assert [drawing.boxes.label[box] for box in drawing.children[block]] == ["Conv", "Relu", "Add"]
+
+
+@pytest.mark.parametrize("count", [90, 1_000])
+def test_nodes_that_repeat_in_a_long_row_fold(count):
+    chain = of_main_graph(["Relu"] * count, [None] * count, [(), *((n,) for n in range(count - 1))])
+    assert max(check(chain).boxes.repeat) >= count - 1
+    reads = [(), *[(0,)] * count, tuple(range(1, count + 1))]
+    beside = of_main_graph(["Split", *["Relu"] * count, "Sum"], [None] * (count + 2), reads)
+    assert max(check(beside).boxes.repeat) == count
 
 
 def test_the_main_way_of_a_residual_block_is_straight_and_the_skip_is_beside_it():

@@ -1,6 +1,6 @@
 """The inside of a box: where its children stand, and how the links between them run."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from analyzers.views.report.layout.bands import Bands
@@ -30,7 +30,7 @@ class Arrangement:
     size: Size
 
 
-def arranged(sizes: Sequence[Size], links: set[Link]) -> Arrangement:
+def arranged(sizes: Sequence[Size], links: Collection[Link]) -> Arrangement:
     """Places boxes of these sizes, which are sorted: none reads a later one."""
     if not sizes:
         return Arrangement([], [], {}, (0, 0))

@@ -1,5 +1,6 @@
 """The bands of a box: its children from above to below, and waypoints where links pass them."""
 
+from collections.abc import Collection
 from itertools import groupby, pairwise
 from operator import itemgetter
 
@@ -22,7 +23,7 @@ class Bands:
     leaves the box.
     """
 
-    def __init__(self, count: int, links: set[Link]) -> None:
+    def __init__(self, count: int, links: Collection[Link]) -> None:
         self.children = count
         self.band, self.is_constant = _ranks(count, links)
         self.rows: list[list[int]] = [[] for _ in range(max(self.band, default=0) + 3)]
@@ -35,7 +36,7 @@ class Bands:
             self.rows[band + 1].append(child)
         self._route(links)
 
-    def _route(self, links: set[Link]) -> None:
+    def _route(self, links: Collection[Link]) -> None:
         """Adds the waypoints of links, the shortest links first, as far as there is room."""
         room = _WAYPOINTS + _WAYPOINTS_OF_A_CHILD * self.children
         spans = {link: self._span(link) for link in links}
@@ -71,7 +72,7 @@ class Bands:
             self.above[second].append(first)
 
 
-def _ranks(count: int, links: set[Link]) -> tuple[list[int], list[bool]]:
+def _ranks(count: int, links: Collection[Link]) -> tuple[list[int], list[bool]]:
     """Returns the band of each child by the longest way to it, and whether it is constant."""
     band = [0] * count
     is_constant = [True] * count

@@ -72,6 +72,8 @@ def _pull(
     if partner is not None:
         is_line = max(item, partner) < bands.children
         return x[partner], _LINE if is_line else _WAY
+    if len(joined) == 1:
+        return x[joined[0]], _NEAR
     if joined:
         return median(x[other] for other in joined), _NEAR
     return x[item], _FREE

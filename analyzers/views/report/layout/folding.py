@@ -1,7 +1,7 @@
 """Fewer boxes: blocks of equal structure that follow each other fold, and long rows divide."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, takewhile
 
@@ -14,14 +14,17 @@ from analyzers.views.report.layout.box import (
     Box,
     boxes,
 )
+from analyzers.views.report.layout.sequences import sequences
 
 MOST_CHILDREN = 400
 """Most boxes inside another one. A screen shows no more, and a browser moves these at once."""
+_MANY = 80
+"""More boxes than a reader takes in, among which sequences that repeat are looked for."""
 _LONGEST_PART = 320
 """Most boxes of a part before its end moves to where few links pass, by at most an eighth."""
 _FEWEST_IN_CHAIN, _FEWEST_BESIDE = 3, 8
 """Fewest equal blocks that fold. Two in a chain take no more room than a box that says so; a query,
-a key and a value beside each other are worth it."""
+a key and a value beside each other are worth it. Single nodes fold in long rows alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +38,50 @@ class _Run:
 
 def fold(root: Box) -> None:
     """Folds equal blocks and divides long rows, in `root` and in all boxes inside it."""
-    numbers: dict[object, int] = {}
-    structure: dict[Box, int] = {}
+    structures = _Structures()
     for box in reversed(list(boxes(root))):
-        inside = [structure[child] for child in box.children]
-        links = sorted(link for link in box.links if OUTSIDE not in link)
-        shape = (box.op_type, tuple(inside), tuple(links))
-        structure[box] = numbers.setdefault(shape, len(numbers))
-        _fold_repeats(box, inside, box is root)
+        kinds = [structures.of(child) for child in box.children]
+        structures.of(box)
+        is_long = len(box.children) > _MANY
+        if is_long:
+            _gather(box, list(_blocks(box, kinds)))
+            kinds = [structures.of(child) for child in box.children]
+        _fold_repeats(box, kinds, box is root, is_long)
     for box in boxes(root):
         while len(box.children) > MOST_CHILDREN:
             _gather(box, list(_parts(box)))
 
 
-def _fold_repeats(box: Box, structures: Sequence[int], is_root: bool) -> None:
+class _Structures:
+    """Numbers of boxes, the same for the same operators that are linked in the same way."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[object, int] = {}
+        self._known: dict[Box, int] = {}
+
+    def of(self, box: Box) -> int:
+        """The number of a box, which stays what it was at first, before its children fold."""
+        if box not in self._known:
+            links = sorted(link for link in box.links if OUTSIDE not in link)
+            inside = tuple(map(self.of, box.children))
+            shape = (box.op_type, inside, tuple(links))
+            self._known[box] = self._numbers.setdefault(shape, len(self._numbers))
+        return self._known[box]
+
+
+def _blocks(box: Box, kinds: Sequence[int]) -> Iterator[_Run]:
+    """Yields the sequences of children that repeat one after the other."""
+    for starts in sequences(kinds, box.links, _passing(box)):
+        for start in starts:
+            stop = start + starts.step
+            yield _Run(start, stop, Box(CONSECUTIVE, _positions(box.children[start:stop])))
+
+
+def _fold_repeats(box: Box, kinds: Sequence[int], is_root: bool, folds_nodes: bool) -> None:
     """Puts neighbours of equal structure into a box; a module of nothing else becomes one."""
-    runs = list(_repeats(box, structures))
+    runs = [
+        run for run in _repeats(box, kinds) if folds_nodes or box.children[run.start].kind != NODE
+    ]
     is_one_run = [run.stop - run.start for run in runs] == [len(box.children)]
     if is_one_run and box.kind == MODULE and not is_root:
         box.kind, box.repeat = REPEATED, len(box.children)
@@ -58,34 +89,35 @@ def _fold_repeats(box: Box, structures: Sequence[int], is_root: bool) -> None:
         _gather(box, runs)
 
 
-def _repeats(box: Box, structures: Sequence[int]) -> Iterator[_Run]:
-    """Yields runs of equal groups, each of which reads the one before, or none of which does."""
-    count = len(structures)
+def _repeats(box: Box, kinds: Sequence[int]) -> Iterator[_Run]:
+    """Yields runs of equal boxes, each of which reads the one before, or none of which does."""
     start = 0
-    while start < count:
+    while start < len(kinds):
         is_chain = (start, start + 1) in box.links
         stop = start + 1
         while (
-            stop < count
-            and structures[stop] == structures[start]
+            stop < len(kinds)
+            and kinds[stop] == kinds[start]
             and ((stop - 1, stop) in box.links) == is_chain
         ):
             stop += 1
-        first, last = box.children[start], box.children[stop - 1]
-        if first.kind != NODE and stop - start >= (
-            _FEWEST_IN_CHAIN if is_chain else _FEWEST_BESIDE
-        ):
-            label = f"{first.label}…{last.label[len(_stem(first.label, last.label)) :]}"
+        is_group = box.children[start].kind != NODE
+        if stop - start >= (_FEWEST_IN_CHAIN if is_chain and is_group else _FEWEST_BESIDE):
+            label = _name(box.children[start:stop])
             yield _Run(start, stop, Box(REPEATED, label, repeat=stop - start))
             start = stop
         else:
             start = max(start + 1, stop - 1)
 
 
-def _stem(first: str, last: str) -> str:
-    """The beginning that two names share, without digits at its end."""
+def _name(children: Sequence[Box]) -> str:
+    """A label of equal boxes: `layers.0…11`."""
+    first, last = children[0].label, children[-1].label
+    if children[0].kind == CONSECUTIVE:
+        return _positions(children)
     shared = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-    return "".join(char for char, _ in shared).rstrip("0123456789")
+    stem = "".join(char for char, _ in shared).rstrip("0123456789")
+    return first if first == last else f"{first}…{last[len(stem) :]}"
 
 
 def _parts(box: Box) -> Iterator[_Run]:
@@ -98,8 +130,14 @@ def _parts(box: Box) -> Iterator[_Run]:
         middle = starts[-1] + length
         ends = range(middle - length // 8, middle + length // 8 + 1)
         starts.append(min(ends, key=lambda end: (passing[end], abs(end - middle))))
-    for number, (start, stop) in enumerate(pairwise([*starts, count]), 1):
-        yield _Run(start, stop, Box(CONSECUTIVE, f"part {number}"))
+    for start, stop in pairwise([*starts, count]):
+        yield _Run(start, stop, Box(CONSECUTIVE, _positions(box.children[start:stop])))
+
+
+def _positions(children: Iterable[Box]) -> str:
+    """A label: the first and the last node inside, by their positions in the model."""
+    nodes = [box.node for child in children for box in boxes(child) if box.kind == NODE]
+    return f"nodes {min(nodes)}…{max(nodes)}"
 
 
 def _passing(box: Box) -> list[int]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from analyzers.views.report.layout.arrangement import Arrangement, Size, arranged
-from analyzers.views.report.layout.box import OUTSIDE, REPEATED, Box, boxes
+from analyzers.views.report.layout.box import OUTSIDE, REPEATED, Box, Link, boxes
 from analyzers.views.report.layout.connections import connections
 from analyzers.views.report.layout.folding import fold
 from analyzers.views.report.layout.hierarchy import hierarchy
@@ -93,13 +93,23 @@ def laid_out(topology: Topology) -> Layout | None:
     every = list(boxes(root))
     for box in every:
         box.label = _label(box)
-    insides = [arranged([_size(child) for child in box.children], box.links) for box in every]
+    insides = list(_insides(every))
     return Layout(
         boxes=_boxes(every, insides),
         edges=_edges(every, insides),
         opened=tuple(_opened(every)),
         **_ends(topology, every),
     )
+
+
+def _insides(every: list[Box]) -> Iterator[Arrangement]:
+    """Yields the inside of each box; those of equal blocks are computed once."""
+    known: dict[tuple[tuple[Size, ...], frozenset[Link]], Arrangement] = {}
+    for box in every:
+        key = tuple(map(_size, box.children)), frozenset(box.links)
+        if key not in known:
+            known[key] = arranged(*key)
+        yield known[key]
 
 
 def _label(box: Box) -> str:

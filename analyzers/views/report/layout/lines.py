@@ -29,10 +29,12 @@ def lines(bands: Bands, rows: Rows) -> tuple[dict[int, int], dict[int, int]]:
         return not is_constant, (item in waypoints) == (other in waypoints), length[other]
 
     def chosen(joined: Sequence[int], item: int, length: Sequence[int]) -> int | None:
+        if len(joined) < 2:
+            return joined[0] if joined else None
         worths = {other: worth(item, other, length) for other in sorted(joined)}
-        best = max(worths.values(), default=None)
+        best = max(worths.values())
         equal = [other for other, its in worths.items() if its == best]
-        return equal[len(equal) // 2] if equal else None
+        return equal[len(equal) // 2]
 
     above = {item: chosen(joined, item, depth) for item, joined in enumerate(bands.above)}
     below = {item: chosen(joined, item, height) for item, joined in enumerate(bands.below)}
@@ -46,8 +48,9 @@ def straightened(
     """Returns where the waypoints of each bundle are in one line, as far as children leave room."""
     room = [(-inf, inf)] * len(x)
     order = [0] * len(x)
+    mirrored = [-each for each in x]
     for number, (row, apart) in enumerate(zip(rows, distances, strict=True)):
-        highs = list(_least(row[::-1], apart[::-1], bands.children, [-each for each in x]))
+        highs = list(_least(row[::-1], apart[::-1], bands.children, mirrored))
         lows = _least(row, apart, bands.children, x)
         for item, low, high in zip(row, lows, reversed(highs), strict=True):
             room[item], order[item] = (low, -high), number

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from analyzers.views.report.layout.bands import Bands
 
-_SWEEPS = 4
+_SWEEPS = 2
 """Passes downwards and back; more change little."""
 
 Rows = list[list[int]]
@@ -16,11 +16,11 @@ def ordered(bands: Bands) -> Rows:
     """Returns the rows of `bands`, each item near the mean place of those that it is joined to."""
     best = rows = bands.rows
     fewest = _crossings(rows, bands.below)
-    for sweep in range(_SWEEPS):
+    for _ in range(_SWEEPS):
         if not fewest:
             break
-        is_upwards = sweep % 2 == 1
-        rows = _swept(rows[::-1], bands.below)[::-1] if is_upwards else _swept(rows, bands.above)
+        rows = _swept(rows, bands.above)
+        rows = _swept(rows[::-1], bands.below)[::-1]
         crossings = _crossings(rows, bands.below)
         if crossings < fewest:
             best, fewest = rows, crossings
@@ -52,8 +52,7 @@ def _crossings(rows: Rows, below: Sequence[Sequence[int]]) -> int:
         place = {item: at for at, item in enumerate(lower)}
         passed: list[int] = []
         for item in upper:
-            ends = [place[other] for other in below[item]]
-            count += sum(len(passed) - bisect_right(passed, end) for end in ends)
-            for end in ends:
+            for end in sorted([place[other] for other in below[item]]):
+                count += len(passed) - bisect_right(passed, end)
                 insort(passed, end)
     return count

@@ -78,7 +78,7 @@ class Graph {
     const { header, fold } = this.rows.specs[name];
     if (!header || name === "bar" || (!this.rows.isText(name) && fold === "none")) return false;
     const distinct = new Set(this.rows.column(name)).size;
-    return name === "op_type" || (distinct > 1 && (!this.rows.isText(name) || distinct <= Graph.kinds + 1));
+    return distinct > 1 && (!this.rows.isText(name) || distinct <= Graph.kinds + 1);
   }
 
   named(name) {
