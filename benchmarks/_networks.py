@@ -1,5 +1,6 @@
 """Networks for benchmarks, built with onnx alone: random weights, published shapes."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -205,4 +206,17 @@ def deep(count: int) -> Model:
         [value(last, onnx.TensorProto.FLOAT, ["N", 8, 16, 16])],
         [onnx.numpy_helper.from_array(w.astype(np.float32), n) for n, w in weights.items()],
     )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def chain(count: int) -> Model:
+    """Returns `count` Relus in a chain."""
+    tensors = ["x", *(f"r{i}" for i in range(count))]
+    nodes = [
+        helper.make_node("Relu", [read], [written], written)
+        for read, written in itertools.pairwise(tensors)
+    ]
+    value = helper.make_tensor_value_info
+    ends = [value(name, onnx.TensorProto.FLOAT, [1, 4]) for name in ("x", tensors[-1])]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
