@@ -19,7 +19,7 @@ demo: .venv/core
 	$(BIN)/tracer demo --force
 
 test: lint
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal -rs
 	$(MAKE) test-bounds
 
 # Checked code goes to a cache of its own: numba's index does not know about the checks.

@@ -112,9 +112,12 @@ class Browser:
         return [url for url in urls if not url.startswith(("file:", "data:", "about:", "blob:"))]
 
     def picture(self, path: Path) -> None:
-        """Save the whole page as a PNG."""
+        """Save what the window shows as a PNG."""
+        answer = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def grow(self) -> None:
+        """Make the window as high as the page."""
         width, height = self.ask("[innerWidth, document.documentElement.scrollHeight]")
         self.size(width, height)
         self.wait(f"innerHeight === {height}")
-        answer = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
-        path.write_bytes(base64.b64decode(answer["data"]))

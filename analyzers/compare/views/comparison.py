@@ -14,6 +14,7 @@ from analyzers.compare.sides import Side
 from analyzers.compare.views import charts
 from analyzers.compare.views.charts import MARK
 from analyzers.compare.views.numbers import numbers_table
+from analyzers.compare.views.report import of_comparison
 from analyzers.options import ViewOptions
 from analyzers.views.file_formats.json import records
 from analyzers.views.page import (
@@ -25,7 +26,9 @@ from analyzers.views.page import (
     signed_percent,
     times,
 )
+from analyzers.views.report.content import Content
 from analyzers.views.text import count, micros, percent, plural, si
+from tracer.records.trace import INCOMPLETE
 from tracer.text import printable
 
 _NAMES = {
@@ -48,7 +51,9 @@ def page(result: Comparison, options: ViewOptions) -> Page:
         tables.append(_layers(result, result.layers))
     tables += [numbers_table(numbers, options) for numbers in result.numbers]
     summary = result.sides[0].trace.environment.summary
-    return Page(tuple(tables), (*result.notes, *_side_notes(result)), summary)
+    notes = (*result.notes, *_side_notes(result))
+    first = sorted(notes, key=lambda note: not note.startswith(INCOMPLETE))
+    return Page(tuple(tables), tuple(first), summary)
 
 
 def table(result: Comparison, options: ViewOptions) -> pd.DataFrame:
@@ -87,6 +92,11 @@ def document(result: Comparison, options: ViewOptions) -> dict[str, Any]:
     }
 
 
+def report(result: Comparison, options: ViewOptions) -> Content:
+    """The sides as runs, with the ratio of each layer's times."""
+    return of_comparison(result, page(result, options), tuple(_verdicts(result)))
+
+
 def _side(side: Side, letter: str) -> dict[str, Any]:
     rounds = side.wall.rounds
     return {
@@ -98,7 +108,7 @@ def _side(side: Side, letter: str) -> dict[str, Any]:
         "environment": side.trace.environment,
         "settings": side.trace.settings,
         "rounds_us": None if rounds is None else rounds.tolist(),
-        "notes": side.trace.notes,
+        "notes": side.notes,
     }
 
 

@@ -7,9 +7,11 @@ import pandas as pd
 from analyzers.compare.sides import Side
 from analyzers.compare.sweep import Sweep, Sweeps, wide
 from analyzers.compare.views import charts
+from analyzers.compare.views.report import of_sweeps
 from analyzers.options import ViewOptions
 from analyzers.views.file_formats.json import records
 from analyzers.views.page import Column, Page, Table, name_column, number_column, times
+from analyzers.views.report.content import Content
 from analyzers.views.text import micros, percent, plural, quantity
 
 
@@ -48,11 +50,17 @@ def document(result: Sweeps, options: ViewOptions) -> dict[str, Any]:
                 "model": one.sides[0].trace.model,
                 "environment": one.sides[0].trace.environment,
                 "batches": one.batches,
+                "notes": tuple(dict.fromkeys(note for side in one.sides for note in side.notes)),
                 "operators": records(one.table),
             }
             for one in result
         ]
     }
+
+
+def report(result: Sweeps, options: ViewOptions) -> Content:
+    """Each batch size of each model as a run."""
+    return of_sweeps(result, page(result, options))
 
 
 def _times(one: Sweep) -> Table:

@@ -55,11 +55,16 @@ def _document(content: Content) -> dict[str, Any]:
 
 
 def _specs(content: Content) -> dict[str, dict[str, Any]]:
-    """Returns the specs of all columns, in their order; the table of sums ranks as on one page."""
+    """Returns the specs of all columns; the table of sums ranks as on one page.
+
+    They have the order of the node table. A result's own columns follow those that name a row.
+    """
     names = list(dict.fromkeys(name for run in content.runs for name in run.rows.columns))
     counted = any(has_overflow(run.rows) for run in content.runs)
     ranks = {name: rank - len(JOINT) for rank, name in enumerate(JOINT)} if counted else {}
-    every = (*specs_of(names), *content.specs)
+    known = specs_of(names)
+    at = [spec.name for spec in known].index("executor")
+    every = (*known[:at], *content.specs, *known[at:])
     specs = (s for s in every if s.name in names or s.kind != "stored")
     return {spec.name: _spec(replace(spec, rank=ranks.get(spec.name, spec.rank))) for spec in specs}
 

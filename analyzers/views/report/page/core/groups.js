@@ -69,7 +69,8 @@ class Groups extends Columns {
     if (name === this.key) return this.groups.map((rows) => (this.keys ?? values)[rows[0]] + this.more(rows));
     if (this.isKernel && name === "op_type") return this.groups.map((rows) => rows.map((row) => values[row]).join("+"));
     const how = Groups.folds[this.isKernel && name === "calls" ? "first" : this.specs[name].fold] ?? Groups.folds.first;
-    const folded = this.groups.map((rows) => how(rows, values, this.rows.column("time_us")));
+    const time = this.rows.column("time_us") ?? [];
+    const folded = this.groups.map((rows) => how(rows, values, time));
     if (name === "bits_guaranteed") this.guarantee(folded);
     return this.isText(name) ? folded : Float64Array.from(folded, (value) => value ?? NaN);
   }
@@ -92,27 +93,36 @@ class Groups extends Columns {
     });
   }
 
-  /** The numbers among `values` at `rows`. */
-  static numbers(rows, values) {
-    return rows.map((row) => values[row]).filter((value) => !Number.isNaN(value));
+  /** Joins the numbers among `values` at `rows`; NaN if there are none. */
+  static joined(rows, values, join) {
+    let all = NaN;
+    for (const row of rows) {
+      const value = values[row];
+      if (!Number.isNaN(value)) all = Number.isNaN(all) ? value : join(all, value);
+    }
+    return all;
   }
 
   static folds = {
-    sum: (rows, values) => Groups.numbers(rows, values).reduce((sum, value) => (sum ?? 0) + value, null),
-    min: (rows, values) => Groups.numbers(rows, values).reduce((least, value) => Math.min(least ?? value, value), null),
-    max: (rows, values) => Groups.numbers(rows, values).reduce((most, value) => Math.max(most ?? value, value), null),
-    first: (rows, values) => rows.map((row) => values[row]).find((value) => value !== null && !Number.isNaN(value)) ?? null,
+    sum: (rows, values) => Groups.joined(rows, values, (a, b) => a + b),
+    min: (rows, values) => Groups.joined(rows, values, Math.min),
+    max: (rows, values) => Groups.joined(rows, values, Math.max),
+    first: (rows, values) => values[rows.find((row) => values[row] !== null && !Number.isNaN(values[row]))] ?? null,
 
     time_mean(rows, values, time) {
-      const known = rows.filter((row) => !Number.isNaN(values[row]) && !Number.isNaN(time?.[row] ?? NaN));
-      const total = known.reduce((sum, row) => sum + time[row], 0);
-      return known.length ? known.reduce((sum, row) => sum + values[row] * time[row], 0) / total : null;
+      let [sum, total] = [0, 0];
+      for (const row of rows) {
+        if (Number.isNaN(values[row] + time[row])) continue;
+        sum += values[row] * time[row];
+        total += time[row];
+      }
+      return sum / total;
     },
 
     time_mode(rows, values, time) {
       const totals = new Map();
       for (const row of rows) {
-        if (values[row] !== null) totals.set(values[row], (totals.get(values[row]) ?? 0) + (time?.[row] || 0));
+        if (values[row] !== null) totals.set(values[row], (totals.get(values[row]) ?? 0) + (time[row] || 0));
       }
       return [...totals].sort((a, b) => b[1] - a[1])[0]?.[0] ?? null;
     },

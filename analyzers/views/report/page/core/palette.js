@@ -13,7 +13,7 @@ class Palette {
     }
     const known = values.filter((value) => typeof value === "number" && Number.isFinite(value));
     const least = Math.min(...known), most = Math.max(...known);
-    this.isDifference = least < 0;
+    this.isDifference = least < 0 || spec.header.startsWith("Δ");
     this.low = this.isDifference ? -Math.max(-least, most) : spec.fold === "sum" ? 0 : least;
     this.high = this.isDifference ? -this.low : most;
   }

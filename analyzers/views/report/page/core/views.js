@@ -3,6 +3,7 @@
    static id       name in the fragment and of its element
    static title    what its tab or heading says
    static place    "head", "findings", "picture" (a tab), "details" or "table"
+   static leads    kind of report in which it is in front at first
    static fits(report)           whether the report has what it shows
    constructor(host, report, state)   `host` is its empty element
    render(changed)               draws; `changed` is the set of names in the state that changed */

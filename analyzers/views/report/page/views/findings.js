@@ -13,6 +13,7 @@ class Findings {
   render(changed) {
     if (!changed.has("run") && !changed.has("selected")) return;
     const findings = (this.report.runs[this.state.run] ?? this.report.runs[0]).findings;
+    this.host.parentNode.hidden = !findings.length;
     const chosen = String([...this.state.selected].sort((a, b) => a - b));
     const items = findings.map((finding) => {
       const pressed = String([...finding.rows].sort((a, b) => a - b)) === chosen;

@@ -78,7 +78,7 @@ class Graph {
     const { header, fold } = this.rows.specs[name];
     if (!header || name === "bar" || (!this.rows.isText(name) && fold === "none")) return false;
     const distinct = new Set(this.rows.column(name)).size;
-    return name === "op_type" || (distinct > 1 && (!this.rows.isText(name) || distinct <= Graph.kinds + 1));
+    return distinct > 1 && (!this.rows.isText(name) || distinct <= Graph.kinds + 1);
   }
 
   named(name) {
@@ -162,12 +162,12 @@ class Graph {
     const shapes = [...this.shapes.values()], closed = shapes.filter((shape) => !shape.inside);
     for (const shape of shapes) shape.value = this.value(this.rowsOf(shape.box));
     const palette = new Palette(this.rows.specs[this.name], closed.map((shape) => shape.value), this.rows.column(this.name));
-    const frames = shapes.filter((shape) => shape.inside).map((shape) => this.frame(shape));
-    const boxes = closed.map((shape) => this.box(shape, palette));
+    const marks = shapes.map((shape) => (shape.inside ? this.frame(shape) : this.box(shape, palette)));
+    const drawn = (isFrame) => marks.filter((_, at) => Boolean(shapes[at].inside) === isFrame).map((mark) => mark.element);
     const edges = Draw.svg("g", {}, this.lines.map((line) => line.element));
     const names = [...this.names("source", 0), ...this.names("target", this.tall)];
-    this.root.replaceChildren(...frames.map((mark) => mark.element), edges, ...boxes.map((mark) => mark.element), ...names);
-    this.marks.set([...frames, ...boxes]);
+    this.root.replaceChildren(...drawn(true), edges, ...drawn(false), ...names);
+    this.marks.set(marks);
     this.legend.replaceChildren(...palette.legend().flat());
   }
 

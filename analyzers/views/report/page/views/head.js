@@ -44,7 +44,7 @@ class Head {
       ["empty", empty, `run without nodes ${Format.micros(sum.empty_us ?? 0)} µs`],
       ["left", left, `other ${Format.micros(left)} µs`],
     ];
-    const drawn = parts.filter(([, value]) => value > 0);
+    const drawn = parts.filter(([, value]) => value > 0.0005 * most);
     const bars = drawn.map(([name, value]) => Draw.element("span", { class: name, style: { width: at(value) } }));
     const interval = { class: "interval", style: { left: at(sum.low_us), width: at(sum.high_us - sum.low_us) } };
     const wall = { class: "wall", style: { left: at(sum.wall_us) } };

@@ -5,6 +5,7 @@ class Ratios {
   static title = "A and B";
   static place = "picture";
   static order = 5;
+  static leads = "compare";
   static most = 60; // layers drawn at first
   static line = 22;
   static ticks = [0.001, 0.01, 0.1, 0.2, 0.5, 0.8, 0.9, 1, 1.1, 1.25, 2, 5, 10, 100, 1000];
@@ -54,15 +55,26 @@ class Ratios {
     const reach = shown.flatMap(({ ratio }) => [ratio, 1 / ratio]).filter((ratio) => ratio > 0 && Number.isFinite(ratio));
     this.most = Math.min(Math.max(1.25, ...reach) * 1.2, 1000);
     plot.across(1 / this.most, this.most, Draw.log);
-    const room = (plot.right - plot.left) / 40, fits = Ratios.ticks.filter((tick) => plot.x(tick) > plot.left && plot.x(tick) < plot.right);
-    const ticks = fits.length > room ? fits.filter((tick) => [0.1, 0.5, 1, 2, 10].includes(tick)) : fits;
-    plot.ticksAcross(ticks, (tick) => `${tick}×`, `time of ${this.b} ÷ time of ${this.a}`);
+    plot.ticksAcross(this.ticks(plot), (tick) => `${tick}×`, `time of ${this.b} ÷ time of ${this.a}`);
     plot.add("line", { class: "even", x1: plot.x(1), x2: plot.x(1), y1: plot.top, y2: plot.bottom });
     plot.text(plot.x(1) - 8, plot.top - 12, "end", `← ${this.b} faster`, "faster");
     plot.text(plot.x(1) + 8, plot.top - 12, "start", `${this.b} slower →`, "slower");
     plot.text(plot.width - 4, plot.top - 12, "end", "µs", "faint");
     return plot;
   }
+
+  /** Those of the round ratios that are on the axis and have room for their numbers. */
+  ticks(plot) {
+    const inside = Ratios.ticks.filter((tick) => plot.x(tick) > plot.left && plot.x(tick) < plot.right);
+    const taken = [];
+    for (const tick of inside.sort((one, other) => Ratios.rounder(one) - Ratios.rounder(other))) {
+      if (taken.every((other) => Math.abs(plot.x(other) - plot.x(tick)) > 36)) taken.push(tick);
+    }
+    return taken;
+  }
+
+  /** How far down the list of ticks one comes that is as round. */
+  static rounder = (tick) => [1, 2, 0.5, 10, 0.1, 5, 0.2].indexOf(tick) + 1 || 99;
 
   layer(plot, layer, y) {
     const { name, ratio, low, high } = layer, kind = layer.isNoise ? "noise" : ratio > 1 ? "slower" : "faster";
