@@ -7,7 +7,9 @@ import onnx
 import pytest
 from onnx import helper
 
+from tracer.graph import loading
 from tracer.graph.model import Node, Scope
+from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import Recorder, statistics
 from tracer.support.tolerance import Tolerance, compare
 
@@ -101,3 +103,15 @@ def test_describing_values_is_in_no_time(monkeypatch):
     recorder.after(node, [f32(3)], [f32(3)])
     assert (recorder.records["n"].time_us, recorder.own_us) == (2, 7)
     assert recorder.records["n"].difference.max_abs == 2
+
+
+def test_texts_of_reference_operators_are_strings_without_statistics():
+    model = loading.from_proto(onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 10]> g (string[2] x) => (string[2] y)'
+        '{ y = StringNormalizer<case_change_action="UPPER">(x) }'
+    ))  # fmt: skip
+    recorder = Recorder()
+    Interpreter(model, observers=[recorder]).run(None, {"x": np.array(["a", "bc"], object)})
+    (record,) = recorder.records.values()
+    assert [output.dtype for output in record.outputs] == ["string"]
+    assert record.statistics is None
