@@ -77,7 +77,7 @@ def test_own_time_is_without_what_runs_inside():
     ticks = iter(range(0, 100_000, 1000))
     recorder = Recorder(describe=False, clock=lambda: next(ticks))
     outer, inner = (
-        Node(key, 0, "If", "", helper.make_node("If", [], []), Scope(onnx.GraphProto()))
+        Node(key, 0, "If", "", helper.make_node("If", [], []), Scope(onnx.GraphProto()), (), ())
         for key in ("outer", "inner")
     )
     recorder.before(outer, [])  # ticks 0 and 1
