@@ -97,7 +97,7 @@ def test_describing_values_is_in_no_time(monkeypatch):
         "tracer.interpreter.recording.statistics", lambda value: now.__setitem__(0, now[0] + 7000)
     )
     node = Node("n", 0, "Relu", "", helper.make_node("Relu", ["x"], ["y"]),
-                Scope(onnx.GraphProto()))  # fmt: skip
+                Scope(onnx.GraphProto()), ("x",), ("y",))  # fmt: skip
     recorder.before(node, [f32(3)])
     now[0] += 2000
     recorder.after(node, [f32(3)], [f32(3)])
