@@ -44,6 +44,11 @@ class Comparison(Result):
         """Whether compared values of any side differ from the first side's."""
         return any(numbers.differ for numbers in self.numbers)
 
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the runs of any side were broken off."""
+        return any(side.is_incomplete for side in self.sides)
+
     def headline(self) -> str:
         """The sides, each with its time relative to the first."""
         rows = self.totals.to_dict("records")
@@ -80,7 +85,7 @@ def _alignment_notes(sides: Sequence[Side], aligned: Sequence[Layer]) -> tuple[s
         counts = [_node_count(side.nodes) for side in (sides[0], sides[other])]
         both = [layer for layer in aligned if layer.rows[0] and layer.rows[other]]
         matched = [
-            sum(_node_count(sides[s].nodes.iloc[list(layer.rows[s])]) for layer in both)
+            _node_count(sides[s].nodes.iloc[[row for layer in both for row in layer.rows[s]]])
             for s in (0, other)
         ]
         match = (

@@ -12,7 +12,7 @@ from analyzers.compare.rounds import corrected, in_rounds, joined, tabulated
 from analyzers.statistics import BATCHES, outliers, t_quantile
 from analyzers.table import own_rows, rows_of
 from tracer.errors import InputError
-from tracer.records.trace import Run, Trace, distinctions
+from tracer.records.trace import INCOMPLETE, Run, Trace, distinctions
 from tracer.support.types import FloatArray
 
 _TABLE_LEVEL = 0.05
@@ -49,6 +49,11 @@ class Side:
     def notes(self) -> tuple[str, ...]:
         """Notes of the trace, or of the joined run: noise in a single round is not worth a note."""
         return self.trace.notes if self.rounds_us is None else self.run.notes
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the runs were broken off."""
+        return any(note.startswith(INCOMPLETE) for note in self.notes)
 
     def time_of(self, rows: Sequence[int]) -> Sample | None:
         """Returns the total time of several rows, None if no row has a time.

@@ -35,6 +35,11 @@ class Sweeps(Result, tuple[Sweep, ...]):
     __slots__ = ()
     view: ClassVar[str] = "analyzers.compare.views.sweeps"
 
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the runs of any model were broken off."""
+        return any(side.is_incomplete for one in self for side in one.sides)
+
     def headline(self) -> str:
         """Each model and its batch sizes."""
         return "; ".join(f"{one.label} at batch {', '.join(map(str, one.batches))}" for one in self)

@@ -4,6 +4,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -56,6 +58,28 @@ def test_a_file_that_a_sweep_has_open_is_not_replaced(path, holder):
     with pytest.raises(InputError, match=IN_USE):
         write_atomically(path, b"x")
     assert path.stat().st_ino == before
+
+
+def test_sweeps_that_begin_at_once_continue_each_other(path):
+    def sweep(bits):
+        start.wait()
+        with closing(WhatIfFile(path, IDENTITY)) as file:
+            file.store("v", Evaluation({"a": bits}, 1.0, None))
+
+    for _ in range(10):
+        start = threading.Barrier(3)
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(sweep, (8, 9, 10)))
+        with closing(WhatIfFile(path, IDENTITY)) as file:
+            assert all(file.find("v", {"a": bits}) for bits in (8, 9, 10))
+        path.unlink()
+
+
+def test_a_sweep_whose_file_is_replaced_says_so(path):
+    with closing(WhatIfFile(path, IDENTITY)) as file:
+        path.unlink()
+        with pytest.raises(InputError, match=r"w\.trace: another process has replaced or removed"):
+            file.store("v", Evaluation({"a": 8}, 1.0, None))
 
 
 def test_a_killed_process_leaves_no_lock(path, holder):

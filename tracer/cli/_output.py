@@ -99,17 +99,33 @@ class Output:
         targets = [parse(name, formats) for name in self.files]
         rendered = [views.render(result, target.extension, self.options) for target in targets]
         pairs = list(zip(targets, rendered, strict=True))
+        failures = []
         for target, data in pairs:
             if target.path is not None:
-                write_atomically(target.path, data)
-                tell(f"wrote {target.path}")
+                try:
+                    write_atomically(target.path, data)
+                except (
+                    InputError
+                ) as error:  # a full disk must not lose the other files, or the page
+                    failures.append(error)
+                else:
+                    tell(f"wrote {target.path}")
         for target, data in pairs:  # after the files: a closed pipe must not lose them
             if target.path is None:
                 write_stdout(data)
         report = next((t.path for t in targets if t.path and t.extension == REPORT), None)
-        if self.opened and report is not None:
+        if self.opened and report is not None and not failures:
             _browser.show(report)
-        if all(target.path is not None for target in targets):
+        self.show(result)
+        if failures:
+            raise failures[0]
+
+    def show(self, result: Result) -> None:
+        """Writes the terminal's page, unless a file is stdout."""
+        from analyzers import views
+
+        formats = _formats(type(result))
+        if all(parse(name, formats).path is not None for name in self.files):
             write_screen(lambda console: views.show(result, console, self.options))
 
 

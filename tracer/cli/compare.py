@@ -184,6 +184,11 @@ def command(
                 sides, by=by, depth=depth, settings=settings, tolerance=tolerance, **turns
             )
         )
+    if result.is_incomplete:  # the signal that broke it off is told after this
+        output.keep(result, "json")
+        output.keep(result, "md")
+        output.show(result)
+        return 0
     output.emit(result)
     if isinstance(result, Sweeps):
         return 0

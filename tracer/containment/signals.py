@@ -19,8 +19,11 @@ _DEFAULTS: dict[int, Any] = {
 """The signals that ask a command to end, with the handlers that we replace."""
 
 
-_TIDYING_S = 10.0
-"""Seconds in which a process that was told to end may store what it has and remove its files."""
+_TIDYING_S = 30.0
+"""Seconds in which a process that was told to end may store what it has and remove its files.
+
+A busy machine needs some; who cannot wait sends a second signal.
+"""
 
 
 class Terminated(BaseException):
@@ -87,6 +90,11 @@ def ending() -> str:
     """
     words = {KeyboardInterrupt: "interrupted", Terminated: "terminated", TimeUp: "out of time"}
     return words[type(_received[0])] if _received else ""
+
+
+def raise_again() -> None:
+    """Raises the exception of what asked this command to end, for code that has nothing to keep."""
+    raise _received[0]
 
 
 def time_is_up(last: activity.Activity, limited: bool) -> LimitError:

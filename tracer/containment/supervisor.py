@@ -66,6 +66,7 @@ def supervised(command: Callable[[], int], name: str) -> int:
 
     Call it first thing in a program. Messages on stderr begin with `name`.
     """
+    _occupy_streams()
     if in_process():
         return command()
     reading, writing = os.pipe()
@@ -91,6 +92,18 @@ def supervised(command: Callable[[], int], name: str) -> int:
         return _as_child(command, name)
     finally:
         page.end()
+
+
+def _occupy_streams() -> None:
+    """Opens the null device in place of standard streams that the user closed.
+
+    A file would get their number, and with it what native code prints.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
 
 
 @contextlib.contextmanager

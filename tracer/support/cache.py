@@ -13,12 +13,20 @@ from tracer.support.temporary import sweep
 def folder() -> Path:
     """Returns the user's cache folder for this program; it may not exist yet."""
     if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local"
+        base = os.environ.get("LOCALAPPDATA") or _home() / "AppData/Local"
     elif sys.platform == "darwin":
-        base = Path.home() / "Library/Caches"
+        base = _home() / "Library/Caches"
     else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        base = os.environ.get("XDG_CACHE_HOME") or _home() / ".cache"
     return Path(base) / "tracer"
+
+
+def _home() -> Path:
+    """Returns the home of the user, or a place that takes no files if there is none."""
+    try:
+        return Path.home()
+    except RuntimeError:  # a user that the system does not know, as in containers
+        return Path(os.devnull)
 
 
 def file(kind: str, key: object, within: Path | None = None) -> Path:

@@ -91,8 +91,9 @@ def check_room() -> None:
 
     Call it where a library failed that writes such files: it may blame the model.
     """
-    with naming_folder() as folder, tempfile.TemporaryFile(dir=folder, buffering=0) as stream:
+    with naming_folder() as folder, tempfile.TemporaryFile(dir=folder) as stream:
         stream.write(os.urandom(_PROBE_BYTES))
+        stream.flush()
 
 
 @contextlib.contextmanager

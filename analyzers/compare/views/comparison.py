@@ -28,6 +28,7 @@ from analyzers.views.page import (
 )
 from analyzers.views.report.content import Content
 from analyzers.views.text import count, micros, percent, plural, si
+from tracer.records.trace import INCOMPLETE
 from tracer.text import printable
 
 _NAMES = {
@@ -50,7 +51,9 @@ def page(result: Comparison, options: ViewOptions) -> Page:
         tables.append(_layers(result, result.layers))
     tables += [numbers_table(numbers, options) for numbers in result.numbers]
     summary = result.sides[0].trace.environment.summary
-    return Page(tuple(tables), (*result.notes, *_side_notes(result)), summary)
+    notes = (*result.notes, *_side_notes(result))
+    first = sorted(notes, key=lambda note: not note.startswith(INCOMPLETE))
+    return Page(tuple(tables), tuple(first), summary)
 
 
 def table(result: Comparison, options: ViewOptions) -> pd.DataFrame:
@@ -105,7 +108,7 @@ def _side(side: Side, letter: str) -> dict[str, Any]:
         "environment": side.trace.environment,
         "settings": side.trace.settings,
         "rounds_us": None if rounds is None else rounds.tolist(),
-        "notes": side.trace.notes,
+        "notes": side.notes,
     }
 
 

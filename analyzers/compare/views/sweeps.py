@@ -50,6 +50,7 @@ def document(result: Sweeps, options: ViewOptions) -> dict[str, Any]:
                 "model": one.sides[0].trace.model,
                 "environment": one.sides[0].trace.environment,
                 "batches": one.batches,
+                "notes": tuple(dict.fromkeys(note for side in one.sides for note in side.notes)),
                 "operators": records(one.table),
             }
             for one in result

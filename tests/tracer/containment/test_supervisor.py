@@ -1,7 +1,9 @@
 """Commands whose native code crashes, hangs or takes all memory, as a user starts them."""
 
 import contextlib
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -218,6 +220,37 @@ def test_what_was_recorded_before_the_end_is_kept_as_an_incomplete_trace(start, 
     assert len(kept["asked"].runs[0].samples) >= 5
     assert [run.batch for run in kept["crashed"].runs] == [1]
     assert "1 of 2 configurations" in kept["crashed"].notes[0]
+
+
+def test_a_comparison_that_is_ended_keeps_the_complete_rounds(start, folder):
+    sides = ("harmless.onnx", "harmless.onnx@ort:none", "--by", "op", "--rounds", "1000")
+    files = [f"ended.{extension}" for extension in ("json", "md", "csv", "svg")]
+    outputs = [word for file in files for word in ("-o", file)]
+    process = start("-c", WATCHED, "(taking turns, 3", "compare", *sides, *outputs)
+    assert process.stdout.readline()
+    process.terminate()
+    page, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (143, "tracer: terminated\n")
+    kept = json.loads((folder / "ended.json").read_text())
+    assert all(re.match(r"incomplete: terminated; it has \d+ rounds", side["notes"][0])
+               and len(side["rounds_us"]) > 1 for side in kept["sides"])  # fmt: skip
+    assert not kept["numbers"]
+    for text in (page, (folder / "ended.md").read_text()):
+        assert "incomplete: terminated" in text
+    assert not [name for name in files[2:] if (folder / name).exists()]  # they have no notes
+
+
+CLOSED = """
+import os
+from tracer.containment.supervisor import supervised
+for number in range(3):
+    os.close(number)
+os._exit(supervised(lambda: min(os.pipe()) > 2, "x"))
+"""
+
+
+def test_no_file_gets_the_number_of_a_closed_stream(start):
+    assert ended(start("-c", CLOSED))[0] == 1
 
 
 def test_a_command_that_no_signal_reaches_is_ended_by_its_supervisor(start):

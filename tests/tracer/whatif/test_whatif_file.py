@@ -35,7 +35,10 @@ def killing(done, total, what):
         os.kill(os.getpid(), signal.SIGKILL)
 
 options = WhatIfOptions(batch=4, accuracy_budget=10)
-what_if(sys.argv[1], "8:20", sys.argv[2], options, trace=sys.argv[3], progress=killing)
+what_if(
+    sys.argv[1], "8:20", sys.argv[2], options,
+    trace=sys.argv[3], progress=killing, in_process=True,
+)
 """
 
 

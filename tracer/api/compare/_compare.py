@@ -13,6 +13,8 @@ from tracer.api.compare.naming import parse, refuse_unused, with_short_labels
 from tracer.api.compare.rounds import quieter, take_turns
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import LiveSide, NamedSide, Recorded
+from tracer.containment import signals
+from tracer.records.trace import INCOMPLETE
 from tracer.support.progress import Progress
 from tracer.support.tolerance import Tolerance
 
@@ -42,7 +44,7 @@ def compare(
         by,
         depth,
     )
-    if tolerance is None:
+    if tolerance is None or signals.ending():
         return comparison
     numbers, notes = values.compare_values(named, arrays, settings, tolerance)
     return replace(comparison, numbers=numbers, notes=(*comparison.notes, *notes))
@@ -92,8 +94,15 @@ def _measure(
     runs: int | None,
     progress: Progress | None,
 ) -> list[Side]:
-    """Runs the sides alternately."""
+    """Runs the sides alternately; what a signal left of the rounds is marked incomplete."""
     if not live:
         return []
-    quiet = quieter(take_turns(live, settings, rounds, runs, progress))
-    return [measured(side.label, traces) for side, traces in zip(live, quiet, strict=True)]
+    turns = take_turns(live, settings, rounds, runs, progress)
+    sides = [
+        measured(side.label, traces) for side, traces in zip(live, quieter(turns), strict=True)
+    ]
+    if not signals.ending():
+        return sides
+    count = len(turns[0])
+    note = f"{INCOMPLETE}{signals.ending()}; it has {count} round{'s' if count > 1 else ''}"
+    return [replace(side, run=replace(side.run, notes=(note, *side.run.notes))) for side in sides]

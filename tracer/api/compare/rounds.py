@@ -13,6 +13,7 @@ import numpy as np
 
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import LiveSide
+from tracer.containment import signals
 from tracer.records.trace import Trace
 from tracer.support.progress import Progress, silent
 
@@ -33,7 +34,8 @@ def take_turns(
     """Returns for each side its traces, one for each round, after an untimed turn of each.
 
     `runs` is the number of inferences of a turn [default: as many as take 0.02 s]. `rounds`
-    [default: as many as take 20 s, from 8 to 30].
+    [default: as many as take 20 s, from 8 to 30]. A signal leaves the rounds that are complete by
+    then, and `signals.ending` tells it.
     """
     report = progress or silent
     start = time.monotonic()
@@ -43,10 +45,18 @@ def take_turns(
     total = rounds or max(_LEAST_ROUNDS, min(_MOST_ROUNDS, int(_BUDGET_SECONDS / seconds)))
     traces: list[list[Trace]] = [[] for _ in sides]
     for done in range(total):
-        report(done, total, "taking turns")
         order = range(len(sides)) if done % 2 == 0 else reversed(range(len(sides)))
-        for index in order:
-            traces[index].append(sides[index].run(counts[index], settings))
+        try:
+            report(done, total, "taking turns")
+            for index in order:
+                traces[index].append(sides[index].run(counts[index], settings))
+        except signals.ENDINGS:
+            if not signals.ending():
+                raise
+        if signals.ending():  # the turn that it met may be cut short
+            if not done:
+                signals.raise_again()
+            return [side[:done] for side in traces]
     report(total, total, "taking turns")
     return traces
 

@@ -16,6 +16,7 @@ from tracer.errors import InputError, ModelError, UsageError, out_of_memory
 from tracer.executors.onnxruntime import node_names
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
+from tracer.support.temporary import check_room
 
 _Result = TypeVar("_Result")
 _FATAL_ONLY = 4  # errors are translated here, so onnxruntime need not print them too
@@ -110,6 +111,7 @@ class Factory:
                 raise
             message = _sentence(self.model, error)
             _refuse_memory(self.model, message)
+            check_room()
             raise _refusal(self.model, message, ort.__version__) from error
 
 

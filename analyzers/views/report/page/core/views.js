@@ -1,5 +1,6 @@
 /* The registry of views: each file of `views/` adds one class. It has a static `id`, a `title`, a `place` (head,
-   findings, picture, details or table), an `order` among the tabs, and `fits(report)`. Its `render(changed)` draws;
+   findings, picture, details or table), an `order` among the tabs, `leads` (the kind of
+   report in which its tab is in front at first), and `fits(report)`. Its `render(changed)` draws;
    `changed` is the set of names in the state that changed. */
 
 class View {
