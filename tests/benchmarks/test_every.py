@@ -17,6 +17,7 @@ SMALLEST = {
     "networks": "--networks transformer --batch 1 --rounds 1",
     "parsing": "--runs 3 --repeats 1",
     "profiling": "--runs 10 --repeats 1",
+    "report": "--nodes 40 --repeats 1 --runs 2",
     "startup": "--repeats 1",
     "truth": "--networks MLP --trials 1 --seconds 0.01 --replay 1 --threads 1",
     "whatif": "--images 10 --grown 0 --accumulator 18",
@@ -30,6 +31,7 @@ PRINTS = {
     "networks": r"network .*\ntransformer +values +16 +\d+\.\d\d",
     "parsing": r"events, \d+ bytes each\nevents per second: [\d,]+ .*\njson.loads takes",
     "profiling": r"recorded 10 of 10 runs\n(.*\n){2}whole command ÷ plain .*\npeak memory",
+    "report": r"\nResNet-20 +\d+\.\d\d +\d+\.\d\d +[\d,]+\n40 nodes +\d",
     "startup": r"tracer --help: \d\.\d{3} s .*\n÷ a bare interpreter",
     "truth": r"network .*\nMLP +1 ",
     "whatif": r"wide, all overflows +\d+\.\d\d s\n18 bits .* % .* s\nsum .*\nspeed-up.*\n"
