@@ -1,5 +1,6 @@
 """Networks for benchmarks, built with onnx alone: random weights, published shapes."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -182,3 +183,40 @@ def _normalized(net: Builder, x: str, width: int) -> str:
         net.constant(np.zeros(width, np.float32)),
     )
     return net.add("LayerNormalization", x, scale, bias, axis=-1, epsilon=1e-5)
+
+
+def deep(count: int) -> Model:
+    """Returns a net of `count` nodes that repeats Conv, BatchNormalization, Relu and a skip."""
+    weights = {"w": np.zeros((8, 8, 3, 3)), **{n: np.ones(8) for n in ("s", "b", "m", "v")}}
+    nodes = []
+    last = "x"
+    for i in range(count // 4):
+        nodes += [
+            helper.make_node("Conv", [last, "w"], [f"c{i}"], f"c{i}", pads=[1, 1, 1, 1]),
+            helper.make_node("BatchNormalization", [f"c{i}", *"sbmv"], [f"n{i}"], f"n{i}"),
+            helper.make_node("Relu", [f"n{i}"], [f"r{i}"], f"r{i}"),
+            helper.make_node("Add", [f"r{i}", last], [f"a{i}"], f"a{i}"),
+        ]
+        last = f"a{i}"
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "deep",
+        [value("x", onnx.TensorProto.FLOAT, ["N", 8, 16, 16])],
+        [value(last, onnx.TensorProto.FLOAT, ["N", 8, 16, 16])],
+        [onnx.numpy_helper.from_array(w.astype(np.float32), n) for n, w in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def chain(count: int) -> Model:
+    """Returns `count` Relus in a chain."""
+    tensors = ["x", *(f"r{i}" for i in range(count))]
+    nodes = [
+        helper.make_node("Relu", [read], [written], written)
+        for read, written in itertools.pairwise(tensors)
+    ]
+    value = helper.make_tensor_value_info
+    ends = [value(name, onnx.TensorProto.FLOAT, [1, 4]) for name in ("x", tensors[-1])]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -85,7 +85,7 @@ def _alignment_notes(sides: Sequence[Side], aligned: Sequence[Layer]) -> tuple[s
         counts = [_node_count(side.nodes) for side in (sides[0], sides[other])]
         both = [layer for layer in aligned if layer.rows[0] and layer.rows[other]]
         matched = [
-            sum(_node_count(sides[s].nodes.iloc[list(layer.rows[s])]) for layer in both)
+            _node_count(sides[s].nodes.iloc[[row for layer in both for row in layer.rows[s]]])
             for s in (0, other)
         ]
         match = (

@@ -33,10 +33,17 @@ class LayerRow:
     before: tuple[int, ...] = ()
 
 
+_READ = (
+    "node", "op_type", "module", "input_shapes", "output_shapes", "batch", "kernels", "index",
+)  # fmt: skip
+"""Columns of the node table that tell rows apart."""
+
+
 def rows_of(nodes: pd.DataFrame, kernels: Sequence[Kernel] = ()) -> tuple[LayerRow, ...]:
     """Returns the features of each row of a node table of one run, in order."""
     before = _before(nodes, kernels)
-    records = nodes.astype(object).where(nodes.notna(), None).to_dict("records")
+    read = nodes[list(_READ)]
+    records = read.astype(object).where(read.notna(), None).to_dict("records")
     return tuple(
         LayerRow(
             node=record["node"],

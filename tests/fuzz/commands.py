@@ -14,7 +14,7 @@ from tracer.records.trace import Trace
 OUTPUTS = "written"
 """Files that a command is asked to write begin with it; nothing else may be left."""
 
-ENDS = ("--max-seconds", "6", "--max-memory", "1024")
+ENDS = ("--max-seconds", "8", "--max-memory", "1024")
 SMALL = ("--max-tensor", "64", "--max-live", "256", "--max-trips", "1000", *ENDS)
 ONE = ("--threads", "1")
 FORMATS = sorted(formats(Trace))

@@ -39,12 +39,14 @@ class Findings:
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
+    mutants: set[int] = field(default_factory=set)
     found: list[Finding] = field(default_factory=list)
     confirmed: Counter[int] = field(default_factory=Counter)
 
     def add(self, finding: Finding) -> None:
         """Counts a command, and keeps what is not fine."""
         name = named(finding.ended.command)
+        self.mutants.add(finding.number)
         self.counts[name, finding.verdict.word] += 1
         self.seconds[name] += finding.ended.seconds
         if finding.verdict.group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +22,9 @@ from tests.fuzz.verdicts import FAILED, suspicious, verdict
 from tracer.cli._progress import progress
 from tracer.support import processors
 
+HEARTBEAT = 500
+"""Mutants between two lines that tell how many were run."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 1 if a command failed."""
@@ -37,21 +41,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for found in findings.failed.values():
         smallest = min(found, key=lambda each: len(make(each.number).content))
         _keep_smaller(make(smallest.number), smallest, options)
-    print(report.text(findings, len(numbers), time.monotonic() - start))
+    print(report.text(findings, time.monotonic() - start))
     return 1 if findings.failed else 0
 
 
 def _found(make: Callable[[int], Mutant], numbers: range, jobs: int, is_told: bool) -> Findings:
-    """Runs all commands of the mutants."""
-    findings, done = Findings(), 0
-    with progress() as show:
+    """Runs all commands of the mutants; tells failures at once, and from time to time how many.
+
+    Ctrl-C ends it, and the report is about the mutants until then.
+    """
+    findings, start = Findings(), time.monotonic()
+    with progress() as show, contextlib.suppress(KeyboardInterrupt):
         for number, index, ended in trials(make, map(Task, numbers), jobs, suspicious):
             finding = Finding(number, index, ended, verdict(ended))
             findings.add(finding)
-            done = max(done, number - numbers.start)
-            show(done, len(numbers), "mutants")
             if is_told or finding.verdict.word == FAILED:
                 print(report.told(finding), flush=True)
+            if len(findings.mutants) % HEARTBEAT == 0 and index == 0:
+                seconds = time.monotonic() - start
+                print(f"{len(findings.mutants):,} mutants, {seconds:,.0f} s", flush=True)
+            show(len(findings.mutants), len(numbers), "mutants")
     return findings
 
 

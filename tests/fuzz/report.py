@@ -14,11 +14,11 @@ from tracer.text import line
 WIDTH = 110
 
 
-def text(findings: Findings, mutants: int, seconds: float) -> str:
+def text(findings: Findings, seconds: float) -> str:
     """Returns the report."""
     console = Console(file=io.StringIO(), width=WIDTH, color_system=None)
     console.print(_table(findings))
-    commands = findings.counts.total()
+    mutants, commands = len(findings.mutants), findings.counts.total()
     console.print(f"{mutants:,} mutants, {commands:,} commands, {seconds:,.0f} s", highlight=False)
     for word in (CONTAINED, FORCED):
         for group, found in findings.groups(word).items():

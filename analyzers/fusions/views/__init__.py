@@ -6,10 +6,12 @@ from typing import Any
 import pandas as pd
 
 from analyzers.fusions import FusedKernel, Fusions
+from analyzers.fusions.views.nodes import of_fusions
 from analyzers.fusions.words import sentences
 from analyzers.options import ViewOptions
 from analyzers.views.file_formats.json import fields
 from analyzers.views.page import Page, Table, name_column, number_column
+from analyzers.views.report.content import Content
 from analyzers.views.text import count
 
 _KERNELS = (
@@ -52,6 +54,11 @@ def document(result: Fusions, options: ViewOptions) -> dict[str, Any]:
     """`summary`, then the fields of `Fusions` (docs/fusions.md)."""
     names = ("model", "environment", "settings", "inputs", "kernels", "nodes", "notes")
     return {"summary": sentences(result), **fields(result, *names)}
+
+
+def report(result: Fusions, options: ViewOptions) -> Content:
+    """The nodes, and what became of each."""
+    return of_fusions(result, page(result, options))
 
 
 def _kernels(result: Fusions) -> pd.DataFrame:

@@ -128,13 +128,18 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The score of a run at every width; `marks` are the widths of the answers A and B."""
+    """The score of a run at every width, and the energy per sample.
+
+    `marks` are the widths of the answers A and B.
+    """
 
     run: int
     metric: str
     unit: str
     bits: tuple[int, ...]
     score: tuple[float | None, ...]
+    energy: tuple[float, ...]
+    energy_unit: str
     marks: Mapping[str, int]
 
 

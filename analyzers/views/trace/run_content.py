@@ -5,10 +5,10 @@ import pandas as pd
 
 from analyzers.advice import advise
 from analyzers.grouping import kernel_numbers
+from analyzers.overflow import by_width
 from analyzers.roofline import INT8, arithmetic
 from analyzers.timing import coverage, empty, wall, wall_interval
 from analyzers.views.report.content import Finding, Roofline, Roofs, RunContent, Sum, Widths
-from analyzers.views.report.widths import overflow_widths
 from analyzers.views.trace import headline
 from analyzers.views.trace.overflow import described, has_overflow
 from analyzers.views.trace.roofline import points
@@ -88,4 +88,13 @@ def _widths(trace: Trace, section: Section) -> Widths | None:
     counted = [
         sums for run in (*own, *joined_runs(trace)) for sums in run.sums if sums.node in position
     ]
-    return overflow_widths(counted, [position[sums.node] for sums in counted])
+    if not counted:
+        return None
+    bits, overflow, persistent = by_width(counted)
+    return Widths(
+        rows=tuple(position[sums.node] for sums in counted),
+        bits=tuple(bits),
+        overflow=tuple(map(tuple, overflow.tolist())),
+        persistent=tuple(map(tuple, persistent.tolist())),
+        outputs=tuple(int(sums.tally.outputs.sum()) for sums in counted),
+    )

@@ -10,9 +10,11 @@ import pandas as pd
 from analyzers.options import ViewOptions
 from analyzers.views.file_formats.json import fields, records
 from analyzers.views.page import Column, Page, Table, name_column, number_column
+from analyzers.views.report.content import Content
 from analyzers.views.text import count, number, percent, si, width
 from analyzers.whatif import axes, label, nodes, rows, words
 from analyzers.whatif.views import picture
+from analyzers.whatif.views.runs import of_what_if
 from tracer.records.whatif import Variant, WhatIf
 from tracer.storage import whatif_file
 
@@ -54,6 +56,11 @@ def document(result: WhatIf, options: ViewOptions) -> dict[str, Any]:
 def figure(result: WhatIf, options: ViewOptions) -> Figure:
     """Score and energy by width, partial sums, the Pareto front."""
     return picture.figure(result)
+
+
+def report(result: WhatIf, options: ViewOptions) -> Content:
+    """Each variant as a run: overflow and score at every width, the answers for each node."""
+    return of_what_if(result, page(result, options))
 
 
 def stored(result: WhatIf, options: ViewOptions) -> bytes:

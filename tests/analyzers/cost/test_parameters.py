@@ -1,7 +1,8 @@
 """Parameters are what depends on no input: once each in the total, with the node that uses them."""
 
+import numpy as np
 import onnx.parser
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 
 from analyzers.cost import cost
 from analyzers.cost.typed_model import TypedModel
@@ -68,6 +69,28 @@ def test_constant_nodes_and_random_tensors():
     model = loading.from_proto(onnx.parser.parse_model(text))
     table = cost(TypedModel(model, shape_inference.infer(model, {}))).table
     assert table["params"].to_list() == [0, 0, 4, 0]
+
+
+def test_a_constant_made_of_many_weights_counts_as_itself():
+    names = [f"w{i}" for i in range(300)]
+    nodes = [
+        helper.make_node("Concat", names, ["joined"], "join", axis=0),
+        helper.make_node("Gemm", ["x", "joined"], ["y"], "multiply"),
+        *(helper.make_node("Add", [f"s{i}", name], [f"s{i + 1}"]) for i, name in enumerate(names)),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "joined",
+        [value("x", TensorProto.FLOAT, [2, 300])],
+        [value("y", TensorProto.FLOAT, [2, 4]), value("s300", TensorProto.FLOAT, [1, 4])],
+        [numpy_helper.from_array(np.ones((1, 4), np.float32), name) for name in ("s0", *names)],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = loading.from_proto(proto)
+    typed = TypedModel(model, shape_inference.infer(model, {}))
+    assert cost(typed).table["params"][:2].to_list() == [0, 1200]
+    assert max(map(len, typed.sources.of_tensors.values())) == 100  # the chain lists no more
 
 
 def test_integer_weights_of_a_product_are_parameters_whatever_their_width():

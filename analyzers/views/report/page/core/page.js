@@ -56,7 +56,8 @@ class Page {
   /** Shows the picture that the state names, or the first. */
   front() {
     const pictures = this.shown.filter(({ view }) => view.place === "picture");
-    const chosen = pictures.find(({ view }) => view.id === this.state.view) ?? pictures[0];
+    const chosen = pictures.find(({ view }) => view.id === this.state.view) ??
+      pictures.find(({ view }) => view.leads === this.report.kind) ?? pictures[0];
     for (const each of pictures) {
       each.host.hidden = each !== chosen;
       const tab = document.getElementById(`tab-${each.view.id}`);

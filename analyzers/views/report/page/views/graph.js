@@ -92,11 +92,11 @@ class Graph {
 
   /** Opens or closes the box of a mark; whether it is one that opens. */
   toggle(mark) {
-    if (!mark || !this.geometry.children.has(mark.box)) return false;
-    const before = this.shapes.get(mark.box), toggled = new Set(this.state.open);
-    if (!toggled.delete(mark.box)) toggled.add(mark.box);
+    if (!mark || !this.geometry.children.has(mark.key)) return false;
+    const before = this.shapes.get(mark.key), toggled = new Set(this.state.open);
+    if (!toggled.delete(mark.key)) toggled.add(mark.key);
     this.state.set({ open: [...toggled] });
-    const after = this.shapes.get(mark.box); // it stays where it was on the screen
+    const after = this.shapes.get(mark.key); // it stays where it was on the screen
     this.scroller.scrollLeft += (after.x + after.w / 2 - before.x - before.w / 2) * this.scale;
     this.scroller.scrollTop += (after.y - before.y) * this.scale;
     return true;
@@ -162,12 +162,12 @@ class Graph {
     const shapes = [...this.shapes.values()], closed = shapes.filter((shape) => !shape.inside);
     for (const shape of shapes) shape.value = this.value(this.rowsOf(shape.box));
     const palette = new Palette(this.rows.specs[this.name], closed.map((shape) => shape.value), this.rows.column(this.name));
-    const frames = shapes.filter((shape) => shape.inside).map((shape) => this.frame(shape));
-    const boxes = closed.map((shape) => this.box(shape, palette));
+    const marks = shapes.map((shape) => (shape.inside ? this.frame(shape) : this.box(shape, palette)));
+    const drawn = (isFrame) => marks.filter((_, at) => Boolean(shapes[at].inside) === isFrame).map((mark) => mark.element);
     const edges = Draw.svg("g", {}, this.lines.map((line) => line.element));
     const names = [...this.names("source", 0), ...this.names("target", this.tall)];
-    this.root.replaceChildren(...frames.map((mark) => mark.element), edges, ...boxes.map((mark) => mark.element), ...names);
-    this.marks.set([...frames, ...boxes]);
+    this.root.replaceChildren(...drawn(true), edges, ...drawn(false), ...names);
+    this.marks.set(marks);
     this.legend.replaceChildren(...palette.legend().flat());
   }
 
@@ -219,7 +219,7 @@ class Graph {
       Draw.svg("rect", { x, y, width: w, height: h, rx: 8 }),
       Draw.svg("text", { class: "sign", x: x + 8, y: y + 18 }, "▾"),
       Draw.svg("text", { x: x + 26, y: y + 18 }, Plot.cut(text, Math.floor((w - 36) / Plot.letter))));
-    return { box, rows: this.rowsOf(box), label: this.described(shape), element };
+    return { key: box, rows: this.rowsOf(box), label: this.described(shape), element };
   }
 
   /** A node, or a closed box, which lies on a second sheet. */
@@ -235,7 +235,7 @@ class Graph {
       holds ? text({ class: "sign", x: x + 12, y: line }, "▸") : null,
       text({ y: line }, Plot.cut(this.label(box), letters)),
       value ? text({ class: "value", y: line + 14 }, Plot.cut(value, letters)) : null);
-    return { box, rows: this.rowsOf(box), label: this.described(shape), element };
+    return { key: box, rows: this.rowsOf(box), label: this.described(shape), element };
   }
 
   /** Opens what holds the one selected row; many rows are only outlined. Whether anything opened. */
@@ -256,14 +256,14 @@ class Graph {
   outline() {
     this.marks.show();
     const chosen = this.marks.list.filter((mark) => mark.element.classList.contains("selected"));
-    const lit = new Set(chosen.map((mark) => mark.box));
+    const lit = new Set(chosen.map((mark) => mark.key));
     for (const line of this.lines) line.element.classList.toggle("lit", lit.has(line.source) || lit.has(line.target));
   }
 
   /** Scrolls the graph alone, never the page, to the first selected box. */
   bringIntoView() {
     const having = (kind) => this.marks.list.findLast((mark) => mark.element.classList.contains(kind));
-    const shape = this.shapes.get((having("selected") ?? having("holds"))?.box), view = this.scroller;
+    const shape = this.shapes.get((having("selected") ?? having("holds"))?.key), view = this.scroller;
     if (!shape) return;
     const into = (start, size, from, room) => (start < from || start + size > from + room ? start + (Math.min(size, room) - room) / 2 : from);
     view.scrollLeft = into(shape.x * this.scale, shape.w * this.scale, view.scrollLeft, view.clientWidth);
@@ -272,15 +272,15 @@ class Graph {
 
   /** The box that an arrow key leads to: along an edge, or beside in the same box. */
   next(mark, key) {
-    const { parent } = this.graph, { source, target } = this.geometry.edges, shape = this.shapes.get(mark.box);
-    const at = (box) => this.marks.list.find((each) => each.box === box);
+    const { parent } = this.graph, { source, target } = this.geometry.edges, shape = this.shapes.get(mark.key);
+    const at = (box) => this.marks.list.find((each) => each.key === box);
     if (key === "ArrowDown" && shape.inside) return at(shape.inside.boxes[0].box);
     if (key === "ArrowDown" || key === "ArrowUp") {
       const [start, end] = key === "ArrowDown" ? [source, target] : [target, source];
-      const edge = this.geometry.inner.get(parent[mark.box])?.find((each) => start[each] === mark.box && end[each] >= 0);
-      return at(edge === undefined ? parent[mark.box] : end[edge]);
+      const edge = this.geometry.inner.get(parent[mark.key])?.find((each) => start[each] === mark.key && end[each] >= 0);
+      return at(edge === undefined ? parent[mark.key] : end[edge]);
     }
-    const beside = [...this.shapes.values()].filter((each) => parent[each.box] === parent[mark.box]);
+    const beside = [...this.shapes.values()].filter((each) => parent[each.box] === parent[mark.key]);
     return at(beside[beside.indexOf(shape) + Marks.steps[key]]?.box);
   }
 

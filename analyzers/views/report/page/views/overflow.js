@@ -5,6 +5,7 @@ class Overflow {
   static title = "Overflow";
   static place = "picture";
   static order = 15;
+  static leads = "whatif";
   static most = 40; // nodes drawn at first: those that need the widest accumulators
   static line = 22;
   static widest = 64;
@@ -36,6 +37,7 @@ class Overflow {
       Plot.caption(
         "Observed: width that this data needs, orange where it overflows. Guaranteed: safe for any input. Datatype: by the types alone.",
         this.rows.has("bits_each") && "C: width of the node in answer C.",
+        !this.accuracy && "Overflow at other widths is that of the same terms.",
       ),
       hidden > 0 ? Draw.button(`Show ${Format.plural(hidden, "more node")}`, more) : "",
     );
@@ -129,7 +131,6 @@ class Overflow {
       const others = Object.keys(marks).filter((other) => other < letter && marks[other] === width).length;
       plot.text(plot.x(width) + 10 * others, 16, "middle", letter, "strong");
     }
-    this.score = plot.text(plot.width - 4, 40, "end", "", "strong");
   }
 
   node(entry, y) {
@@ -169,7 +170,7 @@ class Overflow {
     this.words.textContent = nodes
       ? `At ${width} bits, ${nodes} of ${Format.plural(over.length, "node")} overflow, in ${sum(over)} of ${sum(outputs)} sums: ${sum(short)} transient, ${sum(lasting)} persistent.`
       : `Nothing overflows at ${width} bits on this data.`;
-    if (this.accuracy) this.score.textContent = this.scored(width);
+    if (this.accuracy) this.words.append(this.scored(width));
   }
 
   share(value) {
@@ -177,8 +178,9 @@ class Overflow {
   }
 
   scored(width) {
-    const score = this.accuracy.score[this.accuracy.bits.indexOf(width)];
-    return score === undefined || score === null ? "not swept" : `${Format.general(score, 4)} ${this.accuracy.unit}`;
+    const { bits, score, energy, energy_unit, metric, unit } = this.accuracy, at = bits.indexOf(width);
+    if (at < 0) return ` The sweep did not try ${width} bits.`;
+    return ` ${metric} is ${Format.general(score[at], 4)} ${unit}, with ${Format.si(energy[at])} ${energy_unit} of energy per sample.`.replaceAll("  ", " ");
   }
 }
 

@@ -5,6 +5,7 @@ class Ratios {
   static title = "A and B";
   static place = "picture";
   static order = 5;
+  static leads = "compare";
   static most = 60; // layers drawn at first
   static line = 22;
   static ticks = [0.001, 0.01, 0.1, 0.2, 0.5, 0.8, 0.9, 1, 1.1, 1.25, 2, 5, 10, 100, 1000];

@@ -1,0 +1,197 @@
+"""The pictures of a report in a browser: what they draw, and that each shares the selection."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import tracer
+from analyzers.overflow import by_width
+from tests.graphs import integers
+
+Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
+
+MARKS = "document.querySelectorAll('.view.{} [data-mark]')"
+BOXES = """[...document.querySelectorAll('.graph [data-mark]')].map((mark) => {
+  const {x, y, width, height} = mark.querySelector('rect:not(.sheet)').getBBox();
+  return [mark.classList.contains('open'), x, y, x + width, y + height];
+})"""
+
+
+@pytest.fixture(scope="session")
+def compared(tmp_path_factory):
+    """The report of a comparison of two optimisation levels, and the comparison."""
+    sides = ["models/lenet/lenet.onnx", "models/lenet/lenet.onnx@ort:none"]
+    comparison = tracer.compare(sides, rounds=4)
+    return comparison.save(tmp_path_factory.mktemp("compared") / "c.html"), comparison
+
+
+@pytest.fixture(scope="session")
+def summed(tmp_path_factory):
+    """The report of narrow sums, and its trace."""
+    trace = tracer.interpret(integers(), accumulator=15, batch=8)
+    return trace.save(tmp_path_factory.mktemp("summed") / "s.html"), trace
+
+
+def labels(browser, view, kind="[data-mark]"):
+    return browser.ask(
+        f"[...document.querySelectorAll('.view.{view} {kind}')].map((m) => m.ariaLabel)"
+    )
+
+
+@pytest.mark.parametrize("view", ["graph", "roofline", "modules", "memory"])
+def test_what_is_picked_in_a_picture_is_selected_everywhere(browser, resnet, view):
+    path, trace = resnet
+    browser.open(path, fragment=f"#by=node&view={view}&color=op_type")
+    names = set(trace.nodes["node"])
+    marks = labels(browser, view)
+    at = next(i for i, label in enumerate(marks) if label.rpartition(": ")[0] in names)
+    chosen = marks[at].rpartition(": ")[0]
+    browser.driver.execute_script(
+        f"{MARKS.format(view)}[arguments[0]].dispatchEvent("
+        "new MouseEvent('click', {bubbles: true}))", at,
+    )  # fmt: skip
+    assert browser.texts(".details h2") == [chosen]
+    assert browser.texts(".table tbody tr[aria-selected=true] th") == [chosen]
+    assert marks[at] in labels(browser, view, "[aria-selected=true]")
+    browser.click("#tab-graph")
+    assert [each.rpartition(": ")[0] for each in labels(browser, "graph", ".node.selected")] == [
+        chosen
+    ]
+
+
+def test_a_row_deep_in_a_module_opens_what_holds_it_and_comes_back_after_a_reload(browser, resnet):
+    path, trace = resnet
+    row = int(trace.nodes.index[trace.nodes["module"] == "stage3.1.conv2"][0])
+    browser.open(path, fragment=f"#view=graph&color=macs&selected={row}")
+    browser.wait("location.hash.includes('open=')")
+    browser.driver.refresh()
+    browser.wait("document.querySelector('.graph .node.selected') !== null")
+    (label,) = labels(browser, "graph", ".node.selected")
+    assert label.startswith(trace.nodes["node"][row])
+    assert "2.36 M" in label  # MACs, which give the colour
+
+
+def test_open_modules_cover_no_neighbour_and_closed_ones_tell_their_sum(browser, resnet):
+    path, trace = resnet
+    browser.open(path, fragment="#view=graph&color=macs")
+    macs = trace.nodes["macs"].where(trace.nodes["module"].str.startswith("stage1", na=False))
+    (label,) = [text for text in labels(browser, "graph") if text.startswith("stage1")]
+    million = float(re.search(r"([\d.]+) M", label)[1])
+    assert million == pytest.approx(macs.sum() / 1e6, rel=1e-2)
+    before = len(browser.ask(BOXES))
+    while browser.ask("document.querySelector('.graph .closed .sign') !== null"):
+        browser.click(".graph .closed .sign")
+    boxes = np.array(browser.ask(BOXES))
+    assert len(boxes) > before + 40
+    nodes = boxes[boxes[:, 0] == 0]
+    assert len(nodes) == trace.model.nodes
+    for box in nodes:
+        beside = nodes[(nodes != box).any(axis=1)]
+        apart = (
+            (beside[:, 1] >= box[3]) | (beside[:, 3] <= box[1])
+            | (beside[:, 2] >= box[4]) | (beside[:, 4] <= box[2])
+        )  # fmt: skip
+        assert apart.all()
+
+
+def test_the_keyboard_walks_opens_and_selects_in_the_graph(browser, resnet):
+    browser.open(resnet[0], fragment="#view=graph")
+    browser.driver.execute_script("document.querySelector('svg.graph').focus()")
+    current = "document.querySelector('.graph .current')?.ariaLabel"
+    browser.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN)
+    assert browser.ask(current).startswith("node__native_batch_norm")  # below the convolution
+    browser.press(Keys.ARROW_UP, Keys.SPACE)
+    assert browser.texts(".details h2") == ["node_Conv_302"]
+    browser.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_DOWN)
+    assert browser.ask(current).startswith("stage1") and browser.ask(current).endswith("closed")
+    browser.press(Keys.ENTER)
+    assert browser.ask(current).endswith("open")
+    browser.press(Keys.ESCAPE)
+    assert browser.texts(".details h2") == ["Selection"]
+
+
+def test_a_node_is_found_by_its_module(browser, resnet):
+    path, trace = resnet
+    browser.open(path, fragment="#view=graph")
+    browser.driver.find_element("css selector", ".graph input").send_keys("STAGE2.1.BN2\n")
+    found = trace.nodes["node"][trace.nodes["module"] == "stage2.1.bn2"]
+    assert browser.texts(".details h2") == list(found)
+
+
+def test_the_slider_counts_what_overflows_at_every_width(browser, summed):
+    path, trace = summed
+    browser.open(path, fragment="#view=overflow&width=9")
+    bits, over, persistent = by_width(trace.runs[0].sums)
+    slider = browser.driver.find_element("css selector", "input[type=range]")
+    for _ in range(4):
+        at = bits.index(int(slider.get_attribute("value")))
+        counts = (over[:, at].sum(), (over - persistent)[:, at].sum(), persistent[:, at].sum())
+        told = [int(n.replace(",", "")) for n in re.findall(r"[\d,]+\d|\d", shown(browser))]
+        assert told[0] == bits[at] and told[3] == counts[0] and told[-2:] == list(counts[1:])
+        slider.send_keys(Keys.ARROW_RIGHT)
+    browser.open(path, fragment="#view=overflow&width=40")
+    assert shown(browser) == f"Nothing overflows at {bits[-1]} bits on this data."
+
+
+def shown(browser):
+    return browser.texts(".overflow .words")[0]
+
+
+def test_two_runs_have_a_ratio_for_each_layer_and_noise_is_grey(browser, compared):
+    path, comparison = compared
+    browser.open(path)  # this picture is in front
+    layers = comparison.layers[comparison.layers[["time_us_a", "time_us_b"]].gt(0).any(axis=1)]
+    marks = labels(browser, "ratios")
+    assert [label.partition(":")[0] for label in marks] == list(layers["layer"])
+    grey = browser.ask(
+        "[...document.querySelectorAll('.ratios .layer')].map(e => e.classList.contains('noise'))"
+    )
+    assert grey == [not significant for significant in layers["significant_b"]]
+    browser.click(".ratios .layer")
+    assert browser.texts(".details h2")[0].startswith(layers["layer"].iloc[0])
+    nodes = set(layers["nodes_a"].iloc[0].split("; "))
+    assert set(browser.texts(".table tbody tr[aria-selected=true] th")) <= {
+        f"{node}{more}" for node in nodes for more in ("", f" +{len(nodes) - 1}")
+    }
+
+
+def test_both_sides_of_a_comparison_can_be_shown(browser, compared):
+    path, comparison = compared
+    browser.open(path, fragment="#run=1&view=graph")
+    changes = comparison.layers["change_us_b"][comparison.layers["significant_b"]]
+    told = [re.search(r"Δ µs (-?[\d.]+) µs", text) for text in labels(browser, "graph", ".node")]
+    found = [float(match[1]) for match in told if match]
+    assert sorted(found) == pytest.approx(sorted(changes), rel=1e-2)
+
+
+def test_a_what_if_shows_the_score_and_the_answers(browser, tmp_path):
+    path = tmp_path / "w.html"
+    from pathlib import Path
+
+    from tracer.storage import whatif_file
+
+    result = whatif_file.load(Path("tests/fixtures/traces/whatif.trace"))
+    result.save(path)
+    row = result.variants[0].answer.rows[0]
+    browser.open(path, fragment=f"#width={row.bits}")
+    over = sum(each.overflow_outputs for each in row.overflows.values())
+    assert f"{over:,} of" in shown(browser)
+    assert f"{row.score:.4g}" in shown(browser)
+    scores = browser.ask("document.querySelectorAll('.overflow .score').length")
+    assert scores == len(result.variants[0].answer.rows)
+
+
+def test_fusions_show_what_became_of_each_node(browser, tmp_path):
+    result = tracer.fusions("models/lenet/lenet.onnx")
+    browser.open(result.save(tmp_path / "f.html"), fragment="#by=node&every=true")
+    fates = {row.node: row.fate for row in result.nodes}
+    cells = browser.ask(
+        "[...document.querySelectorAll('.table tbody tr')].map((row) => "
+        "[...row.children].map((cell) => cell.textContent))"
+    )
+    assert {row[0]: fates[row[0]] in row for row in cells if row[0] in fates} == dict.fromkeys(
+        fates, True
+    )
+    assert json.dumps(labels(browser, "graph")).count("group") >= 2
