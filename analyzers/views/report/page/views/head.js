@@ -1,19 +1,14 @@
 /* The head: what ran, how long it took, and whether the times add up to what a clock says. */
 
-class Head {
+class Head extends View {
   static id = "head";
   static title = "Summary";
   static place = "head";
   static fits = () => true;
 
-  constructor(host, report, state) {
-    Object.assign(this, { host, report, state });
-  }
-
   render(changed) {
     if (!changed.has("run")) return;
-    const run = this.report.runs[this.state.run] ?? this.report.runs[0];
-    const sum = run?.sum;
+    const { run } = this, sum = run?.sum;
     this.host.replaceChildren(
       Draw.element("h1", {}, run?.title || this.report.title),
       ...(this.report.runs.length > 1 ? [this.chooser()] : []),
