@@ -108,6 +108,7 @@ def test_the_keyboard_walks_opens_and_selects_in_the_graph(browser, resnet):
     assert browser.ask(current).startswith("stage1") and browser.ask(current).endswith("closed")
     browser.press(Keys.ENTER)
     assert browser.ask(current).endswith("open")
+    assert browser.ask("document.activeElement.matches('svg.graph')")  # the keys go on
     browser.press(Keys.ESCAPE)
     assert browser.texts(".details h2") == ["Selection"]
 
