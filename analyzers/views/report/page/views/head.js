@@ -65,7 +65,7 @@ class Head extends View {
   /** What the bar does not say: sentences, then what has a name, as `memory: 31 kB`. */
   lines(run, sum) {
     const lines = (run?.lines ?? []).filter((line) => !sum || !/^(wall|nodes|rest) /.test(line));
-    const parts = lines.map((line) => /^(sums|also|wall|nodes|rest)  ?(.*)$/.exec(line) ?? /^([^:.,]{1,40}): (.*)$/.exec(line));
+    const parts = lines.map((line) => /^(sums|also|wall|nodes|rest)  ?(.*)$/.exec(line) ?? /^([^:.]{1,40}): (.*)$/.exec(line));
     const sentences = lines.filter((_, at) => !parts[at]).map((line) => Draw.element("p", {}, line));
     const facts = parts.filter(Boolean).flatMap(([, name, text]) => [Draw.element("dt", {}, name), Draw.element("dd", {}, text)]);
     return [...sentences, ...(facts.length ? [Draw.element("dl", {}, facts)] : [])];
