@@ -153,7 +153,9 @@ def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
         """Sums the kernels (on the last axis) of each row."""
         order = np.array([each for positions in members.values() for each in positions], np.intp)
         starts = np.cumsum([0, *map(len, members.values())])[:-1]
-        sums: FloatArray = np.add.reduceat(values[..., order], starts, axis=-1)
+        # float32 while it is recorded, float64 from a file; take() lays both out alike
+        samples = values.take(order, axis=-1)
+        sums: FloatArray = np.add.reduceat(samples, starts, axis=-1, dtype=np.float64)
         return sums
 
     return _Rows(members, by_row(settled), by_row(run.bias_us * calls), np.sqrt(by_row(variances)))

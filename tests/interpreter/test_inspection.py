@@ -7,7 +7,9 @@ import onnx
 import pytest
 from onnx import helper
 
+from tracer.graph import loading
 from tracer.graph.model import Node, Scope
+from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import Recorder, statistics
 from tracer.support.tolerance import Tolerance, compare
 
@@ -75,7 +77,7 @@ def test_own_time_is_without_what_runs_inside():
     ticks = iter(range(0, 100_000, 1000))
     recorder = Recorder(describe=False, clock=lambda: next(ticks))
     outer, inner = (
-        Node(key, 0, "If", "", helper.make_node("If", [], []), Scope(onnx.GraphProto()))
+        Node(key, 0, "If", "", helper.make_node("If", [], []), Scope(onnx.GraphProto()), (), ())
         for key in ("outer", "inner")
     )
     recorder.before(outer, [])  # ticks 0 and 1
@@ -95,9 +97,21 @@ def test_describing_values_is_in_no_time(monkeypatch):
         "tracer.interpreter.recording.statistics", lambda value: now.__setitem__(0, now[0] + 7000)
     )
     node = Node("n", 0, "Relu", "", helper.make_node("Relu", ["x"], ["y"]),
-                Scope(onnx.GraphProto()))  # fmt: skip
+                Scope(onnx.GraphProto()), ("x",), ("y",))  # fmt: skip
     recorder.before(node, [f32(3)])
     now[0] += 2000
     recorder.after(node, [f32(3)], [f32(3)])
     assert (recorder.records["n"].time_us, recorder.own_us) == (2, 7)
     assert recorder.records["n"].difference.max_abs == 2
+
+
+def test_texts_of_reference_operators_are_strings_without_statistics():
+    model = loading.from_proto(onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 10]> g (string[2] x) => (string[2] y)'
+        '{ y = StringNormalizer<case_change_action="UPPER">(x) }'
+    ))  # fmt: skip
+    recorder = Recorder()
+    Interpreter(model, observers=[recorder]).run(None, {"x": np.array(["a", "bc"], object)})
+    (record,) = recorder.records.values()
+    assert [output.dtype for output in record.outputs] == ["string"]
+    assert record.statistics is None

@@ -39,10 +39,18 @@ def _sums() -> Result:
     return tracer.interpret(INT8, accumulator=18, feeds=Samples("digits"), batch=60)
 
 
+def _sides() -> Result:
+    folder = RESNET.parent
+    return tracer.compare(
+        [str(folder / f"resnet20{kind}.onnx") for kind in ("", ".int8")], rounds=6
+    )
+
+
 PICTURES = {
     "report-light": Picture(lambda: _profile(RESNET), 1280, 960, "#selected=3"),
     "report-dark": Picture(lambda: _profile(RESNET), 1280, 960, "#view=roofline&by=module", True),
     "report-phone": Picture(lambda: _profile(RESNET), 390, 844),
+    "report-compare": Picture(_sides, 1280, 1000),
     "report-overflow": Picture(_sums, 1280, 720, "#view=overflow&selected=8"),
 }
 """By the name of the file."""

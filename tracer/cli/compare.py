@@ -125,7 +125,7 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
 )
 @_options.PROCESS_LIMITS
 @_options.tolerance(rtol=1e-4)
-@_options.view(".json .csv .md .png .svg", _options.TOP, _options.NOTES)  # fmt: skip
+@_options.view(".html .json .csv .md .png .svg", _options.TOP, _options.NOTES)  # fmt: skip
 def command(
     sides: tuple[str, ...],
     by: str,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @cloup.option_group("ONNX", _options.OPTIMIZATION, _options.THREADS)
 @_options.PROCESS_LIMITS
-@_options.view(".csv .json .md", _options.NOTES)
+@_options.view(".html .csv .json .md", _options.NOTES)
 def command(
     model: Path,
     optimization: str,

@@ -48,10 +48,16 @@ def reference_kernel(node: Node, opset: int, opsets: Mapping[str, int]) -> Kerne
 
     def kernel(inputs: Sequence[Value], graphs: Mapping[str, Body]) -> Sequence[Value]:
         _allow_outputs(proto, opset, inputs)
-        outputs: Sequence[Value] = instance.run(*inputs)
-        return outputs
+        return [_of_objects(output) for output in instance.run(*inputs)]
 
     return kernel
+
+
+def _of_objects(value: Value) -> Value:
+    """Returns texts as objects, as all other operators hold them."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "US":
+        return value.astype(object)
+    return value
 
 
 def _allow_outputs(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value]) -> None:

@@ -154,6 +154,16 @@ def test_an_operator_of_another_domain_is_named_with_its_domain():
         run(onnx.parser.parse_model(text), {"x": np.ones(2, np.float32)}, runs=1)
 
 
+def test_kernels_write_nothing_to_stderr(capfd):
+    ort.set_default_logger_severity(2)  # its default: warnings, and what is worse
+    run(onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 16]> g (float[1,1,8,8] x, float[1,4] r, int64[1] b)'
+        "=> (float[1,1,2,2] y) { b0 = Sub(b, b)"
+        'y = RoiAlign<mode="max", output_height=2, output_width=2>(x, r, b0) }'
+    ))  # fmt: skip
+    assert capfd.readouterr().err == ""
+
+
 def test_a_provider_that_is_not_installed_is_refused_with_those_that_are():
     with pytest.raises(UsageError, match=r"no provider 'abacus'\. It has .*cpu"):
         run(residual(), provider="abacus")

@@ -87,6 +87,7 @@ class Factory:
         `profile` is the file prefix of a profile, `optimized` the file for the optimised graph.
         Raises ModelError for what onnxruntime refuses, UsageError for an absent provider.
         """
+        ort.set_default_logger_severity(_FATAL_ONLY)  # some kernels do not ask their session
         settings = ort.SessionOptions()
         settings.log_severity_level = _FATAL_ONLY
         settings.intra_op_num_threads = self.settings.threads

@@ -5,17 +5,15 @@ const Format = {
 
   /** The text of a cell of a column; "" for a missing value. */
   cell(spec, value) {
-    if (value === null || value === undefined || Number.isNaN(value)) return "";
-    return typeof value === "string" ? value : Format[spec.format](value);
+    if (typeof value === "string") return value;
+    return Number.isNaN(value ?? NaN) ? "" : Format[spec.format](value);
   },
 
   /** The same with every digit and the unit. */
   whole(spec, value) {
-    if (typeof value === "string") return value;
-    if (value === null || value === undefined || Number.isNaN(value)) return "";
-    const long = ["si", "number"].includes(spec.format);
-    const text = long ? Format.full(value) : Format.cell(spec, value);
-    return spec.unit && !["percent", "roof"].includes(spec.format) ? `${text} ${spec.unit}` : text;
+    const isLong = typeof value === "number" && ["si", "number"].includes(spec.format) && !Number.isNaN(value);
+    const text = isLong ? Format.full(value) : Format.cell(spec, value);
+    return text && spec.unit ? `${text} ${spec.unit}` : text;
   },
 
   name: (value) => String(value),

@@ -20,11 +20,12 @@ class Marks {
     root.addEventListener("keydown", (event) => this.pressed(event));
   }
 
-  /** Each mark is {element, rows, label}: an element of the picture, row numbers, words for readers. */
+  /** Each mark is {element, rows, label}: an element of the picture, row numbers, words for readers.
+      By its `key`, else by its label, the current mark is found again. */
   set(list) {
-    const before = this.current?.label;
+    const key = (mark) => mark.key ?? mark.label, before = this.current && key(this.current);
     this.list = list;
-    this.current = list.find((mark) => mark.label === before) ?? null;
+    this.current = list.find((mark) => key(mark) === before) ?? null;
     list.forEach((mark, index) => {
       mark.element.dataset.mark = index;
       mark.element.id = this.prefix + index;

@@ -1,18 +1,16 @@
 /* An SVG with two axes: scales from values to pixels, ticks, and labels that do not overlap. */
 
 class Plot {
-  static letter = 6.2; // pixels of a letter in a label, whose font has 11 px
-  static line = 14;
+  static letter = 6.7; // pixels of a letter in a label, whose font has 11 px
 
   /** `margin` is [left, right, top, bottom] in pixels around the area of the values. */
   constructor(host, name, height, [left, right, top, bottom]) {
     this.width = Math.max(host.clientWidth, 280);
     Object.assign(this, { left, right: this.width - right, top, bottom: height - bottom, taken: [] });
-    const box = `0 0 ${this.width} ${height}`;
-    this.root = Draw.svg("svg", { class: "plot", width: this.width, height, viewBox: box, "aria-label": name });
+    this.root = Draw.svg("svg", { class: "plot", width: this.width, height, "aria-label": name });
   }
 
-  /** Sets the values at both ends of an axis; on a logarithmic axis both are positive. */
+  /** The values at both ends of an axis; on a logarithmic axis both are positive. */
   across(low, high, scale = Draw.linear) {
     this.x = scale([low, high], [this.left, this.right]);
   }
@@ -21,59 +19,53 @@ class Plot {
     this.y = scale([low, high], [this.bottom, this.top]);
   }
 
-  add(tag, attributes, ...children) {
-    const child = Draw.svg(tag, attributes, ...children);
-    this.root.append(child);
-    return child;
+  add(...children) {
+    this.root.append(...children);
+    return children[0];
   }
 
-  text(x, y, anchor, text, kind = null) {
-    return this.add("text", { x, y, "text-anchor": anchor, class: kind }, text);
-  }
+  static line = (kind, x1, y1, x2, y2) => Draw.svg("line", { class: kind, x1, y1, x2, y2 });
+  static rect = (kind, x, y, width, height, more) => Draw.svg("rect", { class: kind, x, y, width, height, ...more });
+  static circle = (kind, cx, cy, r = 4.5) => Draw.svg("circle", { class: kind, cx, cy, r });
+  static text = (kind, x, y, anchor, text) => Draw.svg("text", { class: kind, x, y, "text-anchor": anchor }, text);
 
   /** Ticks below the values, and what they mean at the end of the axis. */
   ticksAcross(values, write, title) {
     for (const value of values) {
       const x = this.x(value);
-      this.add("line", { x1: x, x2: x, y1: this.top, y2: this.bottom, class: "grid" });
-      this.text(x, this.bottom + Plot.line, "middle", write(value), "faint");
+      this.add(Plot.line("grid", x, this.top, x, this.bottom), Plot.text("faint", x, this.bottom + 14, "middle", write(value)));
     }
-    this.text(this.right, this.bottom + 2.2 * Plot.line, "end", title, "faint");
+    this.add(Plot.text("faint", this.right, this.bottom + 30, "end", title));
   }
 
   /** Ticks on the left, and what they mean above the axis. */
-  ticksUp(values, write, title) {
+  ticksUp(values, write, title, y = this.y) {
     for (const value of values) {
-      const y = this.y(value);
-      this.add("line", { x1: this.left, x2: this.right, y1: y, y2: y, class: "grid" });
-      this.text(this.left - 5, y + 4, "end", write(value), "faint");
+      this.add(Plot.line("grid", this.left, y(value), this.right, y(value)), Plot.text("faint", this.left - 5, y(value) + 4, "end", write(value)));
     }
-    this.text(2, this.top - 10, "start", title, "faint");
+    this.add(Plot.text("faint", 2, this.top - 12, "start", title));
   }
 
-  /** A text that ends before the values, cut to the room there. */
-  name(y, text) {
-    const room = Math.floor((this.left - 14) / Plot.letter);
-    return Draw.svg("text", { x: this.left - 10, y: y + 4, "text-anchor": "end" }, Plot.cut(text, room));
+  /** A line of a list: where it can be hit, and a name before the values. */
+  row(y, height, name) {
+    const text = Plot.cut(name, (this.left - 14) / Plot.letter);
+    return [Plot.rect("hit", 0, y - height / 2, this.width, height, { rx: 3 }), Plot.text(null, this.left - 10, y + 4, "end", text)];
   }
 
-  /** Writes a label beside a point, where it covers no other; whether there was room. */
-  label(x, y, distance, text, kind = "") {
-    const wide = text.length * Plot.letter;
+  /** Writes a label beside a point, if there is a side where it covers no other. */
+  label(x, y, distance, text) {
+    const wide = text.length * Plot.letter, start = { start: 0, middle: wide / 2, end: wide };
     const places = [
       [x + distance + 3, y + 4, "start"], [x - distance - 3, y + 4, "end"],
       [x, y - distance - 4, "middle"], [x, y + distance + 12, "middle"],
     ];
     for (const [at, base, anchor] of places) {
-      const start = at - { start: 0, middle: wide / 2, end: wide }[anchor];
-      const box = [start, base - 11, start + wide, base + 3];
-      const inside = start >= this.left && box[2] <= this.width && box[1] >= 0 && box[3] <= this.bottom;
-      if (!inside || this.taken.some((other) => Plot.meet(other, box))) continue;
+      const left = at - start[anchor], box = [left, base - 11, left + wide, base + 3];
+      const fits = left >= this.left && box[2] <= this.width && box[1] >= 0 && box[3] <= this.bottom;
+      if (!fits || this.taken.some((other) => Plot.meet(other, box))) continue;
       this.taken.push(box);
-      this.text(at, base, anchor, text, `label ${kind}`);
-      return true;
+      return this.add(Plot.text("label", at, base, anchor, text));
     }
-    return false;
   }
 
   /** Keeps labels away from a disc. */
@@ -81,23 +73,12 @@ class Plot {
     this.taken.push([x - distance, y - distance, x + distance, y + distance]);
   }
 
-  static meet(one, other) {
-    return one[0] < other[2] && other[0] < one[2] && one[1] < other[3] && other[1] < one[3];
-  }
+  static meet = (one, other) => one[0] < other[2] && other[0] < one[2] && one[1] < other[3] && other[1] < one[3];
 
   /** A text of so many letters at most; the end of a name tells more than its middle. */
   static cut(text, letters) {
-    if (text.length <= letters) return text;
-    const end = Math.floor((letters - 1) / 2);
-    return letters > 4 ? `${text.slice(0, letters - 1 - end)}…${text.slice(-end)}` : text.slice(0, Math.max(letters, 0));
-  }
-
-  /** What a view shows that has nothing to draw. */
-  static empty(sentence) {
-    return Draw.element("p", { class: "none" }, sentence);
-  }
-
-  static caption(...parts) {
-    return Draw.element("p", { class: "caption" }, parts.filter(Boolean).join(" "));
+    const most = Math.max(Math.floor(letters), 0), end = Math.floor((most - 1) / 2);
+    if (text.length <= most) return text;
+    return most > 4 ? `${text.slice(0, most - 1 - end)}…${text.slice(-end)}` : text.slice(0, most);
   }
 }

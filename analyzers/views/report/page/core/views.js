@@ -1,12 +1,20 @@
-/* The registry of views: each file of `views/` adds one class.
+/* The registry of views: each file of `views/` adds one class. It has a static `id`, a `title`, a `place` (head,
+   findings, picture, details or table), an `order` among the tabs, `leads` (the kind of
+   report in which its tab is in front at first), and `fits(report)`. Its `render(changed)` draws;
+   `changed` is the set of names in the state that changed. */
 
-   static id       name in the fragment and of its element
-   static title    what its tab or heading says
-   static place    "head", "findings", "picture" (a tab), "details" or "table"
-   static leads    kind of report in which it is in front at first
-   static fits(report)           whether the report has what it shows
-   constructor(host, report, state)   `host` is its empty element
-   render(changed)               draws; `changed` is the set of names in the state that changed */
+class View {
+  static fits = (report) => report.runs.length > 0;
+
+  /** `host` is the empty element of the view. */
+  constructor(host, report, state) {
+    Object.assign(this, { host, report, state });
+  }
+
+  get run() {
+    return this.report.runs[this.state.run] ?? this.report.runs[0];
+  }
+}
 
 const Views = {
   all: [],

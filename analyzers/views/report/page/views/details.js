@@ -1,14 +1,13 @@
 /* All that is known of the selected rows: columns with their meaning, kernel, source line, advice. */
 
-class Details {
+class Details extends View {
   static id = "details";
   static title = "Selection";
   static place = "details";
-  static fits = (report) => report.runs.length > 0;
   static most = 12; // names listed of a larger selection
 
   constructor(host, report, state) {
-    Object.assign(this, { host, report, state });
+    super(host, report, state);
     host.setAttribute("aria-live", "polite");
   }
 
@@ -20,16 +19,18 @@ class Details {
     this.host.replaceChildren(...content);
   }
 
+  static quiet = (text) => Draw.element("p", { class: "quiet" }, text);
+
   none() {
     const hint = "Select a node in a picture or the table; Ctrl adds another, Escape clears.";
-    return [Draw.element("h2", {}, Details.title), Draw.element("p", { class: "quiet" }, hint)];
+    return [Draw.element("h2", {}, Details.title), Details.quiet(hint)];
   }
 
   node(row) {
     const place = ["op_type", "module"].map((name) => this.rows.value(name, row)).filter(Boolean).join(" · ");
     return [
       Draw.element("h2", {}, this.rows.title(row)),
-      Draw.element("p", { class: "quiet" }, place),
+      Details.quiet(place),
       ...this.source(row),
       ...this.kernel(row),
       ...this.advice([row]),
@@ -46,7 +47,7 @@ class Details {
     const others = selected.length - Details.most;
     return [
       Draw.element("h2", {}, title),
-      ...(whole ? [Draw.element("p", { class: "quiet" }, `one kernel: ${this.rows.value("kernels", first) ?? ""}`), ...this.source(first)] : []),
+      ...(whole ? [Details.quiet(`one kernel: ${this.rows.value("kernels", first) ?? ""}`), ...this.source(first)] : []),
       Draw.element("p", { class: "nodes" }, this.links(rows.slice(0, Details.most)), others > 0 ? ` and ${others} more` : ""),
       ...this.advice(rows),
       whole ? this.facts(this.report.grouped(this.state.run, "kernel"), this.rows.byKernel.indexOf(rows)) : this.facts(Groups.one(this.rows, selected), 0),
@@ -76,8 +77,7 @@ class Details {
   }
 
   advice(rows) {
-    const run = this.report.runs[this.state.run] ?? this.report.runs[0];
-    const about = run.findings.filter((finding) => finding.rows.some((row) => rows.includes(row)));
+    const about = this.run.findings.filter((finding) => finding.rows.some((row) => rows.includes(row)));
     return about.map((finding) => Draw.element("p", { class: "advice" }, finding.text));
   }
 

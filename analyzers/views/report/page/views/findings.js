@@ -1,18 +1,14 @@
 /* Where to look first: the advice, each line a button that selects its rows. */
 
-class Findings {
+class Findings extends View {
   static id = "findings";
   static title = "Where to look first";
   static place = "findings";
   static fits = (report) => report.runs.some((run) => run.findings.length);
 
-  constructor(host, report, state) {
-    Object.assign(this, { host, report, state });
-  }
-
   render(changed) {
     if (!changed.has("run") && !changed.has("selected")) return;
-    const findings = (this.report.runs[this.state.run] ?? this.report.runs[0]).findings;
+    const findings = this.run.findings;
     this.host.parentNode.hidden = !findings.length;
     const chosen = String([...this.state.selected].sort((a, b) => a - b));
     const items = findings.map((finding) => {

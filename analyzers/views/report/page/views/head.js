@@ -1,19 +1,14 @@
 /* The head: what ran, how long it took, and whether the times add up to what a clock says. */
 
-class Head {
+class Head extends View {
   static id = "head";
   static title = "Summary";
   static place = "head";
   static fits = () => true;
 
-  constructor(host, report, state) {
-    Object.assign(this, { host, report, state });
-  }
-
   render(changed) {
     if (!changed.has("run")) return;
-    const run = this.report.runs[this.state.run] ?? this.report.runs[0];
-    const sum = run?.sum;
+    const { run } = this, sum = run?.sum;
     this.host.replaceChildren(
       Draw.element("h1", {}, run?.title || this.report.title),
       ...(this.report.runs.length > 1 ? [this.chooser()] : []),
@@ -70,7 +65,7 @@ class Head {
   /** What the bar does not say: sentences, then what has a name, as `memory: 31 kB`. */
   lines(run, sum) {
     const lines = (run?.lines ?? []).filter((line) => !sum || !/^(wall|nodes|rest) /.test(line));
-    const parts = lines.map((line) => /^(sums|also|wall|nodes|rest)  ?(.*)$/.exec(line) ?? /^([^:.,]{1,40}): (.*)$/.exec(line));
+    const parts = lines.map((line) => /^(sums|also|wall|nodes|rest)  ?(.*)$/.exec(line) ?? /^([^:.]{1,40}): (.*)$/.exec(line));
     const sentences = lines.filter((_, at) => !parts[at]).map((line) => Draw.element("p", {}, line));
     const facts = parts.filter(Boolean).flatMap(([, name, text]) => [Draw.element("dt", {}, name), Draw.element("dd", {}, text)]);
     return [...sentences, ...(facts.length ? [Draw.element("dl", {}, facts)] : [])];

@@ -1,121 +1,104 @@
 /* Modules as bars below each other, as wide as the sum of what they hold: an icicle. */
 
-class Icicle {
+class Icicle extends Chart {
   static id = "modules";
   static title = "Modules";
-  static place = "picture";
   static order = 30;
+  static depends = ["run", "amount", "inside"];
   static line = 26; // pixels of a level
   static deepest = 16; // levels; deeper modules count for the one around them
-  static fits = (report) => report.runs.some((run, at) => report.rows(at).has("module") && Icicle.amounts(report.rows(at)).length);
+  static missing = "No node has a module; models written by tracer export do.";
+  static has = (run, rows) => rows.has("module") && Icicle.amounts(rows).length > 0;
 
-  /** The columns that add up over rows and hold anything, in the order of the table. */
+  /** The columns that add up over rows and hold anything. */
   static amounts(rows) {
-    const adds = (name) => rows.specs[name].fold === "sum" && rows.specs[name].header && !["calls", "nodes"].includes(name);
-    return rows.names().filter((name) => adds(name) && rows.column(name).some((value) => value > 0));
+    const adds = ({ fold, header }, name) => fold === "sum" && header && name !== "calls" && name !== "nodes";
+    return rows.names().filter((name) => adds(rows.specs[name], name) && rows.column(name).some((value) => value > 0));
   }
 
-  constructor(host, report, state) {
-    Object.assign(this, { host, report, state });
-  }
-
-  render(changed) {
-    if (!["run", "amount", "inside"].some((name) => changed.has(name))) return this.marks?.show();
-    this.rows = this.report.rows(this.state.run);
-    const amounts = this.rows.has("module") ? Icicle.amounts(this.rows) : [];
-    if (!amounts.length) return this.host.replaceChildren(Plot.empty("No node has a module; models written by tracer export do."));
-    this.amount = amounts.includes(this.state.amount) ? this.state.amount : amounts[0];
-    this.spec = this.rows.specs[this.amount];
+  draw() {
+    const amounts = Icicle.amounts(this.rows), { amount, inside } = this.state;
+    this.amount = amounts.includes(amount) ? amount : amounts[0];
     const root = this.tree();
     this.total = root.value;
-    const names = this.state.inside.split(".").filter(Boolean);
-    const inside = names.reduce((place, name) => place.parts.get(name) ?? place, root);
-    this.host.replaceChildren(this.tools(amounts, inside), this.picture(inside));
+    const top = inside.split(".").reduce((place, name) => place.parts.get(name) ?? place, root);
+    return [this.tools(amounts, top.path), this.picture(top)];
   }
 
   /** Nested {name, path, value, rows, parts}: modules by the parts of their dotted path, then rows. */
   tree() {
     const values = this.rows.column(this.amount), modules = this.rows.column("module");
-    const root = this.part("whole model", "");
+    const part = (name, path) => ({ name, path, value: 0, rows: [], parts: new Map() });
+    const root = part("whole model", "");
     for (let row = 0; row < this.rows.size; row++) {
       const value = values[row] > 0 ? values[row] : 0;
-      const names = modules[row] === null ? [Groups.unknown.module] : modules[row].split(".").filter(Boolean);
+      const names = (modules[row] ?? Groups.unknown.module).split(".").filter(Boolean).slice(0, Icicle.deepest);
       let place = root;
-      for (const name of [...names.slice(0, Icicle.deepest), null]) {
+      for (const name of [...names, null]) {
         place.value += value;
         place.rows.push(row);
         if (name === null) break;
-        if (!place.parts.has(name)) place.parts.set(name, this.part(name, place.path ? `${place.path}.${name}` : name));
+        if (!place.parts.has(name)) place.parts.set(name, part(name, place.path ? `${place.path}.${name}` : name));
         place = place.parts.get(name);
       }
-      if (value) place.parts.set(row, { ...this.part(this.rows.value("op_type", row) ?? "", null), value, rows: [row] });
+      if (value) place.parts.set(row, { ...part(this.rows.value("op_type", row) ?? "", null), value, rows: [row] });
     }
     return root;
   }
 
-  part(name, path) {
-    return { name, path, value: 0, rows: [], parts: new Map() };
+  tools(amounts, path) {
+    return Draw.element("div", { class: "tools" },
+      Chart.choice("Width ", amounts, this.rows.specs, this.amount, (amount) => this.state.set({ amount })),
+      path ? Draw.button("Whole model", () => this.state.set({ inside: "" })) : null,
+      Draw.element("span", { class: "quiet" }, path ? `inside ${path}` : "Double-click or Enter looks inside a module."));
   }
 
-  tools(amounts, inside) {
-    const options = amounts.map((name) => Draw.element("option", { value: name, selected: name === this.amount }, this.rows.specs[name].header));
-    const choice = Draw.element("select", { onchange: (event) => this.state.set({ amount: event.target.value }) }, options);
-    const out = inside.path ? Draw.button("Whole model", () => this.state.set({ inside: "" })) : null;
-    const told = inside.path ? `inside ${inside.path}` : "Double-click or Enter looks inside a module.";
-    return Draw.element("div", { class: "tools" }, Draw.element("label", {}, "Width ", choice), out, Draw.element("span", { class: "faint" }, told));
-  }
-
-  picture(inside) {
-    const wide = Math.max(this.host.clientWidth, 280);
-    this.root = Draw.svg("svg", { class: "plot icicle", width: wide, "aria-label": "Modules of the model" });
+  picture(top) {
+    const width = Math.max(this.host.clientWidth, 280);
+    this.root = Draw.svg("svg", { class: "plot icicle", width, "aria-label": "Modules of the model" });
     this.list = [];
-    const height = (this.draw(inside, 0, wide, 0) + 1) * Icicle.line + 2;
-    this.root.setAttribute("height", height);
-    this.marks = new Marks(this.root, this.state, { next: (mark, key) => mark.beside[key], entered: (mark) => this.enter(mark) });
-    this.marks.set(this.list);
+    this.root.setAttribute("height", (this.part(top, 0, width, 0) + 1) * Icicle.line + 2);
+    this.mark(this.root, this.list, { next: (mark, key) => mark.beside[key], entered: (mark) => this.enter(mark) });
     this.root.addEventListener("dblclick", (event) => this.enter(this.marks.at(event)));
     return this.root;
   }
 
   /** Draws a part and what it holds from `left` on, the widest first; returns its deepest level. */
-  draw(part, left, wide, level) {
+  part(part, left, wide, level) {
     const mark = this.bar(part, left, wide, level);
     let deepest = level, at = left, before = null;
     for (const child of [...part.parts.values()].sort((one, other) => other.value - one.value)) {
-      const width = (child.value / (part.value || 1)) * wide;
+      const width = (child.value / (part.value || 1)) * wide, place = this.list.length;
       if (width < 0.7) break; // all others are narrower
-      const place = this.list.length;
-      deepest = Math.max(deepest, this.draw(child, at, width, level + 1));
+      deepest = Math.max(deepest, this.part(child, at, width, level + 1));
       const inner = this.list[place];
-      inner.beside = { ...inner.beside, ArrowUp: mark, ArrowLeft: before };
-      if (before) before.beside.ArrowRight = inner;
-      else mark.beside.ArrowDown = inner;
+      Object.assign(inner.beside, { ArrowUp: mark, ArrowLeft: before });
+      (before ?? mark).beside[before ? "ArrowRight" : "ArrowDown"] = inner;
       before = inner;
       at += width;
     }
     return deepest;
   }
 
-  bar(part, left, wide, level) {
-    const y = level * Icicle.line + 1, share = Format.percent(part.value / (this.total || 1));
-    const element = Draw.svg("g", { class: part.path === null ? "bar row" : "bar" },
-      Draw.svg("rect", { x: left + 0.5, y, width: Math.max(wide - 1, 0.5), height: Icicle.line - 2, rx: 2 }));
-    const letters = Math.floor((wide - 8) / Plot.letter);
-    const text = letters > part.name.length + share.length ? `${part.name} ${share}` : Plot.cut(part.name, letters);
-    if (letters > 2) element.append(Draw.svg("text", { x: left + 5, y: y + 16 }, text));
+  bar({ name, path, value, rows }, left, wide, level) {
+    const y = level * Icicle.line + 1, share = Format.percent(value / (this.total || 1)), letters = (wide - 8) / Plot.letter;
+    const text = letters > name.length + share.length ? `${name} ${share}` : Plot.cut(name, letters);
+    const element = Draw.svg("g", { class: path === null ? "bar row" : "bar" },
+      Plot.rect(null, left + 0.5, y, Math.max(wide - 1, 0.5), Icicle.line - 2, { rx: 2 }),
+      letters > 3 ? Plot.text(null, left + 5, y + 16, "start", text) : null);
     this.root.append(element);
-    const name = part.path === null ? this.rows.title(part.rows[0]) : part.path || part.name;
-    const label = `${name}: ${Format.whole(this.spec, part.value)}, ${share}`;
-    const mark = { element, rows: part.rows, label, part, beside: {} };
+    const title = path === null ? this.rows.title(rows[0]) : path || name;
+    const label = `${title}: ${Format.whole(this.rows.specs[this.amount], value)}, ${share}`;
+    const mark = { element, rows, path, label, beside: {} };
     this.list.push(mark);
     return mark;
   }
 
-  /** Looks inside a module; inside the one that fills the picture, looks at the one around it. */
+  /** Looks inside a module; from the one that fills the picture, into the one around it. */
   enter(mark) {
-    if (!mark || mark.part.path === null) return false;
-    const isOuter = mark === this.list[0];
-    this.state.set({ inside: isOuter ? mark.part.path.split(".").slice(0, -1).join(".") : mark.part.path });
+    if (!mark || mark.path === null) return false;
+    const around = mark.path.split(".").slice(0, -1).join(".");
+    this.state.set({ inside: mark === this.list[0] ? around : mark.path });
     return true;
   }
 }

@@ -1,10 +1,9 @@
 /* The table of all rows: sorted, filtered, grouped, as wide as its place, and the way to copy it. */
 
-class Table {
+class Table extends View {
   static id = "table";
   static title = "Table";
   static place = "table";
-  static fits = (report) => report.runs.length > 0;
   static step = 100; // rows drawn at first, and with every "more"
   static pinned = 20; // selected rows shown although their place is further down
   static longest = 34; // characters of a name before it is cut, where there is room
@@ -12,52 +11,46 @@ class Table {
   static gap = 18; // pixels between columns
 
   constructor(host, report, state) {
-    Object.assign(this, { host, report, state, limit: Table.step, members: new WeakMap() });
-    this.filter = Draw.element("input", {
-      type: "search", "aria-label": "filter rows", placeholder: "filter: conv, time_us > 100",
-      oninput: () => this.state.set({ filter: this.filter.value }),
-    });
-    this.by = Draw.element("select", { onchange: () => this.state.set({ by: this.by.value, sort: "" }) });
-    this.every = Draw.element("input", { type: "checkbox", onchange: () => this.state.set({ every: this.every.checked }) });
-    this.status = Draw.element("output", {});
-    const label = (text, control) => Draw.element("label", {}, text, control);
-    const copy = Draw.button("copy as CSV", () => this.copy());
-    const tools = [this.filter, label("a row is a ", this.by), label("", this.every), copy, this.status];
-    tools[2].append(" all columns");
-    this.head = Draw.element("thead");
-    this.body = Draw.element("tbody", { onkeydown: (event) => this.pressed(event) });
+    super(host, report, state);
+    this.members = new WeakMap();
+    const { element } = Draw;
+    const type = () => state.set({ filter: this.filter.value });
+    const hint = { "aria-label": "filter rows", placeholder: "filter: conv, time_us > 100" };
+    this.filter = element("input", { type: "search", ...hint, oninput: type });
+    this.by = element("select", { onchange: () => state.set({ by: this.by.value, sort: "" }) });
+    this.every = element("input", { type: "checkbox", onchange: () => state.set({ every: this.every.checked }) });
+    this.status = element("output");
+    const labels = [element("label", {}, "a row is a ", this.by), element("label", {}, this.every, " all columns")];
+    const tools = [this.filter, ...labels, Draw.button("copy as CSV", () => this.copy()), this.status];
+    this.head = element("thead");
+    this.body = element("tbody", { onkeydown: (event) => this.pressed(event) });
     this.more = Draw.button("", () => this.extend(), { class: "more" });
-    const table = Draw.element("table", {}, this.head, this.body);
-    this.scroller = Draw.element("div", { class: "scroller" }, table);
-    host.append(Draw.element("h2", {}, Table.title), Draw.element("div", { class: "tools" }, tools), this.scroller, this.more);
+    this.scroller = element("div", { class: "scroller" }, element("table", {}, this.head, this.body));
+    host.append(element("h2", {}, Table.title), element("div", { class: "tools" }, tools), this.scroller, this.more);
     new ResizeObserver(() => this.resized()).observe(host);
   }
 
   render(changed) {
-    const redrawn = ["run", "by", "sort", "descending", "filter", "every"].some((name) => changed.has(name));
-    if (redrawn) {
+    if (["run", "by", "sort", "descending", "filter", "every"].some((name) => changed.has(name))) {
       this.limit = Table.step;
-      this.arrange(changed);
+      this.arrange();
       this.draw();
     } else if (changed.has("selected")) this.mark();
   }
 
   /** Decides which rows are shown, and in what order. */
-  arrange(changed) {
+  arrange() {
     const groupings = this.report.groupings(this.state.run);
     const by = groupings.includes(this.state.by) ? this.state.by : groupings[0];
     this.by.replaceChildren(...groupings.map((each) => Draw.element("option", { value: each, selected: each === by }, each)));
-    if (changed.has("filter") && this.filter.value !== this.state.filter) this.filter.value = this.state.filter;
+    if (this.filter.value !== this.state.filter) this.filter.value = this.state.filter;
     this.every.checked = this.state.every;
-    this.nodes = this.report.rows(this.state.run);
     this.rows = this.report.grouped(this.state.run, by);
     this.key = this.rows.key ?? "node";
     const filter = new Filter(this.state.filter);
-    const passes = filter.test(this.rows, this.nodes);
-    this.order = this.sorted().filter(passes);
-    const shown = Format.grouped(String(this.order.length));
-    const all = Format.plural(this.rows.size, "row");
-    this.status.textContent = filter.problem || (this.order.length < this.rows.size ? `${shown} of ${all}` : all);
+    this.order = this.sorted().filter(filter.test(this.rows, this.report.rows(this.state.run)));
+    const all = Format.plural(this.rows.size, "row"), shown = this.order.length;
+    this.status.textContent = filter.problem || (shown < this.rows.size ? `${Format.number(shown)} of ${all}` : all);
   }
 
   get sortedBy() {
@@ -122,7 +115,7 @@ class Table {
     this.mark();
     const rest = this.order.length - drawn.length;
     this.more.hidden = rest <= 0;
-    this.more.textContent = `show ${Format.grouped(String(Math.min(rest, Table.step)))} more of ${Format.grouped(String(rest))}`;
+    this.more.textContent = `show ${Math.min(rest, Table.step)} more of ${Format.number(rest)}`;
   }
 
   header(name) {
@@ -131,8 +124,8 @@ class Table {
     const isSorted = name === this.sortedBy;
     const direction = this.state.descending ? "descending" : "ascending";
     const button = Draw.button(spec.header ?? name, () => this.sort(name), { title: spec.sentence });
-    const side = this.rows.isText(name) ? "" : "number";
-    return Draw.element("th", { scope: "col", class: side, "aria-sort": isSorted ? direction : false }, button);
+    const side = this.rows.isText(name) ? false : "number";
+    return Draw.element("th", { scope: "col", class: side, "aria-sort": isSorted && direction }, button);
   }
 
   sort(name) {
@@ -153,10 +146,9 @@ class Table {
       const share = Math.max(0, this.rows.value(name, row)) || 0;
       return Draw.element("td", { class: "bar" }, Draw.element("span", { style: { width: `${100 * share}%` } }));
     }
-    const text = isFirst ? this.rows.title(row) : this.rows.text(name, row);
-    const isText = this.rows.isText(name);
-    const attributes = { class: isText ? "name" : "number", title: isText && text.length > this.longest ? text : false };
-    return Draw.element(isFirst ? "th" : "td", isFirst ? { ...attributes, scope: "row" } : attributes, text);
+    const text = this.rows.text(name, row), isText = this.rows.isText(name);
+    const attributes = { class: isText ? "name" : "number", title: isText && text.length > this.longest && text };
+    return Draw.element(isFirst ? "th" : "td", { ...attributes, scope: isFirst && "row" }, text);
   }
 
   /** Marks the selected rows; those whose place is further down are shown below the others. */
@@ -165,7 +157,8 @@ class Table {
     const holds = (row) => selected.size > 0 && this.rows.members(row).some((member) => selected.has(member));
     for (const line of [...this.body.children].slice(this.first)) line.remove();
     const below = selected.size ? this.order.slice(this.first).filter(holds).slice(0, Table.pinned) : [];
-    if (below.length) this.body.append(Draw.element("tr", { class: "gap" }, Draw.element("td", { colspan: this.names.length }, "selected, further down")));
+    const gap = Draw.element("td", { colspan: this.names.length }, "selected, further down");
+    if (below.length) this.body.append(Draw.element("tr", { class: "gap" }, gap));
     const shown = new Map([...this.lines, ...below.map((row) => [row, this.line(row)])]);
     this.body.append(...below.map((row) => shown.get(row)));
     let current = null;
@@ -215,12 +208,11 @@ class Table {
   }
 
   async copy() {
-    const names = this.rows.names().filter((name) => name !== "bar");
-    const text = Csv.of(this.rows, [this.key, ...names.filter((name) => name !== this.key)], this.order);
-    const rows = Format.plural(this.order.length, "row");
+    const names = this.rows.names().filter((name) => name !== "bar" && name !== this.key);
+    const text = Csv.of(this.rows, [this.key, ...names], this.order);
     try {
       await navigator.clipboard.writeText(text);
-      this.status.textContent = `copied ${rows}`;
+      this.status.textContent = `copied ${Format.plural(this.order.length, "row")}`;
     } catch {
       this.offer(text); // a frame, or a program without a clipboard
     }

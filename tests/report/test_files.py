@@ -1,0 +1,69 @@
+"""Files of reports: their size, large models, traces of older versions, and who writes them."""
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import tracer
+from analyzers.views.report.assembly import script, style
+from tests.graphs import parse
+from tracer.api.load import load_result
+
+TRACES = sorted(Path("tests/fixtures/traces").glob("*.trace"))
+
+
+def data(report):
+    """What the element with the data holds."""
+    encoding, text = re.search(
+        r'id="data" data-encoding="(\w+)">([^<]*)</script>', report.read_text()
+    ).groups()
+    return json.loads(gzip.decompress(base64.b64decode(text)) if encoding == "gzip" else text)
+
+
+def chain(length):
+    text = f'<ir_version: 8, opset_import: ["": 16]> g (float[4] x0) => (float[4] x{length}) {{'
+    return parse(text + " ".join(f"x{n + 1} = Relu (x{n})" for n in range(length)) + "}")
+
+
+def test_the_file_of_a_shipped_model_is_small(resnet):
+    assert resnet[0].stat().st_size < 250_000
+
+
+def test_scripts_and_styles_are_short_enough_to_read():
+    assert len(script().encode()) + len(style().encode()) < 130_000
+
+
+def test_large_data_is_compressed_and_the_same(browser, tmp_path):
+    trace = tracer.count(chain(5_000))
+    report = trace.save(tmp_path / "large.html")
+    assert report.stat().st_size < 1_000_000
+    stored = data(report)
+    assert stored["runs"][0]["size"] == 5_000
+    browser.open(report, fragment="#by=node&sort=index&descending=false&filter=relu_4998")
+    assert browser.texts(".table tbody th") == list(trace.nodes["node"][-2:-1])
+
+
+@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
+def test_traces_of_older_versions_are_shown(browser, path, tmp_path):
+    browser.open(load_result(path).save(tmp_path / "r.html"))
+    assert browser.texts("h1")
+
+
+def test_numbers_in_the_file_are_those_of_the_trace(resnet):
+    run = data(resnet[0])["runs"][0]
+    nodes = resnet[1].nodes
+    assert run["columns"]["macs"] == [
+        None if x != x else int(x) for x in nodes["macs"].astype(float)
+    ]
+    times = [float(f"{time:.7g}") for time in nodes["time_us"].dropna()]
+    assert [time for time in run["columns"]["time_us"] if time is not None] == pytest.approx(
+        times, rel=1e-6
+    )
+    codes, values = run["columns"]["op_type"]["codes"], run["columns"]["op_type"]["values"]
+    assert [values[code] for code in codes] == list(nodes["op_type"])
+    assert run["sum"]["nodes_us"] + run["sum"]["rest_us"] == pytest.approx(run["sum"]["wall_us"])
+    assert run["sum"]["low_us"] <= run["sum"]["wall_us"] <= run["sum"]["high_us"]
