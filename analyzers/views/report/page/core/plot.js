@@ -1,7 +1,7 @@
 /* An SVG with two axes: scales from values to pixels, ticks, and labels that do not overlap. */
 
 class Plot {
-  static letter = 6.2; // pixels of a letter in a label, whose font has 11 px
+  static letter = 6.7; // pixels of a letter in a label, whose font has 11 px
 
   /** `margin` is [left, right, top, bottom] in pixels around the area of the values. */
   constructor(host, name, height, [left, right, top, bottom]) {

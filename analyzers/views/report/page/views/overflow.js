@@ -55,7 +55,7 @@ class Overflow extends Chart {
   picture(shown) {
     const top = this.accuracy ? 166 : 36, left = this.host.clientWidth < 480 ? 96 : 150;
     const plot = (this.plot = new Plot(this.host, "Widths of the sums of each node", top + shown.length * Overflow.line + 40, [left, 58, top, 40]));
-    const [low, high] = this.ends(shown), step = Math.ceil((high - low) / 12);
+    const [low, high] = this.ends(shown), step = Math.ceil(((high - low) * 26) / (plot.right - left));
     plot.across(low - 0.5, high + 0.5);
     plot.ticksAcross(Array.from({ length: high - low + 1 }, (_, at) => low + at).filter((bits) => bits % step === 0), String, "bits of the accumulator");
     this.cursor = plot.add(Plot.line("cursor", 0, this.accuracy ? 20 : top - 4, 0, plot.bottom));
@@ -67,7 +67,7 @@ class Overflow extends Chart {
 
   /** The signs with their names, in a line above the nodes. */
   key(y) {
-    let x = this.plot.left;
+    let x = this.plot.left < 150 ? 0 : this.plot.left;
     for (const [name, text] of Object.entries(Overflow.signs)) {
       this.plot.add(this.sign(name, x + 5, y - 4), Plot.text("faint", x + 13, y, "start", text));
       x += 24 + text.length * Plot.letter;
