@@ -5,7 +5,7 @@ import onnx
 from tests.hostile.corpus import case
 
 HEAD = '<ir_version: 9, opset_import: ["": 18]> g '
-ML = '<ir_version: 9, opset_import: ["": 18, "ai.onnx.ml": 3]> g '
+LATER = '<ir_version: 9, opset_import: ["": 20]> g '
 TEXTS = {
     "Expand to 4 TiB": "(float[1] x) => (float[N] y) {"
     "s = Constant<value_ints=[1099511627776]>() y = Expand(x, s) }",
@@ -89,8 +89,8 @@ TEXTS = {
     "y = LRN<size=4611686018427387904>(x) }",
     "RoiAlign of 2^40": "(float[1,1,4,4] x, float[1,4] r, int64[1] i) => (float[A,B,C,D] y) {"
     "y = RoiAlign<output_height=1048576,output_width=1048576>(x, r, i) }",
-    "RoiAlign with 30,000 samples": "(float[1,1,4,4] x, float[1,4] r, int64[1] i) =>"
-    "(float[A,B,C,D] y) { y = RoiAlign<sampling_ratio=30000>(x, r, i) }",
+    "RoiAlign with 30,000 samples": "(float[1,1,4,4] x, float[1,4] r) => (float[A,B,C,D] y) {"
+    "i = Constant<value_ints=[0]>() y = RoiAlign<sampling_ratio=30000>(x, r, i) }",
     "GridSample of an expanded grid": "(float[1,1,4,4] x, float[1,1,1,2] g) => (float[A,B,C,D] y) {"
     "s = Constant<value_ints=[1,65536,65536,2]>() e = Expand(g, s) y = GridSample(x, e) }",
     "AffineGrid of 2^40": "(float[1,2,3] x) => (float[A,B,C,D] y) {"
@@ -132,10 +132,12 @@ TEXTS = {
     "y = Loop(n, , x) <body = b (int64 i, bool k, float[M] s) => (bool l, float[K] r) {"
     "l = Identity(k) r = Concat<axis=0>(s, s) }> }",
     "scan outputs of a Loop": "(float[2] x) => (float[A,B] y) { n = Constant<value_int=100000>()"
-    "y = Loop(n, ) <body = b (int64 i, bool k) => (bool l, float[N] r) {"
+    "t = Constant<value_int=1>() c = Cast<to=9>(t)"
+    "y = Loop(n, c) <body = b (int64 i, bool k) => (bool l, float[N] r) {"
     "l = Identity(k) s = Constant<value_ints=[200000]>() r = ConstantOfShape(s) }> }",
     "expanded scan outputs of a Loop": "(float[1] x) => (float[A,B] y) {"
-    "n = Constant<value_int=100>() y = Loop(n, ) <body = b (int64 i, bool k) =>"
+    "n = Constant<value_int=100>() t = Constant<value_int=1>() c = Cast<to=9>(t)"
+    "y = Loop(n, c) <body = b (int64 i, bool k) =>"
     "(bool l, float[N] r) { l = Identity(k) s = Constant<value_ints=[500000000]>()"
     "r = Expand(x, s) }> }",
     "a sequence that doubles": "(float[1000] x) => (float[N] y) { e = SequenceConstruct(x)"
@@ -184,9 +186,17 @@ TEXTS = {
     "l = Constant<value_int=80>() d = Constant<value_int=1>() a = Range(z, l, d)"
     "u = Unsqueeze(x, a) n = Constant<value_ints=[-1]>() y = Reshape(u, n) }",
 }  # fmt: skip
+
+
+def _head(text):
+    return LATER if "string" in text or "AffineGrid" in text else HEAD
+
+
 ENDLESS = {"a Loop without end", "2^62 trips of a Loop", "RegexFullMatch that backtracks"}
 for _name, _text in TEXTS.items():
-    case(_name, endless=_name in ENDLESS)(lambda text=_text: onnx.parser.parse_model(HEAD + text))
+    case(_name, endless=_name in ENDLESS)(
+        lambda text=_text: onnx.parser.parse_model(_head(text) + text)
+    )
 
 for _name, _skip in {"TfIdfVectorizer that skips 2^31": 1 << 31}.items():
 

@@ -44,7 +44,7 @@ COMMANDS = (
     Command("interpret --against", ("interpret", MODEL, "--against", "ort"), codes=(1,)),
     Command("interpret --accumulator", ("interpret", MODEL, "--accumulator", 16, "-o", SUMS)),
     Command("whatif", ("whatif", MODEL, "--accumulator", "14:15", "--data", DATA,
-                       "--metric", "mse")),
+                       "--metric", "agreement")),
     Command("quantize", ("quantize", MODEL, "--calibrate", DATA, "-o", "q.onnx")),
     Command("fusions", ("fusions", MODEL)),
     Command("compare", ("compare", MODEL, MODEL, "--rounds", 2, "--runs", 1), codes=(1,)),

@@ -113,7 +113,7 @@ def _text(file):
 
 def limits(endless):
     """The options that most commands of a trial are given; `endless` ones end by time."""
-    return ("--max-memory", BYTES >> 20, "--max-seconds", 2 if endless else 10)
+    return ("--max-memory", BYTES >> 20, "--max-seconds", 2 if endless else 30)
 
 
 def faults(outcome, named, *, endless=False, codes=()):

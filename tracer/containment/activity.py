@@ -44,7 +44,9 @@ class Activity:
     runs_model: bool = False
 
     def __str__(self) -> str:
-        """Returns the clause, with the task of the progress bar."""
+        """Returns the clause with the task of the progress bar, or whichever there is."""
+        if not self.action:
+            return self.task
         return f"{self.action} ({self.task})" if self.task else self.action
 
 

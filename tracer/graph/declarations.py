@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import onnx
 
 from tracer.errors import ModelError
-from tracer.graph.model import bodies, canonical_domain
+from tracer.graph.model import bodies, canonical_domain, node_protos
 from tracer.graph.tensor_type import UNKNOWN_SIZE
 
 _MOST_AXES = 64
@@ -36,6 +36,7 @@ def check(proto: onnx.ModelProto, name: str) -> None:
         _check_names("the model", (entry.domain for entry in proto.opset_import))
         _check_metadata("the model", (*proto.metadata_props, *proto.graph.metadata_props))
         _check_graph(proto.graph)
+        _check_references(proto.graph)
         for function in proto.functions:
             names = (function.name, function.domain, *function.input, *function.output)
             _check_names("a function", names)
@@ -59,6 +60,18 @@ def _check_graph(graph: onnx.GraphProto) -> None:
         _check_tensor(what, sparse.indices)
         _check_shape(what, sparse.dims)
     _check_nodes(graph.node)
+
+
+def _check_references(graph: onnx.GraphProto) -> None:
+    """Refuses attributes that take the value of a function's attribute where no function is."""
+    for node in node_protos(graph):
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                raise ModelError(
+                    f"attribute '{attribute.name}' of node '{node.name}' ({node.op_type}) refers "
+                    f"to the attribute '{attribute.ref_attr_name}' of a function",
+                    f"Only nodes of functions may. {_REPAIR}",
+                )
 
 
 def _check_nodes(nodes: Sequence[onnx.NodeProto]) -> None:

@@ -65,6 +65,8 @@ def _allow_outputs(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value]) -
 
     Sizes may be among the values of small inputs.
     """
+    texts = [v for v in inputs if isinstance(v, np.ndarray) and v.dtype == object]
+    limits.in_force().room(sum(map(values.nbytes, texts)))  # joined or cut, they are copied
     given = {name: value for name, value in zip(proto.input, inputs, strict=False) if name}
     small = {
         name: onnx.numpy_helper.from_array(value)
