@@ -56,6 +56,8 @@ def test_what_is_picked_in_a_picture_is_selected_everywhere(browser, resnet, vie
     assert browser.texts(".table tbody tr[aria-selected=true] th") == [chosen]
     assert marks[at] in labels(browser, view, "[aria-selected=true]")
     browser.click("#tab-graph")
+    kinds = browser.texts(".graph .legend")[0].split()
+    assert kinds == list(trace.nodes["op_type"].value_counts().index)[:8]
     assert [each.rpartition(": ")[0] for each in labels(browser, "graph", ".node.selected")] == [
         chosen
     ]

@@ -28,7 +28,7 @@ class Palette {
 
   /** What the colours mean: a strip with its ends, or a patch for each kind. */
   legend() {
-    if (this.isText) return this.kinds.map((kind) => [Palette.patch(Draw.category(this.kinds.indexOf(kind)), 10), kind, " "]);
+    if (this.isText) return this.kinds.flatMap((kind) => [Palette.patch(Draw.category(this.kinds.indexOf(kind)), 10), kind, " "]);
     if (!(this.high >= this.low)) return ["no box has a value"];
     const steps = Array.from({ length: 24 }, (_, at) => this.low + (at / 23) * (this.high - this.low));
     const strip = steps.map((value, at) => Draw.svg("rect", { x: 5 * at, width: 5.5, height: 10, fill: this.color(value) }));

@@ -119,7 +119,8 @@ class Graph extends Chart {
       this.lines.push({ source, target, points, parent, element: Draw.svg("path", { class: "edge", d: path }) });
     }
     for (const shape of places) {
-      if (shape.inside) this.collect(shape.inside, shape.x, shape.y + Geometry.header, shape.box);
+      if (!shape.inside) continue; // a frame may be wider than its inside, for its name
+      this.collect(shape.inside, shape.x + (shape.w - shape.inside.w) / 2, shape.y + Geometry.header, shape.box);
     }
   }
 
@@ -184,7 +185,7 @@ class Graph extends Chart {
   /** A node, or a closed box, which lies on a second sheet. */
   box(shape) {
     const { x, y, w, h, box } = shape, holds = this.holds(box), fill = this.palette.color(shape.value);
-    const value = this.written(shape), letters = (w - (holds ? 28 : 10)) / Plot.letter;
+    const value = this.written(shape), letters = (w - (holds ? 22 : 6)) / Plot.letter;
     const middle = x + w / 2 + (holds ? 7 : 0), line = y + h / 2 + (value ? -2 : 4), rx = holds ? 6 : 4;
     const element = Draw.svg("g", { class: holds ? "closed" : "node" },
       holds ? Plot.rect("sheet", x + 4, y + 4, w, h, { rx }) : null, Plot.rect(fill ? null : "plain", x, y, w, h, { rx, fill }),
