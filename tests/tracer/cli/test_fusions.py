@@ -11,7 +11,7 @@ import tracer
 import tracer.cli
 from tests import nets
 from tests.graphs import BRANCHES, parse, residual
-from tracer.api import _pipeline, fusions
+from tracer.api import _fusions, _pipeline
 from tracer.errors import InputError, LimitError, UsageError
 from tracer.executors.onnxruntime import fusion_check
 
@@ -86,7 +86,7 @@ def test_a_profile_goes_by_the_same_map_and_says_where_values_cannot_be_compared
 
 
 def test_more_tensors_than_there_is_room_for_are_refused(encoder, monkeypatch):
-    monkeypatch.setattr(fusions, "_COMPARED_BYTES", 1000)
+    monkeypatch.setattr(_fusions, "_COMPARED_BYTES", 1000)
     result = tracer.fusions(encoder)
     assert result.inputs == 0
     assert any("at most 1000 B are compared" in note for note in result.notes)
