@@ -15,7 +15,7 @@ leaves its nodes to the kernel that computed the data, and has no node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analyzers.dependence import UNCHANGING, constants, needs
@@ -194,7 +194,12 @@ def _proved(graph: _Graph, kernel: Kernel, named: list[Node]) -> list[Node]:
         agreed = [node for node in named if not set(tensors).isdisjoint(node.outputs)]
         makers = [graph.makers[tensors[0]]] if tensors[0] in graph.makers else []
         proved += agreed or makers
-    return proved
+    return _distinct(proved)
+
+
+def _distinct(nodes: Iterable[Node]) -> list[Node]:
+    """Returns the nodes without repetitions: a node may have thousands of outputs."""
+    return list({node.key: node for node in nodes}.values())
 
 
 def _same_operator(kernel: Kernel, node: Node) -> bool:
@@ -208,7 +213,7 @@ def _same_operator(kernel: Kernel, node: Node) -> bool:
 
 def _ends(graph: _Graph, kernel: Kernel) -> Iterator[Node]:
     """Yields the last nodes of a kernel by its name and the names of its outputs."""
-    ends = [graph.makers[name] for name in kernel.outputs if name in graph.makers]
+    ends = _distinct(graph.makers[name] for name in kernel.outputs if name in graph.makers)
     if ends:
         yield from ends
     elif kernel.node in graph.by_key:

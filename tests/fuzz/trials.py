@@ -247,7 +247,7 @@ def _results(child: _Child) -> Iterator[tuple[int, Ended]]:
     died = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     sweep(child.folder / "temporary")
     child.frames.seek(0)
-    frames = child.frames.read().decode("utf-8", "replace")
+    frames = supervisor.thread_that_died(child.frames.read().decode("utf-8", "replace"))
     try:
         for index, results in _begun(child.folder):
             yield index, _ended(child, results, died, frames, usage.ru_maxrss << 10)

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 
 from tests.hostile import attributes, bombs, declared, large, structure  # noqa: F401 - they fill CASES
 from tests.hostile.commands import COMMANDS, meet, warmed_up
-from tests.hostile.corpus import CASES, ENDLESS
-from tests.hostile.trial import VERDICTS, Warm, excesses
+from tests.hostile.corpus import CASES
+from tests.hostile.trial import VERDICTS, Warm
 
 
 def main():
@@ -21,8 +21,9 @@ def main():
     names = [name for name in CASES if options.case in name]
     commands = [each for each in COMMANDS if options.command in each.name]
     verdicts, trials = defaultdict(Counter), []
-    for done, (name, command, outcome, faults) in enumerate(_met(names, commands, options.jobs)):
-        faults += excesses(outcome, endless=name in ENDLESS)
+    met = _met(names, commands, options.jobs)
+    for done, (name, command, outcome, *wrong) in enumerate(met):
+        faults = [fault for each in wrong for fault in each]
         verdicts[command.name]["WRONG" if faults else outcome.verdict] += 1
         trials.append((outcome, f"{command.name}, {name}"))
         for fault in faults:
@@ -44,7 +45,7 @@ def _options():
 
 
 def _met(names, commands, jobs):
-    """Yields name, command, outcome and faults of all trials."""
+    """Yields name, command, outcome, faults and excesses of all trials."""
     with ExitStack() as stack:
         cache = stack.enter_context(tempfile.TemporaryDirectory(prefix="hostile-"))
         servers = queue.SimpleQueue()

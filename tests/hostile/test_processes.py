@@ -23,6 +23,6 @@ def warm(tmp_path_factory):
 
 @pytest.mark.parametrize("name", SOME)
 def test_commands_end_as_they_should(name, warm):
-    for command, outcome, faults in meet(warm, name, RUNNING):
+    for command, outcome, faults, _ in meet(warm, name, RUNNING):
         assert not faults, (command.name, outcome)
         assert outcome.peak < BYTES, (command.name, outcome)

@@ -250,7 +250,7 @@ def crash(code: int, last: activity.Activity, frames: str) -> CrashError:
     `code` is its exit code, or less than 0 for a signal. `frames` is the traceback that it wrote.
     """
     how = f"exit code {code}" if code >= 0 else _signal_name(-code)
-    frame, doing, remedy = _FRAME.search(frames), str(last), last.remedy
+    frame, doing, remedy = _FRAME.search(thread_that_died(frames)), str(last), last.remedy
     if not doing and frame is not None:
         doing = f"{frame[3]} ran ({frame[1]}:{frame[2]})"
     event = f"the runtime crashed ({how})" if code < 0 else f"the process ended itself ({how})"
@@ -260,6 +260,11 @@ def crash(code: int, last: activity.Activity, frames: str) -> CrashError:
     where = f"{last.where}: " if last.where else ""
     what = f"{where}{event}{' while ' if doing else ''}{doing}"
     return CrashError(what, remedy or f"Set {IN_PROCESS}=1 to run it in a debugger.")
+
+
+def thread_that_died(frames: str) -> str:
+    """Returns the part of a fault handler's traceback about the thread that had the fault."""
+    return frames.partition("Current thread")[2] or frames
 
 
 def _signal_name(number: int) -> str:

@@ -114,6 +114,28 @@ def match(candidate: NumericTensor, original: NumericTensor, rounded: bool = Fal
     return None
 
 
+class Candidates:
+    """Tensors of which a few match another one: most differ in their extremes, all at once."""
+
+    def __init__(self, tensors: Mapping[str, NumericTensor]) -> None:
+        self._names = np.array(list(tensors), object)
+        self._sizes = np.array([tensor.array.size for tensor in tensors.values()])
+        extremes = [tensor.extremes for tensor in tensors.values()]
+        self._extremes = np.array(extremes, np.float64).reshape(-1, 2)
+
+    def near(self, original: NumericTensor) -> list[str]:
+        """Returns the names of tensors of another size, or with nearly the extremes of `original`.
+
+        `match` without `rounded` is None for all others.
+        """
+        share = max(_TOLERANCES.values())
+        theirs = np.array(original.extremes)
+        tolerance = Tolerance(share, share * original.typical)
+        far = tolerance.exceeded(self._extremes, theirs[None]).any(axis=1)
+        names: list[str] = self._names[~far | (self._sizes != original.array.size)].tolist()
+        return names
+
+
 def _equal(ours: Any, theirs: Any, candidate: NumericTensor, original: NumericTensor) -> bool:
     """Whether |ours - theirs| <= share * (|theirs| + typical) everywhere; NaN equals NaN."""
     share = _tolerance(candidate.array.dtype, original.array.dtype)

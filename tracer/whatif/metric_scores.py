@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tracer import metrics
-from tracer.errors import UsageError
+from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
@@ -18,7 +18,8 @@ from tracer.support.types import Array
 def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:
     """Returns the metric `spec`, or a default for the outputs and the labels, tried on one sample.
 
-    Raises UsageError where no metric fits, and the error of a metric that does not fit.
+    Raises UsageError where no metric fits, ModelError for an output that is one number for all
+    samples, and the error of a metric that does not fit.
     """
     sample = next(dataset.batches(1))
     outputs = Interpreter(model).run(None, sample.inputs)
@@ -30,7 +31,15 @@ def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:
             f"{dataset.name}",
             "Give --metric: top1, top5, mse, agreement, or FILE.py:NAME.",
         )
-    scorer(model, dataset, metric)(outputs, sample, outputs)
+    if any(isinstance(value, np.ndarray) and not value.ndim for value in outputs):
+        raise ModelError(
+            f"{model.name}: an output is one number, not one for each sample",
+            "Metrics take outputs whose first axis is that of the samples.",
+        )
+    try:
+        scorer(model, dataset, metric)(outputs, sample, outputs)
+    except InputError as error:
+        raise InputError(f"{model.name}: {error.what}", error.hint) from error
     return metric
 
 

@@ -11,10 +11,9 @@ import tracer
 import tracer.cli
 from tests import nets
 from tests.graphs import BRANCHES, parse, residual
-from tracer.api import _pipeline, fusions
+from tracer.api import _fusions, _pipeline
 from tracer.errors import InputError, LimitError, UsageError
 from tracer.executors.onnxruntime import fusion_check
-from tracer.limits import Limits
 
 
 @pytest.fixture
@@ -80,14 +79,14 @@ def test_a_profile_goes_by_the_same_map_and_says_where_values_cannot_be_compared
     named = dict(zip(trace.nodes["node"], trace.nodes["kernels"], strict=True))
     for row in tracer.fusions(encoder).kernels:
         assert all(row.kernel in named[node] for node in row.nodes)
-    monkeypatch.setattr(_pipeline, "_COMPARISON", Limits(live_bytes=1000))
+    monkeypatch.setattr(_pipeline, "_COMPARED_BYTES", 1000)
     for provider in ("cpu", "CPUExecutionProvider"):
         notes = tracer.profile(encoder, runs=2, warmup=0, provider=provider).notes
         assert any("by names alone: all tensors of the optimised graph" in note for note in notes)
 
 
 def test_more_tensors_than_there_is_room_for_are_refused(encoder, monkeypatch):
-    monkeypatch.setattr(fusions, "_LIMITS", Limits(live_bytes=1000))
+    monkeypatch.setattr(_fusions, "_COMPARED_BYTES", 1000)
     result = tracer.fusions(encoder)
     assert result.inputs == 0
     assert any("at most 1000 B are compared" in note for note in result.notes)

@@ -74,6 +74,15 @@ def test_a_death_is_told_with_its_signal(code, where, words):
     assert error.exit_code == 5
 
 
+def test_a_crash_is_in_the_thread_that_had_it():
+    waiting = (
+        'Thread 0x1 (most recent call first):\n  File "/lib/tracer/waiting.py", line 1 in wait\n'
+    )
+    died = 'Current thread 0x2:\n  File "/lib/numpy/linalg/_linalg.py", line 17 in svd\n'
+    error = supervisor.crash(-11, activity.Activity(), f"{waiting}\n{died}")
+    assert "svd ran (linalg/_linalg.py:17)" in str(error)
+
+
 def test_a_death_outside_every_activity_is_told_by_the_last_frame():
     frames = 'Fatal Python error\n\n  File "/lib/numpy/linalg/_linalg.py", line 17 in svd\n'
     error = supervisor.crash(-6, activity.Activity(), frames)

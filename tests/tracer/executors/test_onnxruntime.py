@@ -6,7 +6,9 @@ import onnx
 import onnx.parser
 import onnxruntime as ort
 import pytest
+from onnx import helper
 
+import tracer
 from analyzers import observed_shapes
 from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
 from tracer.errors import ModelError, UsageError
@@ -19,6 +21,7 @@ from tracer.executors.onnxruntime import (
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, OrtSettings
 from tracer.graph import loading
+from tracer.graph.tensor_type import dtype_name
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.model_feeds import make_feeds
 from tracer.support.progress import silent
@@ -198,6 +201,20 @@ def test_the_reader_agrees_with_a_json_parser(profile_file, monkeypatch):
     assert read.ts[numbers].tolist() == [e["ts"] for e in nodes]
     names = [labels.kernels[n - profile_events.EXECUTE - 1].name for n in read.label[numbers]]
     assert names == [e["name"].removesuffix("_kernel_time") for e in nodes]
+
+
+@pytest.mark.parametrize("name", ["FLOAT8E4M3FN", "FLOAT8E5M2FNUZ", "INT4", "UINT4", "BFLOAT16"])
+def test_kernels_have_element_types_as_the_model_names_them(name):
+    narrow = onnx.TensorProto.DataType.Value(name)
+    there = helper.make_node("Cast", ["x"], ["y"], to=narrow)
+    back = helper.make_node("Cast", ["y"], ["z"], to=onnx.TensorProto.FLOAT)
+    values = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [4]) for n in "xz"]
+    graph = helper.make_graph([there, back], "g", values[:1], values[1:])
+    opsets = [helper.make_opsetid("", 21)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    trace = tracer.profile(model, runs=2, optimization="none", in_process=True, confirm=False)
+    types = {str(each.dtype) for kernel in trace.runs[0].kernels for each in kernel.output_types}
+    assert types == {dtype_name(narrow), "float32"}
 
 
 @pytest.mark.parametrize("order", ["start", "end", "shuffled"])

@@ -17,7 +17,14 @@ from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
 from tracer.limits import Limits
-from tracer.records.tensor_match import ANY_ORDER, Evidence, NumericTensor, match, numeric_tensor
+from tracer.records.tensor_match import (
+    ANY_ORDER,
+    Candidates,
+    Evidence,
+    NumericTensor,
+    match,
+    numeric_tensor,
+)
 from tracer.support.progress import Progress
 
 _ZERO = "is 0 everywhere"
@@ -77,6 +84,7 @@ class _Comparer:
         self.optimized = {
             n: tensor for n, value in optimized.items() if (tensor := numeric_tensor(value))
         }
+        self._candidates = Candidates(self.optimized)
         self.optimized_marks = {name: _mark(tensor) for name, tensor in self.optimized.items()}
         self.model_marks: dict[str, _Mark] = {}
         self.not_numeric: set[str] = set()
@@ -100,11 +108,12 @@ class _Comparer:
                 self.not_numeric.add(name)
                 continue
             self.model_marks[name] = _mark(original)
-            for other, tensor in self.optimized.items():
+            near = self.optimized if self._rounded else self._candidates.near(original)
+            for other in near:
                 previous = 0 if self._previous is None else self._previous.get(other, {}).get(name)
                 if previous is None:
                     continue
-                reading = match(tensor, original, self._rounded)
+                reading = match(self.optimized[other], original, self._rounded)
                 if reading is not None:
                     self.readings[other][name] = max(reading, previous)
 

@@ -23,7 +23,14 @@ IGNORED, _UNKNOWN = -1, -2
 
 _BLOCK_BYTES = 1 << 20
 _SUFFIX = "_kernel_time"
-_DTYPES = {"float": "float32", "double": "float64"}
+_DTYPES = {
+    "float": "float32", "double": "float64", "Int4x2": "int4", "UInt4x2": "uint4",
+    "Int2x4": "int2", "UInt2x4": "uint2", "Float4E2M1x2": "float4_e2m1fn",
+    "Float8E4M3FN": "float8_e4m3fn", "Float8E4M3FNUZ": "float8_e4m3fnuz",
+    "Float8E5M2": "float8_e5m2", "Float8E5M2FNUZ": "float8_e5m2fnuz",
+    "Float8E8M0": "float8_e8m0fnu",
+}  # fmt: skip
+"""Names of onnxruntime that are not those of numpy and ml_dtypes."""
 
 
 class _Event(msgspec.Struct):
