@@ -1,12 +1,21 @@
 /* The rows of one run by columns: numbers as Float64Array (missing: NaN), text with codes. */
 
 class Columns {
-  constructor(run, specs) {
-    this.specs = specs;
-    this.size = run.size;
-    this.data = run.columns;
-    this.kernels = run.kernels;
-    this.decoded = new Map();
+  constructor({ size, columns, kernels }, specs) {
+    Object.assign(this, { size, data: columns, kernels, specs, decoded: new Map() });
+  }
+
+  /** Positions of equal values, in the order in which they appear; missing values are left out. */
+  static positions(values) {
+    const places = new Map();
+    values.forEach((value, at) => value !== null && (places.get(value)?.push(at) ?? places.set(value, [at])));
+    return places;
+  }
+
+  static isText = ({ format }) => format === "name" || format === "path";
+
+  isText(name) {
+    return Columns.isText(this.specs[name]);
   }
 
   names() {
@@ -25,12 +34,10 @@ class Columns {
 
   make(name) {
     const stored = this.data[name];
-    if (stored === undefined) return undefined;
-    if (Array.isArray(stored)) return Float64Array.from(stored, (value) => (value === null ? NaN : value));
-    return stored.codes.map((code) => (code < 0 ? null : stored.values[code]));
+    if (stored?.codes) return stored.codes.map((code) => stored.values[code] ?? null);
+    return stored && Float64Array.from(stored, (value) => value ?? NaN);
   }
 
-  /** A number (missing: NaN) or a text (missing: null). */
   value(name, row) {
     return this.column(name)?.[row] ?? null;
   }
@@ -48,23 +55,10 @@ class Columns {
     return [row];
   }
 
-  isText(name) {
-    return ["name", "path"].includes(this.specs[name].format);
-  }
-
-  get kernelCount() {
-    return this.byKernel.length;
-  }
-
   /** Rows by kernel; the row with the time is first. */
   get byKernel() {
-    if (!this.kernelRows) {
-      const groups = new Map();
-      this.kernels.forEach((kernel, row) => groups.get(kernel)?.push(row) ?? groups.set(kernel, [row]));
-      const time = this.column("time_us");
-      const timed = (row) => (time && !Number.isNaN(time[row]) ? 0 : 1);
-      this.kernelRows = [...groups.values()].map((rows) => rows.sort((a, b) => timed(a) - timed(b) || a - b));
-    }
+    const time = this.column("time_us"), untimed = (row) => !time || Number.isNaN(time[row]);
+    this.kernelRows ??= [...Columns.positions(this.kernels).values()].map((rows) => rows.sort((a, b) => untimed(a) - untimed(b) || a - b));
     return this.kernelRows;
   }
 
@@ -82,9 +76,7 @@ class Columns {
 
   /** Which texts of a column hold `word`, as a test of rows. */
   holding(name, word) {
-    const stored = this.data[name];
-    if (!stored?.codes) return () => false;
-    const holds = stored.values.map((text) => text.toLowerCase().includes(word));
-    return (row) => stored.codes[row] >= 0 && holds[stored.codes[row]];
+    const { codes, values } = this.data[name] ?? {}, holds = values?.map((text) => text.toLowerCase().includes(word));
+    return (row) => holds?.[codes?.[row]] ?? false;
   }
 }

@@ -16,35 +16,23 @@ const Format = {
     return text && spec.unit ? `${text} ${spec.unit}` : text;
   },
 
-  name: (value) => String(value),
-  path: (value) => String(value),
+  name: String,
+  path: String,
   count: (value) => Format.general(value, 6),
   nonzero: (value) => (value ? Format.count(value) : ""),
   difference: (value) => Format.general(value, 3),
   width: (value) => (value > 64 ? ">64" : Format.count(value)),
   bar: (value) => Format.percent(value),
   percent: (value) => `${Format.fixed(value * 100, 1)}%`,
-
   number: (value) => (Math.abs(value) < 1e7 ? Format.grouped(Format.fixed(value, 0)) : Format.si(value)),
-
-  micros(value) {
-    const decimals = value >= 1000 ? 0 : value >= 100 ? 1 : 2;
-    return Format.grouped(Format.fixed(value, decimals));
-  },
-
+  micros: (value) => Format.grouped(Format.fixed(value, value >= 1000 ? 0 : value >= 100 ? 1 : 2)),
   roof: (value) => (value < 1.005 ? `${Format.fixed(value * 100, 0)}%` : `${Format.fixed(value, 1)}x`),
 
   /** 2.36 M */
   si(value) {
-    const rounded = Number(Format.general(value, 3));
-    for (const [scale, unit] of Format.units) {
-      if (Math.abs(rounded) >= scale) {
-        const scaled = rounded / scale;
-        const text = Math.abs(scaled) >= 100 ? Format.fixed(scaled, 0) : Format.general(scaled, 3);
-        return `${text} ${unit}`;
-      }
-    }
-    return Format.general(rounded, 3);
+    const rounded = Number(Format.general(value, 3)), [scale, unit] = Format.units.find(([scale]) => Math.abs(rounded) >= scale) ?? [1, ""];
+    const text = Math.abs(rounded / scale) >= 100 && unit ? Format.fixed(rounded / scale, 0) : Format.general(rounded / scale, 3);
+    return unit ? `${text} ${unit}` : text;
   },
 
   /** A number with a unit: 2.36 MB, 144 B. */
@@ -54,7 +42,7 @@ const Format = {
   },
 
   /** 1 node, 2,000 nodes. */
-  plural: (count, noun) => `${Format.grouped(String(count))} ${noun}${count === 1 ? "" : "s"}`,
+  plural: (count, noun) => `${Format.grouped(count)} ${noun}${count === 1 ? "" : "s"}`,
 
   full(value) {
     const size = Math.abs(value);
@@ -85,8 +73,7 @@ const Format = {
     const [long] = value.toExponential(Math.min(100, digits + 29)).split("e");
     const [short, power] = value.toExponential(digits - 1).split("e");
     const mantissa = Format.even(short, long.slice(long.indexOf(".") + digits));
-    const exponent = Number(power);
-    const bare = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
+    const exponent = Number(power), bare = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
     if (exponent >= -4 && exponent < digits) {
       return bare(Number(`${mantissa}e${exponent}`).toFixed(Math.max(0, digits - 1 - exponent)));
     }

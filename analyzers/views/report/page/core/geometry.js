@@ -9,15 +9,8 @@ class Geometry {
   static header = 26;
 
   constructor({ boxes, edges }) {
-    Object.assign(this, { boxes, edges, children: new Map(), inner: new Map(), rows: new Map() });
-    boxes.parent.forEach((parent, box) => Geometry.push(this.children, parent, box));
-    edges.parent.forEach((parent, edge) => Geometry.push(this.inner, parent, edge));
-  }
-
-  static push(lists, key, item) {
-    const list = lists.get(key);
-    if (list) list.push(item);
-    else lists.set(key, [item]);
+    const [children, inner] = [Columns.positions(boxes.parent), Columns.positions(edges.parent)];
+    Object.assign(this, { boxes, edges, children, inner, rows: new Map() });
   }
 
   /** The rows of a box from its upper to its lower border: its boxes, and points of edges, by x. */
@@ -53,7 +46,7 @@ class Geometry {
         const size = sizes.get(box), at = x + aside;
         const free = size && (tall - size.h) / 2;
         if (size) boxes.push({ ...size, box, free, x: at, y: top + free });
-        else Geometry.push(points, edge, [at, top, top + tall]);
+        else points.get(edge)?.push([at, top, top + tall]) ?? points.set(edge, [[at, top, top + tall]]);
         if (size) aside += size.w - w[box];
         left = Math.min(left, at);
         right = Math.max(right, at + (size?.w ?? 0));

@@ -13,11 +13,10 @@ class Marks {
     Object.assign(this, { root, state, list: [], current: null, prefix: `mark${Marks.count++}-` });
     this.next = next ?? ((mark, key) => this.list[this.list.indexOf(mark) + Marks.steps[key]]);
     this.entered = entered ?? (() => false);
-    for (const [name, value] of [["tabindex", "0"], ["role", "listbox"], ["aria-multiselectable", "true"]]) {
-      root.setAttribute(name, value);
-    }
-    root.addEventListener("click", (event) => this.clicked(event));
-    root.addEventListener("keydown", (event) => this.pressed(event));
+    Draw.set(root, {
+      tabindex: "0", role: "listbox", "aria-multiselectable": "true",
+      onclick: (event) => this.clicked(event), onkeydown: (event) => this.pressed(event),
+    });
   }
 
   /** Each mark is {element, rows, label}: an element of the picture, row numbers, words for readers.
@@ -26,12 +25,9 @@ class Marks {
     const key = (mark) => mark.key ?? mark.label, before = this.current && key(this.current);
     this.list = list;
     this.current = list.find((mark) => key(mark) === before) ?? null;
-    list.forEach((mark, index) => {
-      mark.element.dataset.mark = index;
-      mark.element.id = this.prefix + index;
-      mark.element.setAttribute("role", "option");
-      mark.element.setAttribute("aria-label", mark.label);
-      mark.element.prepend(Draw.svg("title", {}, mark.label));
+    list.forEach(({ element, label }, index) => {
+      Draw.set(element, { "data-mark": index, id: this.prefix + index, role: "option", "aria-label": label });
+      element.prepend(svg.title(label));
     });
     this.show();
   }
@@ -39,12 +35,11 @@ class Marks {
   /** Outlines the marks all of whose rows are selected, and those that hold a selected row. */
   show() {
     const selected = new Set(this.state.selected);
-    for (const mark of this.list) {
-      const some = selected.size > 0 && mark.rows.some((row) => selected.has(row));
-      const all = some && mark.rows.every((row) => selected.has(row));
-      mark.element.classList.toggle("selected", all);
-      mark.element.classList.toggle("holds", some && !all);
-      mark.element.setAttribute("aria-selected", String(all));
+    for (const { element, rows } of this.list) {
+      const some = selected.size > 0 && rows.some((row) => selected.has(row)), all = some && rows.every((row) => selected.has(row));
+      element.classList.toggle("selected", all);
+      element.classList.toggle("holds", some && !all);
+      element.setAttribute("aria-selected", all);
     }
     this.follow(this.current);
   }
@@ -59,8 +54,7 @@ class Marks {
   }
 
   at(event) {
-    const element = event.target.closest("[data-mark]");
-    return element && this.list[element.dataset.mark];
+    return this.list[event.target.closest("[data-mark]")?.dataset.mark];
   }
 
   pick(mark, event) {
@@ -74,22 +68,21 @@ class Marks {
   }
 
   pressed(event) {
+    const { key } = event, { current } = this;
     if (!this.list.length || event.altKey) return;
-    if (event.key in Marks.steps) {
-      const next = this.current ? this.next(this.current, event.key) : this.first();
-      if (next) this.walk(next);
-    } else if ((event.key === "Enter" || event.key === " ") && this.current) {
-      if (event.key === " " || !this.entered(this.current)) this.pick(this.current, event);
-    } else return;
+    if (key in Marks.steps) this.walk(current ? this.next(current, key) : this.start());
+    else if (!current || (key !== "Enter" && key !== " ")) return;
+    else if (key === " " || !this.entered(current)) this.pick(current, event);
     event.preventDefault();
   }
 
   /** The mark at which the keyboard starts: a selected one, else the first. */
-  first() {
-    return this.list.find((mark) => mark.element.classList.contains("selected")) ?? this.list[0];
+  start() {
+    return this.list.find(({ element }) => element.classList.contains("selected")) ?? this.list[0];
   }
 
   walk(mark) {
+    if (!mark) return;
     this.follow(mark);
     mark.element.scrollIntoView({ block: "nearest", inline: "nearest" });
   }

@@ -1,84 +1,73 @@
 /* The page: a place for every view, the tabs of the pictures, and who hears of a change. */
 
 class Page {
-  static places = ["head", "findings", "picture", "details", "table"];
-
   constructor(main, report, state) {
-    this.chooseRun(report, state);
-    Object.assign(this, { main, report, state, run: state.run, shown: [] });
-    for (const place of Page.places) this.build(place);
+    Object.assign(this, { main, report, state, shown: [] });
+    this.chooseRun();
+    for (const place of ["head", "findings", "picture", "details", "table"]) this.build(place);
+    this.pictures = this.shown.filter(({ tab }) => tab);
     main.hidden = false;
     this.front();
-    for (const each of this.shown) this.draw(each, new Set(Object.keys(State.first)));
+    for (const each of this.shown) this.draw(each, Object.keys(State.first));
     state.addEventListener("change", (event) => this.changed(event.detail));
-    document.addEventListener("keydown", (event) => this.pressed(event));
+    document.addEventListener("keydown", ({ key, target }) => {
+      if (key === "Escape" && !target.matches?.("input, select, textarea")) state.set({ selected: [] });
+    });
   }
 
   /** A fragment may name a run of another report. */
-  chooseRun(report, state) {
-    if (!(state.run in report.runs)) state.run = 0;
+  chooseRun() {
+    if (!(this.state.run in this.report.runs)) this.state.run = 0;
+    this.run = this.state.run;
   }
 
   build(place) {
     const views = Views.fitting(this.report, place);
     if (!views.length) return;
-    const region = Draw.element("section", { class: place, "aria-label": place });
+    const region = html.section({ class: place, "aria-label": place });
     this.main.append(region);
     if (place === "picture") {
-      region.append(this.tabs(views));
+      this.tabs = html.div({ class: "tabs", role: "tablist", onkeydown: (event) => this.alongTabs(event) });
+      region.append(this.tabs);
       new ResizeObserver(([entry]) => this.fit(entry.contentRect.width)).observe(region);
     }
     for (const view of views) {
-      const host = Draw.element("div", { class: `view ${view.id}`, id: `view-${view.id}` });
+      const panel = place === "picture" ? { role: "tabpanel", "aria-labelledby": `tab-${view.id}` } : {};
+      const host = html.div({ class: `view ${view.id}`, id: `view-${view.id}`, ...panel });
       region.append(host);
-      const each = { view, host, stale: new Set() };
-      each.drawn = new view(host, this.report, this.state);
-      if (place === "picture") this.asPanel(each);
-      this.shown.push(each);
+      this.shown.push({ view, host, tab: place === "picture" && this.tab(view), stale: new Set(), drawn: new view(host, this.report, this.state) });
     }
   }
 
-  tabs(views) {
-    this.tabList = Draw.element("div", { class: "tabs", role: "tablist", onkeydown: (event) => this.alongTabs(event) });
-    for (const view of views) {
-      const open = () => this.state.set({ view: view.id });
-      const attributes = { role: "tab", id: `tab-${view.id}`, "aria-controls": `view-${view.id}` };
-      this.tabList.append(Draw.button(view.title, open, attributes));
-    }
-    return this.tabList;
-  }
-
-  asPanel({ view, host }) {
-    host.setAttribute("role", "tabpanel");
-    host.setAttribute("aria-labelledby", `tab-${view.id}`);
+  tab({ id, title }) {
+    const open = () => this.state.set({ view: id });
+    const tab = Draw.button(title, open, { role: "tab", id: `tab-${id}`, "aria-controls": `view-${id}` });
+    this.tabs.append(tab);
+    return tab;
   }
 
   /** Shows the picture that the state names, or the first. */
   front() {
-    const pictures = this.shown.filter(({ view }) => view.place === "picture");
-    const chosen = pictures.find(({ view }) => view.id === this.state.view) ??
-      pictures.find(({ view }) => view.leads === this.report.kind) ?? pictures[0];
-    for (const each of pictures) {
+    const named = (name, value) => this.pictures.find(({ view }) => view[name] === value);
+    const chosen = named("id", this.state.view) ?? named("leads", this.report.kind) ?? this.pictures[0];
+    for (const each of this.pictures) {
       each.host.hidden = each !== chosen;
-      const tab = document.getElementById(`tab-${each.view.id}`);
-      tab.setAttribute("aria-selected", String(each === chosen));
-      tab.tabIndex = each === chosen ? 0 : -1;
+      each.tab.setAttribute("aria-selected", each === chosen);
+      each.tab.tabIndex = each === chosen ? 0 : -1;
     }
   }
 
   /** Draws the pictures again where they have more or less room than before. */
   fit(width) {
-    const before = this.width;
+    if (this.width && this.width !== width) for (const each of this.pictures) this.draw(each, ["run"]);
     this.width = width;
-    if (!before || before === width) return;
-    for (const each of this.shown.filter(({ view }) => view.place === "picture")) this.draw(each, new Set(["run"]));
   }
 
   changed(names) {
     if (names.has("run")) {
-      this.chooseRun(this.report, this.state);
-      this.state.selected = this.sameNodes();
-      this.run = this.state.run;
+      const before = this.report.rows(this.run);
+      this.chooseRun();
+      this.state.selected = this.sameNodes(before, this.report.rows(this.run));
       names.add("selected");
     }
     if (names.has("view")) this.front();
@@ -94,29 +83,22 @@ class Page {
     try {
       each.drawn.render(changed);
     } catch (error) { // a mistake in one view must not hide the others
-      each.host.replaceChildren(Draw.element("p", { class: "quiet" }, `${each.view.title} cannot be drawn: ${error}`));
+      each.host.replaceChildren(html.p({ class: "quiet" }, `${each.view.title} cannot be drawn: ${error}`));
       console.error(error);
     }
   }
 
   /** The rows of the run now shown that have the names of the rows selected before. */
-  sameNodes() {
-    const [before, rows] = [this.report.rows(this.run), this.report.rows(this.state.run)];
+  sameNodes(before, rows) {
     const names = new Set(this.state.selected.map((row) => before.title(row)));
     return Array.from({ length: rows.size }, (_, row) => row).filter((row) => names.has(rows.title(row)));
   }
 
-  alongTabs(event) {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  alongTabs({ key }) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[key], tabs = [...this.tabs.children];
     if (!step) return;
-    const tabs = [...this.tabList.children];
-    const next = tabs[(tabs.indexOf(document.activeElement) + step + tabs.length) % tabs.length];
+    const next = tabs.at((tabs.indexOf(document.activeElement) + step) % tabs.length);
     next.click();
     next.focus();
-  }
-
-  pressed(event) {
-    const typing = event.target.matches?.("input, select, textarea");
-    if (event.key === "Escape" && !typing) this.state.set({ selected: [] });
   }
 }

@@ -7,7 +7,7 @@ class Plot {
   constructor(host, name, height, [left, right, top, bottom]) {
     this.width = Math.max(host.clientWidth, 280);
     Object.assign(this, { left, right: this.width - right, top, bottom: height - bottom, taken: [] });
-    this.root = Draw.svg("svg", { class: "plot", width: this.width, height, "aria-label": name });
+    this.root = svg.svg({ class: "plot", width: this.width, height, "aria-label": name });
   }
 
   /** The values at both ends of an axis; on a logarithmic axis both are positive. */
@@ -24,10 +24,10 @@ class Plot {
     return children[0];
   }
 
-  static line = (kind, x1, y1, x2, y2) => Draw.svg("line", { class: kind, x1, y1, x2, y2 });
-  static rect = (kind, x, y, width, height, more) => Draw.svg("rect", { class: kind, x, y, width, height, ...more });
-  static circle = (kind, cx, cy, r = 4.5) => Draw.svg("circle", { class: kind, cx, cy, r });
-  static text = (kind, x, y, anchor, text) => Draw.svg("text", { class: kind, x, y, "text-anchor": anchor }, text);
+  static line = (kind, x1, y1, x2, y2) => svg.line({ class: kind, x1, y1, x2, y2 });
+  static rect = (kind, x, y, width, height, more) => svg.rect({ class: kind, x, y, width, height, ...more });
+  static circle = (kind, cx, cy, r = 4.5) => svg.circle({ class: kind, cx, cy, r });
+  static text = (kind, x, y, anchor, text) => svg.text({ class: kind, x, y, "text-anchor": anchor }, text);
 
   /** Ticks below the values, and what they mean at the end of the axis. */
   ticksAcross(values, write, title) {

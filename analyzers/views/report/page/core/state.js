@@ -21,35 +21,30 @@ class State extends EventTarget {
 
   constructor() {
     super();
-    Object.assign(this, structuredClone(State.first), State.read(location.hash));
-    addEventListener("hashchange", () => this.set({ ...structuredClone(State.first), ...State.read(location.hash) }));
+    const told = () => ({ ...structuredClone(State.first), ...State.read(location.hash) });
+    Object.assign(this, told());
+    addEventListener("hashchange", () => this.set(told()));
   }
 
   /** The state that a fragment tells; what it does not tell, or tells wrongly, is left out. */
   static read(hash) {
-    const told = {};
-    for (const [name, text] of new URLSearchParams(hash.replace(/^#/, ""))) {
-      const first = State.first[name];
-      if (first === undefined) continue;
-      const value = State.parsed(text, first);
-      if (value !== null) told[name] = value;
-    }
-    return told;
+    const told = [...new URLSearchParams(hash.slice(1))].map(([name, text]) => [name, State.parsed(text, State.first[name])]);
+    return Object.fromEntries(told.filter(([, value]) => value !== undefined));
   }
 
   static parsed(text, first) {
     if (typeof first === "string") return text;
     if (typeof first === "boolean") return text === "true";
     const numbers = text === "" ? [] : text.split(",").map(Number);
-    if (!numbers.every(Number.isFinite)) return null;
-    return Array.isArray(first) ? numbers : (numbers[0] ?? null);
+    if (first === undefined || !numbers.every(Number.isFinite)) return undefined;
+    return Array.isArray(first) ? numbers : numbers[0];
   }
 
   /** Changes the state; views hear of the names whose values are other than before, all at once. */
   set(changes) {
     const names = Object.keys(changes).filter((name) => String(this[name]) !== String(changes[name]));
     if (!names.length) return;
-    for (const name of names) this[name] = changes[name];
+    Object.assign(this, changes);
     clearTimeout(this.timer); // browsers refuse to change the address with every key that is typed
     this.timer = setTimeout(() => this.write(), State.pause);
     this.dispatchEvent(new CustomEvent("change", { detail: new Set(names) }));
@@ -57,17 +52,16 @@ class State extends EventTarget {
 
   /** Selects rows; with Ctrl, Shift or the command key, adds them to the others or takes them away. */
   pick(rows, event) {
-    if (!event || !(event.ctrlKey || event.metaKey || event.shiftKey)) return this.set({ selected: [...rows] });
-    const before = new Set(this.selected);
+    const isAdded = event?.ctrlKey || event?.metaKey || event?.shiftKey, before = new Set(isAdded ? this.selected : []);
     const all = rows.every((row) => before.has(row));
-    for (const row of rows) all ? before.delete(row) : before.add(row);
-    return this.set({ selected: [...before] });
+    for (const row of rows) isAdded && all ? before.delete(row) : before.add(row);
+    this.set({ selected: [...before] });
   }
 
   write() {
     if (location.protocol === "about:") return; // the frame of a notebook has no address of its own
     const told = Object.entries(State.first).filter(([name, first]) => String(this[name]) !== String(first));
-    const text = new URLSearchParams(told.map(([name]) => [name, String(this[name])])).toString();
+    const text = new URLSearchParams(told.map(([name]) => [name, this[name]])).toString();
     history.replaceState(null, "", `#${text.replaceAll("%2C", ",")}`);
   }
 }

@@ -1,30 +1,81 @@
-/* The registry of views: each file of `views/` adds one class. It has a static `id`, a `title`, a `place` (head,
-   findings, picture, details or table), an `order` among the tabs, `leads` (the kind of
-   report in which its tab is in front at first), and `fits(report)`. Its `render(changed)` draws;
-   `changed` is the set of names in the state that changed. */
+/* Views: a class in each file of `views/`. It has a static `id`, a `title`, and a `place` (head, findings, picture,
+   details or table); tabs also have an `order`, and `leads`, the kind of report in which they are in front at first. */
 
 class View {
-  static fits = (report) => report.runs.length > 0;
+  static depends = ["run"]; // names in the state for which it is drawn again
+  static has = () => true; // whether a run has what it shows; `missing` says why not
+  static fits(report) {
+    return report.runs.some((run, at) => this.has(run, report.rows(at)));
+  }
 
   /** `host` is the empty element of the view. */
   constructor(host, report, state) {
     Object.assign(this, { host, report, state });
   }
 
-  get run() {
-    return this.report.runs[this.state.run] ?? this.report.runs[0];
+  /** `draw()` returns elements; `changed` is the set of names in the state that changed. */
+  render(changed) {
+    const { depends, has, missing } = this.constructor;
+    if (depends.some((name) => changed.has(name))) {
+      this.run = this.report.runs[this.state.run];
+      this.rows = this.report.rows(this.state.run);
+      this.marks = null;
+      const drawn = has(this.run, this.rows) ? this.draw() : [Chart.caption(missing)];
+      if (drawn.some((element, at) => element !== this.host.childNodes[at])) this.host.replaceChildren(...drawn);
+    }
+    this.update(changed);
+  }
+
+  /** Marks anew what is drawn. */
+  update() {
+    this.marks?.show();
+  }
+}
+
+/** A picture in a tab. */
+class Chart extends View {
+  static place = "picture";
+  static most = 50; // marks of a list before its button is pressed
+
+  render(changed) {
+    const focus = this.host.querySelector(":focus")?.tagName;
+    super.render(changed);
+    if (focus && !this.host.contains(document.activeElement)) this.host.querySelector(focus)?.focus();
+  }
+
+  /** Shows the marks of a picture. */
+  mark(root, marks, keys) {
+    this.marks = new Marks(root, this.state, keys);
+    this.marks.set(marks);
+    return root;
+  }
+
+  first(list) {
+    return this.all ? list : list.slice(0, this.constructor.most);
+  }
+
+  /** The button that shows the others. */
+  more(list, noun) {
+    const hidden = list.length - this.first(list).length;
+    const show = () => {
+      this.all = true;
+      this.render(new Set(["run"]));
+    };
+    return hidden ? Draw.button(`Show ${Format.plural(hidden, `more ${noun}`)}`, show) : "";
+  }
+
+  static caption(...parts) {
+    return html.p({ class: "caption" }, parts.filter(Boolean).join(" "));
+  }
+
+  static choice(label, names, specs, chosen, choose) {
+    const options = names.map((name) => html.option({ value: name, selected: name === chosen }, specs[name].header));
+    return html.label(label, html.select({ onchange: (event) => choose(event.target.value) }, options));
   }
 }
 
 const Views = {
   all: [],
-
-  add(view) {
-    Views.all.push(view);
-  },
-
-  fitting(report, place) {
-    const chosen = Views.all.filter((view) => view.place === place && view.fits(report));
-    return chosen.sort((a, b) => (a.order ?? 50) - (b.order ?? 50));
-  },
+  add: (view) => Views.all.push(view),
+  fitting: (report, place) => Views.all.filter((view) => view.place === place && view.fits(report)).sort((a, b) => a.order - b.order),
 };

@@ -4,93 +4,72 @@ class Details extends View {
   static id = "details";
   static title = "Selection";
   static place = "details";
+  static depends = ["run", "selected"];
   static most = 12; // names listed of a larger selection
+  static told = new Set(["node", "op_type", "module", "source", "bar", "nodes", "kernels"]); // by more than a name and a value
 
   constructor(host, report, state) {
     super(host, report, state);
     host.setAttribute("aria-live", "polite");
   }
 
-  render(changed) {
-    if (!changed.has("run") && !changed.has("selected")) return;
-    this.rows = this.report.rows(this.state.run);
-    const selected = this.state.selected;
-    const content = selected.length === 0 ? this.none() : selected.length === 1 ? this.node(selected[0]) : this.several(selected);
-    this.host.replaceChildren(...content);
+  draw() {
+    const { selected } = this.state;
+    if (selected.length > 1) return this.several(selected);
+    return selected.length ? this.node(selected[0])
+      : Details.head(Details.title, "Select a node in a picture or the table; Ctrl adds another, Escape clears.");
   }
 
-  static quiet = (text) => Draw.element("p", { class: "quiet" }, text);
-
-  none() {
-    const hint = "Select a node in a picture or the table; Ctrl adds another, Escape clears.";
-    return [Draw.element("h2", {}, Details.title), Details.quiet(hint)];
-  }
+  static head = (title, ...lines) => [html.h2(title), ...lines.map((line) => html.p({ class: "quiet" }, line))];
 
   node(row) {
     const place = ["op_type", "module"].map((name) => this.rows.value(name, row)).filter(Boolean).join(" · ");
     return [
-      Draw.element("h2", {}, this.rows.title(row)),
-      Details.quiet(place),
-      ...this.source(row),
-      ...this.kernel(row),
-      ...this.advice([row]),
-      this.facts(this.rows, row),
+      ...Details.head(this.rows.title(row), place), ...this.source(row), ...this.kernel(row), ...this.advice([row]), this.facts(this.rows, row),
     ];
   }
 
   several(selected) {
-    const kernels = new Set(selected.map((row) => this.rows.kernels[row]));
-    const whole = kernels.size === 1 && this.rows.kernelOf(selected[0]).length === selected.length;
-    const first = this.rows.kernelOf(selected[0])[0];
-    const title = whole ? `${this.rows.title(first)} +${selected.length - 1}` : Format.plural(selected.length, "node");
-    const rows = whole ? this.rows.kernelOf(first) : selected;
-    const others = selected.length - Details.most;
+    const kernel = this.rows.kernelOf(selected[0]), [first] = kernel, others = selected.length - Details.most;
+    const isWhole = kernel.length === selected.length && selected.every((row) => kernel.includes(row)), rows = isWhole ? kernel : selected;
+    const head = isWhole
+      ? [...Details.head(`${this.rows.title(first)} +${selected.length - 1}`, `one kernel: ${this.rows.value("kernels", first) ?? ""}`), ...this.source(first)]
+      : Details.head(Format.plural(selected.length, "node"));
     return [
-      Draw.element("h2", {}, title),
-      ...(whole ? [Details.quiet(`one kernel: ${this.rows.value("kernels", first) ?? ""}`), ...this.source(first)] : []),
-      Draw.element("p", { class: "nodes" }, this.links(rows.slice(0, Details.most)), others > 0 ? ` and ${others} more` : ""),
-      ...this.advice(rows),
-      whole ? this.facts(this.report.grouped(this.state.run, "kernel"), this.rows.byKernel.indexOf(rows)) : this.facts(Groups.one(this.rows, selected), 0),
+      ...head, html.p({ class: "nodes" }, this.links(rows.slice(0, Details.most)), others > 0 ? ` and ${others} more` : ""), ...this.advice(rows),
+      isWhole ? this.facts(this.report.grouped(this.state.run, "kernel"), this.rows.byKernel.indexOf(kernel)) : this.facts(Groups.one(this.rows, selected), 0),
     ];
   }
 
   /** The line that created the node, with its text where it was found. */
   source(row) {
-    const place = this.rows.value("source", row);
-    if (!place) return [];
-    const text = this.report.sources[place];
-    return [Draw.element("p", { class: "source" }, Draw.element("span", {}, place), text ? Draw.element("code", {}, text) : null)];
+    const place = this.rows.value("source", row), text = this.report.sources[place];
+    return place ? [html.p({ class: "source" }, html.span(place), text && html.code(text))] : [];
   }
 
   /** The other nodes of the same kernel; the first has the time. */
   kernel(row) {
-    const nodes = this.rows.kernelOf(row);
-    if (nodes.length < 2) return [];
-    const others = nodes.filter((each) => each !== row);
-    const said = nodes[0] === row ? "one kernel with " : "its time is in the kernel of ";
-    return [Draw.element("p", { class: "nodes" }, said, this.links(nodes[0] === row ? others : [nodes[0]]))];
+    const nodes = this.rows.kernelOf(row), [first, ...others] = nodes;
+    if (!others.length) return [];
+    return [html.p({ class: "nodes" }, first === row ? "one kernel with " : "its time is in the kernel of ", this.links(first === row ? others : [first]))];
   }
 
   links(rows) {
-    const link = (row) => Draw.button(this.rows.title(row), (event) => this.state.pick([row], event), { title: this.rows.value("op_type", row) ?? false });
+    const link = (row) => Draw.button(this.rows.title(row), (event) => this.state.pick([row], event), { title: this.rows.value("op_type", row) });
     return rows.flatMap((row, at) => (at ? [", ", link(row)] : [link(row)]));
   }
 
   advice(rows) {
     const about = this.run.findings.filter((finding) => finding.rows.some((row) => rows.includes(row)));
-    return about.map((finding) => Draw.element("p", { class: "advice" }, finding.text));
+    return about.map(({ text }) => html.p({ class: "advice" }, text));
   }
 
-  /** Every column with a value. */
   facts(rows, row) {
-    const hidden = new Set(["node", "op_type", "module", "source", "bar", "nodes", "kernels"]);
-    const told = rows.names().filter((name) => !hidden.has(name) && rows.text(name, row) !== "");
-    const items = told.flatMap((name) => {
+    const told = rows.names().filter((name) => !Details.told.has(name) && rows.text(name, row) !== "");
+    return html.dl(told.flatMap((name) => {
       const spec = rows.specs[name];
-      const text = Format.whole(spec, rows.value(name, row));
-      return [Draw.element("dt", { title: spec.sentence }, spec.header ?? name), Draw.element("dd", {}, text)];
-    });
-    return Draw.element("dl", {}, items);
+      return [html.dt({ title: spec.sentence }, spec.header ?? name), html.dd(Format.whole(spec, rows.value(name, row)))];
+    }));
   }
 }
 

@@ -4,28 +4,19 @@ class Findings extends View {
   static id = "findings";
   static title = "Where to look first";
   static place = "findings";
+  static depends = ["run", "selected"];
   static fits = (report) => report.runs.some((run) => run.findings.length);
 
-  render(changed) {
-    if (!changed.has("run") && !changed.has("selected")) return;
-    const findings = this.run.findings;
+  draw() {
+    const { findings } = this.run, sorted = (rows) => String([...rows].sort((a, b) => a - b)), chosen = sorted(this.state.selected);
     this.host.parentNode.hidden = !findings.length;
-    const chosen = String([...this.state.selected].sort((a, b) => a - b));
-    const items = findings.map((finding) => {
-      const pressed = String([...finding.rows].sort((a, b) => a - b)) === chosen;
-      const select = (event) => this.state.pick(finding.rows, event);
-      const [topic, rest] = Findings.split(finding.text);
-      const button = Draw.button(Draw.element("b", {}, topic), select, { "aria-pressed": String(pressed) });
+    const items = findings.map(({ text, rows }) => {
+      const [, topic, rest] = /^(.{1,39}?:(?= ))?(.*)$/s.exec(text), select = (event) => this.state.pick(rows, event);
+      const button = Draw.button(html.b(topic ?? ""), select, { "aria-pressed": String(sorted(rows) === chosen) });
       button.append(rest);
-      return Draw.element("li", {}, button);
+      return html.li(button);
     });
-    this.host.replaceChildren(Draw.element("h2", {}, Findings.title), Draw.element("ol", {}, items));
-  }
-
-  /** The topic before the first colon, and the rest. */
-  static split(text) {
-    const at = text.indexOf(": ");
-    return at > 0 && at < 40 ? [text.slice(0, at + 1), text.slice(at + 1)] : ["", text];
+    return [html.h2(Findings.title), html.ol(items)];
   }
 }
 

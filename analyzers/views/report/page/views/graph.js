@@ -26,8 +26,8 @@ class Graph extends Chart {
     const button = (text, title, act) => Draw.button(text, act, { title, "aria-label": title });
     this.tools.replaceChildren(
       Chart.choice("Colour ", this.columns, specs, this.name, (color) => this.state.set({ color })),
-      Draw.element("span", { class: "legend" }, this.palette.legend()),
-      this.query, Draw.element("span", { class: "buttons" },
+      html.span({ class: "legend" }, this.palette.legend()),
+      this.query, html.span({ class: "buttons" },
         button("−", "Smaller", () => this.zoom(this.scale / 1.25)), button("+", "Larger", () => this.zoom(this.scale * 1.25)),
         button("Fit", "Show the whole graph", () => this.fit()), button("Reset", "Close what was opened", () => this.state.set({ open: [] }))));
     return [this.tools, this.scroller, this.said];
@@ -48,12 +48,12 @@ class Graph extends Chart {
     boxes.node.forEach((node, box) => this.boxOf.set(node < 0 ? undefined : this.rows.ofNode(node), box));
     this.boxOf.delete(undefined);
     if (this.root) return;
-    this.root = Draw.svg("svg", { class: "graph", "aria-label": "Graph of the model" });
-    this.tools = Draw.element("div", { class: "tools" });
-    this.scroller = Draw.element("div", { class: "scroller" }, this.root);
-    this.said = Draw.element("p", { class: "caption", role: "status" });
+    this.root = svg.svg({ class: "graph", "aria-label": "Graph of the model" });
+    this.tools = html.div({ class: "tools" });
+    this.scroller = html.div({ class: "scroller" }, this.root);
+    this.said = html.p({ class: "caption", role: "status" });
     const find = ({ key, target }) => key === "Enter" && this.find(target.value.trim());
-    this.query = Draw.element("input", { type: "search", placeholder: "Find a node", "aria-label": "Find a node", onkeydown: find });
+    this.query = html.input({ type: "search", placeholder: "Find a node", "aria-label": "Find a node", onkeydown: find });
     this.keep = new Marks(this.root, this.state, { next: (mark, key) => this.next(mark, key), entered: (mark) => this.toggle(mark) });
     this.listen();
   }
@@ -116,7 +116,7 @@ class Graph extends Chart {
       const [source, target] = [this.graph.edges.source[edge], this.graph.edges.target[edge]];
       const points = (inside.points.get(edge) ?? []).map(([at, top, bottom]) => [at + x, top + y, bottom + y]);
       const path = Geometry.path(this.shapes.get(source), this.shapes.get(target), points);
-      this.lines.push({ source, target, points, parent, element: Draw.svg("path", { class: "edge", d: path }) });
+      this.lines.push({ source, target, points, parent, element: svg.path({ class: "edge", d: path }) });
     }
     for (const shape of places) {
       if (!shape.inside) continue; // a frame may be wider than its inside, for its name
@@ -133,7 +133,7 @@ class Graph extends Chart {
       return { key: shape.box, rows: this.rowsOf(shape.box), label: this.described(shape), element };
     });
     const drawn = (isFrame) => marks.filter((_, at) => Boolean(shapes[at].inside) === isFrame).map(({ element }) => element);
-    const edges = Draw.svg("g", {}, this.lines.map(({ element }) => element));
+    const edges = svg.g(this.lines.map(({ element }) => element));
     this.root.setAttribute("viewBox", `0 0 ${this.wide} ${this.tall}`);
     this.root.replaceChildren(...drawn(true), edges, ...drawn(false), ...this.names("source", "target", 13), ...this.names("target", "source", this.tall - 5));
     this.marks = this.keep;
@@ -178,7 +178,7 @@ class Graph extends Chart {
   /** An open box: a frame with its name above what it holds. */
   frame(shape) {
     const { x, y, w, h, box } = shape, text = `${this.titled(box)}  ${this.written(shape)}`;
-    return Draw.svg("g", { class: "open" }, Plot.rect(null, x, y, w, h, { rx: 8 }),
+    return svg.g({ class: "open" }, Plot.rect(null, x, y, w, h, { rx: 8 }),
       Plot.text("sign", x + 8, y + 18, "start", "▾"), Plot.text(null, x + 26, y + 18, "start", Plot.cut(text, (w - 36) / Plot.letter)));
   }
 
@@ -187,11 +187,11 @@ class Graph extends Chart {
     const { x, y, w, h, box } = shape, holds = this.holds(box), fill = this.palette.color(shape.value);
     const value = this.written(shape), letters = (w - (holds ? 22 : 6)) / Plot.letter;
     const middle = x + w / 2 + (holds ? 7 : 0), line = y + h / 2 + (value ? -2 : 4), rx = holds ? 6 : 4;
-    const element = Draw.svg("g", { class: holds ? "closed" : "node" },
+    const element = svg.g({ class: holds ? "closed" : "node" },
       holds ? Plot.rect("sheet", x + 4, y + 4, w, h, { rx }) : null, Plot.rect(fill ? null : "plain", x, y, w, h, { rx, fill }),
       holds ? Plot.text("sign", x + 12, line, "middle", "▸") : null, Plot.text(null, middle, line, "middle", Plot.cut(this.titled(box), letters)),
       value ? Plot.text("value", middle, line + 14, "middle", Plot.cut(value, letters)) : null);
-    if (fill) for (const text of element.querySelectorAll("text")) text.setAttribute("fill", Draw.ink(fill));
+    if (fill) for (const text of element.querySelectorAll("text")) text.setAttribute("fill", Palette.ink(fill));
     return element;
   }
 

@@ -47,15 +47,15 @@ class Icicle extends Chart {
   }
 
   tools(amounts, path) {
-    return Draw.element("div", { class: "tools" },
+    return html.div({ class: "tools" },
       Chart.choice("Width ", amounts, this.rows.specs, this.amount, (amount) => this.state.set({ amount })),
       path ? Draw.button("Whole model", () => this.state.set({ inside: "" })) : null,
-      Draw.element("span", { class: "quiet" }, path ? `inside ${path}` : "Double-click or Enter looks inside a module."));
+      html.span({ class: "quiet" }, path ? `inside ${path}` : "Double-click or Enter looks inside a module."));
   }
 
   picture(top) {
     const width = Math.max(this.host.clientWidth, 280);
-    this.root = Draw.svg("svg", { class: "plot icicle", width, "aria-label": "Modules of the model" });
+    this.root = svg.svg({ class: "plot icicle", width, "aria-label": "Modules of the model" });
     this.list = [];
     this.root.setAttribute("height", (this.part(top, 0, width, 0) + 1) * Icicle.line + 2);
     this.mark(this.root, this.list, { next: (mark, key) => mark.beside[key], entered: (mark) => this.enter(mark) });
@@ -83,7 +83,7 @@ class Icicle extends Chart {
   bar({ name, path, value, rows }, left, wide, level) {
     const y = level * Icicle.line + 1, share = Format.percent(value / (this.total || 1)), letters = (wide - 8) / Plot.letter;
     const text = letters > name.length + share.length ? `${name} ${share}` : Plot.cut(name, letters);
-    const element = Draw.svg("g", { class: path === null ? "bar row" : "bar" },
+    const element = svg.g({ class: path === null ? "bar row" : "bar" },
       Plot.rect(null, left + 0.5, y, Math.max(wide - 1, 0.5), Icicle.line - 2, { rx: 2 }),
       letters > 3 ? Plot.text(null, left + 5, y + 16, "start", text) : null);
     this.root.append(element);

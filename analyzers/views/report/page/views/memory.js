@@ -42,7 +42,7 @@ class Memory extends Chart {
   frame(plot, count, most) {
     plot.across(0, count);
     plot.up(0, (this.below + most) * 1.1);
-    plot.ticksAcross(plot.x.ticks(6).filter(Number.isInteger), (value) => Format.grouped(String(value)), "position in the model");
+    plot.ticksAcross(plot.x.ticks(6).filter(Number.isInteger), (value) => Format.grouped(value), "position in the model");
     plot.ticksUp(plot.y.ticks(4), (value) => Format.quantity(value, "B"), "bytes alive");
     if (!this.below) return;
     const y = plot.y(this.below), text = `weights ${Format.quantity(this.below, "B")}`;
@@ -58,7 +58,7 @@ class Memory extends Chart {
       const row = this.largest(order.slice(from, to)), alive = this.alive[row], own = Math.min(outputs[row] || 0, alive);
       const x = plot.x(from), wide = Math.max(plot.x(to) - x - gap, 0.8);
       const part = (kind, y) => Plot.rect(kind, x, y, wide, ground - y);
-      const element = Draw.svg("g", { class: "bar" }, part("hit", plot.top), part("alive", plot.y(this.below + alive)), part("own", plot.y(this.below + own)));
+      const element = svg.g({ class: "bar" }, part("hit", plot.top), part("alive", plot.y(this.below + alive)), part("own", plot.y(this.below + own)));
       const label = `${this.rows.title(row)}: ${Format.quantity(alive, "B")} alive, ${Format.quantity(own, "B")} of them its outputs`;
       return { element: plot.add(element), rows: [row], label };
     });

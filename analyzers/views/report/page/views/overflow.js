@@ -46,10 +46,10 @@ class Overflow extends Chart {
 
   tools() {
     const { bits } = this.widths, slide = () => this.state.set({ width: Number(this.slider.value) });
-    this.slider = Draw.element("input", { type: "range", min: bits[0], max: bits.at(-1), oninput: slide });
-    this.output = Draw.element("output");
-    this.words = Draw.element("p", { class: "words", "aria-live": "polite" });
-    return [Draw.element("div", { class: "tools" }, Draw.element("label", {}, "Width ", this.slider, this.output)), this.words];
+    this.slider = html.input({ type: "range", min: bits[0], max: bits.at(-1), oninput: slide });
+    this.output = html.output();
+    this.words = html.p({ class: "words", "aria-live": "polite" });
+    return [html.div({ class: "tools" }, html.label("Width ", this.slider, this.output)), this.words];
   }
 
   picture(shown) {
@@ -92,10 +92,10 @@ class Overflow extends Chart {
     const most = unit === "%" ? 100 : Math.max(...score) || 1, up = Draw.linear([Math.min(0, ...score), most], [bottom, 28]);
     const points = bits.map((width, at) => [plot.x(width), up(score[at])]);
     plot.ticksUp(up.ticks(3), Format.count, "", up);
-    plot.add(Plot.text("faint", 4, 16, "start", `${metric} ${unit}`), Draw.svg("polyline", { class: "curve", points: points.join(" ") }));
+    plot.add(Plot.text("faint", 4, 16, "start", `${metric} ${unit}`), svg.polyline({ class: "curve", points: points.join(" ") }));
     plot.add(...points.map(([x, y]) => Plot.circle("score", x, y, 2.5)));
-    const letters = Object.groupBy(Object.keys(marks), (letter) => marks[letter]);
-    for (const [width, named] of Object.entries(letters)) plot.add(Plot.text("strong", plot.x(width), 16, "middle", named.join(" ")));
+    const letters = Object.keys(marks), widths = Columns.positions(Object.values(marks));
+    for (const [width, named] of widths) plot.add(Plot.text("strong", plot.x(width), 16, "middle", named.map((at) => letters[at]).join(" ")));
   }
 
   node(entry, y) {
@@ -103,7 +103,7 @@ class Overflow extends Chart {
     const known = Object.keys(Overflow.signs).filter((name) => this.bits(name, entry)).reverse();
     const places = known.map((name) => this.plot.x(this.bits(name, entry)));
     const share = Plot.text("share", this.plot.width - 4, y + 4, "end", "");
-    const element = Draw.svg("g", { class: "node" }, this.plot.row(y, Overflow.line, title),
+    const element = svg.g({ class: "node" }, this.plot.row(y, Overflow.line, title),
       Plot.line("range", Math.min(...places), y, Math.max(...places), y), known.map((name, at) => this.sign(name, places[at], y)),
       each ? Plot.text("answer", this.plot.x(each), y - 4, "middle", "C") : null, share);
     const told = known.map((name) => `${this.bits(name, entry)} ${Overflow.signs[name]}`).join(", ");

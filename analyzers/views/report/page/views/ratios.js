@@ -7,7 +7,6 @@ class Ratios extends Chart {
   static leads = "compare";
   static line = 22;
   static ticks = [1, 2, 0.5, 10, 0.1, 5, 0.2, 1.25, 0.8, 100, 0.01, 1.1, 0.9, 1000, 0.001]; // the roundest first
-  static has = () => true;
   static fits = (report) => report.pairs.length > 0;
 
   draw() {
@@ -17,7 +16,7 @@ class Ratios extends Chart {
     const layers = this.layers(pair), shown = this.first(layers), plot = this.frame(shown);
     this.mark(plot.root, shown.map((layer, at) => this.layer(plot, layer, plot.top + (at + 0.5) * Ratios.line)));
     return [
-      Draw.element("p", { class: "words" }, this.sentence(layers)), plot.root,
+      html.p({ class: "words" }, this.sentence(layers)), plot.root,
       Chart.caption("Line: interval of the ratio. Grey: the difference may be noise. The largest change is first."),
       this.more(layers, "layer"),
     ];
@@ -69,7 +68,7 @@ class Ratios extends Chart {
   layer(plot, layer, y) {
     const { name, kind, ratio, low, high } = layer, [a, b] = layer.times.map((time) => (time ? Format.micros(time) : "–"));
     const x = (value) => Math.min(Math.max(plot.x(value), plot.left), plot.right);
-    const element = Draw.svg("g", { class: `layer ${kind}` }, plot.row(y, Ratios.line, name),
+    const element = svg.g({ class: `layer ${kind}` }, plot.row(y, Ratios.line, name),
       low > 0 && high > 0 ? Plot.line("interval", x(low), y, x(high), y) : null,
       ratio > 0 ? Plot.circle(null, x(ratio), y) : null,
       Plot.text(null, plot.width - 4, y + 4, "end", `${a} → ${b}`));

@@ -64,7 +64,7 @@ class Roofline extends Chart {
     const side = 1.76 * radius, [left, top] = [plot.x(x), plot.y(y)];
     const shape = bound === "memory" ? Plot.rect(kind, left - side / 2, top - side / 2, side, side) : Plot.circle(kind, left, top, radius);
     const label = `${name}: ${Format.si(y)} GFLOP/s at ${Format.si(x)} flop/byte, ${Format.percent(share)} of the time${sure ? "" : ", uncertain"}`;
-    return { element: plot.add(Draw.svg("g", { class: "point" }, shape)), rows: [row], label };
+    return { element: plot.add(svg.g({ class: "point" }, shape)), rows: [row], label };
   }
 
   labels(plot, points) {

@@ -13,20 +13,19 @@ class Table extends View {
   constructor(host, report, state) {
     super(host, report, state);
     this.members = new WeakMap();
-    const { element } = Draw;
     const type = () => state.set({ filter: this.filter.value });
     const hint = { "aria-label": "filter rows", placeholder: "filter: conv, time_us > 100" };
-    this.filter = element("input", { type: "search", ...hint, oninput: type });
-    this.by = element("select", { onchange: () => state.set({ by: this.by.value, sort: "" }) });
-    this.every = element("input", { type: "checkbox", onchange: () => state.set({ every: this.every.checked }) });
-    this.status = element("output");
-    const labels = [element("label", {}, "a row is a ", this.by), element("label", {}, this.every, " all columns")];
+    this.filter = html.input({ type: "search", ...hint, oninput: type });
+    this.by = html.select({ onchange: () => state.set({ by: this.by.value, sort: "" }) });
+    this.every = html.input({ type: "checkbox", onchange: () => state.set({ every: this.every.checked }) });
+    this.status = html.output();
+    const labels = [html.label("a row is a ", this.by), html.label(this.every, " all columns")];
     const tools = [this.filter, ...labels, Draw.button("copy as CSV", () => this.copy()), this.status];
-    this.head = element("thead");
-    this.body = element("tbody", { onkeydown: (event) => this.pressed(event) });
+    this.head = html.thead();
+    this.body = html.tbody({ onkeydown: (event) => this.pressed(event) });
     this.more = Draw.button("", () => this.extend(), { class: "more" });
-    this.scroller = element("div", { class: "scroller" }, element("table", {}, this.head, this.body));
-    host.append(element("h2", {}, Table.title), element("div", { class: "tools" }, tools), this.scroller, this.more);
+    this.scroller = html.div({ class: "scroller" }, html.table(this.head, this.body));
+    host.append(html.h2(Table.title), html.div({ class: "tools" }, tools), this.scroller, this.more);
     new ResizeObserver(() => this.resized()).observe(host);
   }
 
@@ -42,7 +41,7 @@ class Table extends View {
   arrange() {
     const groupings = this.report.groupings(this.state.run);
     const by = groupings.includes(this.state.by) ? this.state.by : groupings[0];
-    this.by.replaceChildren(...groupings.map((each) => Draw.element("option", { value: each, selected: each === by }, each)));
+    this.by.replaceChildren(...groupings.map((each) => html.option({ value: each, selected: each === by }, each)));
     if (this.filter.value !== this.state.filter) this.filter.value = this.state.filter;
     this.every.checked = this.state.every;
     this.rows = this.report.grouped(this.state.run, by);
@@ -108,7 +107,7 @@ class Table extends View {
     this.longest = Math.max(12, Math.min(Table.longest, this.drawnWidth / 18));
     this.host.style.setProperty("--name", `${Table.glyph * this.longest + Table.gap}px`);
     this.names = this.columns(drawn.length ? drawn : [0]);
-    this.head.replaceChildren(Draw.element("tr", {}, this.names.map((name) => this.header(name))));
+    this.head.replaceChildren(html.tr(this.names.map((name) => this.header(name))));
     this.lines = new Map(drawn.map((row) => [row, this.line(row)]));
     this.body.replaceChildren(...this.lines.values());
     this.first = drawn.length;
@@ -120,12 +119,12 @@ class Table extends View {
 
   header(name) {
     const spec = this.rows.specs[name];
-    if (name === "bar") return Draw.element("td", {});
+    if (name === "bar") return html.td();
     const isSorted = name === this.sortedBy;
     const direction = this.state.descending ? "descending" : "ascending";
     const button = Draw.button(spec.header ?? name, () => this.sort(name), { title: spec.sentence });
     const side = this.rows.isText(name) ? false : "number";
-    return Draw.element("th", { scope: "col", class: side, "aria-sort": isSorted && direction }, button);
+    return html.th({ scope: "col", class: side, "aria-sort": isSorted && direction }, button);
   }
 
   sort(name) {
@@ -136,7 +135,7 @@ class Table extends View {
 
   line(row) {
     const cells = this.names.map((name, at) => this.cell(name, row, at === 0));
-    const line = Draw.element("tr", { tabindex: -1, onclick: (event) => this.pick(line, event) }, cells);
+    const line = html.tr({ tabindex: -1, onclick: (event) => this.pick(line, event) }, cells);
     this.members.set(line, this.rows.members(row));
     return line;
   }
@@ -144,11 +143,11 @@ class Table extends View {
   cell(name, row, isFirst) {
     if (name === "bar") {
       const share = Math.max(0, this.rows.value(name, row)) || 0;
-      return Draw.element("td", { class: "bar" }, Draw.element("span", { style: { width: `${100 * share}%` } }));
+      return html.td({ class: "bar" }, html.span({ style: { width: `${100 * share}%` } }));
     }
     const text = this.rows.text(name, row), isText = this.rows.isText(name);
     const attributes = { class: isText ? "name" : "number", title: isText && text.length > this.longest && text };
-    return Draw.element(isFirst ? "th" : "td", { ...attributes, scope: isFirst && "row" }, text);
+    return html[isFirst ? "th" : "td"]({ ...attributes, scope: isFirst && "row" }, text);
   }
 
   /** Marks the selected rows; those whose place is further down are shown below the others. */
@@ -157,8 +156,8 @@ class Table extends View {
     const holds = (row) => selected.size > 0 && this.rows.members(row).some((member) => selected.has(member));
     for (const line of [...this.body.children].slice(this.first)) line.remove();
     const below = selected.size ? this.order.slice(this.first).filter(holds).slice(0, Table.pinned) : [];
-    const gap = Draw.element("td", { colspan: this.names.length }, "selected, further down");
-    if (below.length) this.body.append(Draw.element("tr", { class: "gap" }, gap));
+    const gap = html.td({ colspan: this.names.length }, "selected, further down");
+    if (below.length) this.body.append(html.tr({ class: "gap" }, gap));
     const shown = new Map([...this.lines, ...below.map((row) => [row, this.line(row)])]);
     this.body.append(...below.map((row) => shown.get(row)));
     let current = null;
@@ -219,7 +218,7 @@ class Table extends View {
   }
 
   offer(text) {
-    const area = Draw.element("textarea", { readonly: true, "aria-label": "CSV", rows: 8 });
+    const area = html.textarea({ readonly: true, "aria-label": "CSV", rows: 8 });
     area.value = text;
     this.host.querySelector("textarea")?.remove();
     this.scroller.before(area);
