@@ -28,6 +28,7 @@ def test_an_activity_is_read_as_it_was_written_up_to_a_length(where, action, rem
 def test_an_activity_ends_with_its_block_and_has_the_steps_of_the_progress(monkeypatch):
     page = activity.Page.anonymous(alarm=-1)
     monkeypatch.setattr(activity, "_page", page)
+    monkeypatch.setattr(activity, "_now", activity.Activity())  # commands of other tests leave one
     steps = []
     with activity.doing("m.onnx", "onnxruntime ran the model"):
         activity.noting(lambda *step: steps.append(step))(1234, 5000, "profiling")
