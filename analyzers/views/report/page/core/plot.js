@@ -51,18 +51,16 @@ class Plot {
   }
 
   label(x, y, distance, text) {
-    const wide = text.length * Plot.letter, start = { start: 0, middle: wide / 2, end: wide };
+    const wide = text.length * Plot.letter, before = { start: 0, middle: wide / 2, end: wide };
     const places = [
       [x + distance + 3, y + 4, "start"], [x - distance - 3, y + 4, "end"],
       [x, y - distance - 4, "middle"], [x, y + distance + 12, "middle"],
-    ];
-    for (const [at, base, anchor] of places) {
-      const left = at - start[anchor], box = [left, base - 11, left + wide, base + 3];
-      const fits = left >= this.left && box[2] <= this.width && box[1] >= 0 && box[3] <= this.bottom;
-      if (!fits || this.taken.some((other) => Plot.meet(other, box))) continue;
-      this.taken.push(box);
-      return this.add(Plot.text("label", at, base, anchor, text));
-    }
+    ].map(([at, base, anchor]) => ({ at, base, anchor, box: [at - before[anchor], base - 11, at - before[anchor] + wide, base + 3] }));
+    const isInside = ([left, top, right, bottom]) => left >= this.left && right <= this.width && top >= 0 && bottom <= this.bottom;
+    const free = places.find(({ box }) => isInside(box) && !this.taken.some((other) => Plot.meet(other, box)));
+    if (!free) return;
+    this.taken.push(free.box);
+    this.add(Plot.text("label", free.at, free.base, free.anchor, text));
   }
 
   keepFree(x, y, distance) {

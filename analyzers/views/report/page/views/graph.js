@@ -194,13 +194,10 @@ class Graph extends Chart {
   /** Opens what holds the one selected row; many rows are only outlined. Whether anything opened. */
   reveal() {
     const { selected, open } = this.state, box = selected.length === 1 ? this.boxOf.get(selected[0]) : undefined;
-    const closed = [];
-    for (let around = this.parent[box] ?? 0; around > 0; around = this.parent[around]) {
-      if (!this.isOpen(around)) closed.push(around);
-    }
+    const closed = [], other = new Set(open);
+    for (let around = this.parent[box] ?? 0; around > 0; around = this.parent[around]) if (!this.isOpen(around)) closed.push(around);
     if (!closed.length) return false;
-    const other = new Set(open); // a box that is open at first was closed by hand
-    for (const each of closed) if (!other.delete(each)) other.add(each);
+    for (const each of closed) if (!other.delete(each)) other.add(each); // a box that is open at first was closed by hand
     this.state.open = [...other]; // without an event: it follows from the selection
     this.state.write();
     return true;
@@ -218,10 +215,11 @@ class Graph extends Chart {
 
   /** The box that an arrow key leads to: along an edge, or beside in the same box. */
   next({ key: box }, key) {
-    const parent = this.parent[box], shape = this.shapes.get(box), at = (wanted) => this.marks.list.find((mark) => mark.key === wanted);
-    if (key === "ArrowDown" && shape.inside) return at(shape.inside.boxes[0].box);
-    const [start, end] = key === "ArrowDown" ? ["source", "target"] : ["target", "source"];
-    if (key === "ArrowDown" || key === "ArrowUp") return at(this.lines.find((line) => line[start] === box && line[end] >= 0)?.[end] ?? parent);
+    const parent = this.parent[box], { inside } = this.shapes.get(box), at = (wanted) => this.marks.list.find((mark) => mark.key === wanted);
+    if (key === "ArrowDown" && inside) return at(inside.boxes[0].box);
+    const along = (start, end) => at(this.lines.find((line) => line[start] === box && line[end] >= 0)?.[end] ?? parent);
+    if (key === "ArrowDown") return along("source", "target");
+    if (key === "ArrowUp") return along("target", "source");
     const beside = [...this.shapes.keys()].filter((each) => this.parent[each] === parent);
     return at(beside[beside.indexOf(box) + Marks.steps[key]]);
   }
@@ -231,8 +229,10 @@ class Graph extends Chart {
     const tests = ["node", "op_type", "module"].map((name) => this.rows.holding(name, text.toLowerCase()));
     const found = text ? [...this.boxOf.keys()].filter((row) => tests.some((test) => test(row))) : [];
     const at = (found.indexOf(this.state.selected[0]) + 1) % (found.length || 1);
-    if (found.length) this.state.set({ selected: [found[at]] });
-    this.said.textContent = found.length ? `${at + 1} of ${Format.plural(found.length, "node")}; Enter shows the next.` : `No node has '${text}' in its name, operator or module.`;
+    this.said.textContent = `No node has '${text}' in its name, operator or module.`;
+    if (!found.length) return;
+    this.state.set({ selected: [found[at]] });
+    this.said.textContent = `${at + 1} of ${Format.plural(found.length, "node")}; Enter shows the next.`;
   }
 
   /** Sets the scale, and keeps the middle of what is seen. */

@@ -55,12 +55,10 @@ class Icicle extends Chart {
 
   picture(top) {
     const width = Math.max(this.host.clientWidth, 280);
-    this.root = svg.svg({ class: "plot icicle", width, "aria-label": "Modules of the model" });
+    this.root = svg.svg({ class: "plot icicle", width, "aria-label": "Modules of the model", ondblclick: (event) => this.enter(this.marks.at(event)) });
     this.list = [];
     this.root.setAttribute("height", (this.part(top, 0, width, 0) + 1) * Icicle.line + 2);
-    this.mark(this.root, this.list, { next: (mark, key) => mark.beside[key], entered: (mark) => this.enter(mark) });
-    this.root.addEventListener("dblclick", (event) => this.enter(this.marks.at(event)));
-    return this.root;
+    return this.mark(this.root, this.list, { next: (mark, key) => mark.beside[key], entered: (mark) => this.enter(mark) });
   }
 
   /** Draws a part and what it holds from `left` on, the widest first; returns its deepest level. */

@@ -119,11 +119,11 @@ class Overflow extends Chart {
       element.classList.toggle("over", part > 0);
       share.textContent = part > 0 ? (part < 0.001 ? "<0.1%" : Format.percent(part)) : "";
     }
-    const over = overflow.map((counts) => counts[at]), nodes = over.filter(Boolean).length;
     const sum = (counts) => Format.grouped(counts.reduce((total, count) => total + count, 0));
-    const kinds = [sum(over.map((count, entry) => count - persistent[entry][at])), sum(persistent.map((counts) => counts[at]))];
+    const over = overflow.map((counts) => counts[at]), lasting = persistent.map((counts) => counts[at]), nodes = over.filter(Boolean).length;
+    const kinds = `${sum(over.map((count, entry) => count - lasting[entry]))} transient, ${sum(lasting)} persistent`;
     this.words.textContent = nodes
-      ? `At ${width} bits, ${nodes} of ${Format.plural(over.length, "node")} overflow, in ${sum(over)} of ${sum(outputs)} sums: ${kinds[0]} transient, ${kinds[1]} persistent.`
+      ? `At ${width} bits, ${nodes} of ${Format.plural(over.length, "node")} overflow, in ${sum(over)} of ${sum(outputs)} sums: ${kinds}.`
       : `Nothing overflows at ${width} bits on this data.`;
     if (this.accuracy) this.words.append(this.scored(width));
   }
