@@ -68,7 +68,6 @@ class Columns {
     return this.kernelIndex.get(this.kernels[row]);
   }
 
-  /** The row of a node of the model by its position; undefined if there is none. */
   ofNode(index) {
     this.nodeIndex ??= new Map(Array.from(this.column("index") ?? [], (node, row) => [node, row]));
     return this.nodeIndex.get(index);

@@ -1,12 +1,12 @@
 /* Elements and scales. Text goes through textContent alone: a name is never markup. */
 
 const Draw = {
-  /** Makes elements by their tag: `html.p({ class: "quiet" }, text, child)`; a missing child is left out. */
+  /** Makes elements by their tag: `html.p({ class: "quiet" }, text, child)`; a child that is false or missing is left out. */
   elements: (space) => new Proxy({}, {
     get: (_, tag) => (first, ...rest) => {
       const node = document.createElementNS(`http://www.w3.org/${space}`, tag), hasAttributes = first?.constructor === Object;
       if (hasAttributes) Draw.set(node, first);
-      node.append(...[hasAttributes ? [] : first, ...rest].flat().filter((child) => (child ?? null) !== null));
+      node.append(...[hasAttributes ? [] : first, ...rest].flat().filter((child) => child || child === 0));
       return node;
     },
   }),
@@ -36,7 +36,6 @@ const Draw = {
     return scale;
   },
 
-  /** Round numbers between two ends. */
   steps(low, high, count) {
     if (!(high > low)) return [low];
     const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));

@@ -3,7 +3,7 @@
 class Filter {
   static comparison = /([^\s<>=!]+)\s*(<=|>=|!=|<|>|=)\s*([^\s<>=]+)/g;
   static searched = ["node", "op_type", "module", "source", "kernels"];
-  static scales = { k: 1e3, M: 1e6, G: 1e9, T: 1e12 };
+  static scales = { "%": 0.01, k: 1e3, M: 1e6, G: 1e9, T: 1e12 };
   static tests = {
     "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b,
     "=": (a, b) => a === b, "!=": (a, b) => a !== b,
@@ -11,7 +11,7 @@ class Filter {
 
   constructor(text) {
     this.problem = "";
-    this.comparisons = [...text.matchAll(Filter.comparison)].map(([, name, sign, value]) => ({ name, sign, value }));
+    this.comparisons = [...text.matchAll(Filter.comparison)];
     this.words = text.replace(Filter.comparison, " ").toLowerCase().split(/\s+/).filter(Boolean);
   }
 
@@ -27,28 +27,23 @@ class Filter {
   }
 
   compared(table) {
-    return this.comparisons.flatMap(({ name, sign, value }) => {
-      const column = Filter.column(name, table);
-      if (!column) {
-        this.problem = `no column ${name}`;
-        return [];
-      }
-      const wanted = table.isText(column) ? value : Filter.number(value);
-      const values = table.column(column);
-      return [(row) => Filter.tests[sign](values[row], wanted)];
+    const known = this.comparisons.filter(([, name]) => Filter.column(name, table) || !(this.problem = `no column ${name}`));
+    return known.map(([, name, sign, value]) => {
+      const column = Filter.column(name, table), values = table.column(column), wanted = table.isText(column) ? value : Filter.number(value);
+      return (row) => Filter.tests[sign](values[row], wanted);
     });
   }
 
   /** The column that files call `name`, or whose header it is, with or without its unit. */
   static column(name, table) {
+    const header = (each) => table.specs[each].header?.toLowerCase(), wanted = name.toLowerCase();
     if (table.specs[name] && table.has(name)) return name;
-    const headers = (spec) => [spec.header?.toLowerCase(), spec.header?.toLowerCase().replace(/ µs$/, "")];
-    return table.names().find((each) => headers(table.specs[each]).includes(name.toLowerCase()));
+    return table.names().find((each) => [wanted, `${wanted} µs`].includes(header(each)));
   }
 
   /** 1500, 1.5k and 3M as numbers. */
   static number(text) {
     const [, digits, scale] = /^(.*?)([kMGT%]?)$/.exec(text);
-    return Number(digits) * (scale === "%" ? 0.01 : (Filter.scales[scale] ?? 1));
+    return Number(digits) * (Filter.scales[scale] ?? 1);
   }
 }

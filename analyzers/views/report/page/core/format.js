@@ -50,7 +50,6 @@ const Format = {
     return size >= 1 ? Format.grouped(Format.general(value, 6)) : Format.general(value, 3);
   },
 
-  /** Commas between thousands of the whole part. */
   grouped(text) {
     const [, sign, whole, rest] = /^(-?)(\d*)(.*)$/.exec(text);
     return sign + whole.replace(/\B(?=(\d{3})+$)/g, ",") + rest;

@@ -70,15 +70,14 @@ class Geometry {
   /** A line from the foot of a box to the head of another. It bends between rows alone: `free` is
       the room above and below a box in its row. On a border it begins or ends at a point. */
   static path(from, to, points) {
-    const stops = points.map(([x, top, bottom]) => ({ x, top, bottom }));
-    if (from) stops.unshift({ x: from.x + from.w / 2, top: from.y + from.h, bottom: from.y + from.h + from.free });
-    if (to) stops.push({ x: to.x + to.w / 2, top: to.y - to.free, bottom: to.y });
+    const stops = [...points];
+    if (from) stops.unshift([from.x + from.w / 2, from.y + from.h, from.y + from.h + from.free]);
+    if (to) stops.push([to.x + to.w / 2, to.y - to.free, to.y]);
     if (stops.length < 2) return "";
-    let text = `M${stops[0].x},${stops[0].top}V${stops[0].bottom}`;
-    stops.slice(1).forEach(({ x, top, bottom }, at) => {
-      const last = stops[at], middle = (last.bottom + top) / 2;
-      text += Math.abs(x - last.x) < 1 ? `V${bottom}` : `C${last.x},${middle} ${x},${middle} ${x},${top}V${bottom}`;
-    });
-    return text;
+    return stops.reduce((text, [x, top, bottom], at) => {
+      if (!at) return `M${x},${top}V${bottom}`;
+      const [before, , foot] = stops[at - 1], middle = (foot + top) / 2;
+      return text + (Math.abs(x - before) < 1 ? `V${bottom}` : `C${before},${middle} ${x},${middle} ${x},${top}V${bottom}`);
+    }, "");
   }
 }

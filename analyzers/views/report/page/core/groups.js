@@ -12,7 +12,6 @@ class Groups extends Columns {
     return new Groups(folded, key, [...Columns.positions(keys).values()], false, by === "op" ? null : keys);
   }
 
-  /** Some rows as one. */
   static one(rows, members) {
     return new Groups(rows, "node", [members]);
   }
@@ -87,7 +86,6 @@ class Groups extends Columns {
     },
   };
 
-  /** Columns that are computed from folded columns. */
   static derived = {
     nodes: ({ rows, groups }) => Float64Array.from(groups, (group) => Groups.folds.sum(group, rows.column("nodes") ?? Array(rows.size).fill(1))),
     bar(groups) {

@@ -44,7 +44,6 @@ class Marks {
     this.follow(this.current);
   }
 
-  /** Makes a mark current: the one that the keyboard acts on. */
   follow(mark) {
     this.current?.element.classList.remove("current");
     this.current = mark;
@@ -76,7 +75,6 @@ class Marks {
     event.preventDefault();
   }
 
-  /** The mark at which the keyboard starts: a selected one, else the first. */
   start() {
     return this.list.find(({ element }) => element.classList.contains("selected")) ?? this.list[0];
   }

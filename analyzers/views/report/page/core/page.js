@@ -46,7 +46,6 @@ class Page {
     return tab;
   }
 
-  /** Shows the picture that the state names, or the first. */
   front() {
     const named = (name, value) => this.pictures.find(({ view }) => view[name] === value);
     const chosen = named("id", this.state.view) ?? named("leads", this.report.kind) ?? this.pictures[0];

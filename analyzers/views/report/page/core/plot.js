@@ -27,9 +27,8 @@ class Plot {
   static line = (kind, x1, y1, x2, y2) => svg.line({ class: kind, x1, y1, x2, y2 });
   static rect = (kind, x, y, width, height, more) => svg.rect({ class: kind, x, y, width, height, ...more });
   static circle = (kind, cx, cy, r = 4.5) => svg.circle({ class: kind, cx, cy, r });
-  static text = (kind, x, y, anchor, text) => svg.text({ class: kind, x, y, "text-anchor": anchor }, text);
+  static text = (kind, x, y, anchor, text, more) => svg.text({ class: kind, x, y, "text-anchor": anchor, ...more }, text);
 
-  /** Ticks below the values, and what they mean at the end of the axis. */
   ticksAcross(values, write, title) {
     for (const value of values) {
       const x = this.x(value);
@@ -38,7 +37,6 @@ class Plot {
     this.add(Plot.text("faint", this.right, this.bottom + 30, "end", title));
   }
 
-  /** Ticks on the left, and what they mean above the axis. */
   ticksUp(values, write, title, y = this.y) {
     for (const value of values) {
       this.add(Plot.line("grid", this.left, y(value), this.right, y(value)), Plot.text("faint", this.left - 5, y(value) + 4, "end", write(value)));
@@ -52,23 +50,19 @@ class Plot {
     return [Plot.rect("hit", 0, y - height / 2, this.width, height, { rx: 3 }), Plot.text(null, this.left - 10, y + 4, "end", text)];
   }
 
-  /** Writes a label beside a point, if there is a side where it covers no other. */
   label(x, y, distance, text) {
-    const wide = text.length * Plot.letter, start = { start: 0, middle: wide / 2, end: wide };
+    const wide = text.length * Plot.letter, before = { start: 0, middle: wide / 2, end: wide };
     const places = [
       [x + distance + 3, y + 4, "start"], [x - distance - 3, y + 4, "end"],
       [x, y - distance - 4, "middle"], [x, y + distance + 12, "middle"],
-    ];
-    for (const [at, base, anchor] of places) {
-      const left = at - start[anchor], box = [left, base - 11, left + wide, base + 3];
-      const fits = left >= this.left && box[2] <= this.width && box[1] >= 0 && box[3] <= this.bottom;
-      if (!fits || this.taken.some((other) => Plot.meet(other, box))) continue;
-      this.taken.push(box);
-      return this.add(Plot.text("label", at, base, anchor, text));
-    }
+    ].map(([at, base, anchor]) => ({ at, base, anchor, box: [at - before[anchor], base - 11, at - before[anchor] + wide, base + 3] }));
+    const isInside = ([left, top, right, bottom]) => left >= this.left && right <= this.width && top >= 0 && bottom <= this.bottom;
+    const free = places.find(({ box }) => isInside(box) && !this.taken.some((other) => Plot.meet(other, box)));
+    if (!free) return;
+    this.taken.push(free.box);
+    this.add(Plot.text("label", free.at, free.base, free.anchor, text));
   }
 
-  /** Keeps labels away from a disc. */
   keepFree(x, y, distance) {
     this.taken.push([x - distance, y - distance, x + distance, y + distance]);
   }

@@ -6,7 +6,6 @@ class Report {
     this.tables = data.runs.map((run) => new Columns(run, data.specs));
   }
 
-  /** Reads the element with the data, which may be compressed. */
   static async read({ textContent, dataset }) {
     if (dataset.encoding !== "gzip") return new Report(JSON.parse(textContent));
     const bytes = Uint8Array.from(atob(textContent), (letter) => letter.charCodeAt());
@@ -18,7 +17,6 @@ class Report {
     return this.tables[run] ?? this.tables[0];
   }
 
-  /** The rows of a run as groups; computed once. */
   grouped(run, by) {
     const key = `${run} ${by}`;
     if (!this.folded.has(key)) this.folded.set(key, Groups.by(this.rows(run), by));

@@ -8,7 +8,6 @@ class View {
     return report.runs.some((run, at) => this.has(run, report.rows(at)));
   }
 
-  /** `host` is the empty element of the view. */
   constructor(host, report, state) {
     Object.assign(this, { host, report, state });
   }
@@ -26,7 +25,6 @@ class View {
     this.update(changed);
   }
 
-  /** Marks anew what is drawn. */
   update() {
     this.marks?.show();
   }
@@ -43,7 +41,6 @@ class Chart extends View {
     if (focus && !this.host.contains(document.activeElement)) this.host.querySelector(focus)?.focus();
   }
 
-  /** Shows the marks of a picture. */
   mark(root, marks, keys) {
     this.marks = new Marks(root, this.state, keys);
     this.marks.set(marks);
@@ -54,7 +51,6 @@ class Chart extends View {
     return this.all ? list : list.slice(0, this.constructor.most);
   }
 
-  /** The button that shows the others. */
   more(list, noun) {
     const hidden = list.length - this.first(list).length;
     const show = () => {

@@ -17,18 +17,18 @@ class Graph extends Chart {
   draw() {
     if (this.drawn !== this.run) this.begin();
     this.reveal();
-    const { specs } = this.rows, wanted = [this.state.color, ...Graph.preferred];
+    const wanted = [this.state.color, ...Graph.preferred], step = (factor) => () => this.zoom(this.scale * factor);
     this.columns = this.rows.names().filter((name) => this.isColour(name));
     this.name = wanted.find((name) => this.columns.includes(name));
+    this.spec = this.rows.specs[this.name];
     this.place();
     this.paint();
     this.zoom(this.scale ?? Math.min(1, Math.max(0.5, this.host.clientWidth / this.wide)));
     const button = (text, title, act) => Draw.button(text, act, { title, "aria-label": title });
     this.tools.replaceChildren(
-      Chart.choice("Colour ", this.columns, specs, this.name, (color) => this.state.set({ color })),
-      html.span({ class: "legend" }, this.palette.legend()),
-      this.query, html.span({ class: "buttons" },
-        button("−", "Smaller", () => this.zoom(this.scale / 1.25)), button("+", "Larger", () => this.zoom(this.scale * 1.25)),
+      Chart.choice("Colour ", this.columns, this.rows.specs, this.name, (color) => this.state.set({ color })),
+      html.span({ class: "legend" }, this.palette.legend()), this.query,
+      html.span({ class: "buttons" }, button("−", "Smaller", step(0.8)), button("+", "Larger", step(1.25)),
         button("Fit", "Show the whole graph", () => this.fit()), button("Reset", "Close what was opened", () => this.state.set({ open: [] }))));
     return [this.tools, this.scroller, this.said];
   }
@@ -44,8 +44,8 @@ class Graph extends Chart {
 
   begin() {
     const { boxes } = (this.graph = this.report.graphs[this.run.graph]);
-    Object.assign(this, boxes, { drawn: this.run, geometry: new Geometry(this.graph), held: new Map(), boxOf: new Map() });
-    boxes.node.forEach((node, box) => this.boxOf.set(node < 0 ? undefined : this.rows.ofNode(node), box));
+    Object.assign(this, boxes, { drawn: this.run, geometry: new Geometry(this.graph), held: new Map() });
+    this.boxOf = new Map(boxes.node.map((node, box) => [node < 0 ? undefined : this.rows.ofNode(node), box]));
     this.boxOf.delete(undefined);
     if (this.root) return;
     this.root = svg.svg({ class: "graph", "aria-label": "Graph of the model" });
@@ -86,7 +86,6 @@ class Graph extends Chart {
     return true;
   }
 
-  /** The rows of all nodes in a box. */
   rowsOf(box) {
     if (!this.held.has(box)) {
       const own = this.node[box] < 0 ? [] : [this.rows.ofNode(this.node[box])].filter((row) => row !== undefined);
@@ -95,7 +94,6 @@ class Graph extends Chart {
     return this.held.get(box);
   }
 
-  /** Finds the places of all boxes that are drawn, as many as there may be. */
   place() {
     for (;;) {
       const inside = this.geometry.inside(0, (box) => this.isOpen(box));
@@ -125,29 +123,28 @@ class Graph extends Chart {
   }
 
   paint() {
-    const shapes = [...this.shapes.values()], closed = shapes.filter((shape) => !shape.inside);
+    const shapes = [...this.shapes.values()];
     for (const shape of shapes) shape.value = this.value(this.rowsOf(shape.box));
-    this.palette = new Palette(this.rows.specs[this.name], closed.map((shape) => shape.value), this.rows.column(this.name));
-    const marks = shapes.map((shape) => {
-      const element = shape.inside ? this.frame(shape) : this.box(shape);
-      return { key: shape.box, rows: this.rowsOf(shape.box), label: this.described(shape), element };
-    });
-    const drawn = (isFrame) => marks.filter((_, at) => Boolean(shapes[at].inside) === isFrame).map(({ element }) => element);
+    this.palette = new Palette(this.spec, shapes.filter(({ inside }) => !inside).map(({ value }) => value), this.rows.column(this.name));
+    this.marks = this.keep;
+    this.marks.set(shapes.map((shape) => {
+      shape.element = shape.inside ? this.frame(shape) : this.box(shape);
+      return { key: shape.box, rows: this.rowsOf(shape.box), label: this.described(shape), element: shape.element };
+    }));
+    const drawn = (isFrame) => shapes.filter(({ inside }) => Boolean(inside) === isFrame).map(({ element }) => element);
     const edges = svg.g(this.lines.map(({ element }) => element));
     this.root.setAttribute("viewBox", `0 0 ${this.wide} ${this.tall}`);
     this.root.replaceChildren(...drawn(true), edges, ...drawn(false), ...this.names("source", "target", 13), ...this.names("target", "source", this.tall - 5));
-    this.marks = this.keep;
-    this.marks.set(marks);
   }
 
   /** The names of the model's inputs (or outputs) where their edges begin (or end). */
   names(end, other, y) {
-    const named = Object.entries(end === "source" ? this.graph.inputs : this.graph.outputs), places = new Map();
+    const [named, last] = end === "source" ? [this.graph.inputs, 0] : [this.graph.outputs, -1], places = new Map();
     for (const line of this.lines.filter((each) => each.parent === 0 && each[end] < 0 && each.points.length)) {
-      const [x] = line.points.at(end === "source" ? 0 : -1), here = named.filter(([, boxes]) => boxes.includes(line[other]));
-      places.set(x, new Set([...(places.get(x) ?? []), ...here.map(([name]) => name)]));
+      const [x] = line.points.at(last), here = Object.keys(named).filter((name) => named[name].includes(line[other]));
+      places.set(x, [...(places.get(x) ?? []), ...here]);
     }
-    return [...places].map(([x, names]) => Plot.text("faint", x, y, "middle", Plot.cut([...names].join(", "), 40)));
+    return [...places].map(([x, names]) => Plot.text("faint", x, y, "middle", Plot.cut([...new Set(names)].join(", "), 40)));
   }
 
   /** The value of one row or of several together; null where there is none. */
@@ -158,9 +155,9 @@ class Graph extends Chart {
 
   /** The value as text; for a node in the kernel of another, that node. */
   written({ box, value }) {
-    const spec = this.rows.specs[this.name], [row, ...others] = this.rowsOf(box);
+    const [row, ...others] = this.rowsOf(box);
     if (typeof value === "string" && this.label[box].startsWith(value)) return ""; // it says so already
-    if (value !== null) return Format.cell(spec, value) + (Graph.units[spec.unit] ?? "");
+    if (value !== null) return Format.cell(this.spec, value) + (Graph.units[this.spec.unit] ?? "");
     const host = others.length || row === undefined ? null : this.rows.value("timed_in", row);
     return host && this.name.startsWith("time") ? `in ${host}` : "";
   }
@@ -170,41 +167,37 @@ class Graph extends Chart {
   }
 
   described(shape) {
-    const { box, inside } = shape, rows = this.rowsOf(box), value = `${this.rows.specs[this.name].header} ${this.written(shape) || "–"}`;
-    if (!this.holds(box)) return `${rows.length ? this.rows.title(rows[0]) : this.titled(box)}: ${value}`;
+    const { box, inside } = shape, [row] = this.rowsOf(box), value = `${this.spec.header} ${this.written(shape) || "–"}`;
+    if (!this.holds(box)) return `${row === undefined ? this.titled(box) : this.rows.title(row)}: ${value}`;
     return `${this.titled(box)}, ${Format.plural(this.count[box], "node")}: ${value}, ${inside ? "open" : "closed"}`;
   }
 
   /** An open box: a frame with its name above what it holds. */
   frame(shape) {
-    const { x, y, w, h, box } = shape, text = `${this.titled(box)}  ${this.written(shape)}`;
+    const { x, y, w, h, box } = shape, text = Plot.cut(`${this.titled(box)}  ${this.written(shape)}`, (w - 36) / Plot.letter);
     return svg.g({ class: "open" }, Plot.rect(null, x, y, w, h, { rx: 8 }),
-      Plot.text("sign", x + 8, y + 18, "start", "▾"), Plot.text(null, x + 26, y + 18, "start", Plot.cut(text, (w - 36) / Plot.letter)));
+      Plot.text("sign", x + 8, y + 18, "start", "▾"), Plot.text(null, x + 26, y + 18, "start", text));
   }
 
   /** A node, or a closed box, which lies on a second sheet. */
   box(shape) {
-    const { x, y, w, h, box } = shape, holds = this.holds(box), fill = this.palette.color(shape.value);
+    const { x, y, w, h, box } = shape, holds = this.holds(box), color = this.palette.color(shape.value), fill = color && Palette.ink(color);
     const value = this.written(shape), letters = (w - (holds ? 22 : 6)) / Plot.letter;
     const middle = x + w / 2 + (holds ? 7 : 0), line = y + h / 2 + (value ? -2 : 4), rx = holds ? 6 : 4;
-    const element = svg.g({ class: holds ? "closed" : "node" },
-      holds ? Plot.rect("sheet", x + 4, y + 4, w, h, { rx }) : null, Plot.rect(fill ? null : "plain", x, y, w, h, { rx, fill }),
-      holds ? Plot.text("sign", x + 12, line, "middle", "▸") : null, Plot.text(null, middle, line, "middle", Plot.cut(this.titled(box), letters)),
-      value ? Plot.text("value", middle, line + 14, "middle", Plot.cut(value, letters)) : null);
-    if (fill) for (const text of element.querySelectorAll("text")) text.setAttribute("fill", Palette.ink(fill));
-    return element;
+    const text = (kind, left, top, words) => Plot.text(kind, left, top, "middle", words, { fill });
+    return svg.g({ class: holds ? "closed" : "node" },
+      holds && Plot.rect("sheet", x + 4, y + 4, w, h, { rx }), Plot.rect(color ? null : "plain", x, y, w, h, { rx, fill: color }),
+      holds && text("sign", x + 12, line, "▸"), text(null, middle, line, Plot.cut(this.titled(box), letters)),
+      value && text("value", middle, line + 14, Plot.cut(value, letters)));
   }
 
   /** Opens what holds the one selected row; many rows are only outlined. Whether anything opened. */
   reveal() {
     const { selected, open } = this.state, box = selected.length === 1 ? this.boxOf.get(selected[0]) : undefined;
-    const closed = [];
-    for (let around = this.parent[box] ?? 0; around > 0; around = this.parent[around]) {
-      if (!this.isOpen(around)) closed.push(around);
-    }
+    const closed = [], other = new Set(open);
+    for (let around = this.parent[box] ?? 0; around > 0; around = this.parent[around]) if (!this.isOpen(around)) closed.push(around);
     if (!closed.length) return false;
-    const other = new Set(open); // a box that is open at first was closed by hand
-    for (const each of closed) if (!other.delete(each)) other.add(each);
+    for (const each of closed) if (!other.delete(each)) other.add(each); // a box that is open at first was closed by hand
     this.state.open = [...other]; // without an event: it follows from the selection
     this.state.write();
     return true;
@@ -222,10 +215,11 @@ class Graph extends Chart {
 
   /** The box that an arrow key leads to: along an edge, or beside in the same box. */
   next({ key: box }, key) {
-    const parent = this.parent[box], shape = this.shapes.get(box), at = (wanted) => this.marks.list.find((mark) => mark.key === wanted);
-    if (key === "ArrowDown" && shape.inside) return at(shape.inside.boxes[0].box);
-    const [start, end] = key === "ArrowDown" ? ["source", "target"] : ["target", "source"];
-    if (key === "ArrowDown" || key === "ArrowUp") return at(this.lines.find((line) => line[start] === box && line[end] >= 0)?.[end] ?? parent);
+    const parent = this.parent[box], { inside } = this.shapes.get(box), at = (wanted) => this.marks.list.find((mark) => mark.key === wanted);
+    if (key === "ArrowDown" && inside) return at(inside.boxes[0].box);
+    const along = (start, end) => at(this.lines.find((line) => line[start] === box && line[end] >= 0)?.[end] ?? parent);
+    if (key === "ArrowDown") return along("source", "target");
+    if (key === "ArrowUp") return along("target", "source");
     const beside = [...this.shapes.keys()].filter((each) => this.parent[each] === parent);
     return at(beside[beside.indexOf(box) + Marks.steps[key]]);
   }
@@ -235,8 +229,10 @@ class Graph extends Chart {
     const tests = ["node", "op_type", "module"].map((name) => this.rows.holding(name, text.toLowerCase()));
     const found = text ? [...this.boxOf.keys()].filter((row) => tests.some((test) => test(row))) : [];
     const at = (found.indexOf(this.state.selected[0]) + 1) % (found.length || 1);
-    if (found.length) this.state.set({ selected: [found[at]] });
-    this.said.textContent = found.length ? `${at + 1} of ${Format.plural(found.length, "node")}; Enter shows the next.` : `No node has '${text}' in its name, operator or module.`;
+    this.said.textContent = `No node has '${text}' in its name, operator or module.`;
+    if (!found.length) return;
+    this.state.set({ selected: [found[at]] });
+    this.said.textContent = `${at + 1} of ${Format.plural(found.length, "node")}; Enter shows the next.`;
   }
 
   /** Sets the scale, and keeps the middle of what is seen. */

@@ -49,18 +49,16 @@ class Icicle extends Chart {
   tools(amounts, path) {
     return html.div({ class: "tools" },
       Chart.choice("Width ", amounts, this.rows.specs, this.amount, (amount) => this.state.set({ amount })),
-      path ? Draw.button("Whole model", () => this.state.set({ inside: "" })) : null,
+      path && Draw.button("Whole model", () => this.state.set({ inside: "" })),
       html.span({ class: "quiet" }, path ? `inside ${path}` : "Double-click or Enter looks inside a module."));
   }
 
   picture(top) {
     const width = Math.max(this.host.clientWidth, 280);
-    this.root = svg.svg({ class: "plot icicle", width, "aria-label": "Modules of the model" });
+    this.root = svg.svg({ class: "plot icicle", width, "aria-label": "Modules of the model", ondblclick: (event) => this.enter(this.marks.at(event)) });
     this.list = [];
     this.root.setAttribute("height", (this.part(top, 0, width, 0) + 1) * Icicle.line + 2);
-    this.mark(this.root, this.list, { next: (mark, key) => mark.beside[key], entered: (mark) => this.enter(mark) });
-    this.root.addEventListener("dblclick", (event) => this.enter(this.marks.at(event)));
-    return this.root;
+    return this.mark(this.root, this.list, { next: (mark, key) => mark.beside[key], entered: (mark) => this.enter(mark) });
   }
 
   /** Draws a part and what it holds from `left` on, the widest first; returns its deepest level. */
@@ -85,7 +83,7 @@ class Icicle extends Chart {
     const text = letters > name.length + share.length ? `${name} ${share}` : Plot.cut(name, letters);
     const element = svg.g({ class: path === null ? "bar row" : "bar" },
       Plot.rect(null, left + 0.5, y, Math.max(wide - 1, 0.5), Icicle.line - 2, { rx: 2 }),
-      letters > 3 ? Plot.text(null, left + 5, y + 16, "start", text) : null);
+      letters > 3 && Plot.text(null, left + 5, y + 16, "start", text));
     this.root.append(element);
     const title = path === null ? this.rows.title(rows[0]) : path || name;
     const label = `${title}: ${Format.whole(this.rows.specs[this.amount], value)}, ${share}`;

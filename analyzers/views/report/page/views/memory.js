@@ -51,14 +51,13 @@ class Memory extends Chart {
 
   /** A bar for each node, or for as many nodes as share a pixel. */
   bars(plot, order) {
-    const outputs = this.rows.column("output_bytes"), ground = plot.y(this.below);
+    const outputs = this.rows.column("output_bytes"), up = (bytes) => plot.y(this.below + bytes);
     const count = Math.min(order.length, Math.floor(plot.right - plot.left)), gap = count < 200 ? 1 : 0;
     return Array.from({ length: count }, (_, bar) => {
       const [from, to] = [bar, bar + 1].map((end) => Math.floor((end * order.length) / count));
       const row = this.largest(order.slice(from, to)), alive = this.alive[row], own = Math.min(outputs[row] || 0, alive);
-      const x = plot.x(from), wide = Math.max(plot.x(to) - x - gap, 0.8);
-      const part = (kind, y) => Plot.rect(kind, x, y, wide, ground - y);
-      const element = svg.g({ class: "bar" }, part("hit", plot.top), part("alive", plot.y(this.below + alive)), part("own", plot.y(this.below + own)));
+      const x = plot.x(from), wide = Math.max(plot.x(to) - x - gap, 0.8), heights = { hit: plot.top, alive: up(alive), own: up(own) };
+      const element = svg.g({ class: "bar" }, Object.entries(heights).map(([kind, y]) => Plot.rect(kind, x, y, wide, up(0) - y)));
       const label = `${this.rows.title(row)}: ${Format.quantity(alive, "B")} alive, ${Format.quantity(own, "B")} of them its outputs`;
       return { element: plot.add(element), rows: [row], label };
     });

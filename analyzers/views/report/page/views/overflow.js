@@ -65,7 +65,6 @@ class Overflow extends Chart {
     return this.mark(plot.root, this.lines);
   }
 
-  /** The signs with their names, in a line above the nodes. */
   key(y) {
     let x = this.plot.left < 150 ? 0 : this.plot.left;
     for (const [name, text] of Object.entries(Overflow.signs)) {
@@ -105,12 +104,11 @@ class Overflow extends Chart {
     const share = Plot.text("share", this.plot.width - 4, y + 4, "end", "");
     const element = svg.g({ class: "node" }, this.plot.row(y, Overflow.line, title),
       Plot.line("range", Math.min(...places), y, Math.max(...places), y), known.map((name, at) => this.sign(name, places[at], y)),
-      each ? Plot.text("answer", this.plot.x(each), y - 4, "middle", "C") : null, share);
+      each && Plot.text("answer", this.plot.x(each), y - 4, "middle", "C"), share);
     const told = known.map((name) => `${this.bits(name, entry)} ${Overflow.signs[name]}`).join(", ");
     return { element: this.plot.add(element), rows: [row], label: `${title}, bits: ${told}`, entry, share };
   }
 
-  /** Tells what overflows at the chosen width. */
   count() {
     const width = this.width(), at = this.widths.bits.indexOf(width), { overflow, persistent, outputs } = this.widths;
     this.slider.value = width;
@@ -121,11 +119,11 @@ class Overflow extends Chart {
       element.classList.toggle("over", part > 0);
       share.textContent = part > 0 ? (part < 0.001 ? "<0.1%" : Format.percent(part)) : "";
     }
-    const over = overflow.map((counts) => counts[at]), nodes = over.filter(Boolean).length;
-    const sum = (counts) => Format.grouped(String(counts.reduce((total, count) => total + count, 0)));
-    const kinds = [sum(over.map((count, entry) => count - persistent[entry][at])), sum(persistent.map((counts) => counts[at]))];
+    const sum = (counts) => Format.grouped(counts.reduce((total, count) => total + count, 0));
+    const over = overflow.map((counts) => counts[at]), lasting = persistent.map((counts) => counts[at]), nodes = over.filter(Boolean).length;
+    const kinds = `${sum(over.map((count, entry) => count - lasting[entry]))} transient, ${sum(lasting)} persistent`;
     this.words.textContent = nodes
-      ? `At ${width} bits, ${nodes} of ${Format.plural(over.length, "node")} overflow, in ${sum(over)} of ${sum(outputs)} sums: ${kinds[0]} transient, ${kinds[1]} persistent.`
+      ? `At ${width} bits, ${nodes} of ${Format.plural(over.length, "node")} overflow, in ${sum(over)} of ${sum(outputs)} sums: ${kinds}.`
       : `Nothing overflows at ${width} bits on this data.`;
     if (this.accuracy) this.words.append(this.scored(width));
   }

@@ -26,7 +26,7 @@ class Ratios extends Chart {
   layers(pair) {
     const time = (run, rows) => Groups.folds.sum(rows, this.report.rows(run).column("time_us") ?? []);
     const every = pair.names.map((name, at) => ({
-      name, rows_a: pair.rows_a[at], rows_b: pair.rows_b[at], ratio: pair.ratio[at], low: pair.low[at], high: pair.high[at],
+      name, rows: pair[this.side][at], ratio: pair.ratio[at], low: pair.low[at], high: pair.high[at],
       kind: !pair.significant[at] ? "noise" : pair.ratio[at] > 1 ? "slower" : "faster",
       times: [time(pair.a, pair.rows_a[at]), time(pair.b, pair.rows_b[at])],
     }));
@@ -55,7 +55,6 @@ class Ratios extends Chart {
     return plot;
   }
 
-  /** The round ratios on the axis that have room for their numbers. */
   ticks(plot) {
     const taken = [];
     for (const tick of Ratios.ticks) {
@@ -69,11 +68,11 @@ class Ratios extends Chart {
     const { name, kind, ratio, low, high } = layer, [a, b] = layer.times.map((time) => (time ? Format.micros(time) : "–"));
     const x = (value) => Math.min(Math.max(plot.x(value), plot.left), plot.right);
     const element = svg.g({ class: `layer ${kind}` }, plot.row(y, Ratios.line, name),
-      low > 0 && high > 0 ? Plot.line("interval", x(low), y, x(high), y) : null,
-      ratio > 0 ? Plot.circle(null, x(ratio), y) : null,
+      low > 0 && high > 0 && Plot.line("interval", x(low), y, x(high), y),
+      ratio > 0 && Plot.circle(null, x(ratio), y),
       Plot.text(null, plot.width - 4, y + 4, "end", `${a} → ${b}`));
     const told = ratio > 0 ? `${Format.general(ratio, 3)} times, ${kind === "noise" ? "may be noise" : kind}` : "in one run alone";
-    return { element: plot.add(element), rows: layer[this.side], label: `${name}: ${a} µs in ${this.a}, ${b} µs in ${this.b}, ${told}` };
+    return { element: plot.add(element), rows: layer.rows, label: `${name}: ${a} µs in ${this.a}, ${b} µs in ${this.b}, ${told}` };
   }
 }
 

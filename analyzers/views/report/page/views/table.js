@@ -4,6 +4,7 @@ class Table extends View {
   static id = "table";
   static title = "Table";
   static place = "table";
+  static depends = ["run", "by", "sort", "descending", "filter", "every"];
   static step = 100; // rows drawn at first, and with every "more"
   static pinned = 20; // selected rows shown although their place is further down
   static longest = 34; // characters of a name before it is cut, where there is room
@@ -15,29 +16,33 @@ class Table extends View {
     this.members = new WeakMap();
     const type = () => state.set({ filter: this.filter.value });
     const hint = { "aria-label": "filter rows", placeholder: "filter: conv, time_us > 100" };
-    this.filter = html.input({ type: "search", ...hint, oninput: type });
+    this.filter = html.input({
+      type: "search", "aria-label": "filter rows", placeholder: "filter: conv, time_us > 100", oninput: () => state.set({ filter: this.filter.value }),
+    });
     this.by = html.select({ onchange: () => state.set({ by: this.by.value, sort: "" }) });
     this.every = html.input({ type: "checkbox", onchange: () => state.set({ every: this.every.checked }) });
     this.status = html.output();
     const labels = [html.label("a row is a ", this.by), html.label(this.every, " all columns")];
-    const tools = [this.filter, ...labels, Draw.button("copy as CSV", () => this.copy()), this.status];
+    const tools = html.div({ class: "tools" }, this.filter, labels, Draw.button("copy as CSV", () => this.copy()), this.status);
     this.head = html.thead();
     this.body = html.tbody({ onkeydown: (event) => this.pressed(event) });
     this.more = Draw.button("", () => this.extend(), { class: "more" });
     this.scroller = html.div({ class: "scroller" }, html.table(this.head, this.body));
-    host.append(html.h2(Table.title), html.div({ class: "tools" }, tools), this.scroller, this.more);
+    host.append(html.h2(Table.title), tools, this.scroller, this.more);
     new ResizeObserver(() => this.resized()).observe(host);
   }
 
-  render(changed) {
-    if (["run", "by", "sort", "descending", "filter", "every"].some((name) => changed.has(name))) {
-      this.limit = Table.step;
-      this.arrange();
-      this.draw();
-    } else if (changed.has("selected")) this.mark();
+  draw() {
+    this.limit = Table.step;
+    this.arrange();
+    this.list();
+    return [...this.host.childNodes];
   }
 
-  /** Decides which rows are shown, and in what order. */
+  update(changed) {
+    if (changed.has("selected")) this.mark();
+  }
+
   arrange() {
     const groupings = this.report.groupings(this.state.run);
     const by = groupings.includes(this.state.by) ? this.state.by : groupings[0];
@@ -62,18 +67,14 @@ class Table extends View {
   /** All rows in their order, which is kept: filters are typed faster than rows are sorted. */
   sorted() {
     const key = [this.state.run, this.by.value, this.sortedBy, this.state.descending].join();
-    if (this.sortedAs !== key) {
-      this.sortedAs = key;
-      this.inOrder = this.ordered(this.rows.column(this.sortedBy));
-    }
+    if (this.sortedAs !== key) Object.assign(this, { sortedAs: key, inOrder: this.ordered(this.rows.column(this.sortedBy)) });
     return this.inOrder;
   }
 
   ordered(values) {
-    const rows = Array.from({ length: this.rows.size }, (_, row) => row);
+    const rows = Array.from({ length: this.rows.size }, (_, row) => row), sign = this.state.descending ? -1 : 1;
     if (!values) return rows;
     const missing = (row) => values[row] === null || Number.isNaN(values[row]);
-    const sign = this.state.descending ? -1 : 1;
     const compare = (a, b) => (values[a] < values[b] ? -sign : values[a] > values[b] ? sign : a - b);
     return [...rows.filter((row) => !missing(row)).sort(compare), ...rows.filter(missing)];
   }
@@ -101,7 +102,7 @@ class Table extends View {
     return Table.gap + Table.glyph * Math.min(longest, this.rows.isText(name) ? this.longest : Infinity);
   }
 
-  draw() {
+  list() {
     const drawn = this.order.slice(0, this.limit);
     this.drawnWidth = this.host.clientWidth;
     this.longest = Math.max(12, Math.min(Table.longest, this.drawnWidth / 18));
@@ -118,13 +119,10 @@ class Table extends View {
   }
 
   header(name) {
-    const spec = this.rows.specs[name];
+    const spec = this.rows.specs[name], direction = this.state.descending ? "descending" : "ascending";
     if (name === "bar") return html.td();
-    const isSorted = name === this.sortedBy;
-    const direction = this.state.descending ? "descending" : "ascending";
     const button = Draw.button(spec.header ?? name, () => this.sort(name), { title: spec.sentence });
-    const side = this.rows.isText(name) ? false : "number";
-    return html.th({ scope: "col", class: side, "aria-sort": isSorted && direction }, button);
+    return html.th({ scope: "col", class: !this.rows.isText(name) && "number", "aria-sort": name === this.sortedBy && direction }, button);
   }
 
   sort(name) {
@@ -152,18 +150,15 @@ class Table extends View {
 
   /** Marks the selected rows; those whose place is further down are shown below the others. */
   mark() {
-    const selected = new Set(this.state.selected);
-    const holds = (row) => selected.size > 0 && this.rows.members(row).some((member) => selected.has(member));
+    const selected = new Set(this.state.selected), holds = (row) => this.rows.members(row).some((member) => selected.has(member));
     for (const line of [...this.body.children].slice(this.first)) line.remove();
     const below = selected.size ? this.order.slice(this.first).filter(holds).slice(0, Table.pinned) : [];
-    const gap = html.td({ colspan: this.names.length }, "selected, further down");
-    if (below.length) this.body.append(html.tr({ class: "gap" }, gap));
-    const shown = new Map([...this.lines, ...below.map((row) => [row, this.line(row)])]);
-    this.body.append(...below.map((row) => shown.get(row)));
+    const pinned = new Map(below.map((row) => [row, this.line(row)]));
+    if (below.length) this.body.append(html.tr({ class: "gap" }, html.td({ colspan: this.names.length }, "selected, further down")), ...pinned.values());
     let current = null;
-    for (const [row, line] of shown) {
-      const isSelected = holds(row);
-      line.setAttribute("aria-selected", String(isSelected));
+    for (const [row, line] of [...this.lines, ...pinned]) {
+      const isSelected = selected.size > 0 && holds(row);
+      line.setAttribute("aria-selected", isSelected);
       line.tabIndex = -1;
       if (isSelected) current ??= line;
     }
@@ -187,23 +182,20 @@ class Table extends View {
   }
 
   pressed(event) {
-    const line = event.target.closest("tr");
-    const steps = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" };
-    if (!line || !(event.key in steps)) return;
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key], lines = [...this.body.querySelectorAll("tr:not(.gap)")];
+    const at = lines.indexOf(event.target.closest("tr"));
+    if (!step || at < 0) return;
     event.preventDefault();
-    let next = line[steps[event.key]];
-    if (next?.classList.contains("gap")) next = next[steps[event.key]];
-    if (!next) return;
-    this.pick(next, event);
+    if (lines[at + step]) this.pick(lines[at + step], event);
   }
 
   extend() {
     this.limit += Table.step;
-    this.draw();
+    this.list();
   }
 
   resized() {
-    if (this.rows && Math.abs(this.host.clientWidth - this.drawnWidth) > 1) this.draw();
+    if (this.rows && Math.abs(this.host.clientWidth - this.drawnWidth) > 1) this.list();
   }
 
   async copy() {
