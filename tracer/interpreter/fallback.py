@@ -1,6 +1,7 @@
 """Runs operators that `ops/` lacks by the classes of onnx.reference."""
 
 import importlib
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -52,7 +53,9 @@ def reference_kernel(node: Node, opset: int, opsets: Mapping[str, int]) -> Kerne
 
     def kernel(inputs: Sequence[Value], graphs: Mapping[str, Body]) -> Sequence[Value]:
         _allow_outputs(proto, opset, inputs)
-        return [_of_objects(output) for output in instance.run(*inputs)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of numpy and Pillow: users cannot act on them
+            return [_of_objects(output) for output in instance.run(*inputs)]
 
     return kernel
 
