@@ -29,8 +29,9 @@ _FAILURES = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, 
 _SMALL = 64
 """Inputs of up to so many elements may hold sizes."""
 
-_PIECES = 32
-"""Bytes of the pieces of a text ÷ those of the text: an object of 50 bytes for every other byte."""
+_WIDE, _PIECES = 12, 32
+"""Bytes that operators on texts need ÷ those of the texts: numpy's own strings have four bytes a
+character, and pieces of a text are objects of 50 bytes."""
 
 
 def reference_kernel(node: Node, opset: int, opsets: Mapping[str, int]) -> Kernel | None:
@@ -69,7 +70,7 @@ def _allow_outputs(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value]) -
     Sizes may be among the values of small inputs.
     """
     texts = [v for v in inputs if isinstance(v, np.ndarray) and v.dtype == object]
-    copies = _PIECES if proto.op_type == "StringSplit" else 1
+    copies = _PIECES if proto.op_type == "StringSplit" else _WIDE
     limits.in_force().room(sum(map(values.nbytes, texts)) * copies)
     given = {name: value for name, value in zip(proto.input, inputs, strict=False) if name}
     small = {
