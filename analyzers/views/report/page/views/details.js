@@ -32,12 +32,15 @@ class Details extends View {
   several(selected) {
     const kernel = this.rows.kernelOf(selected[0]), [first] = kernel, others = selected.length - Details.most;
     const isWhole = kernel.length === selected.length && selected.every((row) => kernel.includes(row)), rows = isWhole ? kernel : selected;
-    const head = isWhole
-      ? [...Details.head(`${this.rows.title(first)} +${selected.length - 1}`, `one kernel: ${this.rows.value("kernels", first) ?? ""}`), ...this.source(first)]
+    const title = `${this.rows.title(first)} +${selected.length - 1}`, name = this.rows.value("kernels", first) ?? "";
+    const head = isWhole ? [...Details.head(title, `one kernel: ${name}`), ...this.source(first)]
       : Details.head(Format.plural(selected.length, "node"));
     return [
-      ...head, html.p({ class: "nodes" }, this.links(rows.slice(0, Details.most)), others > 0 ? ` and ${others} more` : ""), ...this.advice(rows),
-      isWhole ? this.facts(this.report.grouped(this.state.run, "kernel"), this.rows.byKernel.indexOf(kernel)) : this.facts(Groups.one(this.rows, selected), 0),
+      ...head,
+      html.p({ class: "nodes" }, this.links(rows.slice(0, Details.most)), others > 0 ? ` and ${others} more` : ""),
+      ...this.advice(rows),
+      isWhole ? this.facts(this.report.grouped(this.state.run, "kernel"), this.rows.byKernel.indexOf(kernel))
+        : this.facts(Groups.one(this.rows, selected), 0),
     ];
   }
 
@@ -51,7 +54,8 @@ class Details extends View {
   kernel(row) {
     const nodes = this.rows.kernelOf(row), [first, ...others] = nodes;
     if (!others.length) return [];
-    return [html.p({ class: "nodes" }, first === row ? "one kernel with " : "its time is in the kernel of ", this.links(first === row ? others : [first]))];
+    const [said, named] = first === row ? ["one kernel with ", others] : ["its time is in the kernel of ", [first]];
+    return [html.p({ class: "nodes" }, said, this.links(named))];
   }
 
   links(rows) {

@@ -134,7 +134,8 @@ class Graph extends Chart {
     const drawn = (isFrame) => shapes.filter(({ inside }) => Boolean(inside) === isFrame).map(({ element }) => element);
     const edges = svg.g(this.lines.map(({ element }) => element));
     this.root.setAttribute("viewBox", `0 0 ${this.wide} ${this.tall}`);
-    this.root.replaceChildren(...drawn(true), edges, ...drawn(false), ...this.names("source", "target", 13), ...this.names("target", "source", this.tall - 5));
+    const names = [...this.names("source", "target", 13), ...this.names("target", "source", this.tall - 5)];
+    this.root.replaceChildren(...drawn(true), edges, ...drawn(false), ...names);
   }
 
   /** The names of the model's inputs (or outputs) where their edges begin (or end). */

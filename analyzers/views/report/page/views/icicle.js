@@ -55,7 +55,8 @@ class Icicle extends Chart {
 
   picture(top) {
     const width = Math.max(this.host.clientWidth, 280);
-    this.root = svg.svg({ class: "plot icicle", width, "aria-label": "Modules of the model", ondblclick: (event) => this.enter(this.marks.at(event)) });
+    const ondblclick = (event) => this.enter(this.marks.at(event));
+    this.root = svg.svg({ class: "plot icicle", width, "aria-label": "Modules of the model", ondblclick });
     this.list = [];
     this.root.setAttribute("height", (this.part(top, 0, width, 0) + 1) * Icicle.line + 2);
     return this.mark(this.root, this.list, { next: (mark, key) => mark.beside[key], entered: (mark) => this.enter(mark) });

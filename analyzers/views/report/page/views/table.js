@@ -17,7 +17,8 @@ class Table extends View {
     const type = () => state.set({ filter: this.filter.value });
     const hint = { "aria-label": "filter rows", placeholder: "filter: conv, time_us > 100" };
     this.filter = html.input({
-      type: "search", "aria-label": "filter rows", placeholder: "filter: conv, time_us > 100", oninput: () => state.set({ filter: this.filter.value }),
+      type: "search", "aria-label": "filter rows", placeholder: "filter: conv, time_us > 100",
+      oninput: () => state.set({ filter: this.filter.value }),
     });
     this.by = html.select({ onchange: () => state.set({ by: this.by.value, sort: "" }) });
     this.every = html.input({ type: "checkbox", onchange: () => state.set({ every: this.every.checked }) });
@@ -154,7 +155,8 @@ class Table extends View {
     for (const line of [...this.body.children].slice(this.first)) line.remove();
     const below = selected.size ? this.order.slice(this.first).filter(holds).slice(0, Table.pinned) : [];
     const pinned = new Map(below.map((row) => [row, this.line(row)]));
-    if (below.length) this.body.append(html.tr({ class: "gap" }, html.td({ colspan: this.names.length }, "selected, further down")), ...pinned.values());
+    const gap = html.tr({ class: "gap" }, html.td({ colspan: this.names.length }, "selected, further down"));
+    if (below.length) this.body.append(gap, ...pinned.values());
     let current = null;
     for (const [row, line] of [...this.lines, ...pinned]) {
       const isSelected = selected.size > 0 && holds(row);
