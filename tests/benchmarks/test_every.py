@@ -31,7 +31,8 @@ PRINTS = {
     "networks": r"network .*\ntransformer +values +16 +\d+\.\d\d",
     "parsing": r"events, \d+ bytes each\nevents per second: [\d,]+ .*\njson.loads takes",
     "profiling": r"recorded 10 of 10 runs\n(.*\n){2}whole command ÷ plain .*\npeak memory",
-    "report": r"\nResNet-20 +\d+\.\d\d +\d+\.\d\d +[\d,]+\n40 nodes +\d",
+    "report": r"scripts and styles: \d+ kB.*\n.*\nResNet-20 +\d+\.\d\d +\d+\.\d\d +[\d,]+.*\n"
+    r"40 nodes +\d",
     "startup": r"tracer --help: \d\.\d{3} s .*\n÷ a bare interpreter",
     "truth": r"network .*\nMLP +1 ",
     "whatif": r"wide, all overflows +\d+\.\d\d s\n18 bits .* % .* s\nsum .*\nspeed-up.*\n"
