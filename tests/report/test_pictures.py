@@ -2,6 +2,8 @@
 
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ import pytest
 import tracer
 from analyzers.overflow import by_width
 from tests.graphs import integers
+from tracer.records.whatif import WidthChoice
+from tracer.storage import whatif_file
 
 Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
 
@@ -171,10 +175,6 @@ def test_both_sides_of_a_comparison_can_be_shown(browser, compared):
 
 def test_a_what_if_shows_the_score_and_the_answers(browser, tmp_path):
     path = tmp_path / "w.html"
-    from pathlib import Path
-
-    from tracer.storage import whatif_file
-
     result = whatif_file.load(Path("tests/fixtures/traces/whatif.trace"))
     result.save(path)
     row = result.variants[0].answer.rows[0]
@@ -184,6 +184,20 @@ def test_a_what_if_shows_the_score_and_the_answers(browser, tmp_path):
     assert f"{row.score:.4g}" in shown(browser)
     scores = browser.ask("document.querySelectorAll('.overflow .score').length")
     assert scores == len(result.variants[0].answer.rows)
+
+
+def test_narrow_answers_stand_beside_the_names_of_the_nodes(browser, tmp_path):
+    result = whatif_file.load(Path("tests/fixtures/traces/whatif.trace"))
+    (variant, *_) = result.variants
+    each = WidthChoice((18,) * len(variant.work), 1.0, variant.answer.score, None)
+    rows = tuple(row for row in variant.answer.rows if row.bits > 20)
+    swept = replace(variant, answer=replace(variant.answer, rows=rows, each=each))
+    browser.open(replace(result, variants=(swept,)).save(tmp_path / "w.html"))
+    places = "[...document.querySelectorAll('.overflow .answer')].map((e) => e.getBBox().x)"
+    names = "[...document.querySelectorAll('.overflow .node text:not(.answer):not(.share)')]"
+    ends = browser.ask(f"{names}.map((e) => e.getBBox().x + e.getBBox().width)")
+    assert len(ends) == len(variant.work)
+    assert min(browser.ask(places)) > max(ends)
 
 
 def test_fusions_show_what_became_of_each_node(browser, tmp_path):

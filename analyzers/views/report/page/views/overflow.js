@@ -82,7 +82,8 @@ class Overflow extends Chart {
   ends(shown) {
     const needed = [...Object.keys(Overflow.signs), "bits", "bits_each"].flatMap((name) => shown.map((entry) => this.bits(name, entry)));
     const every = [...needed.filter(Boolean), ...(this.accuracy?.bits ?? []), this.width()];
-    return [Math.max(Math.min(...every) - 2, this.widths.bits[0]), Math.max(...every, this.widths.bits.at(-1)) + 1];
+    const least = Math.min(...every), { bits } = this.widths; // answer C may go below the sweep
+    return [Math.min(least, Math.max(least - 2, bits[0])), Math.max(...every, bits.at(-1)) + 1];
   }
 
   /** The score at every width, above the nodes, on the same axis. */
