@@ -87,7 +87,7 @@ def batch_axes(declared: Declared) -> dict[str, int]:
     """Returns the batch axis of each input that has one.
 
     The batch is a symbol named like a batch, else the first leading symbol; an unnamed axis 0
-    also counts as batch, and so does the unnamed axis 1 of a recurrent state.
+    also counts as batch, and beside such inputs the unnamed axis 1 of a recurrent state.
     """
     symbols = [d for shape in declared.values() for d in shape if isinstance(d, str)]
     named = [symbol for symbol in symbols if _BATCH.match(symbol)]
@@ -99,15 +99,17 @@ def batch_axes(declared: Declared) -> dict[str, int]:
             axes[name] = shape.index(batch)
         elif shape and shape[0] is None:
             axes[name] = 0
-        elif _is_state(shape):
-            axes[name] = 1
-    return axes
+    states = [name for name, shape in declared.items() if axes and _is_state(shape)]
+    return axes | dict.fromkeys(states, 1)
 
 
 def _is_state(shape: tuple[Dim, ...]) -> bool:
-    """Whether a shape is [layers and directions, open, features], as of a recurrent network."""
+    """Whether a shape is [layers and directions, open, features], as of a recurrent network.
+
+    It may also be [1, time, features], where no other input has a batch.
+    """
     match shape:
-        case (int(first), None, int()):
+        case (int(first), None, _):
             return first <= _MOST_DIRECTIONS
     return False
 

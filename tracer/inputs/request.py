@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from tracer.errors import InputError, UsageError
+from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.loading import ModelSource
 from tracer.graph.model import Model
 from tracer.inputs import files
@@ -145,18 +145,18 @@ def on_sizes_that_run(
     Shapes alone do not tell everything: a text model with a table of 64 positions takes no 128
     tokens. Raises the error at the first sizes, with all that may be set, if no sizes are taken.
     """
-    failed: tuple[FeedSet, InputError] | None = None
+    failed: tuple[FeedSet, InputError | ModelError] | None = None
     for feedset in request.choices():
         try:
             return feedset, run(feedset)
-        except InputError as error:
+        except (InputError, ModelError) as error:
+            if not feedset.chosen or (failed and error.what == failed[1].what):
+                raise  # for other reasons than the sizes
             failed = failed or (feedset, error)
     assert failed is not None  # there is always one choice
     first, refusal = failed
-    if not first.chosen:
-        raise refusal
     options = " ".join(f"--dim {called}={size}" for called, size in first.chosen.items())
-    raise InputError(refusal.what, f"No usual sizes fit; set them: {options}") from refusal
+    raise type(refusal)(refusal.what, f"No usual sizes fit; set them: {options}") from refusal
 
 
 def request_for(

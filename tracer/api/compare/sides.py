@@ -110,7 +110,7 @@ class OnnxSide:
         return registry.find_tensors(self.executor).tensors(self.model, feedset, chosen)
 
     def _sizes(self, settings: SideSettings) -> tuple[int | None, Mapping[str, int]]:
-        """Returns the batch and the symbolic dimensions; shapes of the settings set them all."""
+        """Returns the batch and the open dimensions; shapes of the settings set them all."""
         batch = self.batch or settings.batch
         shapes = settings.shapes(batch)
         if shapes is None:
