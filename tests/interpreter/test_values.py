@@ -1,10 +1,13 @@
 """What values may be: small types, text, external and sparse weights."""
 
+import warnings
+
 import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
 from tests.interpreter.models import single
 from tracer.errors import ModelError
@@ -83,3 +86,15 @@ def test_a_sparse_weight_is_made_dense_and_one_that_does_not_fit_is_told():
     np.testing.assert_array_equal(Interpreter(model([[0, 1], [1, 2]])).run(None, {})[0], expected)
     with pytest.raises(ModelError):
         Interpreter(model([1, 6]))
+
+
+@pytest.mark.parametrize("to", [np.float32, np.int64, np.float16, np.complex128])
+@pytest.mark.filterwarnings("error")  # onnx's own reference warns
+def test_the_real_part_of_complex_numbers_is_cast(to):
+    x = np.array([1.5 + 2j, -3.0, 4j], np.complex64)
+    model = single("Cast", {"x": x}, to=helper.np_dtype_to_tensor_dtype(np.dtype(to)))
+    (result,) = Interpreter(model).run(None, {"x": x})
+    with warnings.catch_warnings(action="ignore"):
+        (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected)

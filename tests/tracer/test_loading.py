@@ -1,4 +1,5 @@
 import os
+import subprocess
 import sys
 
 import onnx
@@ -189,3 +190,28 @@ def test_a_path_that_is_not_utf8_is_named(tmp_path):
         onnx.save(residual(), file)
         with pytest.raises(ModelError, match="whose path is not UTF-8"):
             loading.load(file)
+
+
+LITTLE_MEMORY = """
+import resource
+import onnx
+from onnx import helper
+from tracer.errors import LimitError
+from tracer.graph import loading
+weight = helper.make_tensor("w", onnx.TensorProto.UINT8, [60 << 20], bytes(60 << 20), raw=True)
+node = helper.make_node("Identity", ["w"], ["y"])
+value = helper.make_tensor_value_info("y", onnx.TensorProto.UINT8, [60 << 20])
+proto = helper.make_model(helper.make_graph([node], "g", [], [value], [weight]), ir_version=9)
+used = int(open("/proc/self/statm").read().split()[5]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_DATA, (used + (20 << 20),) * 2)
+try:
+    loading.from_proto(proto)
+except LimitError as error:
+    print(error)
+"""
+
+
+def test_a_model_that_the_memory_cannot_hold_twice_is_one_clear_error():
+    ran = subprocess.run([sys.executable, "-c", LITTLE_MEMORY], capture_output=True, text=True)
+    assert ran.stdout.startswith("<model in memory>: the model is larger than"), ran.stderr
+    assert "--max-memory" in ran.stdout

@@ -51,13 +51,24 @@ class Pipeline:
             request,
             lambda feeds: self.executor.profile(self.model, feeds, settings, self.progress),
         )
-        run, graph = configured(profiled.run, settings), profiled.optimized_graph
+        run = configured(profiled.run, settings)
+        try:
+            if not signals.ending():
+                return self._refined(run, profiled.optimized_graph, request, feedset)
+        except signals.ENDINGS:
+            if not signals.ending():
+                raise
+        types = shape_inference.infer(self.model, feedset.shapes)
+        groups = attribute(self.model, run.kernels)
+        return analyze(self.model, run, types, None, self.convention, groups=groups)
+
+    def _refined(
+        self, run: Run, graph: OptimizedGraph | None, request: Request, feedset: FeedSet
+    ) -> Analyzed:
+        """Returns the rows of `run`, with all that further runs of the model tell of them."""
         groups: Groups = attribute(self.model, run.kernels)
         evidence = None
         fused = any(len(group) > 1 for group in groups)
-        if signals.ending():  # no time is left to measure more
-            types = shape_inference.infer(self.model, feedset.shapes)
-            return analyze(self.model, run, types, None, self.convention, groups=groups)
         if self.confirm and fused and graph is not None and graph.comparable:
             feed_sets = [feedset, *other_inputs(request, feedset)]
             most = Limits(live_bytes=min(_COMPARED_BYTES, fair_share()), seconds=_COMPARED_S)

@@ -48,6 +48,7 @@ ENDINGS = (KeyboardInterrupt, Terminated, TimeUp)
 """The exceptions of signals."""
 
 _received: list[BaseException] = []
+_noting: list[None] = []
 _listeners: list[Callable[[], None]] = []
 
 
@@ -90,6 +91,19 @@ def ending() -> str:
     """
     words = {KeyboardInterrupt: "interrupted", Terminated: "terminated", TimeUp: "out of time"}
     return words[type(_received[0])] if _received else ""
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[None]:
+    """Raises nothing inside when a signal arrives: `ending` tells it afterwards.
+
+    It is for what must not be broken off to keep results, and takes no more than some seconds.
+    """
+    _noting.append(None)
+    try:
+        yield
+    finally:
+        _noting.pop()
 
 
 def raise_again() -> None:
@@ -168,7 +182,8 @@ def _raise(number: int, frame: FrameType | None) -> None:
     if page is not None:
         page.set_times(page.times[0], time.monotonic() + _TIDYING_S)
     signal.signal(number, signal.SIG_IGN if page else _DEFAULTS.get(number, signal.SIG_DFL))
-    raise exception
+    if not _noting:
+        raise exception
 
 
 def _restore(numbers: Sequence[int]) -> None:

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from tracer.containment import activity
 from tracer.errors import ModelError, UsageError
 from tracer.graph import calls, declarations, provenance, validation
+from tracer.graph.encoding import encoded
 from tracer.graph.model import Model, expanded_keys, expansion, node_protos
 
 ModelSource: TypeAlias = "str | Path | onnx.ModelProto | Model"
@@ -61,7 +62,7 @@ def from_proto(proto: onnx.ModelProto) -> Model:
     """Checks a model built in memory. Raises ModelError as `load` does."""
     declarations.check(proto, validation.IN_MEMORY)
     validation.check_proto(proto)
-    digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
+    digest = hashlib.sha256(encoded(proto, validation.IN_MEMORY, sorted_maps=True)).hexdigest()
     return inlined(proto, None, digest)
 
 

@@ -11,6 +11,7 @@ import onnx
 from tracer.containment import activity
 from tracer.errors import InputError
 from tracer.graph import tensor_type
+from tracer.graph.encoding import encoded
 from tracer.graph.model import Model, Scope, bodies, graphs
 from tracer.graph.tensor_type import TensorType
 
@@ -80,7 +81,9 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
             _set_shape(value, shapes[value.name])
     try:
         with activity.doing(model.name, f"onnx {onnx.__version__} inferred the shapes"):
-            inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
+            inferred = onnx.shape_inference.infer_shapes(
+                encoded(skeleton, model.name), data_prop=True
+            )
     except _FAILURES:  # keep what the file declares
         inferred = skeleton
     return _collect(model, inferred)

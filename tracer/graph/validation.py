@@ -13,6 +13,7 @@ from onnx.external_data_helper import (
 from tracer.containment import activity
 from tracer.errors import ModelError
 from tracer.graph import node_order
+from tracer.graph.encoding import encoded
 
 IN_MEMORY = "<model in memory>"
 """The name, in messages, of a model that is not from a file."""
@@ -70,10 +71,10 @@ def check_file(proto: onnx.ModelProto, file: Path) -> None:
 
 def check_proto(proto: onnx.ModelProto) -> None:
     """Checks a model built in memory. Raises ModelError."""
-    _check(proto, proto, IN_MEMORY, Path())
+    _check(encoded(proto, IN_MEMORY), proto, IN_MEMORY, Path())
 
 
-def _check(checked: str | onnx.ModelProto, proto: onnx.ModelProto, name: str, folder: Path) -> None:
+def _check(checked: str | bytes, proto: onnx.ModelProto, name: str, folder: Path) -> None:
     try:
         with activity.doing(name, f"onnx {onnx.__version__} checked the model"):
             onnx.checker.check_model(checked)
@@ -109,7 +110,7 @@ def _check_untyped(proto: onnx.ModelProto, name: str, folder: Path) -> None:
             tensor.data_location = onnx.TensorProto.DEFAULT
             tensor.ClearField("external_data")
             tensor.dims[:] = [0]
-        onnx.checker.check_model(copy)
+        onnx.checker.check_model(encoded(copy, name))
     except _FAILURES as error:
         raise _invalid(name, proto, error) from error
 

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 from tracer.executors.onnxruntime import sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
+from tracer.graph.encoding import encoded
 from tracer.host.peak_timer import PeakTimer
 from tracer.records.environment import Peak
 from tracer.support.timing import times_us
@@ -69,4 +70,4 @@ def _session(operator: str, size: int, weights: np.ndarray[Any, Any], options: O
     # An opset that every supported onnxruntime reads.
     opset = [helper.make_opsetid("", 13)]
     model = loading.from_proto(helper.make_model(graph, opset_imports=opset, ir_version=7))
-    return sessions.Factory(model, model.proto.SerializeToString(), options).open()
+    return sessions.Factory(model, encoded(model.proto, model.name), options).open()

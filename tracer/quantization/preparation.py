@@ -5,6 +5,7 @@ import onnx
 from tracer.errors import LimitError, ModelError
 from tracer.executors.onnxruntime import node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.graph.encoding import encoded
 from tracer.graph.model import Model, canonical_domain, node_protos
 from tracer.graph.quantized import quantized_node
 from tracer.quantization import metadata
@@ -31,7 +32,7 @@ def prepare(model: Model) -> onnx.ModelProto:
         raise LimitError(f"{model.name}: quantising takes models of up to 2 GB")
     _rename(proto, model)
     keep_imports(proto, model)
-    return onnx.shape_inference.infer_shapes(proto)
+    return onnx.shape_inference.infer_shapes(encoded(proto, model.name))
 
 
 def keep_imports(proto: onnx.ModelProto, model: Model) -> None:

@@ -14,6 +14,7 @@ from onnxruntime import quantization as ort
 
 from tracer.containment import activity
 from tracer.errors import ModelError, TracerError
+from tracer.graph.encoding import encoded
 from tracer.quantization.calibration import CalibrationReader
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 from tracer.support.temporary import TemporaryFolder, check_room
@@ -39,7 +40,8 @@ def quantize_static(
     doing = activity.doing(name, clause, patient=True)
     with doing, TemporaryFolder() as folder, _temporary(folder), _quiet():
         source, target = folder / "prepared.onnx", folder / "quantized.onnx"
-        onnx.save(proto, source)  # onnxruntime would move the weights out of a model in memory
+        # onnxruntime would move the weights out of a model in memory
+        source.write_bytes(encoded(proto, name))
         try:
             ort.quantize_static(
                 source,

@@ -83,7 +83,17 @@ def harmless():
     return _model([node], [_value("x", [4])], [_value("y", [4])])
 
 
+def fused():
+    """Conv and Relu, which onnxruntime runs as one kernel."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    weights = [("w", np.ones((1, 1, 2, 2), np.float32))]
+    return _model(nodes, [_value("x", [1, 1, 4, 4])], [_value("y", [1, 1, 3, 3])], weights)
+
+
 def save_all(folder):
     """Writes every model to `folder`, named as its function."""
-    for make in (division, pairs, normalization, endless, greedy, harmless):
+    for make in (division, pairs, normalization, endless, greedy, harmless, fused):
         onnx.save(make(), folder / f"{make.__name__}.onnx")

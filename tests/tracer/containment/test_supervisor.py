@@ -74,6 +74,27 @@ sys.exit(supervised(command, "tracer"))
 """
 """`tracer`, which waits for a step of native code for as many seconds as its first argument."""
 
+ASKED_DURING = """
+import importlib, os, signal, sys
+from tracer.containment.supervisor import supervised
+
+def command():
+    from tracer.cli import main
+    module = importlib.import_module(sys.argv[1])
+    called = getattr(module, sys.argv[2])
+
+    def calling(*arguments):
+        setattr(module, sys.argv[2], called)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return called(*arguments)
+
+    setattr(module, sys.argv[2], calling)
+    return main(sys.argv[3:])
+
+sys.exit(supervised(command, "tracer"))
+"""
+"""`tracer`, which is asked to end while it calls a function, named by its first two arguments."""
+
 LEAVING = """
 import os
 from tracer.containment.supervisor import supervised
@@ -223,6 +244,24 @@ def test_what_was_recorded_before_the_end_is_kept_as_an_incomplete_trace(start, 
     assert len(kept["asked"].runs[0].samples) >= 5
     assert [run.batch for run in kept["crashed"].runs] == [1]
     assert "1 of 2 configurations" in kept["crashed"].notes[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [
+        ("tracer.executors.onnxruntime.profile_events", "read"),
+        ("tracer.executors.onnxruntime.kernel_nodes", "kernels"),
+        ("tracer.api._pipeline", "attribute"),
+        ("tracer.api._pipeline", "matched"),
+    ],
+)
+def test_what_was_recorded_is_kept_whatever_follows(module, function, start, folder):
+    options = ("--runs", "5", "--threads", "1", "--no-roofline", "-o", f"{function}.trace")
+    process = start("-c", ASKED_DURING, module, function, "profile", "fused.onnx", *options)
+    assert ended(process) == (143, "tracer: terminated\n")
+    kept = tracer.load(folder / f"{function}.trace")
+    assert kept.notes[0].startswith("incomplete: terminated")
+    assert len(kept.runs[0].samples) > 0
 
 
 def test_a_comparison_that_is_ended_keeps_the_complete_rounds(start, folder):

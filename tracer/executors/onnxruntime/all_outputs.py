@@ -12,6 +12,7 @@ import onnxruntime as ort
 
 from tracer.executors.onnxruntime import feeding, int8_workaround, node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.graph.encoding import encoded
 from tracer.graph.model import Model, expanded_keys
 from tracer.inputs.feedset import Feeds
 
@@ -67,7 +68,7 @@ def runner(
     outputs.extend(onnx.ValueInfoProto(name=name) for name in names if name not in listed)
     order = [value.name for value in outputs]
     settings = OrtSettings(threads=threads, optimization="none")
-    session = sessions.Factory(model, proto.SerializeToString(), settings).open()
+    session = sessions.Factory(model, encoded(proto, model.name), settings).open()
 
     def run(feeds: Feeds) -> Mapping[str, Any]:
         with sessions.running(model):

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from tracer.executors.onnxruntime import empty_run, profile_events, self_times, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
+from tracer.graph.encoding import encoded
 from tracer.support.temporary import TemporaryFolder
 from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
@@ -79,7 +80,7 @@ class _Chain:
     def of(cls, kind: Kind, settings: OrtSettings, folder: Path) -> _Chain:
         model = loading.from_proto(_proto(kind))
         feeds = {"x": np.ones(_shape(kind.rank), np.float32)}
-        factory = sessions.Factory(model, model.proto.SerializeToString(), settings)
+        factory = sessions.Factory(model, encoded(model.proto, model.name), settings)
         plain = factory.open()
         empty = empty_run.runner(model, feeds, plain.run(None, feeds), settings)
         assert empty is not None

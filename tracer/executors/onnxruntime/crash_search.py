@@ -8,6 +8,7 @@ import onnx
 from tracer.containment import search
 from tracer.executors.onnxruntime import node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.graph.encoding import encoded
 from tracer.graph.model import Model
 
 
@@ -46,4 +47,4 @@ def _session(model: Model, proto: onnx.ModelProto, count: int) -> Any:
     made = dict.fromkeys(name for node in graph.node for name in node.output if name)
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in made if name not in read)
     settings = OrtSettings(threads=1, optimization="none")
-    return sessions.Factory(model, part.SerializeToString(), settings).open()
+    return sessions.Factory(model, encoded(part, model.name), settings).open()

@@ -4,19 +4,22 @@ Its time is the overhead of every inference: the call from Python, the check of 
 return of the outputs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+import onnxruntime as ort
+from onnx import helper
 
 from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import feeding, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.graph.loading import from_proto
+from tracer.graph.encoding import encoded
 from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model
 from tracer.inputs.feedset import Feeds
+from tracer.support.types import Array
 
 
 def runner(
@@ -26,36 +29,57 @@ def runner(
 
     `results` are the outputs of a real run, in order: the empty run returns as many bytes.
     """
-    proto = _proto(model, results)
-    if not proto.graph.output:
+    stored = _stored(model, results)
+    if not stored:
         return None
+    empty = Model(_proto(model, stored), model.path, "", ())
+    serialized = encoded(empty.proto, model.name)
+    values = {name: ort.OrtValue.ortvalue_from_numpy(value) for name, value in stored.items()}
     try:
-        empty = from_proto(proto)
-        session = sessions.Factory(empty, proto.SerializeToString(), settings).open()
+        session = sessions.Factory(empty, serialized, settings, values).open()
         run = feeding.runner(empty, session, feeds)
         run()
     except (ModelError, InputError):  # an element type, say, that stored tensors cannot have
         return None
-    return run
+    return partial(_run, run, stored)
 
 
-def _proto(model: Model, results: list[Any]) -> onnx.ModelProto:
-    """Returns the model without nodes; its outputs are stored tensors, others are dropped."""
-    stored = [
-        numpy_helper.from_array(value, output.name)
+def _run(run: Callable[[], object], stored: Mapping[str, Array]) -> object:
+    """Runs a session, which reads the arrays `stored` where they are: they must live as long."""
+    return run()
+
+
+def _stored(model: Model, results: list[Any]) -> Mapping[str, Array]:
+    """Returns the outputs that a model without nodes can return, by name."""
+    inputs = {value.name for value in model.inputs}
+    return {
+        output.name: value
         for output, value in zip(model.graph.output, results, strict=True)
-        if isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
-    ]
-    names = {tensor.name for tensor in stored} - {value.name for value in model.inputs}
-    graph = onnx.helper.make_graph(
-        [],
-        "empty",
-        list(model.inputs),
-        [output for output in model.graph.output if output.name in names],
-        [tensor for tensor in stored if tensor.name in names],
-    )
-    return onnx.helper.make_model(
+        if isinstance(value, np.ndarray)
+        and value.dtype.kind in "biuf"
+        and output.name not in inputs
+    }
+
+
+def _proto(model: Model, stored: Mapping[str, Array]) -> onnx.ModelProto:
+    """Returns the model without nodes; its outputs are stored tensors, others are dropped.
+
+    The values of the tensors are elsewhere: a protobuf would copy them, and holds 2 GiB at most.
+    """
+    tensors = [_elsewhere(name, value) for name, value in stored.items()]
+    outputs = [output for output in model.graph.output if output.name in stored]
+    graph = helper.make_graph([], "empty", list(model.inputs), outputs, tensors)
+    return helper.make_model(
         graph,
         opset_imports=model.proto.opset_import,
         ir_version=max(model.proto.ir_version, IR_WITH_UNLISTED_WEIGHTS),
     )
+
+
+def _elsewhere(name: str, value: Array) -> onnx.TensorProto:
+    """Returns a tensor whose values a session is handed apart."""
+    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+    tensor = onnx.TensorProto(name=name, data_type=kind, dims=value.shape)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="memory")
+    return tensor

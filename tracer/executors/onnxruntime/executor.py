@@ -36,13 +36,16 @@ def _recorded(
     record = recording.Recording(factory, feedset, folder.graph, progress, plain, empty)
     try:
         while missing := settings.missing_runs(record.state.runs, record.state.seconds):
+            if signals.ending():
+                break
             warmup, count = chunk_plan.plan(record.state, settings)
             record.total = record.state.runs + missing
             record.add_profiled(warmup, count)
     except signals.ENDINGS:
         if not signals.ending() or not record.state.runs:
             raise
-    return record.finish(bias)
+    with signals.noted():
+        return record.finish(bias)
 
 
 class _Onnxruntime:

@@ -8,6 +8,7 @@ import re
 
 import onnx
 
+from tracer.graph.encoding import encoded
 from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, node_protos
 
 _SAFE = re.compile(r"__tracer_(\d+)__")
@@ -27,7 +28,7 @@ def serialize(model: Model) -> bytes:
         inputs = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in model.inputs]
         del proto.graph.input[:]
         proto.graph.input.extend(inputs)
-    return proto.SerializeToString()
+    return encoded(proto, model.name)
 
 
 def original(model: Model, name: str) -> str:

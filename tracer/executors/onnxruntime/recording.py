@@ -110,17 +110,18 @@ class Recording:
             if signals.ending() and any(counted):
                 self._keep(self._read(session), counted)
             raise
-        table = self._read(session)
-        if len(table.dur) < len(counted):
-            if len(counted) > 1:  # a run makes more events than before: retry with fewer runs
-                self.add_profiled(0, max(1, len(table.dur) // 2))
+        with signals.noted():
+            table = self._read(session)
+            if len(table.dur) >= len(counted) or signals.ending():
+                self._keep(table, counted)
                 return
+        if len(counted) == 1:
             raise LimitError(
                 f"{self.factory.model.name}: one inference makes more than the 1,000,000 events "
                 "that onnxruntime's profiler holds",
                 "Profile fewer loop iterations.",
             )
-        self._keep(table, counted)
+        self.add_profiled(0, max(1, len(table.dur) // 2))  # runs make more events than before
 
     def _keep(self, table: self_times.RunTable, counted: Sequence[bool]) -> None:
         """Adds the runs that are `counted`; a run that was broken off may be missing or follow."""

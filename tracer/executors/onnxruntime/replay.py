@@ -19,6 +19,7 @@ from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import feeding, kernel_models, node_names, sessions
 from tracer.executors.onnxruntime.kernel_models import Piece
 from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.graph.encoding import encoded
 from tracer.graph.loading import from_proto
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
@@ -77,7 +78,7 @@ def runner(
         threads=settings.threads, optimization="none", provider=settings.provider
     )
     model = from_proto(proto)
-    session = sessions.Factory(model, proto.SerializeToString(), unoptimized).open()
+    session = sessions.Factory(model, encoded(proto, model.name), unoptimized).open()
     return feeding.runner(model, session, dict(piece.feeds))
 
 

@@ -1,9 +1,9 @@
 """Opens inference sessions, and translates onnxruntime's errors into one sentence each."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,11 +75,15 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class Factory:
-    """Opens sessions on one model with the same settings."""
+    """Opens sessions on one model with the same settings.
+
+    `stored` are values (OrtValue), by name, of initializers that `serialized` calls external.
+    """
 
     model: Model
     serialized: bytes
     settings: OrtSettings
+    stored: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def open(self, profile: Path | None = None, optimized: Path | None = None) -> Any:
         """Returns an InferenceSession.
@@ -103,6 +107,8 @@ class Factory:
         if self.model.path is not None:
             entry = "session.model_external_initializers_file_folder_path"
             settings.add_session_config_entry(entry, str(self.model.path.resolve().parent))
+        if self.stored:
+            settings.add_external_initializers(list(self.stored), list(self.stored.values()))
         providers = [_provider(self.settings.provider)]
         try:
             with activity.doing(self.model.name, *_OPTIMISING[self.settings.optimization]):
