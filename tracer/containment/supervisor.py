@@ -17,7 +17,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from tracer.containment import activity, memory, parent, search, signals, watch
+from tracer.containment import (
+    activity,
+    memory,
+    parent,
+    search,
+    signals,
+    standard_input,
+    watch,
+)
 from tracer.errors import CrashError, LimitError
 from tracer.support.temporary import sweep
 from tracer.text import message
@@ -51,6 +59,8 @@ def supervised(command: Callable[[], int], name: str) -> int:
         os.set_blocking(end, False)
     page = activity.Page.anonymous(writing)
     frames = _unnamed_file()
+    if standard_input.NAME in sys.argv:
+        standard_input.keep()
     supervisor = os.getpid()
     with _handling(writing):
         child = os.fork()
