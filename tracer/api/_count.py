@@ -24,7 +24,8 @@ from tracer.errors import UsageError
 from tracer.graph import shape_inference
 from tracer.graph.loading import ModelSource, open_model
 from tracer.graph.model import Model
-from tracer.inputs import dims as dimensions
+from tracer.inputs.choice import choose
+from tracer.inputs.dims import batch_of
 from tracer.records import environment
 from tracer.records.node_table import typed
 from tracer.records.trace import ModelInfo, Trace
@@ -43,8 +44,8 @@ def count(
     energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_model(model)
     rules, unfit = _narrowed(loaded, accumulator, fixed)
-    shapes, assumed = dimensions.choose(loaded, batch, dims)
-    types = shape_inference.infer(loaded, shapes)
+    sizes = choose(loaded, batch, dims)
+    types = shape_inference.infer(loaded, sizes.shapes)
     typed_model = TypedModel(loaded, types)
     counted = cost(typed_model, convention=convention)
     pricing = None if energy_model is None else Pricing(energy_model, rules)
@@ -59,8 +60,8 @@ def count(
             "energy": energy_settings(energy_model),
         },
         runs=(),
-        nodes=typed(table.assign(batch=dimensions.batch_of(loaded, shapes))),
-        notes=(*dimensions.notes(assumed), *cost_notes(counted), *unfit, *unpriced),
+        nodes=typed(table.assign(batch=batch_of(loaded, sizes.shapes))),
+        notes=(*sizes.notes, *cost_notes(counted), *unfit, *unpriced),
     )  # fmt: skip
 
 

@@ -30,10 +30,10 @@ def count(
 ) -> Trace:
     """Counts the work of every node of `model` from shapes.
 
-    `dims` sizes symbolic dimensions by name; `convention` says how additions are counted (see
-    `analyzers.cost`). `energy` names a model of `analyzers.energy`, which fills the column
-    `energy`. `accumulator` and `fixed`, as in `interpret`, are what the energies are those of, and
-    fill the column `bits`; nothing runs.
+    `dims` sizes open dimensions by symbol or `INPUT:AXIS`; `convention` says how additions are
+    counted (see `analyzers.cost`). `energy` names a model of `analyzers.energy`, which fills the
+    column `energy`. `accumulator` and `fixed`, as in `interpret`, are what the energies are those
+    of, and fill the column `bits`; nothing runs.
 
     onnx infers the shapes in a child process, within `seconds` and `process_bytes` of `limits`, or
     with `in_process` in this one. Raises the errors of `tracer.errors`.

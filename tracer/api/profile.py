@@ -129,7 +129,7 @@ def profile(
 
     `feeds` names an .npz file or a test_data_set folder. The default is the test data of a model
     folder, else random inputs with `seed`. Of many files, or `Samples` of a data set, the first
-    `batch` (1) are timed. `dims` sizes symbolic dimensions by name. `runs` to
+    `batch` (1) are timed. `dims` sizes open dimensions, by symbol or `INPUT:AXIS`. `runs` to
     `provider` are settings of the executor (see its `settings` module); None is its default.
     `convention` says how additions are counted (see `analyzers.cost`). `energy` names a model of
     `analyzers.energy`, which fills the column `energy`, in 32-bit accumulators. `peaks` is called

@@ -173,7 +173,8 @@ MODEL = subject("model", type=PathName())
 
 DIMS = cloup.option(
     "--dim", "dims", type=Size(), multiple=True,
-    help="Size of a symbolic dimension, e.g. --dim sequence=128. Repeatable.",
+    help="Size of an open dimension, by its symbol or as INPUT:AXIS, e.g. --dim sequence=128 or "
+    "--dim x:2=48. Repeatable.  [default: the usual size of such an input]",
 )  # fmt: skip
 INPUTS = cloup.option(
     "--inputs", type=PathName(),

@@ -105,6 +105,7 @@ def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     """Returns a Model with local functions inlined; it is not checked beyond their calls."""
     name = str(path) if path is not None else validation.IN_MEMORY
     calls.check(proto, name)
+    proto = _opened(proto)
     if not proto.functions:
         return Model(proto, path, sha256, expanded_keys(proto))
     name = path.name if path is not None else validation.IN_MEMORY
@@ -118,6 +119,28 @@ def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     for node, (_, around) in zip(node_protos(flat.graph), expanded, strict=True):
         provenance.inherit(node, around)
     return Model(flat, path, sha256, tuple(key for key, _ in expanded))
+
+
+def _opened(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Returns `proto`, or a copy whose inputs have no name and no size where 0 is declared.
+
+    Some exporters write 0 for an unknown size; runtimes would take no other size than 0.
+    """
+    weights = {weight.name for weight in proto.graph.initializer}
+    inputs = [
+        (place, axis)
+        for place, value in enumerate(proto.graph.input)
+        if value.name not in weights
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        if dim.HasField("dim_value") and dim.dim_value == 0
+    ]
+    if not inputs:
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for place, axis in inputs:
+        copy.graph.input[place].type.tensor_type.shape.dim[axis].Clear()
+    return copy
 
 
 def _sha256(file: Path) -> str:
