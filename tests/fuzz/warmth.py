@@ -1,16 +1,18 @@
 """Imports and compiles what commands need, so that forks of this process start at once."""
 
 import importlib
+import os
 import tempfile
 from pathlib import Path
 
 from tests.fuzz import quiet
 from tests.fuzz.commands import ENDS, ONE
 from tests.fuzz.seeds import LENET, TRACES
+from tracer.executors.onnxruntime import calibration
 
 _LATER = (
     "onnxruntime", "matplotlib.pyplot", "pyarrow.parquet", "tracer.executors.onnxruntime.executor",
-    "tracer.cli.profile", "tracer.cli.interpret", "tracer.api.profile", "scipy.stats",
+    "tracer.cli.profile", "tracer.cli.interpret", "tracer.api._profile", "scipy.stats",
 )  # fmt: skip
 """What the commands below do not import. onnxruntime starts threads, so it runs in forks alone."""
 
@@ -36,3 +38,13 @@ def warm() -> None:
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         raise RuntimeError(f"{threads} threads run: forks would lack all but one")
+    _calibrate()
+
+
+def _calibrate() -> None:
+    """Measures the profiler's overhead into the user's cache, in a fork: a session has threads."""
+    process = os.fork()
+    if process == 0:
+        calibration.measure(1, "cpu")
+        os._exit(0)
+    os.waitpid(process, 0)
