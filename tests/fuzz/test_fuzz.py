@@ -40,7 +40,7 @@ from tests.fuzz.seeds import ENERGY, LENET, TRACES, Seed
 trace = (TRACES / "sums.trace").read_bytes()
 contents = {"model": LENET.read_bytes(), "trace": trace}
 seeds = {kind: [Seed("s", kind, contents.get(kind, ENERGY.encode()))] for kind in SHARES}
-made = [mutant(seeds, 1, number) for number in range(100)]
+made = [mutant(seeds, 1, None, number) for number in range(100)]
 print(hashlib.sha256(b"".join(each.content for each in made)).hexdigest())
 """
 

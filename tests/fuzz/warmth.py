@@ -1,7 +1,6 @@
 """Imports and compiles what commands need, so that forks of this process start at once."""
 
 import importlib
-import os
 import tempfile
 from pathlib import Path
 
@@ -12,7 +11,8 @@ from tracer.executors.onnxruntime import calibration
 
 _LATER = (
     "onnxruntime", "matplotlib.pyplot", "pyarrow.parquet", "tracer.executors.onnxruntime.executor",
-    "tracer.cli.profile", "tracer.cli.interpret", "tracer.api._profile", "scipy.stats",
+    "tracer.cli.profile", "tracer.cli.interpret", "tracer.api._profile", "tracer.api._quantize",
+    "tracer.api._fusions", "tracer.api._whatif", "onnxruntime.quantization", "scipy.stats",
 )  # fmt: skip
 """What the commands below do not import. onnxruntime starts threads, so it runs in forks alone."""
 
@@ -38,13 +38,4 @@ def warm() -> None:
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         raise RuntimeError(f"{threads} threads run: forks would lack all but one")
-    _calibrate()
-
-
-def _calibrate() -> None:
-    """Measures the profiler's overhead into the user's cache, in a fork: a session has threads."""
-    process = os.fork()
-    if process == 0:
-        calibration.measure(1, "cpu")
-        os._exit(0)
-    os.waitpid(process, 0)
+    quiet.apart(lambda: calibration.measure(1, "cpu"))  # into the user's cache
