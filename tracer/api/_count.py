@@ -9,6 +9,7 @@ from analyzers.cost import cost
 from analyzers.cost.typed_model import TypedModel
 from analyzers.memory import memory
 from analyzers.table import node_table
+from exporters.subject import Subject, open_subject
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
@@ -22,7 +23,6 @@ from tracer.api._assembly import (
 )
 from tracer.errors import UsageError
 from tracer.graph import shape_inference
-from tracer.graph.loading import ModelSource, open_model
 from tracer.graph.model import Model
 from tracer.inputs.choice import choose
 from tracer.inputs.dims import batch_of
@@ -32,7 +32,7 @@ from tracer.records.trace import ModelInfo, Trace
 
 
 def count(
-    model: ModelSource,
+    model: Subject,
     batch: int | None,
     dims: Mapping[str, int],
     convention: str,
@@ -42,7 +42,7 @@ def count(
 ) -> Trace:
     """Returns the trace of a count, without runs."""
     energy_model = None if energy is None else energy_models.find(energy)
-    loaded = open_model(model)
+    loaded = open_subject(model)
     rules, unfit = _narrowed(loaded, accumulator, fixed)
     sizes = choose(loaded, batch, dims)
     types = shape_inference.infer(loaded, sizes.shapes)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from tracer.api._contained import contained
 
 if TYPE_CHECKING:
+    from exporters.subject import Subject
     from tracer.accumulators.spec.accumulator import Accumulator
     from tracer.accumulators.spec.policy import Policy
-    from tracer.graph.loading import ModelSource
     from tracer.limits import Limits
     from tracer.records.trace import Trace
 
 
 @contained()
 def count(
-    model: ModelSource,
+    model: Subject,
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,

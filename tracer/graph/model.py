@@ -73,7 +73,8 @@ class Model:
 
     `proto` has its local functions inlined and must not be modified. `path` is the model's file,
     whose folder holds the external data; None for a model built in memory. `root` is the path of
-    the main graph: '' but for the body of an operator, which has the key of its node.
+    the main graph: '' but for the body of an operator, which has the key of its node. `subject` is
+    what the user named, if not the file.
     """
 
     proto: onnx.ModelProto = field(repr=False)
@@ -81,10 +82,13 @@ class Model:
     sha256: str
     keys: tuple[str, ...] = field(repr=False)
     root: str = ""
+    subject: str | None = None
 
     @property
     def name(self) -> str:
-        """The model's file name, for messages."""
+        """What the user named, for messages."""
+        if self.subject is not None:
+            return self.subject
         return str(self.path) if self.path is not None else "<model in memory>"
 
     @property
