@@ -11,6 +11,7 @@ from analyzers.cost import Cost, cost
 from analyzers.cost.typed_model import TypedModel
 from analyzers.memory import memory
 from analyzers.table import node_table
+from exporters.subject import Subject, open_subject
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
@@ -24,7 +25,6 @@ from tracer.api._assembly import (
 )
 from tracer.errors import UsageError
 from tracer.executors import registry
-from tracer.graph.loading import ModelSource, open_model
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import Shapes, TensorTypes
 from tracer.inputs.choice import choose
@@ -51,7 +51,7 @@ class _Sizes:
 
 
 def count(
-    model: ModelSource,
+    model: Subject,
     batch: int | None,
     dims: Mapping[str, int],
     convention: str,
@@ -64,7 +64,7 @@ def count(
 ) -> Trace:
     """Returns the trace of a count. A run that tells the shapes is no part of it."""
     energy_model = None if energy is None else energy_models.find(energy)
-    loaded = open_model(model)
+    loaded = open_subject(model)
     rules, unfit = _narrowed(loaded, accumulator, fixed)
     request = request_for(model, loaded, batch, dims, feeds)
     with enforced(limits or Limits()):

@@ -7,6 +7,7 @@ from typing import Any
 from analyzers import energy as energy_models
 from analyzers import observed_shapes
 from analyzers.options import DEFAULT_ENERGY_MODEL
+from exporters.subject import Subject, open_subject
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
@@ -14,7 +15,6 @@ from tracer.api._assembly import Pricing, analyze, assembled, configured, energy
 from tracer.api.interpret import Receiver
 from tracer.executors import registry
 from tracer.executors.protocol import Receive
-from tracer.graph.loading import ModelSource, open_model
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import InputPaths, Request, Samples, on_sizes_that_run, request_for
@@ -42,7 +42,7 @@ class _Job:
 
 
 def interpret(
-    model: ModelSource,
+    model: Subject,
     batch: int | None,
     dims: Mapping[str, int] | None,
     feeds: InputPaths | Samples,
@@ -66,7 +66,7 @@ def interpret(
     if energy is None and accumulator is not None:
         energy = DEFAULT_ENERGY_MODEL
     energy_model = None if energy is None else energy_models.find(energy)
-    loaded = open_model(model)
+    loaded = open_subject(model)
     for receiver in receivers:
         receiver.start(loaded)
     request = request_for(model, loaded, 1 if by_sample else batch, dims, feeds, seed)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from tracer.api._contained import contained
 
 if TYPE_CHECKING:
+    from exporters.subject import Subject
     from tracer.accumulators.spec.accumulator import Accumulator
     from tracer.accumulators.spec.policy import Policy
-    from tracer.graph.loading import ModelSource
     from tracer.inputs.request import InputPaths, Samples
     from tracer.limits import Limits
     from tracer.records.trace import Trace
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contained()
 def count(
-    model: ModelSource,
+    model: Subject,
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,

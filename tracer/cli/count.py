@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cloup
@@ -11,12 +10,15 @@ from tracer.cli import _accumulating, _energy, _options
 from tracer.cli._types import PathName
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from exporters.subject import Subject
     from tracer.accumulators.spec.policy import Policy
     from tracer.cli._output import Output
 
 
 @cloup.command()
-@_options.MODEL
+@_options.SUBJECT
 @cloup.option_group(
     "Input",
     _options.batch("Batch size.  [default: 1]"),
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 @_options.PROCESS_LIMITS
 @_options.TRACE_VIEW
 def command(
-    model: Path,
+    model: Subject,
     batch: int | None,
     dims: tuple[tuple[str, int], ...],
     inputs: Path | None,

@@ -107,8 +107,9 @@ def command(
 ) -> None:
     """Measure where the time of a model goes, node by node.
 
-    MODEL is an .onnx file, a folder with model.onnx, or FILE.py:NAME. NAME is a class, a factory
-    or an instance of PyTorch or Chainer; FILE.py is executed. Node times are corrected for
+    MODEL is an .onnx or .onnx.gz file, a folder with one, - for standard input, FILE.pt2, or
+    FILE.py:NAME. NAME is a class, a factory or an instance of PyTorch or Chainer, which runs in its
+    framework; FILE.py is executed. Node times are corrected for
     profiler overhead. The wall time comes from runs without a profiler.
 
     --accumulator also counts which sums of an .onnx file overflow in narrow accumulators, over all

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from tracer.errors import InputError, ModelError, UsageError
-from tracer.graph.loading import ModelSource
 from tracer.graph.model import Model
 from tracer.inputs import files
 from tracer.inputs.batches import FeedBatches, open_batches
@@ -160,7 +159,7 @@ def on_sizes_that_run(
 
 
 def request_for(
-    source: ModelSource,
+    source: object,
     model: Model,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
