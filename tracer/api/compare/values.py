@@ -19,7 +19,7 @@ from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import FrameworkSide, NamedSide, OnnxSide, Recorded
 from tracer.errors import ModelError, TracerError, UsageError
 from tracer.executors.eager.failure import failing_clearly
-from tracer.graph import loading, shape_inference
+from tracer.graph import loading
 from tracer.graph.model import Model, Node
 from tracer.graph.precision import precisions
 from tracer.graph.quantized import quantized_node
@@ -28,6 +28,7 @@ from tracer.inputs.model_feeds import check_feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.isolation import Isolation
 from tracer.records.node_table import typed
+from tracer.shapes import infer
 from tracer.support.difference import Difference
 from tracer.support.optional import not_installed
 from tracer.support.tolerance import Tolerance
@@ -205,7 +206,7 @@ def _by_node(
         for node in model.nodes
         if not node.scope.path and node.outputs and node.outputs[0] in tensors_by_name
     }
-    types = shape_inference.infer(model, FeedSet(feeds, None).shapes)
+    types = infer(model, FeedSet(feeds, None).shapes)
     names = [value.name for value in model.graph.output]
     named_outputs = list(zip(names, outputs, strict=True))
     return Values(label, node_table(model, types, []), named_outputs, by_node)
