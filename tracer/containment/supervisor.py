@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from tracer.containment import activity, memory, parent, search, signals
+from tracer.containment import activity, memory, parent, search, signals, standard_input
 from tracer.errors import CrashError, LimitError
 from tracer.support.temporary import sweep
 from tracer.text import message
@@ -74,6 +74,8 @@ def supervised(command: Callable[[], int], name: str) -> int:
         os.set_blocking(end, False)
     page = activity.Page.anonymous(writing)
     frames = _unnamed_file()
+    if standard_input.NAME in sys.argv:
+        standard_input.keep()
     supervisor = os.getpid()
     with _handling(writing):
         child = os.fork()

@@ -152,7 +152,7 @@ def test_an_existing_file_is_kept_without_force(model, capfd, tmp_path):
 BAD = {
     "no model": (["profile", "nowhere.onnx"], 3, "nowhere.onnx: no such file"),
     "folder without a model": (["profile", "."], 3, "holds no .onnx file"),
-    "unknown dimension": (["profile", "{m}", "--dim", "M=3"], 3, "no symbolic dimension 'M'"),
+    "unknown dimension": (["profile", "{m}", "--dim", "M=3"], 3, "no open dimension 'M'"),
     "inputs of a wrong shape": (["profile", "{m}", "--inputs", "x.npz"], 3, "fixed at 16, not 15"),
     "no inputs file": (["profile", "{m}", "--inputs", "y.npz"], 3, "y.npz: no such inputs"),
     "no output folder": (["profile", "{m}", "-o", "no/r.csv"], 3, "does not exist"),
