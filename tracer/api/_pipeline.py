@@ -10,10 +10,10 @@ from analyzers import observed_shapes
 from analyzers.attribution import attribute
 from analyzers.timing import largest, wall
 from tracer.api._assembly import Analyzed, Groups, Pricing, analyze, configured
-from tracer.containment import signals
+from tracer.containment import memory, signals
 from tracer.errors import TracerError, out_of_memory
-from tracer.executors.protocol import Executor, OptimizedGraph
-from tracer.graph import shape_inference
+from tracer.executors.protocol import Executor, OptimizedGraph, Profiled
+from tracer.graph import footprint
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
 from tracer.inputs import random
@@ -23,6 +23,7 @@ from tracer.limits import Limits, fair_share
 from tracer.records.environment import Peaks
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Run
+from tracer.shapes import infer
 from tracer.support.progress import Progress
 
 _COMPARED_BYTES, _COMPARED_S = 1 << 30, 20.0
@@ -48,8 +49,7 @@ class Pipeline:
         `settings` are the executor's.
         """
         feedset, profiled = on_sizes_that_run(
-            request,
-            lambda feeds: self.executor.profile(self.model, feeds, settings, self.progress),
+            request, lambda feeds: self._profiled(feeds, settings)
         )
         run = configured(profiled.run, settings)
         try:
@@ -58,9 +58,17 @@ class Pipeline:
         except signals.ENDINGS:
             if not signals.ending():
                 raise
-        types = shape_inference.infer(self.model, feedset.shapes)
+        types = infer(self.model, feedset.shapes)
         groups = attribute(self.model, run.kernels)
         return analyze(self.model, run, types, None, self.convention, groups=groups)
+
+    def _profiled(self, feeds: FeedSet, settings: Any) -> Profiled:
+        """Profiles the model, within a limit in proportion to it where nobody set one."""
+        if not memory.is_default():
+            return self.executor.profile(self.model, feeds, settings, self.progress)
+        types = infer(self.model, feeds.shapes)
+        with memory.at_most(footprint.allowance(types)):
+            return self.executor.profile(self.model, feeds, settings, self.progress)
 
     def _refined(
         self, run: Run, graph: OptimizedGraph | None, request: Request, feedset: FeedSet
@@ -128,7 +136,7 @@ def observed(
 
     Where shape inference is incomplete, an optimised model runs once without optimisation.
     """
-    types = shape_inference.infer(model, feedset.shapes)
+    types = infer(model, feedset.shapes)
     if graph is not None and not observed_shapes.needed(model, types):
         return types, None
     kernels = run.kernels if graph is None else graph.unoptimized_kernels(feedset)
