@@ -19,10 +19,11 @@ from tracer.executors.onnxruntime import (
 from tracer.executors.onnxruntime.saved_graph import Folder, SavedGraph
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.executors.protocol import OptimizingExecutor, Profiled, Tensors
-from tracer.graph import footprint, shape_inference
+from tracer.graph import footprint
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Run
+from tracer.shapes import infer
 from tracer.support.progress import Progress, silent
 
 
@@ -60,8 +61,7 @@ def _in_proportion(model: Model, feedset: FeedSet) -> Iterator[None]:
     if not memory.is_default():
         yield
         return
-    types = shape_inference.infer(model, feedset.shapes)
-    with memory.at_most(footprint.allowance(types)):
+    with memory.at_most(footprint.allowance(infer(model, feedset.shapes))):
         yield
 
 
