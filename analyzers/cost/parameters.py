@@ -65,6 +65,22 @@ def owned(
     }
 
 
+def of_idle(weights: Mapping[str, Weights], idle: Collection[str]) -> tuple[str, ...]:
+    """Returns a note where parameters belong to nodes that do not run, by key, and to no others."""
+    used = {weight for key, owned in weights.items() if key not in idle for weight in owned}
+    unused = {
+        address: weight
+        for key in idle
+        for address, weight in weights[key].items()
+        if address not in used
+    }
+    if not unused:
+        return ()
+    count = size(unused)
+    some = "some" if count is None else f"{count:,}"
+    return (f"parameters are those of the whole model; {some} are of branches that do not run",)
+
+
 def size(weights: Mapping[Address, Weight]) -> int | None:
     """Returns the number of parameters, None if a size is unknown."""
     return known_sum(weight.size for weight in weights.values())

@@ -13,7 +13,6 @@ from tracer.api._assembly import Analyzed, Groups, Pricing, analyze, configured
 from tracer.containment import signals
 from tracer.errors import TracerError, out_of_memory
 from tracer.executors.protocol import Executor, OptimizedGraph
-from tracer.graph import shape_inference
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
 from tracer.inputs import random
@@ -23,6 +22,7 @@ from tracer.limits import Limits, fair_share
 from tracer.records.environment import Peaks
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Run
+from tracer.shapes import infer
 from tracer.support.progress import Progress
 
 _COMPARED_BYTES, _COMPARED_S = 1 << 30, 20.0
@@ -58,7 +58,7 @@ class Pipeline:
         except signals.ENDINGS:
             if not signals.ending():
                 raise
-        types = shape_inference.infer(self.model, feedset.shapes)
+        types = infer(self.model, feedset.shapes)
         groups = attribute(self.model, run.kernels)
         return analyze(self.model, run, types, None, self.convention, groups=groups)
 
@@ -128,7 +128,7 @@ def observed(
 
     Where shape inference is incomplete, an optimised model runs once without optimisation.
     """
-    types = shape_inference.infer(model, feedset.shapes)
+    types = infer(model, feedset.shapes)
     if graph is not None and not observed_shapes.needed(model, types):
         return types, None
     kernels = run.kernels if graph is None else graph.unoptimized_kernels(feedset)

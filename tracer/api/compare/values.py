@@ -19,11 +19,12 @@ from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import FrameworkSide, NamedSide, OnnxSide, Recorded
 from tracer.errors import ModelError, TracerError, UsageError
 from tracer.executors.eager.failure import failing_clearly
-from tracer.graph import loading, shape_inference
+from tracer.graph import loading
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.model_feeds import check_feeds
 from tracer.records.node_table import typed
+from tracer.shapes import infer
 from tracer.support.optional import not_installed
 from tracer.support.tolerance import Tolerance
 
@@ -159,7 +160,7 @@ def _by_node(
         for node in model.nodes
         if not node.scope.path and node.outputs and node.outputs[0] in tensors_by_name
     }
-    types = shape_inference.infer(model, FeedSet(feeds, None).shapes)
+    types = infer(model, FeedSet(feeds, None).shapes)
     names = [value.name for value in model.graph.output]
     named_outputs = list(zip(names, outputs, strict=True))
     return Values(label, node_table(model, types, []), named_outputs, by_node)
