@@ -11,6 +11,8 @@ from tracer.cli import _accumulating, _energy, _options
 from tracer.cli._types import PathName
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from exporters.subject import Subject
     from tracer.accumulators.spec.policy import Policy
     from tracer.cli._output import Output
