@@ -70,7 +70,7 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
         index=list(rows.members),
     )
     hosts = {key: group[0] for group in groups for key in group if key not in rows.members}
-    labels = dict(zip(table.index, table["kernels"], strict=True))
+    labels = dict(zip(table.index, table["kernels"].tolist(), strict=True))
     fused = {key: labels[host] for key, host in hosts.items()}
     return pd.concat([table, pd.DataFrame({"kernels": fused, "timed_in": hosts}, dtype="object")])
 

@@ -56,6 +56,14 @@ def names_code(source: str) -> bool:
     return (named and not Path(source).exists()) or source.endswith((".py", ".pt2"))
 
 
+def runs_in_framework(source: str) -> bool:
+    """Returns whether `source` names code that its framework can run module by module.
+
+    An exported program (.pt2) has no modules: it is profiled as ONNX.
+    """
+    return names_code(source) and not source.endswith(".pt2")
+
+
 def _model(source: str, arguments: dict[str, Any], *, trust: bool, seed: int | None) -> object:
     if source.endswith(".pt2"):
         if arguments:

@@ -21,6 +21,8 @@ _LARGEST_TENSOR = 4 << 30
 """Bytes of a tensor by default, where that much may be alive."""
 _LIVE = 16 << 30
 """Bytes of live values by default where the system does not say what is free."""
+_CARRIED = 0.25
+"""What a value may grow to in a loop ÷ what a tensor may have."""
 _PATIENCE = 600.0
 """Seconds that one loop may take where no limit is set."""
 _OPTIONS = {"tensor_bytes": "--max-tensor", "live_bytes": "--max-live", "loop_trips": "--max-trips",
@@ -43,7 +45,8 @@ class Limits:
     """Limits of one run.
 
     By default, live values take at most half of the memory that is free, a tensor 4 GiB of it, and
-    a loop ten minutes. `seconds` limits the run instead of its loops.
+    a loop ten minutes. A value that a loop carries grows to a quarter of a tensor's limit.
+    `seconds` limits the run instead of its loops.
     `process_bytes` is what a child process may allocate [default: 75 % of what is free].
     """
 
@@ -118,6 +121,20 @@ class Budget:
         if count > self.limits.loop_trips:
             self._exceed(f"{count:,} trips of a loop", f"{self.limits.loop_trips:,}", "loop_trips")
         self.clock(began)
+
+    def carried(self, nbytes: int, before: int) -> None:
+        """Raises LimitError where a value that a loop carries grew beyond a part of a tensor.
+
+        It had `before` bytes when the loop began. What doubles with each trip takes most of its
+        time and memory in the last trips.
+        """
+        allowed = int(self.limits.tensor_bytes * _CARRIED)
+        if nbytes > max(allowed, before):
+            self._exceed(
+                f"a value of {size_text(nbytes)} that a loop lets grow",
+                f"{size_text(allowed)}, a quarter of a tensor's",
+                "tensor_bytes",
+            )
 
     def clock(self, began: float | None = None) -> None:
         """Raises LimitError if the time of the run is up; without one, of a loop that `began`."""

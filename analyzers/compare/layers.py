@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from analyzers.compare.alignment import Layer
-from analyzers.compare.contrast import LEVEL, contrast, holm
+from analyzers.compare.contrast import LEVEL, Sample, contrast, holm
 from analyzers.compare.sides import Side
 from analyzers.grouping import OF_RUNTIME, named
 from tracer.errors import UsageError
@@ -37,20 +37,21 @@ def table(
     """
     if by not in GROUPINGS:
         raise UsageError(f"cannot compare by '{by}'", f"Compare by {', '.join(GROUPINGS)}, model.")
-    folded = _fold(sides, layers, by, depth)
-    identities = [_identity(sides, layer, depth) for layer in folded]
+    named = [_Names(side.nodes, depth) for side in sides]
+    folded = _fold(named, layers, by)
+    identities = [_identity(named, layer) for layer in folded]
     names = ("layer", "module", "op", "on", *(["also_holds"] if by == "module" else []))
     columns: dict[str, list[Any]] = {name: [each[name] for each in identities] for name in names}
+    samples: list[Sequence[Sample | None]] = []
     for index, side in enumerate(sides):
         end = letter(index)
         rows = [layer.rows[index] for layer in folded]
-        columns[f"nodes_{end}"] = ["; ".join(side.nodes["node"].iloc[list(p)]) for p in rows]
-        samples = [side.time_of(p) for p in rows]
-        columns[f"time_us_{end}"] = [math.nan if s is None else s.mean for s in samples]
-        for name in WORK:
-            columns[f"{name}_{end}"] = [side.sum_of(name, p) for p in rows]
+        columns[f"nodes_{end}"] = [named[index].nodes(each) for each in rows]
+        samples.append(side.times_of(rows))
+        columns[f"time_us_{end}"] = [math.nan if s is None else s.mean for s in samples[index]]
+        columns |= {f"{name}_{end}": list(side.sums_of(name, rows)) for name in WORK}
     for index in range(1, len(sides)):
-        columns |= _contrasts(sides[0], sides[index], folded, index)
+        columns |= _contrasts(samples[0], samples[index], letter(index))
     comparison = pd.DataFrame(columns)
     changes = [f"change_us_{letter(index)}" for index in range(1, len(sides))]
     order = comparison[changes].abs().max(axis=1).sort_values(ascending=False, kind="stable")
@@ -59,14 +60,12 @@ def table(
 
 
 def _contrasts(
-    first: Side, second: Side, layers: Sequence[Layer], index: int
+    first: Sequence[Sample | None], second: Sequence[Sample | None], end: str
 ) -> dict[str, list[Any]]:
-    end = letter(index)
     columns: dict[str, list[Any]] = {
         f"{name}_{end}": [] for name in ("ratio", "ratio_low", "ratio_high", "change_us", "p")
     }
-    for layer in layers:
-        a, b = first.time_of(layer.rows[0]), second.time_of(layer.rows[index])
+    for a, b in zip(first, second, strict=True):
         tested = contrast(a, b) if a is not None and b is not None else None
         figures = (tested.ratio, tested.low, tested.high) if tested else (math.nan,) * 3
         change = (b.mean if b else 0.0) - (a.mean if a else 0.0) if a or b else math.nan
@@ -80,36 +79,55 @@ def _contrasts(
     return columns
 
 
-def _fold(
-    sides: Sequence[Side], layers: Sequence[Layer], by: str, depth: int | None
-) -> list[Layer]:
+class _Names:
+    """What the rows of a side are called, as lists: a look into a table takes a hundred times
+    as long."""
+
+    def __init__(self, nodes: pd.DataFrame, depth: int | None) -> None:
+        columns = ("node", "op_type", "module")
+        self._nodes, self._ops, modules = (_texts(nodes, name) for name in columns)
+        self._modules = [None if each is None else named(each, depth=depth) for each in modules]
+        self._of_runtime = nodes["index"].isna().tolist()
+
+    def nodes(self, rows: Sequence[int]) -> str:
+        """Returns the names of some rows."""
+        return "; ".join(str(self._nodes[row]) for row in rows)
+
+    def identity(self, rows: Sequence[int]) -> dict[str, Any]:
+        """Returns the names of a layer with these rows."""
+        if all(self._of_runtime[row] for row in rows):
+            return {**dict.fromkeys(("layer", "module", "op"), OF_RUNTIME), "also_holds": None}
+        ops = dict.fromkeys(op for row in rows if (op := self._ops[row]))
+        modules = dict.fromkeys(name for row in rows if (name := self._modules[row]))
+        module, *rest = modules or [named(None)]
+        return {
+            "layer": self._nodes[rows[0]],
+            "module": module,
+            "op": "+".join(ops),
+            "also_holds": "; ".join(rest) or None,
+        }
+
+
+def _texts(nodes: pd.DataFrame, column: str) -> list[str | None]:
+    return nodes[column].astype(object).where(nodes[column].notna(), None).tolist()
+
+
+def _fold(named: Sequence[_Names], layers: Sequence[Layer], by: str) -> list[Layer]:
     if by == "layer":
         return list(layers)
     merged: dict[Any, list[Layer]] = {}
     for layer in layers:
-        merged.setdefault(_identity(sides, layer, depth)[by], []).append(layer)
+        merged.setdefault(_identity(named, layer)[by], []).append(layer)
     return [
-        Layer(tuple(tuple(p for layer in same for p in layer.rows[s]) for s in range(len(sides))))
+        Layer(tuple(tuple(p for layer in same for p in layer.rows[s]) for s in range(len(named))))
         for same in merged.values()
     ]
 
 
-def _identity(sides: Sequence[Side], layer: Layer, depth: int | None) -> dict[str, Any]:
+def _identity(named: Sequence[_Names], layer: Layer) -> dict[str, Any]:
     """Returns the names of a layer, from its rows of the first side that has it."""
     has = [index for index, rows in enumerate(layer.rows) if rows]
-    nodes = sides[has[0]].nodes.iloc[list(layer.rows[has[0]])]
-    if nodes["index"].isna().all():
-        names = dict.fromkeys(("layer", "module", "op"), OF_RUNTIME)
-        return names | {"on": _letters(has), "also_holds": None}
-    modules = nodes["module"].dropna()
-    module, *rest = dict.fromkeys(named(name, depth=depth) for name in modules) or [named(None)]
-    return {
-        "layer": nodes["node"].iloc[0],
-        "module": module,
-        "op": "+".join(dict.fromkeys(nodes["op_type"].dropna())),
-        "on": _letters(has),
-        "also_holds": "; ".join(rest) or None,
-    }
+    return {**named[has[0]].identity(layer.rows[has[0]]), "on": _letters(has)}
 
 
 def _letters(has: Sequence[int]) -> str:

@@ -1,6 +1,7 @@
 """Canonical names of operators across frameworks, and which operator may be folded into which."""
 
 import re
+from functools import lru_cache
 
 _AFFIXES = re.compile(r"^aten::_?|^aten_|^(fused|nhwc|nchwc|qlinear|dynamicquantize|mkldnn_)(?=\w)")
 _ENDINGS = re.compile(r"(function|_backward)$|_+$")
@@ -55,6 +56,7 @@ BACKWARD = " (backward)"
 _CONVOLUTIONS = frozenset({"conv", "convtranspose"})
 
 
+@lru_cache(maxsize=1000)
 def canonical(op_type: str) -> str:
     """Returns one name for an operator: `conv` for `Conv`, `aten::conv2d`, `Convolution2DFunction`.
 

@@ -56,7 +56,7 @@ def tabulated(rounds: Sequence[Trace]) -> FloatArray:
 
     Used for executors whose rows name no kernels and that need no correction for overhead.
     """
-    keys = list(rounds[0].nodes["node"])
+    keys = rounds[0].nodes["node"].tolist()
     tables = [trace.nodes.set_index("node")["time_us"].reindex(keys) for trace in rounds]
     times = np.array([table.to_numpy(np.float64, na_value=np.nan) for table in tables])
     untimed = np.isnan(times).all(axis=0)
@@ -67,7 +67,7 @@ def corrected(run: Run, nodes: pd.DataFrame) -> pd.DataFrame:
     """Returns the columns of `timing` for each row of `nodes`, NaN for rows that name no kernel."""
     rows = _kernels_of(nodes, run)
     groups = _groups(nodes, rows, len(run.kernels))
-    return timing(run, groups).reindex(list(nodes["node"]))
+    return timing(run, groups).reindex(nodes["node"].tolist())
 
 
 def in_rounds(run: Run, nodes: pd.DataFrame, corrected: pd.DataFrame) -> FloatArray:
@@ -76,8 +76,8 @@ def in_rounds(run: Run, nodes: pd.DataFrame, corrected: pd.DataFrame) -> FloatAr
     Profiler overhead is subtracted as in the node table: the means are those of `corrected`.
     """
     times = np.full((len(run.samples), len(nodes)), np.nan)
-    for row, kernels in enumerate(_kernels_of(nodes, run)):
-        mean = float(corrected["time_us"].iloc[row])
+    means = corrected["time_us"].to_numpy(np.float64, na_value=np.nan)
+    for row, (kernels, mean) in enumerate(zip(_kernels_of(nodes, run), means, strict=True)):
         if kernels and not np.isnan(mean):
             raw = run.samples[:, kernels].sum(axis=1)
             times[:, row] = raw - raw.mean() + mean
@@ -106,7 +106,7 @@ def _kernels_of(nodes: pd.DataFrame, run: Run) -> list[list[int]]:
     for index, kernel in enumerate(run.kernels):
         indices.setdefault(kernel.name, []).append(index)
     kernels = []
-    for cell in nodes["kernels"].astype(object).where(nodes["kernels"].notna(), ""):
+    for cell in nodes["kernels"].astype(object).where(nodes["kernels"].notna(), "").tolist():
         names = [cell] if cell in indices else str(cell).split(_SEPARATOR)
         kernels.append([index for name in names for index in indices.get(name, [])])
     return kernels
@@ -120,9 +120,9 @@ def _groups(
     The row with the time of the kernel comes first.
     """
     keys_by_kernel: list[list[str]] = [[] for _ in range(kernels)]
-    of_runtime, keys = nodes["index"].isna(), list(map(str, nodes["node"]))
+    of_runtime, keys = nodes["index"].isna().tolist(), nodes["node"].tolist()
     for row in nodes["time_us"].isna().to_numpy().argsort(kind="stable"):
         for index in rows[row]:
-            if not of_runtime.iloc[row]:
+            if not of_runtime[row]:
                 keys_by_kernel[index].append(keys[row])
     return [tuple(members) for members in keys_by_kernel]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -44,13 +45,14 @@ def rows_of(nodes: pd.DataFrame, kernels: Sequence[Kernel] = ()) -> tuple[LayerR
     before = _before(nodes, kernels)
     read = nodes[list(_READ)]
     records = read.astype(object).where(read.notna(), None).to_dict("records")
+    shapes = cache(_shapes)  # most rows share theirs
     return tuple(
         LayerRow(
             node=record["node"],
             op=canonical(record["op_type"] or ""),
             module=record["module"],
-            inputs=_shapes(record["input_shapes"], record["batch"]),
-            outputs=_shapes(record["output_shapes"], record["batch"]),
+            inputs=shapes(record["input_shapes"], record["batch"]),
+            outputs=shapes(record["output_shapes"], record["batch"]),
             kernels=record["kernels"],
             is_runtime=record["index"] is None and record["node"].startswith(f"{RUNTIME}:"),
             before=before.get(index, ()),
@@ -72,7 +74,7 @@ def _without_batch(sizes: Sequence[str], batch: int | None) -> Sequence[str]:
 
 def _before(nodes: pd.DataFrame, kernels: Sequence[Kernel]) -> dict[int, tuple[int, ...]]:
     """Returns the rows that compute the inputs of each row, by the tensors of the kernels."""
-    indices: dict[Any, int] = {name: index for index, name in enumerate(nodes["node"])}
+    indices: dict[Any, int] = {name: index for index, name in enumerate(nodes["node"].tolist())}
     producers: dict[tuple[str, str], int] = {}
     before: dict[int, tuple[int, ...]] = {}
     for kernel in kernels:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from analyzers.statistics import BATCHES, outliers, t_quantile
 from analyzers.table import own_rows, rows_of
 from tracer.errors import InputError
 from tracer.records.trace import INCOMPLETE, Run, Trace, distinctions
-from tracer.support.types import FloatArray
+from tracer.support.types import FloatArray, IntArray
 
 _TABLE_LEVEL = 0.05
 """Significance level of the intervals in the node table."""
@@ -55,34 +56,62 @@ class Side:
         """Whether the runs were broken off."""
         return any(note.startswith(INCOMPLETE) for note in self.notes)
 
-    def time_of(self, rows: Sequence[int]) -> Sample | None:
-        """Returns the total time of several rows, None if no row has a time.
+    def times_of(self, layers: Sequence[Sequence[int]]) -> list[Sample | None]:
+        """Returns the total time of the rows of each layer, None for a layer without a time.
 
         Errors of rows of one run are correlated, so systematic errors add up linearly; without
         rounds, so do standard errors.
         """
-        timed = [row for row in rows if not np.isnan(self.time_us[row])]
-        if not timed:
-            return None
-        systematic = float(self.systematic_us[timed].sum())
+        is_timed = (~np.isnan(self.time_us)).tolist()
+        timed = [[row for row in rows if is_timed[row]] for rows in layers]
+        systematic = _totals(self.systematic_us, timed)
         if self.rounds_us is not None:
-            sample = contrast.of_rounds(self.rounds_us[:, timed].sum(axis=1))
-            mean = round(max(sample.mean, 0.0), _DIGITS)
-            return replace(sample, mean=mean, systematic=systematic)
-        total, error = self.time_us[timed].sum(), self.error_us[timed].sum()
-        return Sample(float(total), float(error), self.dof, systematic=systematic)
+            by_layer = _totals(self.rounds_us, timed).T
+            pairs = zip(by_layer, systematic.tolist(), strict=True)
+            samples = [_of_rounds(rounds, error) for rounds, error in pairs]
+        else:
+            arrays = (_totals(self.time_us, timed), _totals(self.error_us, timed), systematic)
+            figures = zip(*(array.tolist() for array in arrays), strict=True)
+            samples = [Sample(mean, error, self.dof, None, bias) for mean, error, bias in figures]
+        return [sample if rows else None for sample, rows in zip(samples, timed, strict=True)]
 
-    def sum_of(self, column: str, rows: Sequence[int]) -> float | None:
-        """Returns the sum of a column over some rows, None if it is unknown for all."""
-        values = self.nodes[column].iloc[list(rows)].dropna()
-        return float(values.sum()) if len(values) else None
+    def sums_of(self, column: str, layers: Sequence[Sequence[int]]) -> FloatArray:
+        """Returns the sum of a column over the rows of each layer, NaN if unknown for all."""
+        rows, sizes = _flat(layers)
+        of_layer = np.repeat(np.arange(len(layers)), sizes)
+        sums = self.nodes[column].iloc[rows].groupby(of_layer).sum(min_count=1)
+        return sums.reindex(range(len(layers))).to_numpy(np.float64, na_value=np.nan)
 
     def total_of(self, column: str) -> float | None:
         """Returns the sum of a column over all rows; None if rows lack a part of the lender's."""
-        total = self.sum_of(column, range(len(self.nodes)))
+        values = self.nodes[column].dropna()
+        total = float(values.sum()) if len(values) else None
         if self.lender is None or total == self.lender.total_of(column):
             return total
         return None
+
+
+def _of_rounds(rounds: FloatArray, systematic: float) -> Sample:
+    """Returns the sample of a layer that took `rounds` (µs)."""
+    sample = contrast.of_rounds(rounds)
+    mean = round(max(sample.mean, 0.0), _DIGITS)
+    return replace(sample, mean=mean, systematic=systematic)
+
+
+def _totals(values: FloatArray, layers: Sequence[Sequence[int]]) -> FloatArray:
+    """Returns the sums over the rows of each layer (rows on the last axis), NaN without rows."""
+    rows, sizes = _flat(layers)
+    totals = np.full((*values.shape[:-1], len(layers)), np.nan)
+    if len(rows):
+        starts = (np.cumsum(sizes) - sizes)[sizes > 0]
+        totals[..., sizes > 0] = np.add.reduceat(values[..., rows], starts, axis=-1)
+    return totals
+
+
+def _flat(layers: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
+    """Returns the rows of all layers, and the number of rows of each."""
+    sizes = np.fromiter(map(len, layers), np.int64, len(layers))
+    return np.fromiter(chain.from_iterable(layers), np.int64, int(sizes.sum())), sizes
 
 
 def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:

@@ -27,7 +27,8 @@ def table(sides: Sequence[Side]) -> pd.DataFrame:
 def _row(first: Side, side: Side) -> dict[str, object]:
     result = contrast(first.wall, side.wall)
     baseline = side is first
-    backward_share = _share(side, _is_backward)
+    nodes = by_node(side.nodes.assign(time_us=side.time_us))
+    backward_share = _share(nodes, _is_backward)
     trains = side.lender is not None and backward_share > 0
     work = {name: None if trains else side.total_of(name) for name in ("macs", "flops")}
     moved = [side.total_of(name) for name in ("bytes_read", "bytes_written")]
@@ -44,7 +45,7 @@ def _row(first: Side, side: Side) -> dict[str, object]:
         "ratio_high": math.nan if baseline else result.high,
         "p": math.nan if baseline else result.p,
         "significant": not baseline and result.p < LEVEL,
-        "convolution_share": _share(side, is_convolution),
+        "convolution_share": _share(nodes, is_convolution),
         "backward_share": backward_share or math.nan,
         **work,
         "params": params if params is not None else side.total_of("params"),
@@ -53,9 +54,9 @@ def _row(first: Side, side: Side) -> dict[str, object]:
     }
 
 
-def _share(side: Side, of: Callable[[str], bool]) -> float:
-    nodes = by_node(side.nodes.assign(time_us=side.time_us))
-    matching = [of(str(ops)) for ops in nodes["op_type"]]
+def _share(nodes: pd.DataFrame, of: Callable[[str], bool]) -> float:
+    """Returns the share of time of the rows whose operator is one."""
+    matching = [of(str(ops)) for ops in nodes["op_type"].tolist()]
     total = float(nodes["time_us"].sum())
     return float(nodes["time_us"][matching].sum()) / total if total else math.nan
 

@@ -1,7 +1,10 @@
 """The work of sides that count none: a framework's operators do what their ONNX nodes do."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+
+import pandas as pd
 
 from analyzers.compare.alignment import Layer
 from analyzers.compare.operators import BACKWARD
@@ -32,13 +35,15 @@ def _with_work(index: int, sides: Sequence[Side], layers: Sequence[Layer]) -> Si
         return side
     lender = sides[lenders[0]]
     nodes = side.nodes.copy()
-    backward = nodes["op_type"].str.endswith(BACKWARD).fillna(False)
-    for layer in layers:
-        rows = [row for row in layer.rows[index] if not backward.iloc[row]]
-        for column in COLUMNS if rows else ():
-            work = lender.sum_of(column, layer.rows[lenders[0]])
-            if work is not None:
-                nodes.loc[rows[0], column] = int(work)
+    backward = nodes["op_type"].str.endswith(BACKWARD).fillna(False).tolist()
+    forward = [[row for row in layer.rows[index] if not backward[row]] for layer in layers]
+    for column in COLUMNS:
+        sums = lender.sums_of(column, [layer.rows[lenders[0]] for layer in layers])
+        values = nodes[column].tolist()
+        for rows, work in zip(forward, sums.tolist(), strict=True):
+            if rows and not math.isnan(work):
+                values[rows[0]] = int(work)
+        nodes[column] = pd.array(values, "Int64")
     return replace(side, nodes=nodes, lender=lender)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from analyzers.dependence import UNCHANGING, constants, needs
+from analyzers.fusions.regions import Group, regions
 from tracer.graph.model import Model, Node
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel
@@ -20,9 +21,6 @@ CONFIRMED = "confirmed"
 TIED = "not distinguishable"
 CONTRADICTED = "contradicted"
 UNKNOWN = "not confirmed"
-
-Group = tuple[str, ...]
-"""Keys of the nodes of a kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +36,17 @@ def confirm(
 ) -> tuple[Verdict | None, ...]:
     """Returns a verdict for each kernel, None for kernels without nodes.
 
-    Kernels of the same nodes are judged together.
+    Kernels of the same nodes are judged together, and so are those of a region (`regions`).
     """
-    members: dict[Group, list[Kernel]] = {}
-    for kernel, group in zip(kernels, groups, strict=True):
-        members.setdefault(group, []).append(kernel)
-    members.pop((), None)
     graph = _Graph.of(model, kernels, evidence)
-    verdicts = {g: _judge(graph, _Unit.of(graph, parts, g)) for g, parts in members.items()}
-    return tuple(verdicts.get(group) for group in groups)
+    verdicts: list[Verdict | None] = [None] * len(kernels)
+    for region in regions(kernels, groups, graph.nodes, graph.makers, evidence):
+        parts = [kernels[position] for position in region]
+        keys = dict.fromkeys(key for position in region for key in groups[position])
+        verdict = _judge(graph, _Unit.of(graph, parts, tuple(keys)))
+        for position in region:
+            verdicts[position] = verdict if groups[position] else None
+    return tuple(verdicts)
 
 
 def doubted(
@@ -99,7 +99,8 @@ class _Graph:
     def shows(self, name: str) -> bool:
         """Returns whether the values of a tensor of the runtime's graph can contradict."""
         unclear = name in self.evidence.uninformative or name in self.evidence.reordered
-        return not unclear and bool(self.evidence.equal.get(name))
+        equal = self.evidence.equal.get(name, ())
+        return not unclear and not self.idle.issuperset(equal)
 
     def against(self, name: str, why: str) -> Verdict:
         """Returns a contradiction, or a tie if the values are only equal in another order."""
@@ -116,7 +117,8 @@ class _Graph:
 class _Unit:
     """Kernels of the same nodes.
 
-    `reads` and `returns` are inputs and outputs of the kernels, `begins` the inputs of the nodes.
+    `reads` and `returns` are inputs and outputs of the kernels. `begins` are the inputs of the
+    nodes that a kernel must read, `inputs` all tensors that the nodes read.
     """
 
     scope: str
@@ -124,6 +126,7 @@ class _Unit:
     reads: tuple[str, ...]
     returns: tuple[str, ...]
     begins: tuple[str, ...]
+    inputs: frozenset[str]
 
     @classmethod
     def of(cls, graph: _Graph, parts: Sequence[Kernel], group: Group) -> _Unit:
@@ -137,6 +140,7 @@ class _Unit:
             reads=reads,
             returns=tuple(n for n in outputs if graph.uses[n] > read[n]) or tuple(outputs),
             begins=_begins(graph, nodes, reads),
+            inputs=frozenset(name for node in nodes for name in node.inputs),
         )
 
 
@@ -198,11 +202,16 @@ def _results(graph: _Graph, unit: _Unit) -> Iterator[Verdict]:
 def _leading(graph: _Graph, unit: _Unit, ends: Iterable[str]) -> set[str]:
     """Returns the nodes of a unit that the tensors `ends` depend on."""
     leading: set[str] = set()
+    seen: set[str] = set()
     stack = list(ends)
     while stack:
-        key = graph.makers.get(stack.pop())
-        if key in unit.keys and key not in leading:
+        key = graph.makers.get(stack.pop(), "")
+        if key in seen or not key:
+            continue
+        seen.add(key)
+        if key in unit.keys:
             leading.add(key)
+        if key in unit.keys or graph.nodes[key].op_type in UNCHANGING:
             stack += graph.nodes[key].inputs
     return leading
 
@@ -216,7 +225,7 @@ def _origins(graph: _Graph, unit: _Unit) -> Iterator[Verdict]:
             continue
         if not equal:
             yield Verdict(UNKNOWN, f"no tensor of the model has the values of its input '{name}'")
-        elif unit.begins and not set(equal) & set(unit.begins):
+        elif unit.begins and unit.inputs.isdisjoint(equal) and not set(equal) & set(unit.begins):
             yield graph.against(name, f"it reads '{equal[0]}', but its nodes do not")
         else:
             inside = [tensor for tensor in equal if graph.makers.get(tensor) in unit.keys]

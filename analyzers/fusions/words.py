@@ -12,30 +12,35 @@ from analyzers.views.text import plural
 def sentences(result: Fusions) -> tuple[str, ...]:
     """Returns counts of nodes and kernels, and of kernels whose names are misleading.
 
-    The first sentence is about kernels and groups of nodes, the second about nodes without a kernel
-    and kernels without a node.
+    The first sentence is about kernels and groups of nodes, the second about verdicts, the third
+    about nodes without a kernel and kernels without a node.
     """
     kernels = f"{plural(len(result.nodes), 'node')} became {plural(len(result.kernels), 'kernel')}"
     return (
         "; ".join((kernels, _groups(result), *_expanded(result))),
+        _verdicts(result),
         "; ".join((*_lost(result), *_overhead(result))),
         *_misled(result),
     )
 
 
 def _groups(result: Fusions) -> str:
-    verdicts = {row.nodes: row.verdict for row in result.kernels if row.role == GROUP}
-    groups = plural(len(verdicts), "group")
-    if not verdicts:
-        return "no groups"
+    groups = len({row.nodes for row in result.kernels if row.role == GROUP})
+    return plural(groups, "group") if groups else "no groups"
+
+
+def _verdicts(result: Fusions) -> str:
+    """Counts the verdicts of all kernels with nodes, whether they fuse nodes or not."""
+    verdicts = Counter(row.verdict for row in result.kernels if row.nodes)
+    total = verdicts.total()
     if not result.inputs:
-        return f"{groups}, by names alone"
-    counts = Counter(verdicts.values())
+        return "matched by names alone"
     on = f"by values on {plural(result.inputs, 'input')}"
-    if counts[CONFIRMED] == len(verdicts):
-        return f"{groups}, {'all ' if len(verdicts) > 1 else ''}confirmed {on}"
-    rest = [f"{counts[w]} {w}" for w in (TIED, CONTRADICTED, UNKNOWN) if counts[w]]
-    return f"{groups}, {counts[CONFIRMED]} confirmed {on}, {', '.join(rest)}"
+    if verdicts[CONFIRMED] == total:
+        return f"all {plural(total, 'kernel')} with nodes confirmed {on}"
+    rest = [f"{verdicts[w]:,} {w}" for w in (CONTRADICTED, TIED, UNKNOWN) if verdicts[w]]
+    of = f"{verdicts[CONFIRMED]:,} of {plural(total, 'kernel')} with nodes confirmed {on}"
+    return ", ".join((of, *rest))
 
 
 def _expanded(result: Fusions) -> Iterator[str]:

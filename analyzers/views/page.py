@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from analyzers.views.text import FORMATS, FULL_FORMATS
+from tracer.inputs.feedset import CHOSEN
 from tracer.records.columns import PAGE_RANK, ColumnSpec
 
 Row: TypeAlias = "pd.Series[Any]"
@@ -82,7 +83,17 @@ class Page:
     @property
     def warnings(self) -> tuple[str, ...]:
         """The notes without the routine notes, which may begin with a label: `A: inputs are …`."""
-        return tuple(n for n in self.notes if not n.rpartition(": ")[2].startswith(_ROUTINE))
+        return tuple(n for n in self.remarks if not n.rpartition(": ")[2].startswith(_ROUTINE))
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """The notes on what everything else depends on, which stand above the tables."""
+        return tuple(note for note in self.notes if CHOSEN in note)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The other notes, below the tables."""
+        return tuple(note for note in self.notes if CHOSEN not in note)
 
 
 def facts(title: str, rows: pd.DataFrame) -> Page:

@@ -3,6 +3,8 @@
 A console of `WITHOUT_EDGE` cells is no terminal: it gets the columns of a Markdown page, uncut.
 """
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.text import Text
 
@@ -17,20 +19,25 @@ WITHOUT_EDGE = 1 << 20
 
 
 def show(page: Page, options: ViewOptions, console: Console) -> None:
-    """Print the tables, then the notes: the first three, or all with `options.notes`."""
+    """Print chosen sizes, tables, then notes: the first three, or all with `options.notes`."""
     top = DEFAULT_TOP if options.top is None else options.top
+    _notes(page.first, console)
     for position, table in enumerate(page.tables):
         if position:
             console.print()
         _show(table, top, console)
-    shown = page.notes if options.notes else page.warnings[:MOST_NOTES]
-    for note in shown:
-        console.print(Text(safe_line(f"note: {note}"), style="yellow"))
-    if len(shown) < len(page.notes):
-        more = plural(len(page.notes) - len(shown), "more note" if shown else "note")
+    shown = page.remarks if options.notes else page.warnings[:MOST_NOTES]
+    _notes(shown, console)
+    if len(shown) < len(page.remarks):
+        more = plural(len(page.remarks) - len(shown), "more note" if shown else "note")
         console.print(Text(f"{more}: --notes", style="dim"))
     if page.foot:
         console.print(Text(safe_line(page.foot), style="dim"))
+
+
+def _notes(notes: Sequence[str], console: Console) -> None:
+    for note in notes:
+        console.print(Text(safe_line(f"note: {note}"), style="yellow"))
 
 
 def _show(table: Table, top: int, console: Console) -> None:

@@ -1,6 +1,7 @@
 """Limits hold before anything is allocated, and say which of them was hit."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -106,6 +107,17 @@ def test_a_loop_that_doubles_its_state_meets_the_limit_of_live_bytes():
     text = ENDLESS.replace("t = Add (s, s)", "t = Concat <axis = 0> (s, s)").replace("[2]", "[N]")
     with pytest.raises(LimitError, match=r"live values of .*exceeds the limit of 1\.0 MiB"):
         Interpreter(parsed(text), limits=Limits(live_bytes=1 << 20)).run(None, GO)
+
+
+def test_what_a_loop_carries_grows_to_a_quarter_of_a_tensor():
+    text = ENDLESS.replace("t = Add (s, s)", "t = Concat <axis = 0> (s, s)").replace("[2]", "[N]")
+    limits = Limits(tensor_bytes=1 << 20)
+    with pytest.raises(LimitError, match=r"512\.0 KiB .*exceeds the limit of 256\.0 KiB.*quarter"):
+        Interpreter(parsed(text), limits=limits).run(None, GO)
+    large = {**GO, "x": np.ones(1 << 17, np.float32)}  # as large as it was is no growth
+    with pytest.raises(LimitError, match="10 trips"):
+        same = replace(limits, loop_trips=9)
+        Interpreter(parsed(ENDLESS.replace("[2]", "[N]")), limits=same).run(None, large)
 
 
 def test_what_a_loop_gathers_counts_as_live():

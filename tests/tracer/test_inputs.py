@@ -41,7 +41,8 @@ def test_indices_stay_inside_their_table_and_masks_are_ones():
 def test_an_assumed_dimension_is_told():
     feedset = make_feeds(loading.from_proto(embedding()))
     assert feedset.feeds["ids"].shape == (1, 128)
-    assert "sequence is not set: 128 assumed" in feedset.notes
+    assert feedset.notes[0].startswith("sizes chosen: ids[1,128] (tokens), attention_mask[1,128]")
+    assert feedset.notes[0].endswith("change them with --dim sequence=128")
 
 
 def test_indices_are_followed_through_operators_that_hand_them_on():
@@ -59,7 +60,7 @@ def test_indices_are_followed_through_operators_that_hand_them_on():
 def test_an_unknown_dimension_and_a_fixed_batch_are_refused():
     model = loading.from_proto(residual())
     with pytest.raises(
-        InputError, match=r"no symbolic dimension 'M'.*Its symbolic dimensions are N"
+        InputError, match=r"no open dimension 'M'.*Its open dimensions are N \(x:0\)"
     ):
         make_feeds(model, dims={"M": 3})
     proto = residual()

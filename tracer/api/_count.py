@@ -9,6 +9,7 @@ from analyzers.cost import cost
 from analyzers.cost.typed_model import TypedModel
 from analyzers.memory import memory
 from analyzers.table import node_table
+from exporters.subject import Subject, open_subject
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
@@ -22,16 +23,16 @@ from tracer.api._assembly import (
 )
 from tracer.errors import UsageError
 from tracer.graph import shape_inference
-from tracer.graph.loading import ModelSource, open_model
 from tracer.graph.model import Model
-from tracer.inputs import dims as dimensions
+from tracer.inputs.choice import choose
+from tracer.inputs.dims import batch_of
 from tracer.records import environment
 from tracer.records.node_table import typed
 from tracer.records.trace import ModelInfo, Trace
 
 
 def count(
-    model: ModelSource,
+    model: Subject,
     batch: int | None,
     dims: Mapping[str, int],
     convention: str,
@@ -41,10 +42,10 @@ def count(
 ) -> Trace:
     """Returns the trace of a count, without runs."""
     energy_model = None if energy is None else energy_models.find(energy)
-    loaded = open_model(model)
+    loaded = open_subject(model)
     rules, unfit = _narrowed(loaded, accumulator, fixed)
-    shapes, assumed = dimensions.choose(loaded, batch, dims)
-    types = shape_inference.infer(loaded, shapes)
+    sizes = choose(loaded, batch, dims)
+    types = shape_inference.infer(loaded, sizes.shapes)
     typed_model = TypedModel(loaded, types)
     counted = cost(typed_model, convention=convention)
     pricing = None if energy_model is None else Pricing(energy_model, rules)
@@ -59,8 +60,8 @@ def count(
             "energy": energy_settings(energy_model),
         },
         runs=(),
-        nodes=typed(table.assign(batch=dimensions.batch_of(loaded, shapes))),
-        notes=(*dimensions.notes(assumed), *cost_notes(counted), *unfit, *unpriced),
+        nodes=typed(table.assign(batch=batch_of(loaded, sizes.shapes))),
+        notes=(*sizes.notes, *cost_notes(counted), *unfit, *unpriced),
     )  # fmt: skip
 
 

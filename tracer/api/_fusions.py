@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from analyzers.fusions import Fusions, mapped
+from exporters.subject import Subject, open_subject
 from tracer.api._pipeline import matched, other_inputs
 from tracer.errors import TracerError
 from tracer.executors import registry
-from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.request import on_sizes_that_run, request_for
 from tracer.limits import Limits, fair_share
 from tracer.records import environment
@@ -18,7 +18,7 @@ _COMPARED_BYTES = 4 << 30
 
 
 def fusions(
-    model: ModelSource,
+    model: Subject,
     batch: int | None,
     dims: Mapping[str, int],
     feeds: str | Path | Sequence[str | Path] | None,
@@ -30,7 +30,7 @@ def fusions(
     limits: Limits | None,
 ) -> Fusions:
     """Runs the model and matches tensors of its optimised graph with its own."""
-    loaded = open_model(model)
+    loaded = open_subject(model)
     runtime = registry.find_optimizing(executor)
     settings = registry.settings_for(
         executor, {"threads": threads or None, "optimization": optimization}

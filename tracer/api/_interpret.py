@@ -7,6 +7,7 @@ from typing import Any
 from analyzers import energy as energy_models
 from analyzers import observed_shapes
 from analyzers.options import DEFAULT_ENERGY_MODEL
+from exporters.subject import Subject, open_subject
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
@@ -15,12 +16,11 @@ from tracer.api.interpret import Receiver
 from tracer.executors import registry
 from tracer.executors.protocol import Receive
 from tracer.graph import shape_inference
-from tracer.graph.loading import ModelSource, open_model
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
-from tracer.inputs.request import InputPaths, Request, Samples, request_for
+from tracer.inputs.request import InputPaths, Request, Samples, on_sizes_that_run, request_for
 from tracer.limits import Limits, enforced
-from tracer.records.trace import Trace
+from tracer.records.trace import Run, Trace
 from tracer.support.progress import Progress
 from tracer.support.tolerance import Tolerance
 
@@ -42,7 +42,7 @@ class _Job:
 
 
 def interpret(
-    model: ModelSource,
+    model: Subject,
     batch: int | None,
     dims: Mapping[str, int] | None,
     feeds: InputPaths | Samples,
@@ -66,20 +66,25 @@ def interpret(
     if energy is None and accumulator is not None:
         energy = DEFAULT_ENERGY_MODEL
     energy_model = None if energy is None else energy_models.find(energy)
-    loaded = open_model(model)
+    loaded = open_subject(model)
     for receiver in receivers:
         receiver.start(loaded)
     request = request_for(model, loaded, 1 if by_sample else batch, dims, feeds, seed)
+    general = {"threads": threads or None, "limits": limits, "receive": _to_all(receive, receivers)}
+
+    def done(job: _Job) -> tuple[_Job, Run]:
+        measuring = registry.settings_for(job.executor, job.chosen | general)
+        profiled = registry.find(job.executor).profile(loaded, job.inputs, measuring, progress)
+        return job, configured(profiled.run, measuring)
+
+    def plain(feedset: FeedSet) -> tuple[_Job, Run]:
+        return done(_plain(loaded, feedset, runs, warmup, threads, against, tolerance))
+
     with enforced(limits or Limits()):
         if accumulator is None:
-            job = _plain(request, runs, warmup, threads, against, tolerance)
+            _, (job, run) = on_sizes_that_run(request, plain)
         else:
-            job = _narrow(request, accumulator, fixed, by_sample)
-    chosen = {"threads": threads or None, "limits": limits, "receive": _to_all(receive, receivers)}
-    measuring = registry.settings_for(job.executor, job.chosen | chosen)
-    executor = registry.find(job.executor)
-    profiled = executor.profile(loaded, job.inputs, measuring, progress)
-    run = configured(profiled.run, measuring)
+            job, run = done(_narrow(request, accumulator, fixed, by_sample))
     observation = observed_shapes.of(loaded, run.kernels)
     types = shape_inference.infer(loaded, job.first.shapes).updated(observation.types)
     narrow = {sums.node: job.rules[sums.node] for sums in run.sums}
@@ -93,12 +98,11 @@ def interpret(
 
 
 def _plain(
-    request: Request, runs: int, warmup: int | None, threads: int, against: str | None,
-    tolerance: Tolerance | None,
+    model: Model, feedset: FeedSet, runs: int, warmup: int | None, threads: int,
+    against: str | None, tolerance: Tolerance | None,
 ) -> _Job:  # fmt: skip
     """Times the inferences of one batch."""
-    feedset = request.feeds()
-    expected = None if against is None else _tensors(against, request.model, feedset, threads)
+    expected = None if against is None else _tensors(against, model, feedset, threads)
     timed: dict[str, object] = {"runs": runs, "warmup": warmup}
     chosen = timed | {"expected": expected, "tolerance": tolerance}
     return _Job(registry.REFERENCE, feedset, feedset, chosen, timed | {"against": against})

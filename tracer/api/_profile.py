@@ -6,12 +6,12 @@ from functools import cache
 from itertools import product
 
 from analyzers import energy as energy_models
+from exporters.subject import Subject, open_subject
 from tracer.api._assembly import Analyzed, Pricing, assembled, energy_settings
 from tracer.api._pipeline import Pipeline
 from tracer.api._sweep import each
 from tracer.containment import signals
 from tracer.executors import registry
-from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.records.environment import Peaks
 from tracer.records.trace import INCOMPLETE, Trace
@@ -19,7 +19,7 @@ from tracer.support.progress import Progress, silent
 
 
 def profile(
-    model: ModelSource,
+    model: Subject,
     batch: int | Sequence[int] | None,
     dims: Mapping[str, int] | None,
     feeds: InputPaths | Samples,
@@ -38,7 +38,7 @@ def profile(
 ) -> Trace:
     """Returns the trace of all runs; `chosen` are settings of the executor."""
     energy_model = None if energy is None else energy_models.find(energy)
-    loaded = open_model(model)
+    loaded = open_subject(model)
     swept = {
         "threads": each(threads),
         "optimization": each(optimization),

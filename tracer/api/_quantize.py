@@ -4,9 +4,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from exporters import writing
+from exporters.subject import Subject, open_subject
 from tracer import metrics
 from tracer.graph import loading
-from tracer.graph.loading import ModelSource, open_model
 from tracer.inputs.datasets.opening import open_dataset, without_split
 from tracer.quantization import quantizer
 from tracer.quantization.accuracy import accuracy
@@ -18,7 +18,7 @@ from tracer.support.progress import Progress
 
 
 def quantize(
-    model: ModelSource,
+    model: Subject,
     calibrate: str | Path,
     output: str | Path | None,
     force: bool,
@@ -36,7 +36,7 @@ def quantize(
     if target is not None:
         writing.check_target(target, force)
     chosen_metric = None if metric is None else metrics.find(metric)
-    loaded, options = open_model(model), options or QuantizationOptions()
+    loaded, options = open_subject(model), options or QuantizationOptions()
     split = "test" if Path(calibrate).is_dir() else "train"
     calibration = open_dataset(calibrate, loaded, limit=limit, split=split, folder=folder)
     tested = test or without_split(calibrate)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzers import energy
-from tracer.graph.loading import ModelSource, open_model
+from exporters.subject import Subject, open_subject
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.limits import Limits
 from tracer.records import environment
@@ -31,7 +31,7 @@ _SETTING_NAMES = {
 
 
 def what_if(
-    model: ModelSource,
+    model: Subject,
     accumulator: str | Sequence[int],
     data: str | Path,
     options: WhatIfOptions | None,
@@ -50,7 +50,7 @@ def what_if(
     narrowest, widest = plan.ends
     accumulators = tuple(options.accumulators(widest))
     tuple(options.accumulators(narrowest))  # raises UsageError for a width that is too narrow
-    loaded = open_model(model)
+    loaded = open_subject(model)
     dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
     metric = checked_metric(loaded, dataset, options.metric)
     task = Task(dataset, metric, energy.find(options.energy), options, plan, threads, limits)

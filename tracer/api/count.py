@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from tracer.api._contained import contained
 
 if TYPE_CHECKING:
+    from exporters.subject import Subject
     from tracer.accumulators.spec.accumulator import Accumulator
     from tracer.accumulators.spec.policy import Policy
-    from tracer.graph.loading import ModelSource
     from tracer.limits import Limits
     from tracer.records.trace import Trace
 
 
 @contained()
 def count(
-    model: ModelSource,
+    model: Subject,
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
@@ -30,10 +30,10 @@ def count(
 ) -> Trace:
     """Counts the work of every node of `model` from shapes.
 
-    `dims` sizes symbolic dimensions by name; `convention` says how additions are counted (see
-    `analyzers.cost`). `energy` names a model of `analyzers.energy`, which fills the column
-    `energy`. `accumulator` and `fixed`, as in `interpret`, are what the energies are those of, and
-    fill the column `bits`; nothing runs.
+    `dims` sizes open dimensions by symbol or `INPUT:AXIS`; `convention` says how additions are
+    counted (see `analyzers.cost`). `energy` names a model of `analyzers.energy`, which fills the
+    column `energy`. `accumulator` and `fixed`, as in `interpret`, are what the energies are those
+    of, and fill the column `bits`; nothing runs.
 
     onnx infers the shapes in a child process, within `seconds` and `process_bytes` of `limits`, or
     with `in_process` in this one. Raises the errors of `tracer.errors`.

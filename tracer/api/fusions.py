@@ -11,13 +11,13 @@ from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from analyzers.fusions import Fusions
-    from tracer.graph.loading import ModelSource
+    from exporters.subject import Subject
     from tracer.limits import Limits
 
 
 @contained()
 def fusions(
-    model: ModelSource,
+    model: Subject,
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,

@@ -10,10 +10,10 @@ from tracer.errors import UsageError
 from tracer.support.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from exporters.subject import Subject
     from tracer.accumulators.spec.accumulator import Accumulator
     from tracer.accumulators.spec.policy import Policy
     from tracer.executors.protocol import Receive
-    from tracer.graph.loading import ModelSource
     from tracer.graph.model import Model
     from tracer.inputs.feedset import FeedSet
     from tracer.inputs.request import InputPaths, Samples
@@ -36,7 +36,7 @@ class Receiver(Protocol):
 
 @contained()
 def interpret(
-    model: ModelSource,
+    model: Subject,
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,

@@ -14,8 +14,8 @@ from tracer.support.arguments import RULES, swept
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
+    from exporters.subject import Subject
     from tracer.accumulators.spec.policy import Policy
-    from tracer.graph.loading import ModelSource
     from tracer.inputs.request import InputPaths, Samples
     from tracer.limits import Limits
     from tracer.records.environment import Peaks
@@ -70,10 +70,10 @@ def profile_target(
     `interpret` and `profile_framework`.
     """
     from analyzers.merging import Source, merged
-    from exporters.source import names_code
+    from exporters.source import runs_in_framework
 
     arguments = vars(options)
-    if not names_code(str(target)):
+    if not runs_in_framework(str(target)):
         if sums is None:
             return profile(target, **arguments, progress=progress, keep=keep)
         counted = _counted(target, options, sums, progress)
@@ -102,7 +102,7 @@ def _counted(
 
 @contained(_RULES)
 def profile(
-    model: ModelSource,
+    model: Subject,
     *,
     batch: int | Sequence[int] | None = None,
     dims: Mapping[str, int] | None = None,
@@ -129,7 +129,7 @@ def profile(
 
     `feeds` names an .npz file or a test_data_set folder. The default is the test data of a model
     folder, else random inputs with `seed`. Of many files, or `Samples` of a data set, the first
-    `batch` (1) are timed. `dims` sizes symbolic dimensions by name. `runs` to
+    `batch` (1) are timed. `dims` sizes open dimensions, by symbol or `INPUT:AXIS`. `runs` to
     `provider` are settings of the executor (see its `settings` module); None is its default.
     `convention` says how additions are counted (see `analyzers.cost`). `energy` names a model of
     `analyzers.energy`, which fills the column `energy`, in 32-bit accumulators. `peaks` is called

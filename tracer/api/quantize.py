@@ -10,7 +10,7 @@ from tracer.support.arguments import instance, maybe
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
-    from tracer.graph.loading import ModelSource
+    from exporters.subject import Subject
     from tracer.limits import Limits
     from tracer.quantization.options import QuantizationOptions
     from tracer.records.quantized import Quantized
@@ -20,7 +20,7 @@ _RULES = {"options": maybe(instance("tracer.quantization.options.QuantizationOpt
 
 @contained(_RULES)
 def quantize(
-    model: ModelSource,
+    model: Subject,
     calibrate: str | Path,
     *,
     output: str | Path | None = None,

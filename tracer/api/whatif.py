@@ -11,7 +11,7 @@ from tracer.support.arguments import TEXT, Rule, either, instance, maybe, severa
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
-    from tracer.graph.loading import ModelSource
+    from exporters.subject import Subject
     from tracer.limits import Limits
     from tracer.records.whatif import WhatIf
     from tracer.whatif.options import WhatIfOptions
@@ -26,7 +26,7 @@ _RULES = {
 
 @contained(_RULES)
 def what_if(
-    model: ModelSource,
+    model: Subject,
     accumulator: str | Sequence[int],
     data: str | Path,
     options: WhatIfOptions | None = None,

@@ -96,9 +96,12 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
-    except (Exception, KeyboardInterrupt, signals.Terminated, signals.TimeUp) as error:
-        usage = (click.ClickException, click.Abort)  # their tracebacks show click's code only
-        if debug and isinstance(error, Exception) and not isinstance(error, usage):
+    except SystemExit:  # click completes a word for the shell
+        raise
+    except BaseException as error:  # interrupts, and whatever the user's code raises
+        plain = (click.ClickException, click.Abort)  # their tracebacks show click's code only
+        ends = (KeyboardInterrupt, signals.Terminated, signals.TimeUp)
+        if debug and not isinstance(error, (*plain, *ends)):
             raise
         line, code = _line_and_code(error, [name, *args])
         tell(f"{name}: {line}")

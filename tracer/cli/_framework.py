@@ -58,7 +58,7 @@ def input_arguments(shapes: tuple[str, ...], dtypes: tuple[str, ...]) -> dict[st
 
 def refuse_misplaced(model: Path) -> None:
     """Raises UsageError for options of an .onnx file where code is named, and vice versa."""
-    from exporters.source import names_code
+    from exporters.source import runs_in_framework
 
     context = click.get_current_context()
     typed = {
@@ -66,7 +66,7 @@ def refuse_misplaced(model: Path) -> None:
         for name in context.params
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     }
-    is_code = names_code(str(model))
+    is_code = runs_in_framework(str(model))
     wrong = typed.intersection(_ONNX_ONLY if is_code else _FRAMEWORK_ONLY)
     if wrong:
         names = ", ".join(sorted(_flag(name) for name in wrong))

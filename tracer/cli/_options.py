@@ -17,7 +17,7 @@ from analyzers.options import (
     refuse_depth,
     sort_column,
 )
-from tracer.cli._types import Amount, Argument, Count, PathName, Size
+from tracer.cli._types import Amount, Argument, Count, ModelName, PathName, Size
 from tracer.containment import activity, memory, search, signals
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
@@ -172,11 +172,29 @@ def subject(*name: str, **settings: Any) -> Decorator:
     return cloup.argument(*name, callback=_about, **settings)
 
 
-MODEL = subject("model", type=PathName())
+MODEL = subject("model", type=ModelName())
+INPUT_SHAPE = cloup.option(
+    "--input-shape", "shapes", multiple=True, metavar="1,3,32,32",
+    help="Export FILE.py:NAME with an input of this shape, batch first. Repeat it for further "
+    "inputs.  [default: the model's input_shape]",
+)  # fmt: skip
+
+
+def _subject(model: Path, shapes: tuple[str, ...]) -> Any:
+    from exporters.subject import Code
+
+    return Code(str(model), tuple(shape(text) for text in shapes)) if shapes else model
+
+
+SUBJECT = bundle(
+    "model", _subject, MODEL, cloup.option_group("Model of a framework", INPUT_SHAPE)
+)  # fmt: skip
+"""MODEL, of whatever kind, for commands that take its ONNX graph."""
 
 DIMS = cloup.option(
     "--dim", "dims", type=Size(), multiple=True,
-    help="Size of a symbolic dimension, e.g. --dim sequence=128. Repeatable.",
+    help="Size of an open dimension, by its symbol or as INPUT:AXIS, e.g. --dim sequence=128 or "
+    "--dim x:2=48. Repeatable.  [default: the usual size of such an input]",
 )  # fmt: skip
 INPUTS = cloup.option(
     "--inputs", type=PathName(),

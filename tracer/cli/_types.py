@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from tracer.containment import standard_input
 from tracer.support.arguments import BOUNDS, LARGEST
 
 _DIGITS = 10
@@ -84,6 +85,18 @@ class PathName(_Type):
     ) -> list[CompletionItem]:
         """Lets the shell complete file names."""
         return [CompletionItem(incomplete, type="file")]
+
+
+class ModelName(PathName):
+    """What a model is named by: a path, FILE.py:NAME, or - for standard input."""
+
+    name = "model"
+
+    def parse(self, text: str) -> Path:
+        """Returns the path; what comes from standard input is in a file by then."""
+        if text == standard_input.NAME:
+            return standard_input.spooled()
+        return super().parse(text)
 
 
 class Integers(_Type):

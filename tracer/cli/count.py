@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cloup
@@ -10,19 +9,20 @@ import cloup
 from tracer.cli import _accumulating, _energy, _options
 
 if TYPE_CHECKING:
+    from exporters.subject import Subject
     from tracer.accumulators.spec.policy import Policy
     from tracer.cli._output import Output
 
 
 @cloup.command()
-@_options.MODEL
+@_options.SUBJECT
 @cloup.option_group("Input", _options.batch("Batch size.  [default: 1]"), _options.DIMS)
 @cloup.option_group("Work", _options.CONVENTION, _energy.energy("none"))
 @_accumulating.WIDTHS
 @_options.PROCESS_LIMITS
 @_options.TRACE_VIEW
 def command(
-    model: Path,
+    model: Subject,
     batch: int | None,
     dims: tuple[tuple[str, int], ...],
     convention: str,

@@ -11,11 +11,12 @@ from tracer.cli import _options
 from tracer.cli._types import PathName
 
 if TYPE_CHECKING:
+    from exporters.subject import Subject
     from tracer.cli._output import Output
 
 
 @cloup.command()
-@_options.MODEL
+@_options.SUBJECT
 @cloup.option_group(
     "Input",
     _options.batch("Batch size.  [default: 1]"),
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @_options.PROCESS_LIMITS
 @_options.view(".html .csv .json .md", _options.NOTES)
 def command(
-    model: Path,
+    model: Subject,
     optimization: str,
     batch: int | None,
     dims: tuple[tuple[str, int], ...],

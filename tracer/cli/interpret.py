@@ -16,6 +16,7 @@ from tracer.cli._types import Count, PathName
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
+    from exporters.subject import Subject
     from tracer.cli._output import Output
     from tracer.inputs.request import Samples
     from tracer.limits import Limits
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @cloup.command()
-@_options.MODEL
+@_options.SUBJECT
 @_options.bundle(
     "feeds", _data.feeds,
     cloup.option_group(
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 @_accumulating.options
 @_options.SUMS_VIEW
 def command(
-    model: Path,
+    model: Subject,
     batch: int | None,
     dims: tuple[tuple[str, int], ...],
     seed: int,

@@ -66,9 +66,11 @@ def _peaks(threads: int) -> Peaks:
     cloup.option_group(
         "Runs",
         cloup.option("--runs", type=Count.of("runs"),
-                     help="Inferences to measure.  [default: 1 s of them, at least 10]"),
+                     help="Inferences to measure.  [default: 1 s of them, at least 10; fewer if "
+                          "these take more than 10 s]"),
         cloup.option("--warmup", type=Count.of("warmup"), default=5, show_default=True,
-                     help="Inferences before the measured ones."),
+                     help="Inferences before the measured ones; without --runs, at most 3 s of "
+                          "them."),
         cloup.option("--min-time", type=Amount("seconds"), help="Shortest time to measure for."),
         cloup.option("--threads", type=Integers(*BOUNDS["threads"]), default=0,
                      help="Threads per operator, e.g. 1,2,4.  [default: all cores]"),
@@ -105,8 +107,9 @@ def command(
 ) -> None:
     """Measure where the time of a model goes, node by node.
 
-    MODEL is an .onnx file, a folder with model.onnx, or FILE.py:NAME. NAME is a class, a factory
-    or an instance of PyTorch or Chainer; FILE.py is executed. Node times are corrected for
+    MODEL is an .onnx or .onnx.gz file, a folder with one, - for standard input, FILE.pt2, or
+    FILE.py:NAME. NAME is a class, a factory or an instance of PyTorch or Chainer, which runs in its
+    framework; FILE.py is executed. Node times are corrected for
     profiler overhead. The wall time comes from runs without a profiler.
 
     --accumulator also counts which sums of an .onnx file overflow in narrow accumulators, over all

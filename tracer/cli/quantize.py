@@ -14,11 +14,12 @@ from tracer.cli._types import Count, PathName
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 
 if TYPE_CHECKING:
+    from exporters.subject import Subject
     from tracer.cli._output import Output
 
 
 @cloup.command()
-@_options.MODEL
+@_options.SUBJECT
 @cloup.option_group(
     "Calibration",
     cloup.option("--calibrate", required=True, metavar="DATA",
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
     _options.FORCE,
 )  # fmt: skip
 def command(
-    model: Path,
+    model: Subject,
     calibrate: str,
     output: Path,
     limit: int,

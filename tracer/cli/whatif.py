@@ -16,6 +16,7 @@ from tracer.errors import UsageError
 from tracer.support.files import check_place
 
 if TYPE_CHECKING:
+    from exporters.subject import Subject
     from tracer.cli._output import Output
     from tracer.limits import Limits
     from tracer.whatif.options import WhatIfOptions
@@ -40,7 +41,7 @@ def _what_if_options(
 
 
 @cloup.command()
-@_options.MODEL
+@_options.SUBJECT
 @_options.bundle(
     "options", _what_if_options,
     cloup.option_group(
@@ -111,7 +112,7 @@ def _what_if_options(
     more="A .trace keeps every evaluation, and the same command resumes from it. ",
 )  # fmt: skip
 def command(
-    model: Path,
+    model: Subject,
     accumulator: str,
     data: str,
     data_dir: Path,

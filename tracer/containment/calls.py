@@ -21,7 +21,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, BinaryIO, TypeVar, cast
 
-from tracer.containment import activity, search, signals, supervisor
+from tracer.containment import activity, search, signals, supervisor, watch
 from tracer.containment.worker import Call, Reply
 from tracer.errors import CrashError, LimitError
 from tracer.support.temporary import sweep
@@ -186,7 +186,7 @@ class _Worker:
 
     def _next(self) -> Reply:
         """Waits for a reply until the deadline and the grace after it."""
-        alarm = supervisor.Alarm(self._process.pid)
+        alarm = watch.Alarm(self._process.pid)
         while True:
             left = alarm.seconds_left(self.page)
             if left <= 0:
@@ -219,7 +219,7 @@ class _Worker:
         if self.is_alive:
             self._process.send_signal(signal.SIGINT)
             try:
-                self._process.wait(supervisor.GRACE_S)
+                self._process.wait(watch.GRACE_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

@@ -1,6 +1,7 @@
 """Limits the memory of this process to a share of what the machine has free."""
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 try:
@@ -68,13 +69,38 @@ def limited_to() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
+_default: int | None = None
+"""The limit that `limit_to_share` set in this process."""
+
+
 def limit_to_share() -> None:
     """Sets the default limit, where the system says what is free, and no core dumps."""
+    global _default  # one process has one limit
     free = free_bytes()
     if free is not None and limited_to() is None:
         limit(int(free * SHARE))
+        _default = limited_to()
     if resource is not None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def is_default() -> bool:
+    """Returns whether the limit of this process is the default, which nobody asked for."""
+    return _default is not None and limited_to() == _default
+
+
+@contextlib.contextmanager
+def at_most(nbytes: int) -> Iterator[None]:
+    """Lets the block allocate `nbytes`, where the default limit is in force and leaves more."""
+    room, before = room_bytes(), limited_to()
+    if not is_default() or room is None or before is None or room <= nbytes:
+        yield
+        return
+    limit(before - room + nbytes)
+    try:
+        yield
+    finally:
+        limit(before)
 
 
 def _field(file: Path, name: str) -> int | None:

@@ -11,15 +11,21 @@ import faulthandler
 import gc
 import os
 import re
-import select
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import BinaryIO
 
-from tracer.containment import activity, memory, parent, search, signals
+from tracer.containment import (
+    activity,
+    memory,
+    parent,
+    search,
+    signals,
+    standard_input,
+    watch,
+)
 from tracer.errors import CrashError, LimitError
 from tracer.support.temporary import sweep
 from tracer.text import message
@@ -27,32 +33,11 @@ from tracer.text import message
 IN_PROCESS = "TRACER_IN_PROCESS"
 """Environment variable; where it is set, nothing runs in a child, as debuggers need it."""
 
-GRACE_S = 2.0
-"""Seconds after a signal or the deadline in which the child may end by itself."""
-
-_TWICE_S = 0.3
-"""Signals closer together are one: `timeout` and terminals send them to the whole group too."""
-
 _COLLECTIONS = (10_000, 10, 50)
 """Thresholds of garbage collection: at Python's defaults it takes a fifth of the time of a model
 with 100,000 nodes, of whose objects none is garbage."""
 
 _FRAME = re.compile(r'File "(?:.*/)?([^/"]+/[^/"]+)", line (\d+) in (\S+)')
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if os.name == "posix" else ()
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a child ended: its exit code or signal, and the signal that asked it to end (0: none).
-
-    `frames` is the traceback that it wrote when it died.
-    """
-
-    code: int
-    signal: int
-    asked: int
-    overdue: bool
-    frames: str
 
 
 def in_process() -> bool:
@@ -74,15 +59,17 @@ def supervised(command: Callable[[], int], name: str) -> int:
         os.set_blocking(end, False)
     page = activity.Page.anonymous(writing)
     frames = _unnamed_file()
+    if standard_input.NAME in sys.argv:
+        standard_input.keep()
     supervisor = os.getpid()
     with _handling(writing):
         child = os.fork()
         if child == 0:
             become_child(page, frames, supervisor)
         else:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_ENDING, signal.SIGCHLD})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {*watch.ENDING, signal.SIGCHLD})
             sweep()
-            ended = _wait(child, page, reading, frames)
+            ended = watch.wait(child, page, reading, frames)
             last = page.read()
             if _has_crashed(ended) and page.runs_model:
                 last = _searched(command, writing, reading) or last
@@ -109,8 +96,8 @@ def _occupy_streams() -> None:
 @contextlib.contextmanager
 def _handling(wakeup: int) -> Iterator[None]:
     """Makes signals wake the supervisor; they are blocked until its process unblocks them."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {*_ENDING, signal.SIGCHLD})
-    numbers = [n for n in _ENDING if signal.getsignal(n) is not signal.SIG_IGN]
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*watch.ENDING, signal.SIGCHLD})
+    numbers = [n for n in watch.ENDING if signal.getsignal(n) is not signal.SIG_IGN]
     before = {number: signal.getsignal(number) for number in (*numbers, signal.SIGCHLD)}
     for number in before:
         signal.signal(number, lambda number, frame: None)
@@ -136,15 +123,15 @@ def become_child(page: activity.Page, frames: BinaryIO | None, supervisor: int) 
 def _as_child(command: Callable[[], int], name: str) -> int:
     try:
         with signals.raising():
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_ENDING, signal.SIGCHLD})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {*watch.ENDING, signal.SIGCHLD})
             return command()
     except (KeyboardInterrupt, signals.Terminated) as error:  # while the command was imported
         number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
         return _asked_to_end(number, name)
 
 
-def _has_crashed(ended: Ended) -> bool:
-    return ended.signal not in (0, *_ENDING, signal.SIGKILL, signal.SIGQUIT, signal.SIGPIPE)
+def _has_crashed(ended: watch.Ended) -> bool:
+    return ended.signal not in (0, *watch.ENDING, signal.SIGKILL, signal.SIGQUIT, signal.SIGPIPE)
 
 
 def _searched(command: Callable[[], int], alarm: int, reading: int) -> activity.Activity | None:
@@ -155,73 +142,18 @@ def _searched(command: Callable[[], int], alarm: int, reading: int) -> activity.
     if child == 0:
         try:
             signal.set_wakeup_fd(-1)
-            for number in _ENDING:
+            for number in watch.ENDING:
                 signal.signal(number, signal.SIG_DFL)
             become_child(page, None, supervisor)
             search.begin()
             command()
         finally:
             os._exit(0)  # what follows in the program is not for this process
-    ended = _wait(child, page, reading, None)
+    ended = watch.wait(child, page, reading, None)
     return page.read() if (ended.code, ended.signal) == (search.FOUND, 0) else None
 
 
-def _wait(child: int, page: activity.Page, reading: int, frames: BinaryIO | None) -> Ended:
-    """Waits for the end of the child; passes signals on, and kills it when its time is up."""
-    asked, asked_at, overdue = 0, 0.0, False
-    alarm = Alarm(child)
-    while True:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            break
-        left = alarm.seconds_left(page, asked_at)
-        if left <= 0:
-            overdue = True
-            os.kill(child, signal.SIGKILL)
-        select.select([reading], [], [], None if overdue else left)
-        for number in _arrived(reading):
-            if asked and time.monotonic() - asked_at > _TWICE_S:
-                os.kill(child, signal.SIGKILL)
-            elif not asked:
-                asked, asked_at = number, time.monotonic()
-                os.kill(child, number)
-    code, died = (0, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else (os.WEXITSTATUS(status), 0)
-    return Ended(code, died, asked, overdue, _content(frames))
-
-
-class Alarm:
-    """Watches the time of a child, and wakes it when patience ends with what it does."""
-
-    def __init__(self, child: int) -> None:
-        self._child = child
-        self._rang_at = 0.0
-
-    def seconds_left(self, page: activity.Page, asked_at: float = 0.0) -> float:
-        """Returns after how many seconds to look again; 0 or less if the child is overdue.
-
-        `asked_at` is when it was asked to end, 0 for never. Native code may keep it from noticing.
-        """
-        stalls_at, now = page.stalls_at, time.monotonic()
-        if stalls_at is not None and stalls_at <= now and not self._rang_at:
-            self._rang_at = now
-            os.kill(self._child, signal.SIGALRM)
-        deadline, tidying = page.times
-        ends = [moment + GRACE_S for moment in (deadline, asked_at, self._rang_at) if moment]
-        if tidying:
-            ends = [tidying]
-        look = now + activity.PATIENCE_S / 10  # a new step tells nobody when it begins
-        return min([look, *ends]) - now
-
-
-def _arrived(descriptor: int) -> list[int]:
-    """Returns the signals that came through the pipe and ask to end."""
-    try:
-        return [number for number in os.read(descriptor, 64) if number in _ENDING]
-    except BlockingIOError:
-        return []
-
-
-def _told(ended: Ended, page: activity.Page, last: activity.Activity, name: str) -> int:
+def _told(ended: watch.Ended, page: activity.Page, last: activity.Activity, name: str) -> int:
     """Returns the exit code of a child, and tells a death that the child could not tell.
 
     `last` is what it did.
@@ -231,7 +163,7 @@ def _told(ended: Ended, page: activity.Page, last: activity.Activity, name: str)
     _clear_progress_bar()
     if ended.asked:
         return _asked_to_end(ended.asked, name)
-    if ended.signal in (*_ENDING, signal.SIGQUIT, signal.SIGPIPE):
+    if ended.signal in (*watch.ENDING, signal.SIGQUIT, signal.SIGPIPE):
         return _asked_to_end(ended.signal, name)
     if ended.overdue:
         error: LimitError | CrashError = signals.time_is_up(last, bool(page.times[0]))
@@ -296,10 +228,3 @@ def _unnamed_file() -> BinaryIO | None:
     if not hasattr(os, "memfd_create"):
         return None
     return os.fdopen(os.memfd_create("frames"), "w+b", buffering=0)
-
-
-def _content(file: BinaryIO | None) -> str:
-    if file is None:
-        return ""
-    file.seek(0)
-    return file.read().decode("utf-8", "replace")

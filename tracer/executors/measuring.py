@@ -1,19 +1,29 @@
 """How many runs an executor makes: settings that executors share, and the runs still missing."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from tracer.containment import activity
 from tracer.support.arguments import check_arguments
+from tracer.support.progress import Progress, silent
 
-_LEAST_RUNS = 10
+_LEAST_RUNS, _FEWEST_RUNS = 10, 3
+"""Default runs at least, and of a slow model: two have no spread worth the name."""
 _DEFAULT_SECONDS = 1.0
+_MOST_SECONDS = 10.0
+"""Seconds of runs after which fewer than `_LEAST_RUNS` are enough, unless their number is set.
+Undisturbed and warm-up runs take about as long again."""
+_WARMUP_SECONDS = 3.0
+"""Seconds after which warm-up ends, unless the number of runs is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuringSettings:
     """Number of runs; `threads` 0 is the runtime's default.
 
-    `runs` is the least number of runs [default: 10]. Runs are repeated until they take `min_time`
-    seconds [default: 1 without `runs`, else 0].
+    `runs` is the least number of runs [default: 10, or 10 s of them but 3]. Runs are repeated until
+    they take `min_time` seconds [default: 1 without `runs`, else 0].
     """
 
     runs: int | None = None
@@ -26,13 +36,44 @@ class MeasuringSettings:
         names = ("runs", "warmup", "min_time", "threads")
         check_arguments({name: getattr(self, name) for name in names})
 
-    def missing_runs(self, runs: int, seconds: float) -> int:
-        """Returns how many runs to add, by number and by time, to `runs` that took `seconds`."""
-        least = self.runs if self.runs is not None else _LEAST_RUNS
+    def missing_runs(self, runs: int, seconds: float, expected_s: float = 0.0) -> int:
+        """Returns how many runs to add, by number and by time, to `runs` that took `seconds`.
+
+        `expected_s` is the time of a run where none is recorded yet, if it is known.
+        """
         min_seconds = self.min_time
         if min_seconds is None:
             min_seconds = 0.0 if self.runs is not None else _DEFAULT_SECONDS
         by_time = 0
         if runs and seconds < min_seconds:
             by_time = int(runs / max(seconds, 1e-9) * (min_seconds - seconds)) + 1
-        return max(0, least - runs, by_time)
+        return max(0, self._least(seconds / runs if runs else expected_s) - runs, by_time)
+
+    def notes(self, runs: int, seconds: float) -> tuple[str, ...]:
+        """Returns a note where `runs` are fewer than usual, as they took `seconds`."""
+        if self.runs is not None or not 0 < runs < _LEAST_RUNS:
+            return ()
+        return (
+            f"{runs} runs instead of {_LEAST_RUNS}, as one takes {seconds / runs:.2g} s; --runs "
+            "sets their number",
+        )
+
+    def _least(self, run_s: float) -> int:
+        if self.runs is not None:
+            return self.runs
+        affordable = _LEAST_RUNS if run_s <= 0 else int(_MOST_SECONDS / run_s)
+        return min(_LEAST_RUNS, max(_FEWEST_RUNS, affordable))
+
+
+def warm_up(
+    run: Callable[[], object], settings: MeasuringSettings, progress: Progress = silent
+) -> None:
+    """Makes the warm-up runs; without a number of runs, for three seconds at most."""
+    began = time.monotonic()
+    for done in range(settings.warmup):
+        if settings.runs is None and time.monotonic() - began > _WARMUP_SECONDS:
+            break
+        progress(done, settings.warmup, "warming up")
+        run()
+        activity.step()
+    progress(settings.warmup, settings.warmup, "warming up")

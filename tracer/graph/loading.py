@@ -1,16 +1,19 @@
 """Opens a model from a path, a protobuf or a folder, and checks it."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
 import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError
+from onnx.external_data_helper import _get_all_tensors, uses_external_data
 
 from tracer.containment import activity
 from tracer.errors import ModelError, UsageError
-from tracer.graph import calls, declarations, provenance, validation
+from tracer.graph import calls, declarations, packed, provenance, validation
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model, expanded_keys, expansion, node_protos
 
@@ -45,17 +48,33 @@ def open_model(source: ModelSource) -> Model:
 
 
 def load(path: str | Path) -> Model:
-    """Reads and checks the model at `path`: an .onnx file, or a folder that holds `model.onnx`.
+    """Reads and checks the model at `path`: an .onnx file, perhaps gzipped, or a folder with one.
 
-    External data are neither read nor copied, so a model of any size loads in the size of its
-    graph. Raises ModelError for anything that is not a valid ONNX model.
+    In a folder it is `model.onnx`, or the only one. External data are neither read nor copied, so a
+    model of any size loads in the size of its graph. Raises ModelError for anything that is not a
+    valid ONNX model.
     """
     file = find(Path(path))
     validation.check_format(file)
-    proto = _parse(file)
-    declarations.check(proto, str(file))
-    validation.check_file(proto, file)
+    if packed.is_packed(file):
+        proto = _unpacked(file)
+    else:
+        proto = _parse(file)
+        declarations.check(proto, str(file))
+        validation.check_file(proto, file)
     return inlined(proto, file, _sha256(file))
+
+
+def _unpacked(file: Path) -> onnx.ModelProto:
+    """Returns the checked model in a compressed file."""
+    with _refusing_other_files(file):
+        proto = onnx.ModelProto.FromString(packed.unpacked(file))
+    _check_is_model(proto, file)
+    declarations.check(proto, str(file))
+    if any(map(uses_external_data, _get_all_tensors(proto))):
+        raise ModelError(f"{file}: its weights are in other files", "Unpack it next to them first.")
+    validation.check_proto(proto, str(file))
+    return proto
 
 
 def from_proto(proto: onnx.ModelProto) -> Model:
@@ -77,7 +96,7 @@ def find(path: Path) -> Path:
             return path
         if (path / "model.onnx").is_file():
             return path / "model.onnx"
-        models = sorted(path.glob("*.onnx"))
+        models = sorted(path.glob("*.onnx")) or sorted(path.glob("*.onnx.gz"))
     except OSError as error:  # a name too long, or a folder without permission
         raise ModelError(f"{path}: cannot be read ({error.strerror or error})") from error
     if len(models) == 1:
@@ -87,24 +106,35 @@ def find(path: Path) -> Path:
 
 
 def _parse(file: Path) -> onnx.ModelProto:
-    try:
+    with _refusing_other_files(file):
         proto = onnx.load(file, load_external_data=False, format="protobuf")
+    _check_is_model(proto, file)
+    return proto
+
+
+@contextmanager
+def _refusing_other_files(file: Path) -> Iterator[None]:
+    try:
+        yield
     except DecodeError as error:
         raise ModelError(
             f"{file}: not an ONNX model, or a truncated one (the protobuf does not parse)",
             "Export or download it again; nesting beyond 50 subgraphs is not supported either.",
         ) from error
+
+
+def _check_is_model(proto: onnx.ModelProto, file: Path) -> None:
     if not proto.HasField("graph") or not proto.ir_version:
         raise ModelError(
             f"{file}: not an ONNX model (it has no graph)", "Name a file written by onnx.save."
         )
-    return proto
 
 
 def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     """Returns a Model with local functions inlined; it is not checked beyond their calls."""
     name = str(path) if path is not None else validation.IN_MEMORY
     calls.check(proto, name)
+    proto = _opened(proto)
     if not proto.functions:
         return Model(proto, path, sha256, expanded_keys(proto))
     name = path.name if path is not None else validation.IN_MEMORY
@@ -118,6 +148,28 @@ def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     for node, (_, around) in zip(node_protos(flat.graph), expanded, strict=True):
         provenance.inherit(node, around)
     return Model(flat, path, sha256, tuple(key for key, _ in expanded))
+
+
+def _opened(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Returns `proto`, or a copy whose inputs have no name and no size where 0 is declared.
+
+    Some exporters write 0 for an unknown size; runtimes would take no other size than 0.
+    """
+    weights = {weight.name for weight in proto.graph.initializer}
+    inputs = [
+        (place, axis)
+        for place, value in enumerate(proto.graph.input)
+        if value.name not in weights
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        if dim.HasField("dim_value") and dim.dim_value == 0
+    ]
+    if not inputs:
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for place, axis in inputs:
+        copy.graph.input[place].type.tensor_type.shape.dim[axis].Clear()
+    return copy
 
 
 def _sha256(file: Path) -> str:

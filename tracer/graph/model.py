@@ -72,17 +72,21 @@ class Model:
     """A checked ONNX model without its external data.
 
     `proto` has its local functions inlined and must not be modified. `path` is the model's file,
-    whose folder holds the external data; None for a model built in memory.
+    whose folder holds the external data; None for a model built in memory. `subject` is what the
+    user named, if not the file.
     """
 
     proto: onnx.ModelProto = field(repr=False)
     path: Path | None
     sha256: str
     keys: tuple[str, ...] = field(repr=False)
+    subject: str | None = None
 
     @property
     def name(self) -> str:
-        """The model's file name, for messages."""
+        """What the user named, for messages."""
+        if self.subject is not None:
+            return self.subject
         return str(self.path) if self.path is not None else "<model in memory>"
 
     @property

@@ -71,14 +71,7 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
     Inputs missing from `shapes` keep their declared, perhaps symbolic, shape. Raises InputError
     if a shape contradicts the model's declaration.
     """
-    symbols = symbol_sizes(model, shapes)
-    skeleton = _skeleton(model.proto)
-    if symbols:
-        for graph in graphs(skeleton.graph):
-            _substitute(graph, symbols)
-    for value in skeleton.graph.input:
-        if value.name in shapes:
-            _set_shape(value, shapes[value.name])
+    skeleton = _sized(model, shapes)
     try:
         with activity.doing(model.name, f"onnx {onnx.__version__} inferred the shapes"):
             inferred = onnx.shape_inference.infer_shapes(
@@ -89,13 +82,51 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
     return _collect(model, inferred)
 
 
+def _sized(model: Model, shapes: Shapes) -> onnx.ModelProto:
+    """Returns the skeleton of `model` with inputs of these shapes."""
+    symbols = symbol_sizes(model, shapes)
+    skeleton = _skeleton(model.proto)
+    if symbols:
+        for graph in graphs(skeleton.graph):
+            _substitute(graph, symbols)
+    for value in skeleton.graph.input:
+        if value.name in shapes:
+            _set_shape(value, shapes[value.name])
+    return skeleton
+
+
+class Trial:
+    """Tells at which shapes of the inputs the shapes inside a model fit together."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._skeleton = _skeleton(model.proto)
+        for graph in graphs(self._skeleton.graph):  # what a file declares may be out of date
+            del graph.value_info[:]
+        for value in self._skeleton.graph.output:
+            if value.type.HasField("tensor_type"):
+                value.type.tensor_type.ClearField("shape")
+
+    def fits(self, shapes: Shapes) -> bool:
+        """Returns whether onnx's inference finds no contradiction at these shapes of the inputs."""
+        for value in self._skeleton.graph.input:
+            if value.name in shapes:
+                _set_shape(value, shapes[value.name])
+        try:
+            with activity.doing(self._model.name, f"onnx {onnx.__version__} inferred the shapes"):
+                onnx.shape_inference.infer_shapes(self._skeleton, strict_mode=True, data_prop=True)
+        except _FAILURES:
+            return False
+        return True
+
+
 def symbol_sizes(model: Model, shapes: Shapes) -> dict[str, int]:
     """Returns the size of each symbolic dimension that the input shapes determine.
 
-    Raises InputError if rank or size differ from the declaration, or if one name would have two
-    sizes.
+    A symbol that would have two sizes is left out, as runtimes take such inputs. Raises InputError
+    if rank or size differ from the declaration.
     """
-    symbols: dict[str, int] = {}
+    symbols: dict[str, set[int]] = {}
     for value in model.inputs:
         declared = tensor_type.from_type_proto(value.type)
         if value.name not in shapes or declared is None or declared.shape is None:
@@ -105,11 +136,11 @@ def symbol_sizes(model: Model, shapes: Shapes) -> dict[str, int]:
         if len(shape) != len(declared.shape):
             raise InputError(f"{declaration}, but {list(shape)} has {len(shape)} dimensions")
         for axis, (dim, size) in enumerate(zip(declared.shape, shape, strict=True)):
-            if isinstance(dim, str) and symbols.setdefault(dim, size) != size:
-                raise InputError(f"{declaration}: '{dim}' would be both {symbols[dim]} and {size}")
+            if isinstance(dim, str):
+                symbols.setdefault(dim, set()).add(size)
             if isinstance(dim, int) and dim != size:
                 raise InputError(f"{declaration}: dimension {axis} is fixed at {dim}, not {size}")
-    return symbols
+    return {symbol: min(sizes) for symbol, sizes in symbols.items() if len(sizes) == 1}
 
 
 def _skeleton(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -1,6 +1,7 @@
 """The type of a tensor: element type and shape, declared by ONNX or observed in a run."""
 
 import math
+import re
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TypeAlias, cast
@@ -14,6 +15,9 @@ Dim: TypeAlias = int | str | None
 
 UNKNOWN_SIZE = -1
 """Old exporters write it for a size that they leave open; runtimes read it so."""
+
+_UNKNOWN = re.compile(r"(?i)\?|-1|none|unk|unk__|unknown")
+"""Words of exporters for any size that they do not know: twice the same is no symbol."""
 
 
 @dataclass(frozen=True)
@@ -100,4 +104,4 @@ def from_initializer(proto: onnx.TensorProto) -> TensorType:
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     if dim.HasField("dim_value"):
         return None if dim.dim_value == UNKNOWN_SIZE else dim.dim_value
-    return dim.dim_param or None
+    return None if not dim.dim_param or _UNKNOWN.fullmatch(dim.dim_param) else dim.dim_param

@@ -23,9 +23,7 @@ _FAILURES = (onnx.checker.ValidationError, ValueError, RuntimeError, OSError)
 
 _NOT_ONNX = (
     # first bytes of a file, its format, remedy
-    (b"\x1f\x8b", "gzip-compressed", "Unpack it first."),
-    (b"PK\x03\x04", "a zip archive", "Unpack it first; a .pt2 or .pt file is exported first."),
-    (b"ORTM", "an ORT-format model", "Name the .onnx file it was converted from."),
+    (b"PK\x03\x04", "a zip archive", "Unpack it first; a .pt file is exported first."),
     (b"\x80\x02", "a pickle", "Name a file written by onnx.save or an exporter."),
     (b"ir_version", "a text protobuf", "Write it as binary: onnx.save(onnx.load(...), ...)."),
     (b"\x89HDF", "an HDF5 file", "Export the model to ONNX first."),
@@ -56,6 +54,11 @@ def check_format(file: Path) -> None:
     for magic, kind, remedy in _NOT_ONNX:
         if head.startswith(magic):
             raise ModelError(f"{file}: not an ONNX model but {kind}", remedy)
+    if head[4:8] == b"ORTM":
+        raise ModelError(
+            f"{file}: not an ONNX model but an .ort file, which nothing converts back",
+            "Name the .onnx file that it was made of, or export that again.",
+        )
     if all(byte in _PRINTABLE for byte in head):
         raise ModelError(f"{file}: not an ONNX model but a text file", "Name the .onnx file.")
     if head[8:10] == b'{"':
@@ -69,9 +72,9 @@ def check_file(proto: onnx.ModelProto, file: Path) -> None:
     _check(str(file), proto, str(file), file.parent)
 
 
-def check_proto(proto: onnx.ModelProto) -> None:
-    """Checks a model built in memory. Raises ModelError."""
-    _check(encoded(proto, IN_MEMORY), proto, IN_MEMORY, Path())
+def check_proto(proto: onnx.ModelProto, name: str = IN_MEMORY) -> None:
+    """Checks a model in memory, which messages call `name`. Raises ModelError."""
+    _check(encoded(proto, name), proto, name, Path())
 
 
 def _check(checked: str | bytes, proto: onnx.ModelProto, name: str, folder: Path) -> None:

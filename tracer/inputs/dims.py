@@ -1,91 +1,76 @@
-"""Chooses sizes for the symbolic dimensions of a model's inputs."""
+"""The dimensions of a model's inputs: what each is called, which are open, which is the batch.
+
+An open dimension is called by its symbol, or by its place, `INPUT:AXIS`.
+"""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from tracer.errors import InputError, UsageError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
-from tracer.graph.shape_inference import Shapes, symbol_sizes
+from tracer.graph.shape_inference import Shapes
 from tracer.graph.tensor_type import Dim
 
+Declared: TypeAlias = Mapping[str, tuple[Dim, ...]]
+"""The shape of each tensor input that has a rank, by name."""
+
 _BATCH = re.compile(r"(?i)^(n|b|bs|batch.*|.*batch(_?size)?)$")
-
-_DEFAULTS = (
-    # a dimension's name, and its default size
-    (re.compile(r"(?i)past|cache"), 0),
-    (re.compile(r"(?i)seq|len|tok|time|step|frame"), 128),
-    (re.compile(r"(?i)^[hw]$|height|width|size|rows|cols"), 224),
-)
-_UNNAMED_IMAGE = 224  # axes 2 and 3 of a rank-4 input
-_OTHER = 16
+_MOST_DIRECTIONS = 8
+"""Layers times directions that the state of a recurrent network begins with."""
 
 
-def choose(
-    model: Model, batch: int | None, dims: Mapping[str, int], shrink: int = 1
-) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
-    """Returns the shape of each input, and the assumed sizes, divided by `shrink`, by name.
+def declared_shapes(model: Model) -> dict[str, tuple[Dim, ...]]:
+    """Returns the shape of each tensor input that declares one."""
+    kinds = {value.name: tensor_type.from_type_proto(value.type) for value in model.inputs}
+    return {name: kind.shape for name, kind in kinds.items() if kind and kind.shape is not None}
 
-    Raises InputError for a name in `dims` that no input has, a batch if none is symbolic, or an
-    input without a rank; UsageError if `dims` sizes the batch as well.
-    """
-    declared = declared_shapes(model)
-    symbols = {d for shape in declared.values() for d in shape if isinstance(d, str)}
-    unknown = [name for name in dims if name not in symbols]
-    if unknown:
-        raise InputError(
-            f"{model.name} has no symbolic dimension '{unknown[0]}'",
-            f"Its symbolic dimensions are {', '.join(sorted(symbols)) or 'none'}.",
-        )
-    axes = batch_axes(declared)
-    if batch is not None:
-        _refuse_fixed(model, declared, axes, batch)
-        twice = {str(declared[name][axis]) for name, axis in axes.items()} & set(dims)
-        if twice:
-            raise UsageError(f"'{twice.pop()}' is the batch: set the batch or the dim, not both")
-    chosen: dict[str, tuple[int, ...]] = {}
-    assumed: dict[str, int] = {}
+
+def label(declared: Declared, name: str, axis: int) -> str:
+    """Returns what the open dimension `axis` of input `name` is called."""
+    dim = declared[name][axis]
+    return dim if isinstance(dim, str) else f"{name}:{axis}"
+
+
+def open_places(declared: Declared) -> dict[str, tuple[str, int]]:
+    """Returns the first place, input and axis, of each open dimension by what it is called."""
+    places: dict[str, tuple[str, int]] = {}
     for name, shape in declared.items():
-        sizes = []
         for axis, dim in enumerate(shape):
-            size = dim if isinstance(dim, int) else dims.get(dim or "")
-            if size is None and axes.get(name) == axis:
-                size = 1 if batch is None else batch
-            if size is None:
-                size = _assume(dim, axis, len(shape), shrink)
-                label = dim if isinstance(dim, str) else f"dimension {axis} of {name}"
-                assumed[label] = size
-            sizes.append(size)
-        chosen[name] = tuple(sizes)
-    return chosen, assumed
+            if not isinstance(dim, int):
+                places.setdefault(label(declared, name, axis), (name, axis))
+    return places
 
 
-def sizes_of(model: Model, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
-    """Returns the size of each symbolic dimension where the inputs, in order, have these shapes.
+def given_sizes(model: Model, declared: Declared, dims: Mapping[str, int]) -> dict[str, int]:
+    """Returns the sizes that `dims` sets, by what the open dimensions are called.
 
-    Raises InputError for another number of inputs, shapes that the model does not take, or
-    dimensions without a name that have no default of this size.
+    A key is a symbol or `INPUT:AXIS`. Raises InputError for a key that names no open dimension,
+    UsageError for two sizes of one dimension.
     """
-    names = [value.name for value in model.inputs]
-    if len(names) != len(shapes):
-        raise InputError(
-            f"the inputs of {model.name} are {', '.join(names) or 'none'}; {len(shapes)} shapes "
-            "are given",
-            "Give a shape for each: repeat --input-shape.",
-        )
-    named = dict(zip(names, shapes, strict=True))
-    sizes = symbol_sizes(model, named)
-    if choose(model, None, sizes)[0] != named:
-        raise InputError(
-            f"{model.name} has dimensions without a name, which a shape cannot set",
-            "Give values: --inputs FILE.npz.",
-        )
+    places = open_places(declared)
+    sizes: dict[str, int] = {}
+    for key, size in dims.items():
+        called = key if key in places else _at_place(declared, key)
+        if called is None:
+            raise InputError(
+                f"{model.name} has no open dimension '{key}'",
+                f"Its open dimensions are {', '.join(map(_placed, places.items())) or 'none'}.",
+            )
+        if sizes.setdefault(called, size) != size:
+            raise UsageError(f"'{called}' is set to both {sizes[called]} and {size}")
     return sizes
 
 
-def notes(assumed: Mapping[str, int]) -> tuple[str, ...]:
-    """Returns a sentence for each assumed size."""
-    return tuple(f"{name} is not set: {size} assumed" for name, size in assumed.items())
+def sizes_of(model: Model, shapes: Shapes) -> dict[str, int]:
+    """Returns the size of each open dimension where the inputs have these shapes."""
+    declared = declared_shapes(model)
+    return {
+        called: shapes[name][axis]
+        for called, (name, axis) in open_places(declared).items()
+        if name in shapes
+    }
 
 
 def batch_of(model: Model, shapes: Shapes) -> int | None:
@@ -98,27 +83,11 @@ def batch_of(model: Model, shapes: Shapes) -> int | None:
     return first[0] if first else None
 
 
-def declared_shapes(model: Model) -> dict[str, tuple[Dim, ...]]:
-    """Returns the shape of each tensor input. Raises InputError for an input without a rank."""
-    declared: dict[str, tuple[Dim, ...]] = {}
-    for value in model.inputs:
-        kind = tensor_type.from_type_proto(value.type)
-        if kind is None:
-            continue
-        if kind.shape is None:
-            raise InputError(
-                f"input '{value.name}' of {model.name} declares no shape",
-                "Set the inputs by a file: --inputs FILE.npz.",
-            )
-        declared[value.name] = kind.shape
-    return declared
-
-
-def batch_axes(declared: Mapping[str, tuple[Dim, ...]]) -> dict[str, int]:
+def batch_axes(declared: Declared) -> dict[str, int]:
     """Returns the batch axis of each input that has one.
 
     The batch is a symbol named like a batch, else the first leading symbol; an unnamed axis 0
-    also counts as batch.
+    also counts as batch, and beside such inputs the unnamed axis 1 of a recurrent state.
     """
     symbols = [d for shape in declared.values() for d in shape if isinstance(d, str)]
     named = [symbol for symbol in symbols if _BATCH.match(symbol)]
@@ -130,26 +99,31 @@ def batch_axes(declared: Mapping[str, tuple[Dim, ...]]) -> dict[str, int]:
             axes[name] = shape.index(batch)
         elif shape and shape[0] is None:
             axes[name] = 0
-    return axes
+    states = [name for name, shape in declared.items() if axes and _is_state(shape)]
+    return axes | dict.fromkeys(states, 1)
 
 
-def _refuse_fixed(
-    model: Model, declared: Mapping[str, tuple[Dim, ...]], axes: Mapping[str, int], batch: int
-) -> None:
-    if axes:
-        return
-    fixed = {shape[0] for shape in declared.values() if len(shape) > 1}
-    if fixed != {batch}:
-        sizes = ", ".join(str(size) for size in fixed) or "absent"
-        raise InputError(
-            f"{model.name}: the batch is {sizes}, not {batch}, and it is not symbolic",
-            "Export the model with a dynamic batch dimension.",
-        )
+def _is_state(shape: tuple[Dim, ...]) -> bool:
+    """Whether a shape is [layers and directions, open, features], as of a recurrent network.
+
+    It may also be [1, time, features], where no other input has a batch.
+    """
+    match shape:
+        case (int(first), None, _):
+            return first <= _MOST_DIRECTIONS
+    return False
 
 
-def _assume(dim: Dim, axis: int, rank: int, shrink: int) -> int:
-    if isinstance(dim, str):
-        size = next((size for name, size in _DEFAULTS if name.search(dim)), _OTHER)
-    else:
-        size = _UNNAMED_IMAGE if rank == 4 and axis >= 2 else _OTHER
-    return max(1, size // shrink) if size else 0
+def _at_place(declared: Declared, key: str) -> str | None:
+    """Returns what the open dimension at `INPUT:AXIS` is called; None if there is none."""
+    name, _, axis = key.rpartition(":")
+    shape = declared.get(name, ())
+    if not axis.isdecimal() or int(axis) >= len(shape) or isinstance(shape[int(axis)], int):
+        return None
+    return label(declared, name, int(axis))
+
+
+def _placed(entry: tuple[str, tuple[str, int]]) -> str:
+    called, (name, axis) = entry
+    place = f"{name}:{axis}"
+    return called if called == place else f"{called} ({place})"

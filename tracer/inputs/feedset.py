@@ -8,14 +8,18 @@ Feeds: TypeAlias = Mapping[str, Any]
 """An array per model input by name; a list of arrays for a sequence."""
 
 
+CHOSEN = "sizes chosen: "
+"""Begins the note on sizes that neither model nor user set: it is shown first."""
+
+
 @dataclass(frozen=True, slots=True)
 class FeedSet:
-    """Feeds for one batch size, with notes, and the assumed sizes of dimensions by name."""
+    """Feeds for one batch size, with notes, and the sizes that were chosen, by dimension."""
 
     feeds: Feeds = field(repr=False)
     batch: int | None
     notes: tuple[str, ...] = ()
-    assumed: Mapping[str, int] = field(default_factory=dict)
+    chosen: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -6,8 +6,9 @@ from pathlib import Path
 from tracer.errors import InputError, UsageError
 from tracer.graph import shape_inference, tensor_type
 from tracer.graph.model import Model
-from tracer.inputs import dims as dimensions
 from tracer.inputs import files, random
+from tracer.inputs.choice import Sizes, choose
+from tracer.inputs.dims import batch_of
 from tracer.inputs.feedset import Feeds, FeedSet
 
 
@@ -18,29 +19,32 @@ def make_feeds(
     dims: Mapping[str, int] | None = None,
     path: Path | None = None,
     seed: int = 0,
-    shrink: int = 1,
 ) -> FeedSet:
     """Returns feeds for `model`: read from `path`, or (default) random with `seed`.
 
-    `batch` sets the batch dimension, `dims` other symbolic dimensions by name; assumed sizes are
-    divided by `shrink`. Raises InputError if a dimension is unknown or fixed, or a file does not
-    fit the model; UsageError for sizes that contradict each other.
+    `batch` sets the batch dimension, `dims` other open dimensions by symbol or `INPUT:AXIS`; the
+    rest is chosen. Raises InputError if a dimension is unknown or fixed, or a file does not fit the
+    model; UsageError for sizes that contradict each other.
     """
-    if path is not None:
-        if batch is not None or dims:
-            raise UsageError(
-                f"{path}: the inputs' own shapes decide; they cannot be changed by a batch or dim",
-                "Leave out the batch and dims, or leave out the inputs.",
-            )
-        feeds = files.read(model, path)
-        check_feeds(model, feeds)
-        batch = dimensions.batch_of(model, FeedSet(feeds, None).shapes)
-        return FeedSet(feeds, batch, (f"inputs are those of {path}",))
-    shapes, assumed = dimensions.choose(model, batch, dims or {}, shrink)
-    feeds = random.generate(model, shapes, seed)
+    if path is None:
+        return random_feeds(model, choose(model, batch, dims or {}), seed)
+    if batch is not None or dims:
+        raise UsageError(
+            f"{path}: the inputs' own shapes decide; they cannot be changed by a batch or dim",
+            "Leave out the batch and dims, or leave out the inputs.",
+        )
+    feeds = files.read(model, path)
+    check_feeds(model, feeds)
+    batch = batch_of(model, FeedSet(feeds, None).shapes)
+    return FeedSet(feeds, batch, (f"inputs are those of {path}",))
+
+
+def random_feeds(model: Model, sizes: Sizes, seed: int) -> FeedSet:
+    """Returns random feeds of these sizes. Raises the errors of `random.generate`."""
+    feeds = random.generate(model, sizes.shapes, seed)
     note = f"inputs are random, seed {seed}" if feeds else "the model has no inputs"
-    notes = (note, *dimensions.notes(assumed))
-    return FeedSet(feeds, dimensions.batch_of(model, shapes), notes, assumed)
+    notes = (*sizes.notes, note)
+    return FeedSet(feeds, batch_of(model, sizes.shapes), notes, sizes.chosen)
 
 
 def check_feeds(model: Model, feeds: Feeds) -> None:

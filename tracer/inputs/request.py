@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from tracer.errors import InputError, UsageError
-from tracer.graph.loading import ModelSource
+from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs import files
 from tracer.inputs.batches import FeedBatches, open_batches
+from tracer.inputs.choice import choices
 from tracer.inputs.datasets.labelled import DEFAULT_FOLDER
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.inputs.feedset import FeedSet
-from tracer.inputs.model_feeds import make_feeds
+from tracer.inputs.model_feeds import make_feeds, random_feeds
 
 _Result = TypeVar("_Result")
 
@@ -70,12 +70,21 @@ class Request:
         """Whether the inputs are random numbers."""
         return self.data is None and not self.paths and self._own_test_data() is None
 
-    def feeds(self, shrink: int = 1) -> FeedSet:
-        """Returns feeds for one inference; assumed sizes are divided by `shrink`.
+    def feeds(self) -> FeedSet:
+        """Returns feeds for one inference; a data set yields its first batch.
 
-        A data set yields its first batch. Raises UsageError for several files, and the errors of
-        `make_feeds`.
+        Raises UsageError for several files, and the errors of `make_feeds`.
         """
+        return next(self.choices())
+
+    def choices(self) -> Iterator[FeedSet]:
+        """Yields feeds for one inference, then random feeds of other sizes that were not set."""
+        if self.random:
+            sizes = choices(self.model, self.batch, self.dims or {})
+            return (random_feeds(self.model, each, self.seed) for each in sizes)
+        return iter((self._read(),))
+
+    def _read(self) -> FeedSet:
         if self.is_cut:
             return self._first()
         if self.data is not None:
@@ -85,14 +94,8 @@ class Request:
                 f"{len(self.paths)} inputs are named for one inference",
                 "Name one of them; only overflow counts take several.",
             )
-        return make_feeds(
-            self.model,
-            batch=self.batch,
-            dims=self.dims,
-            path=next(iter(self.paths), self._own_test_data()),
-            seed=self.seed,
-            shrink=shrink,
-        )
+        path = next(iter(self.paths), self._own_test_data())
+        return make_feeds(self.model, batch=self.batch, dims=self.dims, path=path, seed=self.seed)
 
     def cut(self) -> Request:
         """Returns the request for the first `batch` samples, if its data may hold more of them.
@@ -136,30 +139,27 @@ class Request:
 def on_sizes_that_run(
     request: Request, run: Callable[[FeedSet], _Result]
 ) -> tuple[FeedSet, _Result]:
-    """Returns feeds and the result of `run`; halves assumed sizes until they fit the model.
+    """Returns feeds and the result of `run`, at the first sizes that it takes.
 
-    A text model with a table of 64 positions does not take the default of 128 tokens.
+    Shapes alone do not tell everything: a text model with a table of 64 positions takes no 128
+    tokens. Raises the error at the first sizes, with all that may be set, if no sizes are taken.
     """
-    shrink = 1
-    while True:
-        feedset = request.feeds(shrink)
+    failed: tuple[FeedSet, InputError | ModelError] | None = None
+    for feedset in request.choices():
         try:
             return feedset, run(feedset)
-        except InputError as error:
-            if all(size <= 1 for size in feedset.assumed.values()):
-                raise _naming_sizes(error, request.feeds()) from error
-        shrink *= 2
-
-
-def _naming_sizes(error: InputError, feedset: FeedSet) -> InputError:
-    if not feedset.assumed:
-        return error
-    sizes = ", ".join(f"{name}={size}" for name, size in feedset.assumed.items())
-    return InputError(error.what, f"Sizes from {sizes} down were tried: set them with --dim.")
+        except (InputError, ModelError) as error:
+            if not feedset.chosen or (failed and error.what == failed[1].what):
+                raise  # for other reasons than the sizes
+            failed = failed or (feedset, error)
+    assert failed is not None  # there is always one choice
+    first, refusal = failed
+    options = " ".join(f"--dim {called}={size}" for called, size in first.chosen.items())
+    raise type(refusal)(refusal.what, f"No usual sizes fit; set them: {options}") from refusal
 
 
 def request_for(
-    source: ModelSource,
+    source: object,
     model: Model,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,

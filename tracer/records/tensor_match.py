@@ -122,17 +122,22 @@ class Candidates:
         self._sizes = np.array([tensor.array.size for tensor in tensors.values()])
         extremes = [tensor.extremes for tensor in tensors.values()]
         self._extremes = np.array(extremes, np.float64).reshape(-1, 2)
+        self._shares = np.array([_share(tensor.array.dtype) for tensor in tensors.values()])
 
     def near(self, original: NumericTensor) -> list[str]:
         """Returns the names of tensors of another size, or with nearly the extremes of `original`.
 
         `match` without `rounded` is None for all others.
         """
-        share = max(_TOLERANCES.values())
         theirs = np.array(original.extremes)
-        tolerance = Tolerance(share, share * original.typical)
-        far = tolerance.exceeded(self._extremes, theirs[None]).any(axis=1)
-        names: list[str] = self._names[~far | (self._sizes != original.array.size)].tolist()
+        shares = np.maximum(self._shares, _share(original.array.dtype))
+        with np.errstate(all="ignore"):  # infinite extremes
+            gaps = np.abs(self._extremes - theirs)
+            allowed = shares[:, None] * (np.abs(theirs) + original.typical)
+            is_near = np.isfinite(gaps) & (gaps <= allowed)
+        same = (self._extremes == theirs) | (np.isnan(self._extremes) & np.isnan(theirs))
+        close = (is_near | same).all(axis=1)
+        names: list[str] = self._names[close | (self._sizes != original.array.size)].tolist()
         return names
 
 
@@ -152,9 +157,11 @@ def _equal_before_rounding(
 
 def _tolerance(ours: np.dtype[Any], theirs: np.dtype[Any]) -> float:
     """Returns the tolerance of the coarser type; 0 for integers."""
-    if ours.kind != "f":
-        return 0.0
-    return _TOLERANCES.get(min(ours.itemsize, theirs.itemsize), 0.0)
+    return _share(min(ours, theirs, key=lambda dtype: dtype.itemsize))
+
+
+def _share(dtype: np.dtype[Any]) -> float:
+    return _TOLERANCES.get(dtype.itemsize, 0.0) if dtype.kind == "f" else 0.0
 
 
 def _layouts(candidate: Array, shape: Sequence[int]) -> Iterator[tuple[int, Array]]:

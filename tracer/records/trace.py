@@ -58,7 +58,7 @@ class ModelInfo:
         """Returns the identity of `model`; `params` counts a shared weight once."""
         producer = f"{model.proto.producer_name} {model.proto.producer_version}".strip()
         return cls(
-            name=model.path.name if model.path else model.name,
+            name=model.name.rpartition("/")[2],
             sha256=model.sha256,
             ir_version=model.proto.ir_version,
             opsets=dict(model.opsets),

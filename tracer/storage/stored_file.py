@@ -4,7 +4,6 @@ Rows have the types of a record, and what a cell expands to is bounded by the si
 """
 
 import io
-import itertools
 import math
 import re
 import sqlite3
@@ -67,13 +66,10 @@ class StoredFile:
         found: list[T] = []
         with naming(f"table {table}"):
             cursor = self.database.execute(query, parameters)
-        for number in itertools.count(1):
-            with naming(f"table {table}, row {number}"):
-                row = next(cursor, None)
-                if row is None:
-                    return found
+        with naming(lambda: f"table {table}, row {len(found) + 1}"):
+            for row in cursor:
                 found.append(build(row))
-        raise AssertionError("count() does not end")
+        return found
 
     def times(self, blob: bytes, count: int | None = None) -> FloatArray:
         """Returns compressed float64, finite, of which there are `count`. Raises ValueError."""
@@ -131,14 +127,15 @@ def typed_row(kind: type[R]) -> Callable[[Any], R]:
 
 
 @contextmanager
-def naming(place: str) -> Iterator[None]:
+def naming(place: str | Callable[[], str]) -> Iterator[None]:
     """Names the table and the row, or another place, in which something is malformed."""
     try:
         yield
     except MALFORMED as error:
         if code(error) in (*_LOCKED, sqlite3.SQLITE_INTERRUPT):
             raise  # is not about this row
-        raise ValueError(f"{place}: {reason(error)}") from error
+        where = place if isinstance(place, str) else place()
+        raise ValueError(f"{where}: {reason(error)}") from error
 
 
 def reason(error: Exception) -> str:

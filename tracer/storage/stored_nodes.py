@@ -41,10 +41,10 @@ def read(file: StoredFile, dtypes: Mapping[str, str], lacking: Mapping[str, Any]
 
 
 def _column(name: str, spec: ColumnSpec, cells: Sequence[Any]) -> Any:
-    allowed = (*_CELLS[spec.dtype], type(None))
-    for number, cell in enumerate(cells, 1):
-        if type(cell) not in allowed:
-            raise ValueError(f"table nodes, row {number}: {name} is of a wrong type")
+    allowed = {*_CELLS[spec.dtype], type(None)}
+    if not allowed.issuperset(map(type, cells)):
+        number = next(n for n, cell in enumerate(cells, 1) if type(cell) not in allowed)
+        raise ValueError(f"table nodes, row {number}: {name} is of a wrong type")
     return (
         pd.array(cells, dtype=spec.dtype)
         if spec.dtype != "float64"

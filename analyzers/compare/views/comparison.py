@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analyzers.compare import Comparison
@@ -230,11 +231,17 @@ def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
     for what, field in _WORK:
         cells = [
             f"{printable(row[result.by])} {' and '.join(amounts)}"
-            for row in common.to_dict("records")
+            for row in _unequal(common, field, everyone).to_dict("records")
             if len(set(amounts := _amounts(row, field, everyone))) > 1 and "" not in amounts
         ]
         if cells:
             yield f"{what} differ: {_listed(cells)}"
+
+
+def _unequal(rows: pd.DataFrame, field: str, on: str) -> pd.DataFrame:
+    """Returns the rows in which not all sides have the same of a field."""
+    first, *others = (rows[f"{field}_{end}"] for end in on.lower())
+    return rows[np.logical_or.reduce([(other != first).to_numpy(bool) for other in others])]
 
 
 def _amounts(row: Mapping[Any, Any], field: str, on: str) -> list[str]:

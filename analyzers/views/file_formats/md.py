@@ -10,8 +10,10 @@ from analyzers.views.text import cell
 
 def render(page: Page, options: ViewOptions) -> bytes:
     """GitHub-flavoured Markdown, UTF-8, with all notes; empty columns are left out."""
-    lines = [line for table in page.tables for line in _table(table, options.top)]
-    lines += [f"- note: {cell(note)}" for note in page.notes]
+    lines = [f"- note: {cell(note)}" for note in page.first]
+    lines += [""] if lines else []
+    lines += [line for table in page.tables for line in _table(table, options.top)]
+    lines += [f"- note: {cell(note)}" for note in page.remarks]
     lines += [f"- {cell(page.foot)}"] if page.foot else []
     return ("\n".join(lines) + "\n").encode()
 

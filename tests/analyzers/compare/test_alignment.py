@@ -1,6 +1,7 @@
 """Which rows are the same layer: rules on small tables, whole networks, and nothing ever lost."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracer
+from analyzers.compare import alignment
 from analyzers.compare.alignment import align
 from analyzers.compare.operators import canonical, is_convolution
 from analyzers.compare.rows import LayerRow, rows_of
@@ -127,6 +129,24 @@ def test_shapes_are_compared_without_the_batch_and_the_type():
     one = nodes([{"op_type": "Relu", "output_shapes": "float32[1,16,8,8]"}], batch=1)
     many = nodes([{"op_type": "Relu", "output_shapes": "int8[64,16,8,8]"}], batch=64)
     assert rows_of(one)[0].outputs == rows_of(many)[0].outputs == "[N,16,8,8]"
+
+
+def test_thousands_of_rows_without_names_are_aligned_in_their_order():
+    count = 1500
+    one = rows(*["relu"] * count)
+    other = [replace(row, node=f"renamed {row.node}") for row in rows(*["relu"] * count)]
+    added = [*other[:700], *rows("renamed:conv"), *other[700:]]
+    assert [layer.rows for layer in align([one, other])] == [((i,), (i,)) for i in range(count)]
+    aligned = [layer.rows for layer in align([one, added])]
+    assert aligned[:count] == [((i,), (i + (i >= 700),)) for i in range(count)]
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=12), st.lists(st.sampled_from("abc"), max_size=12))
+def test_pairs_of_many_rows_rise_and_are_alike(left, right):
+    pairs = list(alignment._rising(left, right))
+    assert all(left[a] == right[b] for a, b in pairs)
+    assert all(a < c and b < d for (a, b), (c, d) in pairwise(pairs))
+    assert len(pairs) == len(left) or left != right
 
 
 def table(path, **options):

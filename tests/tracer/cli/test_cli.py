@@ -154,7 +154,7 @@ def test_an_existing_file_is_kept_without_force(model, capfd, tmp_path):
 BAD = {
     "no model": (["profile", "nowhere.onnx"], 3, "nowhere.onnx: no such file"),
     "folder without a model": (["profile", "."], 3, "holds no .onnx file"),
-    "unknown dimension": (["profile", "{m}", "--dim", "M=3"], 3, "no symbolic dimension 'M'"),
+    "unknown dimension": (["profile", "{m}", "--dim", "M=3"], 3, "no open dimension 'M'"),
     "inputs of a wrong shape": (["profile", "{m}", "--inputs", "x.npz"], 3, "fixed at 16, not 15"),
     "no inputs file": (["profile", "{m}", "--inputs", "y.npz"], 3, "y.npz: no such inputs"),
     "no output folder": (["profile", "{m}", "-o", "no/r.csv"], 3, "does not exist"),
@@ -212,14 +212,15 @@ def test_debug_shows_where_an_error_came_from(model):
         tracer.cli.main(["report", "nowhere.trace", "--debug"])
 
 
-def test_an_error_of_ours_is_said_to_be_one(model, capfd, monkeypatch):
+@pytest.mark.parametrize("kind", [ZeroDivisionError, GeneratorExit, BaseException])
+def test_an_error_of_ours_is_said_to_be_one(kind, model, capfd, monkeypatch):
     def broken(*args, **kwargs):
-        raise ZeroDivisionError("oops")
+        raise kind("oops")
 
     monkeypatch.setattr(importlib.import_module("tracer.api.count"), "count", broken)
     code, _, err = run(capfd, "count", model)
     assert code == 70
-    assert "internal error: ZeroDivisionError: oops" in err
+    assert f"internal error: {kind.__name__}: oops" in err
 
 
 def test_an_interrupt_is_130_and_leaves_nothing(model, capfd, monkeypatch, tmp_path):

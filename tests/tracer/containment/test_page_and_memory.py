@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 
+import onnx
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -141,3 +142,53 @@ def test_no_command_opens_a_socket_or_leaves_onnxruntimes_telemetry(tmp_path):
     assert "harmless.onnx" in done.stdout
     assert "socket." not in done.stdout + done.stderr
     assert not [path for path in tmp_path.rglob("*") if "Microsoft" in path.name]
+
+
+_WITHIN = """
+from tracer.containment import memory
+memory.limit_to_share()
+with memory.at_most(64 << 20):
+    try:
+        bytearray(128 << 20)
+    except MemoryError:
+        print("refused")
+    bytearray(16 << 20)
+bytearray(128 << 20)
+memory.limit(1 << 30)
+with memory.at_most(64 << 20):
+    bytearray(128 << 20)
+print(memory.is_default())
+"""
+
+
+def test_a_block_takes_less_than_the_default_but_not_than_what_was_asked_for():
+    command = [sys.executable, "-c", _WITHIN]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["refused", "False"]
+
+
+_PROFILE = """
+import sys
+from tracer.graph import footprint
+footprint._LEAST, footprint._A_CORE = 128 << 20, 0
+from tracer.__main__ import main
+sys.exit(main())
+"""
+_TEXTS = {
+    "a Loop that doubles": (4, "(float[2] x) => (float[N] y) { n = Constant<value_int=25>()"
+        "y = Loop(n, , x) <body = b (int64 i, bool k, float[M] s) => (bool l, float[K] r) {"
+        "l = Identity(k) r = Concat<axis=0>(s, s) }> }"),
+    "sizes that are known": (0, "(float[1] x) => (float y) {"
+        "s = Constant<value_ints=[45000000]>() e = Expand(x, s) y = ReduceMax<keepdims=0>(e) }"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _TEXTS)
+def test_a_profile_takes_memory_in_proportion_to_the_model(name, tmp_path):
+    code, text = _TEXTS[name]
+    made = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> g {text}')
+    onnx.save(made, tmp_path / "m.onnx")
+    command = [sys.executable, "-c", _PROFILE, "profile", "m.onnx", "--runs", "1", "--no-roofline"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert ("ran out of memory" in done.stderr) == (code == 4)

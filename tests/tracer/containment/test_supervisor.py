@@ -39,7 +39,7 @@ does. A step may be shorter than the time between two looks, so patterns match l
 
 STUCK = """
 import signal, sys, time
-from tracer.containment import signals, supervisor
+from tracer.containment import signals, supervisor, watch
 
 def command():
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGALRM})
@@ -47,7 +47,7 @@ def command():
     print("stuck", flush=True)
     time.sleep(60)
 
-supervisor.GRACE_S = 0.2
+watch.GRACE_S = 0.2
 sys.exit(supervisor.supervised(command, "tracer"))
 """
 """A command that no signal reaches, as native code is that does not return."""

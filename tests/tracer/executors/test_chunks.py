@@ -1,6 +1,10 @@
+import itertools
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracer.executors import measuring
 from tracer.executors.onnxruntime import chunk_plan
 from tracer.executors.onnxruntime.settings import OrtSettings
 
@@ -39,3 +43,28 @@ def test_time_asked_for_is_made_up_by_runs():
     assert OrtSettings(min_time=1.0).missing_runs(10, 1.0) == 0
     assert OrtSettings().missing_runs(10, 0.1) == 91
     assert OrtSettings(runs=10).missing_runs(10, 0.1) == 0
+
+
+@given(st.floats(1e-6, 1e3))
+def test_runs_by_default_take_some_seconds_and_are_not_too_few(run_s):
+    options, done = OrtSettings(), chunk_plan.Done(0, 0.0, 100, expected_s=run_s)
+    while done.missing(options):
+        runs = done.runs + chunk_plan.plan(done, options)[1]
+        done = replace(done, runs=runs, seconds=runs * run_s)
+    assert done.runs >= 3
+    assert done.runs <= 10 or done.seconds <= 1.1
+    assert done.seconds <= 10 or done.runs == 3
+    assert bool(options.notes(done.runs, done.seconds)) == (done.runs < 10)
+
+
+def test_long_runs_need_no_others_to_wake_threads():
+    assert chunk_plan.plan(chunk_plan.Done(3, 6.0, 100), OrtSettings()) == (1, 2)
+    assert chunk_plan.plan(chunk_plan.Done(3, 0.003, 100), OrtSettings(runs=4)) == (5, 1)
+
+
+def test_warm_up_of_a_slow_model_ends_early_unless_runs_are_asked_for(monkeypatch):
+    clock, ran = itertools.count(0, 2), []
+    monkeypatch.setattr(measuring.time, "monotonic", lambda: next(clock))
+    measuring.warm_up(lambda: ran.append("default"), OrtSettings())
+    measuring.warm_up(lambda: ran.append("asked for"), OrtSettings(runs=1))
+    assert ran == ["default", *["asked for"] * 5]

@@ -4,6 +4,7 @@ import onnxruntime as ort
 import pytest
 
 from tests.graphs import parse
+from tracer.errors import InputError
 from tracer.executors.onnxruntime import feeding
 from tracer.graph import loading
 
@@ -27,3 +28,17 @@ def test_values_of_element_types_that_numpy_lacks_arrive_as_they_are(dtype, shap
     x = (np.arange(np.prod(shape)).reshape(shape) % 7).astype(FOREIGN[dtype])
     (y,) = feeding.runner(model, session, {"x": x})()
     assert np.array_equal(y.numpy(), x.astype(np.float32))
+
+
+def test_more_inputs_than_onnxruntime_checks_in_time_arrive():
+    names = [f"x{i}" for i in range(feeding._MANY + 1)]
+    text = f"g ({', '.join(f'float[1] {name}' for name in names)}) => (float[1] y)"
+    head = '<ir_version: 10, opset_import: ["": 21]> '
+    model = loading.from_proto(parse(f"{head}{text} {{ y = Sum ({', '.join(names)}) }}"))
+    session = ort.InferenceSession(
+        model.proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    feeds = dict.fromkeys(names, np.ones(1, np.float32))
+    assert feeding.runner(model, session, feeds)() == [len(names)]
+    with pytest.raises(InputError):
+        feeding.runner(model, session, {**feeds, "y": feeds["x0"]})()

@@ -60,7 +60,7 @@ def live(sides: Sequence[NamedSide], arrays: Arrays | None) -> list[OnnxSide | F
 def _of_model(side: OnnxSide, settings: SideSettings) -> Arrays:
     request = side.request(settings)
     feedset = request.feeds()
-    if feedset.assumed:
+    if feedset.chosen:
         feedset, _ = on_sizes_that_run(request, lambda feeds: side.tensors(feeds, settings))
     return list(feedset.feeds.values())
 

@@ -1,7 +1,7 @@
 """What a user names as sides of a comparison.
 
 `run.trace` is a saved recording. `model.onnx`, `model.onnx@ort:basic`, `model.onnx@interpreter` and
-`FILE.py:NAME@torch`, a framework's own model, are run now.
+`FILE.py:NAME@torch`, a framework's own model, are run now; `FILE.py:NAME@ort` is its export.
 """
 
 import importlib.util
@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from exporters.frameworks import frameworks
+from exporters.source import names_code, runs_in_framework
+from exporters.subject import open_subject
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import (
     DEFAULT,
@@ -21,7 +23,6 @@ from tracer.api.compare.sides import (
 )
 from tracer.errors import InputError, UsageError
 from tracer.executors import registry
-from tracer.graph.loading import open_model
 from tracer.storage import trace_file
 from tracer.support.optional import not_installed
 
@@ -50,8 +51,11 @@ def parse(text: str) -> NamedSide:
         return FrameworkSide(text, name, executor)
     if executor == "" and Path(name).suffix == ".trace":
         return Recorded(text, trace_file.load(name))
-    if executor == "" and ".py:" in name:
-        raise UsageError(f"{text}: no framework is named", f"Add @{' or @'.join(frameworks())}.")
+    if executor == "" and runs_in_framework(name):
+        choices = " or ".join(f"@{framework}" for framework in frameworks())
+        raise UsageError(
+            f"{text}: no framework is named", f"Add {choices}, or @ort for its export to ONNX."
+        )
     engine, _, level = executor.partition(":")
     if engine not in ("", *registry.SHORT_NAMES) or (
         level and not (engine and registry.has_setting(engine, LEVEL))
@@ -61,9 +65,9 @@ def parse(text: str) -> NamedSide:
         registry.settings_for(engine or DEFAULT, {LEVEL: level or None})
     except UsageError as error:
         raise UsageError(f"{text}: {error.what}", error.hint) from error
-    if not name or not Path(name).exists():
+    if not name or not (Path(name).exists() or names_code(name)):
         raise InputError(f"{name or repr(text)}: no such file", _FORMS)
-    return OnnxSide(text, open_model(name), Path(name), engine or DEFAULT, level or None)
+    return OnnxSide(text, open_subject(name), Path(name), engine or DEFAULT, level or None)
 
 
 def refuse_unused(

@@ -15,7 +15,7 @@ class SideSettings:
     """How sides that are run now are run; the names are those of `tracer.profile`.
 
     `weights` is a file for all models of frameworks, or a file for each framework by name.
-    `input_shape` also sets the symbolic dimensions of ONNX models.
+    `input_shape` also sets the open dimensions of ONNX models.
     """
 
     batch: int | None = None

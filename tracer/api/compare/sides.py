@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from tracer.api.compare.settings import SideSettings
 from tracer.api.framework import profile_framework
 from tracer.api.profile import profile
-from tracer.errors import TracerError
+from tracer.errors import InputError, TracerError
 from tracer.executors import registry
 from tracer.executors.protocol import Tensors
 from tracer.graph.model import Model
+from tracer.graph.shape_inference import symbol_sizes
 from tracer.inputs.dims import sizes_of
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import Request, request_for
@@ -109,12 +110,21 @@ class OnnxSide:
         return registry.find_tensors(self.executor).tensors(self.model, feedset, chosen)
 
     def _sizes(self, settings: SideSettings) -> tuple[int | None, Mapping[str, int]]:
-        """Returns the batch and the symbolic dimensions; shapes of the settings set them all."""
+        """Returns the batch and the open dimensions; shapes of the settings set them all."""
         batch = self.batch or settings.batch
         shapes = settings.shapes(batch)
         if shapes is None:
             return batch, settings.dims
-        return None, sizes_of(self.model, shapes)
+        names = [value.name for value in self.model.inputs]
+        if len(names) != len(shapes):
+            raise InputError(
+                f"the inputs of {self.model.name} are {', '.join(names) or 'none'}; {len(shapes)} "
+                "shapes are given",
+                "Give a shape for each: repeat --input-shape.",
+            )
+        named = dict(zip(names, shapes, strict=True))
+        symbol_sizes(self.model, named)  # raises for what the model does not take
+        return None, sizes_of(self.model, named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from tracer.executors.eager.calls import BACKWARD_PHASE, Calls
 from tracer.executors.eager.failure import failing_clearly
 from tracer.executors.eager.profile import Arrays, Measured, profile_of
 from tracer.executors.eager.settings import EagerSettings
+from tracer.executors.measuring import warm_up
 from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.support.progress import Progress
 
@@ -109,14 +110,15 @@ class _Chainer:
                     loss(outputs).backward()
             del outputs
             step = _Step(model, arrays, loss, objective.optimizer_for(model, settings))
-            for _ in range(settings.warmup):
-                step.timed()
+            warm_up(step.timed, settings, progress)
             recording = _Recording(step, hooks.recorder_of(model))
             recording.observe()
             walls, recorded = rounds.alternate(
                 settings, step.timed, recording.runs, lambda: _BLOCK, progress
             )
-        measured = Measured("chainer", "cpu", arrays, walls, recorded, calibration.measure())
+        notes = settings.notes(len(recorded), sum(recorded) / 1e6)
+        bias = calibration.measure()
+        measured = Measured("chainer", "cpu", arrays, walls, recorded, bias, notes)
         return profile_of(recording.calls, measured)
 
     def parameters(self, model: chainer.Link) -> Iterator[tuple[str, int, bytes]]:

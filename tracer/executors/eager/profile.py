@@ -45,6 +45,7 @@ class Measured:
     wall_us: Sequence[float]
     recorded_us: Sequence[float]
     overhead: Overhead
+    notes: Sequence[str] = ()
 
     @property
     def batch(self) -> int | None:
@@ -86,7 +87,7 @@ def profile_of(calls: Calls, measured: Measured) -> Profiled:
         samples=calls.samples(),
         bias_us=np.array(bias),
         kernels=kernels,
-        notes=(note,),
+        notes=(note, *measured.notes),
     )
     return Profiled(run, operations=tuple(calls.operations.values()))
 

@@ -31,7 +31,8 @@ def alternate(
     walls: list[float] = []
     times: list[float] = []
     blocks = 0
-    while missing := settings.missing_runs(len(times), sum(times) / 1e6):
+    expected_s = plain() / 1e6
+    while missing := settings.missing_runs(len(times), sum(times) / 1e6, expected_s):
         count = min(_fitting(missing, times), max(1, most()))
         least = max(min(count, _PLAIN_MOST), _PLAIN_LEAST) if blocks < 2 else 1
         plain_count = max(count // _PLAIN_SHARE, least)

@@ -17,19 +17,36 @@ _WORTHWHILE_RUNS = 20
 _PLAIN_SHARE = 10
 """Profiled runs for each undisturbed run, once there are many."""
 
-_PLAIN_MOST, _PLAIN_LEAST = 20, 5
+_PLAIN_MOST, _PLAIN_LEAST = 20, 3
+"""Undisturbed runs in a session of few runs: as many as these, within these limits."""
 _PROFILED_TURN, _MOST_TURNS = 20, 3
 
 _SESSION_WARMUP = 5
+_WAKING_S = 0.1
+"""Seconds of runs after which threads are awake and caches are full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The runs recorded so far; `events` is the number in one run, a guess before the first."""
+    """The runs recorded so far; `events` is the number in one run, a guess before the first.
+
+    `expected_s` is the time of a run before the first, 0 if unknown.
+    """
 
     runs: int
     seconds: float
     events: int
+    expected_s: float = 0.0
+
+    def missing(self, settings: OrtSettings) -> int:
+        """Returns how many runs to add."""
+        return settings.missing_runs(self.runs, self.seconds, self.expected_s)
+
+    def waking(self, settings: OrtSettings) -> int:
+        """Returns how many runs wake threads and fill caches: one is enough of long runs."""
+        run_s = self.seconds / self.runs if self.runs else self.expected_s
+        enough = 1 + int(_WAKING_S / run_s) if run_s > 0 else _SESSION_WARMUP
+        return min(settings.warmup, _SESSION_WARMUP, enough)
 
 
 def undisturbed(profiled: int) -> tuple[int, int]:
@@ -54,9 +71,9 @@ def plan(done: Done, settings: OrtSettings) -> tuple[int, int]:
     The first session makes at most half the runs, and few: the number of events in a run is only
     known after it.
     """
-    missing = settings.missing_runs(done.runs, done.seconds)
+    missing = done.missing(settings)
     room = MOST_EVENTS // done.events
-    warmup = min(settings.warmup, _SESSION_WARMUP, max(0, room - 1) // (_MOST_TURNS - 1))
+    warmup = min(done.waking(settings), max(0, room - 1) // (_MOST_TURNS - 1))
     if done.runs:
         fitting = max(_EVENT_BUDGET // done.events, _WORTHWHILE_RUNS)
         return warmup, min(missing, fitting, max(1, room - warmup * (_MOST_TURNS - 1)))

@@ -1,6 +1,9 @@
 """Runs a model under onnxruntime's profiler, alternating with runs that are not profiled."""
 
-from tracer.containment import activity, signals
+import time
+
+from tracer.containment import signals
+from tracer.executors.measuring import warm_up
 from tracer.executors.onnxruntime import (
     all_outputs,
     calibration,
@@ -27,15 +30,15 @@ def _recorded(
     if sessions.opens_slowly(model):
         progress(0, 0, "onnxruntime opens the model")
     plain = feeding.runner(model, factory.open(), feedset.feeds)
-    for _ in range(settings.warmup):
-        plain()
-        activity.step()
+    warm_up(plain, settings, progress)
+    began = time.perf_counter()
     results = plain()
+    run_s = time.perf_counter() - began
     empty = empty_run.runner(model, feedset.feeds, results, settings)
     bias = calibration.measure(settings.threads, settings.provider)
-    record = recording.Recording(factory, feedset, folder.graph, progress, plain, empty)
+    record = recording.Recording(factory, feedset, folder.graph, progress, plain, empty, run_s)
     try:
-        while missing := settings.missing_runs(record.state.runs, record.state.seconds):
+        while missing := record.state.missing(settings):
             if signals.ending():
                 break
             warmup, count = chunk_plan.plan(record.state, settings)

@@ -19,9 +19,11 @@ def serialize(model: Model) -> bytes:
 
     Initializers listed as graph inputs are removed from that list: onnxruntime would treat them as
     overridable and neither fold nor fuse them. Before IR 4 the list is required and harmless.
+    The metadata are left out: every session would read them again, and nothing asks for them.
     """
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
+    proto.ClearField("metadata_props")
     for index, node in enumerate(node_protos(proto.graph)):
         node.name = f"__tracer_{index}__"
     if proto.ir_version >= IR_WITH_UNLISTED_WEIGHTS:

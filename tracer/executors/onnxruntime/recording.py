@@ -59,7 +59,10 @@ def record_once(
 
 @dataclass
 class Recording:
-    """The runs so far of one model on one set of feeds; the first session saves its graph."""
+    """The runs so far of one model on one set of feeds; the first session saves its graph.
+
+    `run_s` is the time of one run, in seconds, if known.
+    """
 
     factory: sessions.Factory
     feedset: FeedSet
@@ -67,6 +70,7 @@ class Recording:
     progress: Progress = silent
     plain: _Inference | None = None
     empty: _Inference | None = None
+    run_s: float = 0.0
     total: int = 0
     wall_us: list[float] = field(default_factory=list)
     empty_us: list[float] = field(default_factory=list)
@@ -82,6 +86,7 @@ class Recording:
             runs=sum(len(table.dur) for table in self.tables),
             seconds=float(sum(table.dur.sum() for table in self.tables)) / 1e6,
             events=self.events_per_run or len(self.factory.model.nodes) + 2,
+            expected_s=self.run_s,
         )
 
     def add_profiled(self, warmup: int, count: int) -> None:
@@ -193,11 +198,14 @@ class Recording:
             samples=samples.astype(np.float32),
             bias_us=np.array([bias.of(kernel) for kernel in kernels]),
             kernels=kernels,
-            notes=(*self.feedset.notes, *_launch_notes(kernels)),
+            notes=(*self.feedset.notes, *self._few(), *_launch_notes(kernels)),
             bias_error_us=np.full(len(kernels), bias.error),
             tick_us=_TICK_US,
             empty_us=np.array(self.empty_us) if self.empty_us else None,
         )
+
+    def _few(self) -> tuple[str, ...]:
+        return self.factory.settings.notes(self.state.runs, self.state.seconds)
 
     def _joined(self, tables: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
         """Concatenates chunks; a kernel absent from a chunk ran 0 times in it."""

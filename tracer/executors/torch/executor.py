@@ -17,6 +17,7 @@ from tracer.executors.eager.calls import RANGE, Calls
 from tracer.executors.eager.failure import failing_clearly
 from tracer.executors.eager.profile import Arrays, Measured, Overhead, profile_of
 from tracer.executors.eager.settings import EagerSettings
+from tracer.executors.measuring import warm_up
 from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.executors.torch import calibration, objective, spans
 from tracer.executors.torch.state import preserved
@@ -46,14 +47,14 @@ def _profile(
         step = _step(model, arrays, settings, compiled)
         modules = nullcontext if compiled is not None else lambda: spans.marked(model)
         recording = _Recording(step, spans.Session(settings.device), modules)
-        for _ in range(settings.warmup):
-            step.timed()
+        warm_up(step.timed, settings, progress)
         recording.observe()
         walls, recorded = rounds.alternate(
             settings, step.timed, recording.runs, recording.most, progress
         )
     overhead = calibration.measure() if settings.device == "cpu" else Overhead(0.0, 0.0)
-    measured = Measured(name, settings.device, arrays, walls, recorded, overhead)
+    notes = settings.notes(len(recorded), sum(recorded) / 1e6)
+    measured = Measured(name, settings.device, arrays, walls, recorded, overhead, notes)
     return profile_of(recording.calls, measured)
 
 

@@ -30,12 +30,15 @@ def loop(
     states: Sequence[Value] = carried
     scans = Stacks(len(body.outputs) - 1 - len(carried))
     budget, began = limits.in_force(), time.monotonic()
+    sizes = [values.nbytes(state) for state in carried]
     trip = 0
     while keep and (most is None or trip < most):
         budget.trip(trip + 1, began)
         outputs = body(np.array(trip, np.int64), np.array(keep), *states)
         keep = bool(outputs[0].item())
         states = outputs[1 : 1 + len(carried)]
+        for state, size in zip(states, sizes, strict=True):
+            budget.carried(values.nbytes(state), size)
         scans.push(outputs[1 + len(carried) :])
         trip += 1
     return (*states, *scans.stacked(body))
@@ -131,6 +134,7 @@ class Stacks:
         """Appends the outputs of one trip."""
         for trips, value in zip(self._lists, outputs, strict=True):
             trips.append(value)
+            limits.allow((len(trips), *value.shape), value.dtype)  # what they are stacked to
             nbytes = values.nbytes(value)
             limits.in_force().hold(nbytes)
             self._bytes += nbytes
@@ -139,16 +143,11 @@ class Stacks:
         """Returns one array per output, with the trips along a new first axis."""
         types = body.types[len(body.types) - len(self._lists) :]
         stacks = [
-            _stack(trips) if trips else values.empty(type_)
+            np.stack(trips) if trips else values.empty(type_)
             for trips, type_ in zip(self._lists, types, strict=True)
         ]
         limits.in_force().release(self._bytes)
         return stacks
-
-
-def _stack(trips: Sequence[Array]) -> Array:
-    limits.allow((len(trips), *trips[0].shape), trips[0].dtype)
-    return np.stack(trips)
 
 
 def _moved(inputs: Sequence[Array], axes: Sequence[int] | None) -> list[Array]:

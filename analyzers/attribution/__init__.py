@@ -1,0 +1,154 @@
+"""Attribute kernels to the nodes of the user's graph.
+
+Most tensors keep their name in the optimised graph. The kernel that computes such a tensor runs the
+nodes between it and the nodes of earlier kernels. A layout rewrite renames tensors; there the name
+of the kernel contains the tensor at the time of the rewrite, and its inputs and attributes show
+what was fused later.
+
+If the values of tensors are known (`tracer.records.tensor_match`), they decide which tensors a
+kernel reads and computes, and overrule names.
+
+A kernel that computes no tensor of the graph stays open. It belongs to the nodes of the kernel that
+reads its result, since a runtime may expand one operator into many. A kernel that only moves data
+leaves its nodes to the kernel that computed the data, and has no node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from analyzers.attribution.flow import MOVERS, Flow, moves
+from analyzers.attribution.graph import Graph, same_operator
+from analyzers.attribution.moved import return_moved
+from analyzers.attribution.names import distinct, named_ends
+from analyzers.dependence import UNCHANGING, needs
+from tracer.graph.model import Model, Node
+from tracer.records.tensor_match import Evidence
+from tracer.records.trace import Kernel
+
+
+def attribute(
+    model: Model, kernels: Sequence[Kernel], evidence: Evidence | None = None
+) -> tuple[tuple[str, ...], ...]:
+    """Returns the keys of the nodes of each kernel, in the order of the graph.
+
+    `kernels` are in the order they ran; `evidence` is about the tensors of the main graph. A kernel
+    that the runtime added, such as a change of layout, has no nodes. A node without a kernel was
+    folded or removed.
+    """
+    graphs = _graphs(model, kernels, evidence)
+    claims: list[list[Node]] = [[] for _ in kernels]
+    flow = Flow(kernels)
+    for position, kernel in enumerate(kernels):
+        graph = graphs.get(kernel.scope)
+        claimed = _claim(graph, kernel, position) if graph else []
+        finished = None if claimed or graph is None else _finished(graph, kernel)
+        owner = flow.computed_by(position) if _only_moves(kernel, claimed) else position
+        flow.pass_on(position)
+        if finished is not None:
+            claims[position] = claims[finished]
+        claims[owner] += claimed
+        if graph is not None and position in graph.own:
+            flow.close(position)  # the node itself, of which no other kernel is a part
+        elif claimed or finished is not None:
+            for part in flow.take_open_behind(owner):
+                claims[part] = claims[owner]
+    return_moved(graphs, kernels, claims)
+    ordered = (sorted(nodes, key=lambda node: node.index) for nodes in claims)
+    return tuple(tuple(node.key for node in nodes) for nodes in ordered)
+
+
+def _graphs(
+    model: Model, kernels: Sequence[Kernel], evidence: Evidence | None
+) -> Mapping[str, Graph]:
+    """Returns the graphs of the model by path, with what is known before kernels claim nodes."""
+    nodes: dict[str, list[Node]] = {scope.path: [] for scope in model.scopes}
+    for node in model.nodes:
+        nodes[node.scope.path].append(node)
+    graphs = {path: Graph.of(own, path) for path, own in nodes.items()}
+    if evidence is not None:
+        unclear = evidence.uninformative.keys() | evidence.reordered
+        graphs[""].equal = {n: e for n, e in evidence.equal.items() if n not in unclear}
+    for position, kernel in enumerate(kernels):
+        if kernel.scope in graphs:
+            graphs[kernel.scope].call_after(position, kernel)
+    return graphs
+
+
+def _only_moves(kernel: Kernel, claimed: Sequence[Node]) -> bool:
+    """Returns whether a kernel moves the result of `claimed` nodes that compute."""
+    return moves(kernel) and not any(node.op_type in MOVERS for node in claimed)
+
+
+def _finished(graph: Graph, kernel: Kernel) -> int | None:
+    """Returns the earlier kernel of the node whose tensor this kernel completes."""
+    makers = (graph.makers[name].key for name in kernel.outputs if name in graph.makers)
+    owners = [graph.claimed[key] for key in makers if key in graph.claimed]
+    return owners[0] if owners and not moves(kernel) else None
+
+
+def _claim(graph: Graph, kernel: Kernel, position: int) -> list[Node]:
+    """Returns the nodes of one kernel, and reserves them."""
+    claimed: dict[str, Node] = {}
+    begins = [graph.equal[name] for name in kernel.inputs if name in graph.equal]
+    ends = {tensor for name in kernel.outputs for tensor in graph.equal.get(name, ())}
+    bounded = bool(begins) and all(begins)
+    begun = {tensor for tensors in begins for tensor in tensors}
+
+    def stops(name: str) -> bool:  # a tensor at both ends is no boundary
+        return name not in ends and (name in begun or graph.survives(name))
+
+    for end in _proved(graph, kernel, list(named_ends(graph, kernel))):
+        if end.key != kernel.node and not graph.free(end, position):
+            continue
+        alone = (
+            not bounded
+            and same_operator(kernel, end)
+            and len(kernel.inputs) == len(end.inputs)  # unclaimed nodes before it were removed
+        )
+        for node in [end] if alone else _upstream(graph, end, position, stops):
+            claimed[node.key] = node
+    own = graph.own.get(position)
+    if own is not None and own.key not in claimed:
+        # Values may add nodes to a kernel, but not make another node of it.
+        before = _upstream(graph, own, position, stops) if bounded else (own,)
+        claimed = {node.key: node for node in before}
+    for key in claimed:
+        graph.claimed.setdefault(key, position)
+    computing = [node for node in claimed.values() if node.op_type not in UNCHANGING]
+    return sorted(computing or claimed.values(), key=lambda node: node.index)
+
+
+def _proved(graph: Graph, kernel: Kernel, named: list[Node]) -> list[Node]:
+    """Returns the last nodes of a kernel by the values of its outputs, or else by names.
+
+    If several nodes compute the same values, the named nodes count; else the first, since later
+    nodes only forward its values.
+    """
+    shown = [graph.equal[name] for name in kernel.outputs if graph.equal.get(name)]
+    if not shown:
+        return named
+    proved: list[Node] = []
+    for tensors in shown:
+        agreed = [node for node in named if not set(tensors).isdisjoint(node.outputs)]
+        makers = [graph.makers[tensors[0]]] if tensors[0] in graph.makers else []
+        proved += agreed or makers
+    return distinct(proved)
+
+
+def _upstream(
+    graph: Graph, end: Node, position: int, stops: Callable[[str], bool]
+) -> Iterator[Node]:
+    """Yields `end` and the nodes before it, up to nodes of others, constants and `stops`."""
+    stack = [end]
+    visited: set[str] = set()
+    while stack:
+        node = stack.pop()
+        if node.key in visited or (node is not end and not graph.free(node, position)):
+            continue
+        visited.add(node.key)
+        yield node
+        for name in needs(node):
+            maker = graph.makers.get(name)
+            if maker is not None and name not in graph.constant and not stops(name):
+                stack.append(maker)

@@ -1,0 +1,89 @@
+"""Exports a model that is named by its code, unless the same was exported before.
+
+The exported model is kept in the user's cache folder. It is used again for as long as the files
+that the code imports and opens, and the versions of the packages, are the same.
+"""
+
+import contextlib
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+import onnx
+
+from exporters import pipeline
+from exporters.records import ExportOptions, inputs_of
+from exporters.registry import exporter_of
+from exporters.source import load_source
+from tracer.errors import TracerError, UsageError
+from tracer.graph import loading
+from tracer.graph.encoding import encoded
+from tracer.graph.model import Model
+from tracer.support import cache
+from tracer.support.files_read import files_read
+
+_PACKAGES = ("tracer-onnx", "torch", "onnxscript", "onnx", "onnxruntime", "chainer", "numpy")
+"""Packages whose versions an exported model depends on."""
+
+
+def exported(name: str, shapes: Sequence[Sequence[int]] | None) -> Model:
+    """Returns the model that `name` names, with inputs of `shapes`, or its own `input_shape`.
+
+    Raises UsageError if there is neither, and the errors of `load_source` and `pipeline.convert`.
+    """
+    record = cache.file("exported", (name, shapes, str(Path.cwd()), _versions()))
+    kept = _kept(record)
+    if kept is not None:
+        return replace(kept, subject=name)
+    with files_read() as files:
+        proto = _converted(name, shapes)
+    data = encoded(proto, name)
+    digest = hashlib.sha256(data).hexdigest()
+    model = record.with_name(f"exported-{digest[:16]}.onnx")
+    content = {"model": model.name, "files": {str(path): _digest(path) for path in files}}
+    if cache.store(model, data) and cache.store(record, json.dumps(content).encode()):
+        return replace(loading.load(model), subject=name)
+    return replace(loading.from_proto(proto), subject=name)
+
+
+def _converted(name: str, shapes: Sequence[Sequence[int]] | None) -> onnx.ModelProto:
+    """Runs the code, and returns the ONNX model; what the code prints goes to stderr."""
+    with contextlib.redirect_stdout(sys.stderr):
+        model = load_source(name, seed=ExportOptions().seed)
+        inputs = inputs_of(model, shapes, "float32")
+        if not inputs and not hasattr(model, "graph_signature"):
+            raise UsageError(
+                f"the shape of the input of {name} is not known",
+                "Give it with the batch first: --input-shape 1,3,32,32.",
+            )
+        options, path = ExportOptions(), Path(name)
+        return pipeline.convert(exporter_of(model), model, inputs, options, path)[0]
+
+
+def _kept(record: Path) -> Model | None:
+    """Returns the model that was exported before; None if a file has changed since, or is gone."""
+    try:
+        content = json.loads(cache.read(record) or b"{}")
+        files = dict(content["files"])
+        if all(_digest(Path(path)) == digest for path, digest in files.items()):
+            return loading.load(record.with_name(str(content["model"])))
+    except (ValueError, KeyError, TypeError, OSError, TracerError):  # then it is exported again
+        return None
+    return None
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _versions() -> tuple[str, ...]:
+    installed = []
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            installed.append(f"{package} {metadata.version(package)}")
+    return (*installed, sys.version)

@@ -1,0 +1,148 @@
+"""Nodes that onnxruntime moves across others, and tensors that are equal by chance."""
+
+import numpy as np
+import pytest
+
+from analyzers.attribution import attribute
+from analyzers.fusions import OVERHEAD
+from analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, confirm
+from tests.graphs import parse
+from tracer.api.fusions import fusions
+from tracer.executors.onnxruntime.executor import executor
+from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.graph import loading
+from tracer.inputs.model_feeds import make_feeds
+from tracer.limits import Limits
+from tracer.support.progress import silent
+
+
+def named(text, **weights):
+    model = parse(f'<ir_version: 8, opset_import: ["": 17]>\n{text}', **weights)
+    for node in model.graph.node:
+        node.name = node.output[0]
+    return model
+
+
+def transposed():
+    """Two Transposes cancel across a ReduceSum and a Sqrt; `p` undoes the Sqrt."""
+    text = """
+    g (float[N,3,8,16] x) => (float[N,8,16,1] y) {
+      t = Transpose <perm = [0,2,3,1]> (x)
+      q = Mul (t, t)
+      s = ReduceSum <keepdims = 1> (q, axes)
+      d = Sqrt (s)
+      u = Transpose <perm = [0,3,1,2]> (d)
+      p = Mul (u, u)
+      y = Reshape (p, shape)
+    }
+    """
+    return named(text, axes=np.array([3]), shape=np.array([0, 8, 16, 1]))
+
+
+def quantised(before, after):
+    text = f"""
+    g (float[N,6,16] x) => (float[N,4,6,4] y) {{
+      m = MatMul (x, w)
+      {before}
+      v = Reshape (a, shape)
+      t = Transpose <perm = [0,2,1,3]> (v)
+      {after}
+      y = Sin (z)
+    }}
+    """
+    weights = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
+    scale, shape = np.float32(0.05), np.array([0, 6, 4, 4])
+    return named(text, w=weights, sc=np.array(scale), zp=np.array(128, np.uint8), shape=shape)
+
+
+def dequantised_early():
+    pair = "q = QuantizeLinear (m, sc, zp)  a = DequantizeLinear (q, sc, zp)"
+    return quantised(pair, "z = Identity (t)")
+
+
+def quantised_late():
+    pair = "q = QuantizeLinear (t, sc, zp)  z = DequantizeLinear (q, sc, zp)"
+    return quantised("a = Identity (m)", pair)
+
+
+def blocked():
+    text = """
+    g (float[N,3,H,W] x) => (float[N,8,A,B] y) {
+      a = Conv <kernel_shape = [3,3], pads = [1,1,1,1], strides = [2,2]> (x, w0)
+      b = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (a, w1)
+      s = Add (a, b)
+      c = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (s, w1)
+      k = Conv <kernel_shape = [1,1]> (s, w2)
+      y = Mul (c, k)
+    }
+    """
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
+    return named(text, w0=draw(8, 3, 3, 3), w1=draw(8, 8, 3, 3), w2=draw(8, 8, 1, 1))
+
+
+@pytest.mark.parametrize("graph", [transposed, dequantised_early, quantised_late, blocked])
+def test_a_kernel_with_name_and_operator_of_a_node_runs_that_node(graph):
+    model = graph()
+    operators = {node.name: node.op_type for node in model.graph.node}
+    found = fusions(model).kernels
+    for row in found:
+        assert row.verdict != CONTRADICTED, row
+        if operators.get(row.kernel) == row.op_type:
+            assert row.kernel in row.nodes, row
+
+
+def test_a_square_that_undoes_a_root_does_not_take_the_kernels_before_it():
+    found = {row.kernel: row for row in fusions(transposed()).kernels}
+    assert found["s"].nodes == ("s",)
+    assert found["d"].nodes == ("d", "u")
+    assert {row.verdict for row in found.values()} == {CONFIRMED}
+
+
+@pytest.mark.parametrize("graph", [dequantised_early, quantised_late])
+def test_a_conversion_that_passed_a_reshape_has_its_own_node(graph):
+    conversions = {"QuantizeLinear", "DequantizeLinear"}
+    rows = [row for row in fusions(graph()).kernels if row.op_type in {*conversions, "Reshape"}]
+    assert {"Reshape", "DequantizeLinear"} <= {row.op_type for row in rows}
+    operators = {node.name: node.op_type for node in graph().graph.node}
+    for row in rows:
+        assert row.op_type in {operators[key] for key in row.nodes}, row
+        assert row.verdict == CONFIRMED, row
+
+
+def test_a_reshape_that_the_runtime_inserts_before_a_conv_is_no_part_of_it():
+    found = fusions(blocked()).kernels
+    inserted = [row for row in found if row.op_type == "Reshape"]
+    if not inserted:
+        pytest.skip("this CPU has no blocked layout")
+    assert {row.role for row in inserted} == {OVERHEAD}
+    assert sorted(key for row in found for key in row.nodes) == ["a", "b", "c", "k", "s", "y"]
+
+
+def test_a_shape_that_one_input_cannot_tell_from_others_accuses_nobody(tmp_path):
+    text = """
+    g (float[N,6] x) => (float[A,B] y) {
+      t = NonZero (x)
+      c = Cast <to = 1> (t)
+      h = Shape (t)
+      s = Gather (h, swap)
+      y = Reshape (c, s)
+    }
+    """
+    np.savez(tmp_path / "one.npz", x=np.eye(4, 6, dtype=np.float32))
+    found = fusions(named(text, swap=np.array([1, 0])), feeds=tmp_path / "one.npz")
+    assert CONTRADICTED not in {row.verdict for row in found.kernels}
+
+
+def test_wrong_nodes_are_contradicted_also_where_the_runtime_moved_nodes():
+    model = loading.from_proto(transposed())
+    feed_sets = [make_feeds(model, seed=seed) for seed in (0, 1)]
+    graph = executor.optimize(model, feed_sets[0], OrtSettings(1, 0, None, 1, "all"))
+    evidence = graph.match_tensors(feed_sets, Limits(), silent)
+    groups = list(attribute(model, graph.kernels, evidence))
+    place = {kernel.name: index for index, kernel in enumerate(graph.kernels)}
+    for one, other in (("q", "s"), ("s", "d"), ("d", "p")):
+        wrong = list(groups)
+        wrong[place[one]], wrong[place[other]] = groups[place[other]], groups[place[one]]
+        verdicts = confirm(model, graph.kernels, wrong, evidence)
+        assert CONTRADICTED in {verdicts[place[one]].word, verdicts[place[other]].word}, one

@@ -1,0 +1,177 @@
+"""Open dimensions of inputs: what is open, what sets it, what is chosen, against onnxruntime."""
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+import tracer
+from tests.graphs import parse
+from tracer.errors import InputError, UsageError
+from tracer.graph import loading
+from tracer.inputs.choice import choose
+from tracer.inputs.model_feeds import check_feeds, make_feeds
+
+HEAD = '<ir_version: 8, opset_import: ["": 17]> '
+
+
+def relu(*dims, dtype=TensorProto.FLOAT):
+    """A Relu of an input with these dimensions: sizes, symbols, or None without either."""
+    x = helper.make_tensor_value_info("x", dtype, [None for _ in dims])
+    for dim, value in zip(x.type.tensor_type.shape.dim, dims, strict=True):
+        if isinstance(value, int):
+            dim.dim_value = value
+        elif value is not None:
+            dim.dim_param = value
+    y = helper.make_tensor_value_info("y", dtype, None)
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=8)
+
+
+def runs(proto, feeds):
+    """Whether onnxruntime takes the feeds."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        session = ort.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
+        session.run(None, dict(feeds))
+    except Exception:
+        return False
+    return True
+
+
+DIMS = st.sampled_from([-1, 2, 3, "?", "unk__", "unk", "None", "unknown", "N", "batch", None])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(DIMS, min_size=2, max_size=4).flatmap(
+    lambda dims: st.tuples(st.just(dims), st.tuples(*[st.sampled_from([1, 2, 3]) for _ in dims]))
+))  # fmt: skip
+def test_feeds_are_accepted_where_onnxruntime_accepts_them(case):
+    dims, shape = case
+    proto = relu(*dims)
+    feeds = {"x": np.ones(shape, np.float32)}
+    try:
+        check_feeds(loading.from_proto(proto), feeds)
+    except InputError:
+        assert not runs(proto, feeds)
+    else:
+        assert runs(proto, feeds)
+
+
+def test_a_size_of_0_is_open_in_an_input_and_runs():
+    trace = tracer.profile(relu(0, 3), runs=2, dims={"x:0": 5})
+    assert trace.runs[0].inputs["x"] == "float32[5,3]"
+    check_feeds(loading.from_proto(relu(0, 3)), {"x": np.ones((0, 3), np.float32)})
+
+
+def test_the_same_word_for_unknown_twice_is_two_sizes():
+    model = loading.from_proto(relu(-1, 3, "?", "?"))
+    assert choose(model, None, {"x:2": 48, "x:3": 192}).shapes == {"x": (1, 3, 48, 192)}
+    assert choose(model, 2, {}).shapes == {"x": (2, 3, 224, 224)}
+
+
+def test_a_place_sets_a_symbol_and_contradictions_are_named():
+    model = loading.from_proto(relu("N", "C", 8))
+    assert choose(model, None, {"x:1": 5}).shapes == {"x": (1, 5, 8)}
+    with pytest.raises(UsageError, match="'C' is set to both 5 and 6"):
+        choose(model, None, {"x:1": 5, "C": 6})
+    for wrong in ("x:2", "x:3", "x:one", "z:0", "D"):
+        with pytest.raises(InputError, match=rf"no open dimension '{wrong}'.*N \(x:0\), C \(x:1\)"):
+            choose(model, None, {wrong: 5})
+
+
+def test_an_input_without_a_shape_is_sized_by_its_axes_or_its_weight():
+    proto = relu(1)
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    model = loading.from_proto(proto)
+    assert choose(model, None, {"x:0": 2, "x:1": 7}).shapes == {"x": (2, 7)}
+    with pytest.raises(InputError, match=r"'x' .* declares no shape.*--dim x:0=1 --dim x:1=16"):
+        choose(model, None, {})
+    feeds = {"x": np.ones((2, 3, 4), np.float32)}
+    check_feeds(model, feeds)
+    convolved = net("float[N,1] x", "y = Conv (x, w)", w=(4, 6, 3, 3))
+    convolved.graph.input[0].type.tensor_type.ClearField("shape")
+    assert choose(loading.from_proto(convolved), None, {}).shapes == {"x": (1, 6, 224, 224)}
+
+
+def net(inputs, body, **weights):
+    """A graph with an output `y` and weights of these shapes."""
+    arrays = {
+        name: shape if isinstance(shape, np.ndarray) else np.ones(shape, np.float32)
+        for name, shape in weights.items()
+    }
+    return parse(
+        f"{HEAD} g ({inputs}) => (float[...] y) {{ {body} }}".replace("[...]", ""), **arrays
+    )
+
+
+FLATTENED = "c = Conv <strides = [2, 2]> (x, w)  f = Flatten (c)  y = Gemm (f, k)"
+SHAPES = {
+    # what the graph tells: inputs, nodes, weights, and the sizes that are to be chosen
+    "image": ("float[N,3,A,B] x", "y = Conv (x, w)", {"w": (4, 3, 3, 3)}, (1, 3, 224, 224)),
+    "channels": ("float[N,C,A,B] x", "y = Conv <group = 2> (x, w)", {"w": (4, 3, 3, 3)},
+                 (1, 6, 224, 224)),
+    "channels last": ("float[N,A,B,3] x", "y = Transpose <perm = [0, 3, 1, 2]> (x)", {},
+                      (1, 224, 224, 3)),
+    "larger": ("float[N,3,A,B] x", FLATTENED, {"w": (4, 3, 2, 2), "k": (4 * 144 * 144, 2)},
+               (1, 3, 288, 288)),
+    "smaller": ("float[N,1,A,B] x", FLATTENED, {"w": (4, 1, 2, 2), "k": (4 * 14 * 14, 2)},
+                (1, 1, 28, 28)),
+    "one side": ("float[N,1,A,B] x", "c = Conv (x, w)  y = Squeeze (c, two)",
+                 {"w": (4, 1, 32, 3), "two": np.array([2])}, (1, 1, 32, 224)),
+    "features": ("float[N,F] x", "y = Gemm <transB = 1> (x, w)", {"w": (4, 99)}, (1, 99)),
+    "sound": ("float[N,T] x", "u = Unsqueeze (x, one)  y = Conv (u, w)",
+              {"w": (4, 1, 400), "one": np.array([1])}, (1, 16000)),
+    "frames": ("float[N,80,T] x", "y = Conv (x, w)", {"w": (4, 80, 3)}, (1, 80, 128)),
+    "tokens": ("int64[N,T] x", "y = Gather (w, x)", {"w": (999, 4)}, (1, 128)),
+    "positions": ("int64[N,T] x", "e = Gather (w, x)  y = Add (e, p)",
+                  {"w": (999, 4), "p": (77, 4)}, (1, 77)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("inputs", "body", "weights", "shape"), SHAPES.values(), ids=SHAPES)
+def test_sizes_suit_the_graph_and_run(inputs, body, weights, shape):
+    proto = net(inputs, body, **weights)
+    model = loading.from_proto(proto)
+    feedset = make_feeds(model)
+    assert feedset.feeds["x"].shape == shape
+    assert runs(proto, feedset.feeds)
+
+
+def test_a_recurrent_state_has_the_batch_and_its_weights_sizes():
+    body = "y, h, c = LSTM <hidden_size = 5> (x, w, r, , , s, s)"
+    proto = net("float[T,B,F] x, float[1,?,H] s", body, w=(1, 20, 7), r=(1, 20, 5))
+    model = loading.from_proto(proto)
+    assert choose(model, 3, {}).shapes["s"] == (1, 3, 5)
+
+
+def test_a_dimension_called_a_sum_has_the_size_of_its_terms():
+    inputs = "int64[batch,sequence] ids, float[batch,2,past,4] cache, int64[batch,M] mask"
+    proto = net(inputs, "y = Gather (w, ids)", w=(9, 4))
+    proto.graph.input[2].type.tensor_type.shape.dim[1].dim_param = "past + sequence"
+    shapes = choose(loading.from_proto(proto), None, {}).shapes
+    assert shapes == {"ids": (1, 128), "cache": (1, 2, 0, 4), "mask": (1, 128)}
+
+
+def test_commands_choose_alike_and_say_it_first():
+    inputs, body, weights, _ = SHAPES["smaller"]
+    proto = net(inputs, body, **weights)
+    results = [
+        tracer.count(proto, in_process=True),
+        tracer.profile(proto, runs=2, in_process=True),
+        tracer.interpret(proto, in_process=True),
+        tracer.fusions(proto, in_process=True),
+    ]
+    said = "sizes chosen: x[1,1,28,28] (image); change them with --dim A=28 --dim B=28"
+    assert [result.notes[0] for result in results] == [said] * len(results)
+
+
+def test_what_cannot_be_chosen_is_asked_for_in_one_message():
+    body = "s = Constant <value_ints = [7777]> ()  y = Reshape (x, s)"
+    proto = net("float[N,A] x, float[N,B] z", body)
+    with pytest.raises(InputError, match=r"set them: --dim A=16 --dim B=16"):
+        tracer.profile(proto, runs=2, in_process=True)

@@ -1,0 +1,25 @@
+"""How much memory a runtime may take for a model, by the sizes of its tensors."""
+
+import os
+
+from tracer.graph.shape_inference import TensorTypes
+
+_COPIES = 6
+"""What a runtime may take ÷ the bytes of all tensors whose size is known: several sessions hold the
+weights, packed for their kernels as well, and kernels copy what they read."""
+
+_LEAST = 4 << 30
+"""Bytes for tensors whose size is not known, and for the runtime itself."""
+
+_A_CORE = 64 << 20
+"""Bytes for each processor: stacks of the threads of all sessions."""
+
+
+def allowance(types: TensorTypes) -> int:
+    """Returns the bytes in proportion to weights, inputs and all tensors of a known size.
+
+    A model that has little, and makes gigabytes of it in a loop, is stopped early. A large model
+    may take all that the process may.
+    """
+    known = [tensor.nbytes or 0 for graph in types.tensors.values() for tensor in graph.values()]
+    return _LEAST + _A_CORE * (os.cpu_count() or 1) + _COPIES * sum(known)
