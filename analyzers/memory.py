@@ -9,7 +9,7 @@ of the file.
 While a body runs, everything around its node is alive, except the outputs of this node.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
@@ -22,11 +22,13 @@ from tracer.graph.model import Node, Scope
 from tracer.records.trace import Run
 
 
-def memory(typed: TypedModel, groups: Sequence[tuple[str, ...]] = ()) -> pd.DataFrame:
+def memory(
+    typed: TypedModel, groups: Sequence[tuple[str, ...]] = (), idle: Collection[str] = ()
+) -> pd.DataFrame:
     """Returns `output_bytes` and `peak_bytes` (alive while the node runs) by node key, Int64.
 
     Both are of one execution, and missing if the size of a tensor is unknown. `groups` are the
-    nodes of the kernels of a run, in the order they ran.
+    nodes of the kernels of a run, in the order they ran. Nodes that do not run, `idle`, take 0.
     """
     graphs = _graphs(typed, groups)
     last = _last_needed(typed, graphs)
@@ -40,13 +42,15 @@ def memory(typed: TypedModel, groups: Sequence[tuple[str, ...]] = ()) -> pd.Data
             live[key] = traffic.known_sum((outside, size))
     outputs = [traffic.total(op.outputs()) for op in typed.operations]
     keys = [node.key for node in typed.model.nodes]
-    return pd.DataFrame(
+    table = pd.DataFrame(
         {
             "output_bytes": pd.array(outputs, dtype="Int64"),
             "peak_bytes": pd.array([live[key] for key in keys], dtype="Int64"),
         },
         index=pd.Index(keys, dtype="object"),
     )
+    table.loc[list(idle)] = 0
+    return table
 
 
 def arena(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from analyzers.cost import conventions, parameters, registry, trips
+from analyzers.cost import conventions, parameters, registry, trips, unknown_work
 from analyzers.cost.conventions import Convention
-from analyzers.cost.count import Count, UnknownWorkError
+from analyzers.cost.count import NOTHING, Count, UnknownShapeError, UnknownWorkError
 from analyzers.cost.operation import LARGEST, Address, Operation
 from analyzers.cost.traffic import Bytes, known_sum
 from analyzers.cost.typed_model import TypedModel
@@ -29,23 +29,32 @@ class Cost:
     `table` is indexed by node key in the order of the model, with the columns `COLUMNS` (Int64)
     and `intensity` (Float64, flop per byte); a missing value is unknown. `totals` sums the known
     values of each column, with shared weights counted once; if `unknown` is not empty, it is a
-    lower bound. `unknown` lists nodes of unknown work as `key: reason`, `notes` the assumptions.
+    lower bound. `unknown` lists nodes of unknown work as `key: reason`, `causes` sums up why, and
+    `notes` are the assumptions. `repeats` are the executions of each node in one run, by key.
     """
 
     table: pd.DataFrame = field(repr=False)
     totals: Mapping[str, int | float | None]
     unknown: tuple[str, ...]
+    causes: tuple[str, ...]
     notes: tuple[str, ...]
+    repeats: Mapping[str, float] = field(repr=False)
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The nodes that do not run: another branch is taken, or a loop has no trips."""
+        return tuple(key for key, times in self.repeats.items() if not times)
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One execution of a node; None is unknown."""
+    """One execution of a node; None is unknown. `open` is the tensor whose shape it needs."""
 
     count: Count | None
     reason: str
     read: Bytes
     written: Bytes
+    open: str | None = None
 
 
 def cost(
@@ -64,15 +73,20 @@ def cost(
     rows = {op.node.key: _row(op, repeats[op.node.key]) for op in typed.operations}
     multiplying = {key for key, row in rows.items() if row.count is not None and row.count.macs}
     weights = parameters.owned(typed.operations, typed.sources, multiplying)
+    notes += parameters.of_idle(weights, {key for key, times in repeats.items() if not times})
     values = [_values(row, adds_of, repeats[key], weights[key]) for key, row in rows.items()]
     columns = {name: [row[i] for row in values] for i, name in enumerate(COLUMNS)}
-    unknown = tuple(f"{key}: {row.reason}" for key, row in rows.items() if row.count is None)
+    reasons = {key: (row.reason, row.open) for key, row in rows.items() if row.count is None}
+    unknown = tuple(f"{key}: {reason}" for key, (reason, _) in reasons.items())
     totals = _totals(columns, [w for of_node in weights.values() for w in of_node.items()])
-    return Cost(_table(tuple(rows), columns), totals, unknown, notes)
+    table = _table(tuple(rows), columns)
+    return Cost(table, totals, unknown, unknown_work.causes(typed, reasons), notes, repeats)
 
 
 def _row(op: Operation, repeats: float) -> _Row:
     node = op.node
+    if not repeats:
+        return _Row(NOTHING, "", 0, 0)
     rule = registry.find(node.domain, node.op_type)
     if rule is None:
         return _Row(None, f"there is no counting rule for {node.qualified_type}", None, None)
@@ -81,6 +95,8 @@ def _row(op: Operation, repeats: float) -> _Row:
     try:
         read, written = rule.traffic(op)
         count = rule.work(op).checked()
+    except UnknownShapeError as error:
+        return _Row(None, f"{node.op_type}: {error}", read, written, error.tensor)
     except UnknownWorkError as error:
         return _Row(None, f"{node.op_type}: {error}", read, written)
     except (ValueError, IndexError, ZeroDivisionError):  # a rank or attribute no operator allows

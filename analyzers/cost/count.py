@@ -10,6 +10,14 @@ class UnknownWorkError(Exception):
     """Raised by a rule for a node of unknown work; the text is the reason. Caught by `cost`."""
 
 
+class UnknownShapeError(UnknownWorkError):
+    """Raised for a node that needs the shape of `tensor`, a name, which is unknown."""
+
+    def __init__(self, tensor: str) -> None:
+        super().__init__(f"the shape of '{tensor}' is unknown")
+        self.tensor = tensor
+
+
 @dataclass(frozen=True, slots=True)
 class Count:
     """Elementary operations, each counted once.

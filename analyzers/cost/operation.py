@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 
-from analyzers.cost.count import UnknownWorkError
+from analyzers.cost.count import UnknownShapeError, UnknownWorkError
 from tracer.graph.model import Model, Node, Scope
 from tracer.graph.shape_inference import TensorTypes
 
@@ -31,16 +31,16 @@ class Operand:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape. Raises UnknownWorkError if a dimension is unknown."""
+        """The shape. Raises UnknownShapeError if a dimension is unknown."""
         if self.known_shape is None:
-            raise UnknownWorkError(f"the shape of '{self.name}' is unknown")
+            raise UnknownShapeError(self.name)
         return self.known_shape
 
     @property
     def size(self) -> int:
-        """Number of elements. Raises UnknownWorkError if a dimension is unknown."""
+        """Number of elements. Raises UnknownShapeError if a dimension is unknown."""
         if self.known_size is None:
-            raise UnknownWorkError(f"the shape of '{self.name}' is unknown")
+            raise UnknownShapeError(self.name)
         return self.known_size
 
 
@@ -63,10 +63,11 @@ class Facts:
         return found
 
     def value(self, name: str, scope: Scope) -> np.ndarray | None:
-        """Returns the values of a constant; None if computed, fed or not loaded."""
+        """Returns the values of a constant; None if they depend on data, or are not loaded."""
         weight = self.types.weight(name, scope)
         if weight is None:
-            return self._constant_node(name, scope)
+            computed = self.types.value(name, scope)
+            return self._constant_node(name, scope) if computed is None else computed
         if weight.external_data:
             return None
         return onnx.numpy_helper.to_array(weight)

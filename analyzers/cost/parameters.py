@@ -15,9 +15,8 @@ from analyzers.cost.operation import Address, Facts, Operand, Operation
 from analyzers.cost.traffic import known_sum
 from tracer.graph import tensor_type
 from tracer.graph.model import Model, Node, Scope, bodies
+from tracer.graph.randomness import draws
 
-_RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
-                     "RandomUniform", "RandomUniformLike"})  # fmt: skip
 _INDEX_TYPES = ("int64", "bool", "string")
 
 
@@ -63,6 +62,22 @@ def owned(
         else {}
         for op in operations
     }
+
+
+def of_idle(weights: Mapping[str, Weights], idle: Collection[str]) -> tuple[str, ...]:
+    """Returns a note where parameters belong to nodes that do not run, by key, and to no others."""
+    used = {weight for key, owned in weights.items() if key not in idle for weight in owned}
+    unused = {
+        address: weight
+        for key in idle
+        for address, weight in weights[key].items()
+        if address not in used
+    }
+    if not unused:
+        return ()
+    count = size(unused)
+    some = "some" if count is None else f"{count:,}"
+    return (f"parameters are those of the whole model; {some} are of branches that do not run",)
 
 
 def size(weights: Mapping[Address, Weight]) -> int | None:
@@ -123,7 +138,7 @@ def _resolve(name: str, scope: Scope, origins: Mapping[Address, Weights]) -> Wei
 
 def _is_repeatable(node: Node) -> bool:
     """Returns whether the outputs of a node depend on its inputs alone."""
-    return node.op_type not in _RANDOM and not bodies(node.proto)
+    return not draws(node.op_type) and not bodies(node.proto)
 
 
 def _derive(

@@ -1,13 +1,13 @@
 """Count how often each node runs in one run of the model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Facts, Operation
 from tracer.graph.model import Model, Node, Scope
 
 Trips = tuple[int, str]
-"""Executions of a body for each execution of its owner, and a note on their origin."""
+"""Executions of a body for each execution of its owner, and a note where they are assumed."""
 
 
 def per_run(
@@ -22,16 +22,21 @@ def per_run(
     observed = _observed(model, calls)
     repeats: dict[str, float] = {}
     bodies: dict[str, float] = {"": 1}
-    notes: dict[str, None] = {}
+    owners: dict[str, dict[str, None]] = {}
     for node in model.nodes:
         body = node.scope.path
         if body not in bodies:
             assert node.scope.owner is not None
             bodies[body], note = _executions(node.scope, facts, repeats, observed)
-            if note:
-                notes[f"{node.scope.owner.key} ({node.scope.owner.op_type}): {note}"] = None
+            if note and repeats[node.scope.owner.key]:
+                of_note = owners.setdefault(f"({node.scope.owner.op_type}): {note}", {})
+                of_note[node.scope.owner.key] = None
         repeats[node.key] = calls.get(node.key, bodies[body])
-    return repeats, tuple(notes)
+    return repeats, tuple(f"{_named(tuple(keys))} {note}" for note, keys in owners.items())
+
+
+def _named(keys: Sequence[str]) -> str:
+    return f"{keys[0]} and {len(keys) - 1:,} more" if len(keys) > 1 else keys[0]
 
 
 def _observed(model: Model, calls: Mapping[str, float]) -> dict[str, float]:
@@ -57,42 +62,54 @@ def _executions(
         taken = [observed[path] for path in branches if path in observed]
         if taken:
             return max(0, repeats[owner.key] - sum(taken)), ""
-    count, note = _trips(owner, facts)
+    count, note = _trips(scope, owner, facts)
     return repeats[owner.key] * count, note
 
 
-def _trips(owner: Node, facts: Facts) -> Trips:
+def _trips(scope: Scope, owner: Node, facts: Facts) -> Trips:
     rule = _BY_OPERATOR.get(owner.op_type) if not owner.domain else None
     if rule is None:
         return 1, "how often it runs its body is unknown; the body is counted once"
     try:
-        return rule(Operation(owner, facts))
+        return rule(Operation(owner, facts), scope)
     except (UnknownWorkError, IndexError, ValueError) as error:
         return 1, f"the trip count is unknown ({error}); the body is counted once"
 
 
-def _if(op: Operation) -> Trips:
-    return 1, "one of its branches runs; both are counted"
+def _if(op: Operation, branch: Scope) -> Trips:
+    condition = op.constant(0)
+    if condition is None:
+        return 1, "one of its branches runs; both are counted"
+    taken = "then_branch" if condition.all() else "else_branch"
+    return int(branch.path == f"{op.node.key}.{taken}"), ""
 
 
-def _loop(op: Operation) -> Trips:
+def _loop(op: Operation, body: Scope) -> Trips:
+    """The maximum, unless the condition is false before; it is certain if it is always true."""
+    begins, goes_on = op.constant(1), op.facts.value(body.graph.output[0].name, body)
+    if begins is not None and not begins.all():
+        return 0, ""
     if not op.has(0):
         raise UnknownWorkError("it has no maximum")
     maximum = op.constant(0)
     if maximum is None:
         raise UnknownWorkError(f"'{op.node.inputs[0]}' is computed or fed")
     count = max(0, int(maximum.reshape(-1)[0]))
+    if (begins is not None or not op.has(1)) and goes_on is not None and goes_on.all():
+        return count, ""
     return count, f"the body is counted {count} times, the maximum; its condition may end it before"
 
 
-def _scan(op: Operation) -> Trips:
+def _scan(op: Operation, body: Scope) -> Trips:
     scanned = op.integer("num_scan_inputs", 1)
     names = op.node.inputs
     first = op.input(len(names) - scanned).shape
     if op.opset < 9:  # the batch is the first axis, and the body runs for each of its rows
-        return first[0] * first[1], f"the body runs {first[0]} x {first[1]} times (batch, sequence)"
+        return first[0] * first[1], ""
     axes = op.integers("scan_input_axes") or (0,)
-    return first[axes[0]], f"the body runs {first[axes[0]]} times, the length of its sequence"
+    return first[axes[0]], ""
 
 
-_BY_OPERATOR: dict[str, Callable[[Operation], Trips]] = {"If": _if, "Loop": _loop, "Scan": _scan}
+_BY_OPERATOR: dict[str, Callable[[Operation, Scope], Trips]] = {
+    "If": _if, "Loop": _loop, "Scan": _scan,
+}  # fmt: skip

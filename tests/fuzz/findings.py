@@ -20,7 +20,7 @@ from tracer.containment.supervisor import IN_PROCESS
 
 MOST_CONFIRMED = 50
 _REAL_S = 60.0
-_TOLD = ("--accumulator", "--inputs", "--check-certificate", "--energy", "--by", "-o")
+_TOLD = ("--fixed", "--accumulator", "--inputs", "--check-certificate", "--energy", "--by", "-o")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from tests.fuzz.mutations import models, octets, tables, tokens
 from tests.fuzz.seeds import Seed
 
 SHARES = {
-    "model": 80, "trace": 14, "arrays": 1, "tensor": 1, "policy": 1.5, "energy": 1,
-    "certificate": 1.5,
+    "model": 76, "quantized": 5, "trace": 13, "arrays": 1, "tensor": 1, "policy": 1.5,
+    "energy": 1, "certificate": 1.5,
 }  # fmt: skip
 """Percent of the mutants by kind."""
 MUTATED = {
-    "model": models.mutated, "trace": tables.mutated, "arrays": octets.mutated,
-    "tensor": octets.mutated, "policy": tokens.mutated, "energy": tokens.mutated,
-    "certificate": tokens.mutated,
+    "model": models.mutated, "quantized": models.mutated, "trace": tables.mutated,
+    "arrays": octets.mutated, "tensor": octets.mutated, "policy": tokens.mutated,
+    "energy": tokens.mutated, "certificate": tokens.mutated,
 }  # fmt: skip
 
 
@@ -32,10 +32,10 @@ class Mutant:
     draws: int
 
 
-def mutant(seeds: Mapping[str, list[Seed]], seed: int, number: int) -> Mutant:
-    """Returns the mutant of a number."""
+def mutant(seeds: Mapping[str, list[Seed]], seed: int, only: str | None, number: int) -> Mutant:
+    """Returns the mutant of a number, of all kinds or of one `only`."""
     random = Random(f"{seed}:{number}")  # a text is hashed alike in every process
-    (kind,) = random.choices(list(SHARES), weights=list(SHARES.values()))
+    (kind,) = [only] if only else random.choices(list(SHARES), weights=list(SHARES.values()))
     origin, other = random.choice(seeds[kind]), random.choice(seeds[kind])
     content, names = MUTATED[kind](random, origin.content, other.content)
     return Mutant(number, kind, f"{origin.name}: {names}", content, random.getrandbits(32))

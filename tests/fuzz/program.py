@@ -15,7 +15,7 @@ from tests.fuzz import report, warmth
 from tests.fuzz.commands import commands, store
 from tests.fuzz.findings import Finding, Findings
 from tests.fuzz.minimiser import minimised
-from tests.fuzz.mutants import Mutant, mutant
+from tests.fuzz.mutants import SHARES, Mutant, mutant
 from tests.fuzz.seeds import seeds
 from tests.fuzz.trials import Task, trials
 from tests.fuzz.verdicts import FAILED, suspicious, verdict
@@ -29,7 +29,7 @@ HEARTBEAT = 500
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 1 if a command failed."""
     options = _parsed(arguments)
-    make = partial(mutant, seeds(), options.seed)
+    make = partial(mutant, seeds(), options.seed, options.kind)
     warmth.warm()
     numbers = range(options.first, options.first + options.mutants)
     if options.only is not None:
@@ -69,7 +69,8 @@ def _keep_smaller(made: Mutant, finding: Finding, options: argparse.Namespace) -
     group = finding.verdict.group
     smaller = minimised(made, finding.index, group, options.minimise)
     folder = _keep(smaller, options.keep)
-    again = f"python -m tests.fuzz --seed {options.seed} --only {made.number}"
+    kind = f" --kind {options.kind}" if options.kind else ""
+    again = f"python -m tests.fuzz --seed {options.seed}{kind} --only {made.number}"
     command = shlex.join(("python", "-m", "tracer", *commands(made)[finding.index]))
     ended = finding.ended
     lines = (group, f"made from {made.origin}", again, command, ended.err, ended.line,
@@ -93,6 +94,8 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--mutants", type=int, default=500, metavar="N", help="how many [default: 500]")
     add("--first", type=int, default=0, metavar="N", help="number of the first [default: 0]")
     add("--seed", type=int, default=1, metavar="N", help="seed of all of them [default: 1]")
+    add("--kind", choices=SHARES, metavar="KIND",
+        help=f"kind of all of them: {', '.join(SHARES)} [default: all kinds]")  # fmt: skip
     add("--only", type=int, metavar="N", help="runs and keeps one mutant, and tells each command")
     add("--jobs", type=int, default=processors.available(), metavar="N",
         help="mutants at a time [default: one for each processor]")  # fmt: skip

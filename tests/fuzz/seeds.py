@@ -1,4 +1,4 @@
-"""What mutants are made of: small models, traces, arrays and texts that tracer reads."""
+"""What mutants are made of: models, traces, arrays and texts that tracer reads, all small."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 import tests.hostile.test_models  # noqa: F401 - fills CASES
 from tests.conformance import suite
-from tests.fuzz import quiet
+from tests.fuzz import quantized, quiet
 from tests.hostile.corpus import CASES
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ class Seed:
 def seeds() -> Mapping[str, list[Seed]]:
     """Returns the seeds by kind, the same ones in the same order for one checkout."""
     found: dict[str, list[Seed]] = {}
-    for seed in (*_models(), *_traces(), *_inputs()):
+    for seed in (*_models(), *_quantized(), *_traces(), *_inputs()):
         found.setdefault(seed.kind, []).append(seed)
     return found
 
@@ -83,6 +83,12 @@ def _models() -> Iterator[Seed]:
         content = made if isinstance(made, bytes) else made.SerializeToString()
         if len(content) <= SMALL:
             yield Seed(name, "model", content)
+
+
+def _quantized() -> Iterator[Seed]:
+    for name, content in quantized.models():
+        yield Seed(name, "quantized", content)
+    yield Seed(LENET.stem, "quantized", LENET.read_bytes())
 
 
 def _traces() -> Iterator[Seed]:

@@ -28,7 +28,8 @@ from typing import BinaryIO
 import tracer.cli
 from tests.fuzz.commands import OUTPUTS, Command, commands, store
 from tests.fuzz.mutants import Mutant
-from tracer.containment import activity, supervisor
+from tracer.containment import activity, supervisor, watch
+from tracer.support import cache
 from tracer.support.temporary import sweep
 
 PROCESSOR_S, WALL_S = 10.0, 60.0
@@ -77,7 +78,7 @@ class _Child:
     process: int
     handle: int
     page: activity.Page
-    alarm: supervisor.Alarm
+    alarm: watch.Alarm
     frames: BinaryIO
     begun: mmap.mmap
     folder: Path
@@ -161,7 +162,7 @@ def _started(make: Callable[[int], Mutant], task: Task, base: Path) -> _Child:
         finally:
             os._exit(code)
     os.close(nowhere)
-    handle, alarm = os.pidfd_open(process), supervisor.Alarm(process)
+    handle, alarm = os.pidfd_open(process), watch.Alarm(process)
     return _Child(task, process, handle, page, alarm, frames, begun, folder)
 
 
@@ -169,7 +170,7 @@ def _run(mutant: Mutant, task: Task, folder: Path, begun: mmap.mmap) -> None:
     """Runs the commands in this process; each leaves its streams and its result in files."""
     work = folder / "work"
     os.chdir(work)
-    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    _move_cache(folder / "cache")
     tempfile.tempdir = str(folder / "temporary")
     store(mutant, work)
     every = commands(mutant)
@@ -184,6 +185,15 @@ def _run(mutant: Mutant, task: Task, folder: Path, begun: mmap.mmap) -> None:
         sys.stdout.flush()
         left = _left(folder)
         results.with_suffix(".json").write_text(json.dumps([code, seconds, left]))
+
+
+def _move_cache(to: Path) -> None:
+    """Gives this process a cache of its own, with the overheads that were measured before."""
+    measured = list(cache.folder().glob("bias-*.json"))
+    os.environ["XDG_CACHE_HOME"] = str(to)
+    cache.folder().mkdir(parents=True)
+    for file in measured:
+        shutil.copy(file, cache.folder())
 
 
 def _redirect(results: Path) -> None:

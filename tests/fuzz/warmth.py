@@ -7,10 +7,12 @@ from pathlib import Path
 from tests.fuzz import quiet
 from tests.fuzz.commands import ENDS, ONE
 from tests.fuzz.seeds import LENET, TRACES
+from tracer.executors.onnxruntime import calibration
 
 _LATER = (
     "onnxruntime", "matplotlib.pyplot", "pyarrow.parquet", "tracer.executors.onnxruntime.executor",
-    "tracer.cli.profile", "tracer.cli.interpret", "tracer.api.profile", "scipy.stats",
+    "tracer.cli.profile", "tracer.cli.interpret", "tracer.api._profile", "tracer.api._quantize",
+    "tracer.api._fusions", "tracer.api._whatif", "onnxruntime.quantization", "scipy.stats",
 )  # fmt: skip
 """What the commands below do not import. onnxruntime starts threads, so it runs in forks alone."""
 
@@ -36,3 +38,4 @@ def warm() -> None:
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         raise RuntimeError(f"{threads} threads run: forks would lack all but one")
+    quiet.apart(lambda: calibration.measure(1, "cpu"))  # into the user's cache

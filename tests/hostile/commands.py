@@ -8,14 +8,11 @@ import numpy as np
 import onnx
 
 from tests.hostile.corpus import CASES, ENDLESS, relu
+from tests.hostile.samples import SAMPLES, samples
 from tests.hostile.trial import excesses, faults, limits
 
 MODEL, TRACE, SUMS = "m.onnx", "times.trace", "sums.trace"
 DATA = "x.npz"
-_SAMPLES = 2
-_MOST_ELEMENTS = 1 << 16
-
-
 _SQUARE = {("quantize", "2,000 outputs of a Split")}
 """What takes onnxruntime's quantizer a time that grows with the square of the tensors."""
 
@@ -90,26 +87,6 @@ def store(made, folder):
 
 
 def _data(made):
-    """Samples for the inputs of a model, of its own shapes and types where those can be."""
-    inputs = made.graph.input if isinstance(made, onnx.ModelProto) else ()
-    return {"x": np.zeros((_SAMPLES, 3), np.float32)} | {
-        value.name: np.zeros(shape, dtype)
-        for value in inputs
-        if (shape := _shape(value)) is not None and (dtype := _dtype(value)) is not None
-        and value.name.isidentifier() and len(value.name) < 100
-    }  # fmt: skip
-
-
-def _shape(value):
-    sizes = [size.dim_value or 1 for size in value.type.tensor_type.shape.dim]
-    possible = len(sizes) < 9 and all(size > 0 for size in sizes)
-    shape = [max(_SAMPLES, sizes[0]), *sizes[1:]] if sizes else []
-    return shape if possible and np.prod(shape, dtype=float) < _MOST_ELEMENTS else None
-
-
-def _dtype(value):
-    try:
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-    except KeyError:
-        return None
-    return dtype if dtype.kind in "fiub" else None
+    """Samples for the inputs of a model, and some for an input `x` where there is none."""
+    own = samples(made) if isinstance(made, onnx.ModelProto) else {}
+    return {"x": np.zeros((SAMPLES, 3), np.float32)} | own

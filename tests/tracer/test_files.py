@@ -1,10 +1,11 @@
 import os
 import stat
+import tracemalloc
 
 import pytest
 
 from tracer.errors import InputError
-from tracer.support.files import check_writable, write_atomically
+from tracer.support.files import check_writable, read_regular, write_atomically
 
 
 def test_a_file_is_written_whole_with_the_usual_permissions(tmp_path):
@@ -83,3 +84,14 @@ def test_the_folder_is_on_the_disk_too(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", watch)
     write_atomically(tmp_path / "a", b"new")
     assert kinds == [stat.S_IFREG, stat.S_IFDIR]
+
+
+def test_a_small_file_takes_little_memory(tmp_path):
+    file = tmp_path / "policy.toml"
+    file.write_bytes(b"x" * 1000)
+    tracemalloc.start()
+    try:
+        assert read_regular(file) == b"x" * 1000
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

@@ -69,14 +69,15 @@ def analyze(
     work, unpriced = priced(model, types, counted, pricing)
     if groups is None:
         groups = attribute(model, run.kernels, evidence)
-    headed = main_first(model, groups, counted.table["macs"])
+    headed = main_first(model, groups, counted.table)
     times = timing(run, headed)
     rows = roofline.rows(times, run, groups)
     moved = fused.traffic(typed_model, [row.nodes for row in rows], calls)
     roofs = roofline.roofline(rows, counted.table["flops"], moved, peaks)
-    needs = memory(typed_model, groups).join(arena(run, headed))
+    needs = memory(typed_model, groups, counted.idle).join(arena(run, headed))
     measured = [times, *work, roofs, needs, overflow(run.sums), value_columns(run.values)]
     table = node_table(model, types, measured, run)
+    table.loc[table["node"].isin(counted.idle), "calls"] = 0.0
     unconfirmed = doubted(model, run.kernels, groups, evidence) if evidence else ()
     measuring = (*notes(run, groups), *roofline.notes(table, peaks))
     every_note = (*run.notes, *unconfirmed, *measuring, *cost_notes(counted), *unpriced)
@@ -146,10 +147,10 @@ def energy_settings(model: EnergyModel | None) -> Mapping[str, str] | None:
 
 
 def cost_notes(counted: Cost) -> tuple[str, ...]:
-    """Returns the assumptions of a count, and the nodes it could not count."""
+    """Returns the assumptions of a count, and why it could not count nodes."""
     return (
         *counted.notes,
-        *(f"work unknown, excluded from all totals: {n}" for n in counted.unknown),
+        *(f"work unknown, excluded from all totals: {n}" for n in counted.causes),
     )
 
 

@@ -1,11 +1,13 @@
-"""Counts the work of every node of an ONNX model, without running it: see `tracer.count`."""
+"""Counts the work of every node of an ONNX model: see `tracer.count`."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pandas as pd
 
 from analyzers import energy as energy_models
-from analyzers.cost import cost
+from analyzers import observed_shapes
+from analyzers.cost import Cost, cost
 from analyzers.cost.typed_model import TypedModel
 from analyzers.memory import memory
 from analyzers.table import node_table
@@ -22,13 +24,30 @@ from tracer.api._assembly import (
     priced,
 )
 from tracer.errors import UsageError
-from tracer.graph import shape_inference
+from tracer.executors import registry
 from tracer.graph.model import Model
+from tracer.graph.shape_inference import Shapes, TensorTypes
 from tracer.inputs.choice import choose
 from tracer.inputs.dims import batch_of
+from tracer.inputs.request import InputPaths, Request, Samples, on_sizes_that_run, request_for
+from tracer.limits import Limits, enforced
 from tracer.records import environment
 from tracer.records.node_table import typed
 from tracer.records.trace import ModelInfo, Trace
+from tracer.shapes import infer
+
+_EXECUTOR = "onnxruntime"
+_ADVICE = "count with the shapes of a run: --inputs FILE, or --run for random inputs"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """The types of all tensors, and how often nodes run where a run has told it, by key."""
+
+    shapes: Shapes
+    types: TensorTypes = field(repr=False)
+    calls: Mapping[str, float] | None
+    notes: tuple[str, ...]
 
 
 def count(
@@ -39,18 +58,25 @@ def count(
     energy: str | None,
     accumulator: int | str | Accumulator | Policy | None,
     fixed: str | None,
+    feeds: InputPaths | Samples,
+    run: bool,
+    limits: Limits | None,
 ) -> Trace:
-    """Returns the trace of a count, without runs."""
+    """Returns the trace of a count. A run that tells the shapes is no part of it."""
     energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_subject(model)
     rules, unfit = _narrowed(loaded, accumulator, fixed)
-    sizes = choose(loaded, batch, dims)
-    types = shape_inference.infer(loaded, sizes.shapes)
+    request = request_for(model, loaded, batch, dims, feeds)
+    with enforced(limits or Limits()):
+        sizes = _of_a_run(request) if run or feeds is not None else _inferred(request)
+    types = sizes.types
     typed_model = TypedModel(loaded, types)
-    counted = cost(typed_model, convention=convention)
+    counted = cost(typed_model, sizes.calls, convention)
     pricing = None if energy_model is None else Pricing(energy_model, rules)
     work, unpriced = priced(loaded, types, counted, pricing)
-    table = node_table(loaded, types, [*work, _widths(rules), memory(typed_model)])
+    needs = memory(typed_model, idle=counted.idle)
+    table = node_table(loaded, types, [*work, _calls(counted), _widths(rules), needs])
+    advice = (_ADVICE,) if counted.causes and sizes.calls is None else ()
     return Trace(
         model=ModelInfo.of(loaded, parameter_count(counted)),
         environment=environment.observe(),
@@ -58,11 +84,37 @@ def count(
             "dims": dict(dims), "convention": convention,
             "accumulator": None if accumulator is None else str(policy(accumulator, fixed)),
             "energy": energy_settings(energy_model),
+            "feeds": None if feeds is None else str(feeds), "run": run,
         },
         runs=(),
         nodes=typed(table.assign(batch=batch_of(loaded, sizes.shapes))),
-        notes=(*sizes.notes, *cost_notes(counted), *unfit, *unpriced),
+        notes=(*sizes.notes, *cost_notes(counted), *advice, *unfit, *unpriced),
     )  # fmt: skip
+
+
+def _inferred(request: Request) -> _Sizes:
+    """Returns the types that follow from chosen sizes of the inputs alone."""
+    sizes = choose(request.model, request.batch, request.dims or {})
+    return _Sizes(sizes.shapes, infer(request.model, sizes.shapes), None, sizes.notes)
+
+
+def _of_a_run(request: Request) -> _Sizes:
+    """Returns the types, branches and trip counts of one run without optimisation."""
+    model, runtime = request.model, registry.find_optimizing(_EXECUTOR)
+    settings = registry.settings_for(_EXECUTOR, {"optimization": "none"})
+    feedset, graph = on_sizes_that_run(
+        request.cut(), lambda feeds: runtime.optimize(model, feeds, settings)
+    )
+    seen = observed_shapes.of(model, graph.kernels)
+    types = infer(model, feedset.shapes).updated(seen.types)
+    notes = (*feedset.notes, f"shapes, branches and trip counts are those of a run in {_EXECUTOR}")
+    return _Sizes(feedset.shapes, types, seen.calls, notes)
+
+
+def _calls(counted: Cost) -> pd.DataFrame:
+    """Returns the column `calls`, executions in one run by node key, where they are not all 1."""
+    repeats = counted.repeats if any(times != 1 for times in counted.repeats.values()) else {}
+    return pd.DataFrame({"calls": pd.Series(repeats, dtype="float64")})
 
 
 def _narrowed(

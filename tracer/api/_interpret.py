@@ -15,12 +15,12 @@ from tracer.api._assembly import Pricing, analyze, assembled, configured, energy
 from tracer.api.interpret import Receiver
 from tracer.executors import registry
 from tracer.executors.protocol import Receive
-from tracer.graph import shape_inference
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import InputPaths, Request, Samples, on_sizes_that_run, request_for
 from tracer.limits import Limits, enforced
 from tracer.records.trace import Run, Trace
+from tracer.shapes import infer
 from tracer.support.progress import Progress
 from tracer.support.tolerance import Tolerance
 
@@ -86,7 +86,7 @@ def interpret(
         else:
             job, run = done(_narrow(request, accumulator, fixed, by_sample))
     observation = observed_shapes.of(loaded, run.kernels)
-    types = shape_inference.infer(loaded, job.first.shapes).updated(observation.types)
+    types = infer(loaded, job.first.shapes).updated(observation.types)
     narrow = {sums.node: job.rules[sums.node] for sums in run.sums}
     pricing = None if energy_model is None else Pricing(energy_model, narrow)
     analyzed = [analyze(loaded, run, types, observation.calls, convention, pricing=pricing)]

@@ -13,7 +13,7 @@ from tracer.api._assembly import Analyzed, Groups, Pricing, analyze, configured
 from tracer.containment import memory, signals
 from tracer.errors import TracerError, out_of_memory
 from tracer.executors.protocol import Executor, OptimizedGraph, Profiled
-from tracer.graph import footprint, shape_inference
+from tracer.graph import footprint
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
 from tracer.inputs import random
@@ -23,6 +23,7 @@ from tracer.limits import Limits, fair_share
 from tracer.records.environment import Peaks
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Run
+from tracer.shapes import infer
 from tracer.support.progress import Progress
 
 _COMPARED_BYTES, _COMPARED_S = 1 << 30, 20.0
@@ -57,7 +58,7 @@ class Pipeline:
         except signals.ENDINGS:
             if not signals.ending():
                 raise
-        types = shape_inference.infer(self.model, feedset.shapes)
+        types = infer(self.model, feedset.shapes)
         groups = attribute(self.model, run.kernels)
         return analyze(self.model, run, types, None, self.convention, groups=groups)
 
@@ -65,7 +66,7 @@ class Pipeline:
         """Profiles the model, within a limit in proportion to it where nobody set one."""
         if not memory.is_default():
             return self.executor.profile(self.model, feeds, settings, self.progress)
-        types = shape_inference.infer(self.model, feeds.shapes)
+        types = infer(self.model, feeds.shapes)
         with memory.at_most(footprint.allowance(types)):
             return self.executor.profile(self.model, feeds, settings, self.progress)
 
@@ -135,7 +136,7 @@ def observed(
 
     Where shape inference is incomplete, an optimised model runs once without optimisation.
     """
-    types = shape_inference.infer(model, feedset.shapes)
+    types = infer(model, feedset.shapes)
     if graph is not None and not observed_shapes.needed(model, types):
         return types, None
     kernels = run.kernels if graph is None else graph.unoptimized_kernels(feedset)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from exporters.subject import Subject
     from tracer.accumulators.spec.accumulator import Accumulator
     from tracer.accumulators.spec.policy import Policy
+    from tracer.inputs.request import InputPaths, Samples
     from tracer.limits import Limits
     from tracer.records.trace import Trace
 
@@ -25,19 +26,27 @@ def count(
     energy: str | None = None,
     accumulator: int | str | Accumulator | Policy | None = None,
     fixed: str | None = None,
+    feeds: InputPaths | Samples = None,
+    run: bool = False,
     limits: Limits | None = None,
     in_process: bool = False,
 ) -> Trace:
-    """Counts the work of every node of `model` from shapes.
+    """Counts the work of every node of `model` from the shapes of its tensors.
 
     `dims` sizes open dimensions by symbol or `INPUT:AXIS`; `convention` says how additions are
     counted (see `analyzers.cost`). `energy` names a model of `analyzers.energy`, which fills the
     column `energy`. `accumulator` and `fixed`, as in `interpret`, are what the energies are those
-    of, and fill the column `bits`; nothing runs.
+    of, and fill the column `bits`.
+
+    Shapes follow from the shapes of the inputs; the model does not run. With `run`, or with `feeds`
+    chosen as in `profile`, it runs once in onnxruntime, and shapes that depend on data, branches
+    and trip counts are those of the run.
 
     onnx infers the shapes in a child process, within `seconds` and `process_bytes` of `limits`, or
     with `in_process` in this one. Raises the errors of `tracer.errors`.
     """
     from tracer.api import _count
 
-    return _count.count(model, batch, dims or {}, convention, energy, accumulator, fixed)
+    return _count.count(
+        model, batch, dims or {}, convention, energy, accumulator, fixed, feeds, run, limits
+    )

@@ -1,4 +1,4 @@
-"""`tracer count`: the work of a model, from shapes alone."""
+"""`tracer count`: the work of a model, from the shapes of its tensors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import cloup
 
 from tracer.cli import _accumulating, _energy, _options
+from tracer.cli._types import PathName
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from exporters.subject import Subject
     from tracer.accumulators.spec.policy import Policy
     from tracer.cli._output import Output
@@ -16,7 +19,20 @@ if TYPE_CHECKING:
 
 @cloup.command()
 @_options.SUBJECT
-@cloup.option_group("Input", _options.batch("Batch size.  [default: 1]"), _options.DIMS)
+@cloup.option_group(
+    "Input",
+    _options.batch("Batch size.  [default: 1]"),
+    _options.DIMS,
+    cloup.option(
+        "--inputs", type=PathName(),
+        help="Run once on these values, and count with the shapes of the run: an .npz file or a "
+        "test_data_set folder.",
+    ),
+    cloup.option(
+        "--run", is_flag=True,
+        help="Run once on random values, and count with the shapes of the run.",
+    ),
+)  # fmt: skip
 @cloup.option_group("Work", _options.CONVENTION, _energy.energy("none"))
 @_accumulating.WIDTHS
 @_options.PROCESS_LIMITS
@@ -25,6 +41,8 @@ def command(
     model: Subject,
     batch: int | None,
     dims: tuple[tuple[str, int], ...],
+    inputs: Path | None,
+    run: bool,
     convention: str,
     energy: str | None,
     accumulator: Policy | None,
@@ -33,7 +51,10 @@ def command(
     """Count MACs, operations, parameters and bytes of a model.
 
     The counts follow from the shapes of the tensors; MODEL is not run. Nodes that cannot be
-    counted are listed. They are missing from the totals, not counted as zero.
+    counted are told by their cause. They are missing from the totals, not counted as zero.
+
+    Some shapes, branches and trip counts depend on data. With --inputs or --run, MODEL runs once
+    in onnxruntime, and they are those of the run.
 
     --energy prices the counted operations, with the accumulators of --accumulator. Nodes without
     one, and all nodes without --accumulator, have accumulators of 32 bits.
@@ -42,6 +63,7 @@ def command(
     Examples:
       tracer count model.onnx
       tracer count model.onnx --batch 8 --by op --json
+      tracer count detector.onnx --inputs image.npz
       tracer count int8.onnx --energy lab --accumulator 'conv1=18,conv2=16,*=17'
     """
     from tracer.api.count import count
@@ -56,5 +78,7 @@ def command(
             convention=convention,
             energy=energy,
             accumulator=accumulator,
+            feeds=inputs,
+            run=run,
         )
     )

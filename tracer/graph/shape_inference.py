@@ -1,4 +1,7 @@
-"""Infers the types of all tensors of a model from the shapes of its inputs."""
+"""Infers the types of all tensors of a model from the shapes of its inputs, as onnx can.
+
+`tracer.shapes` continues where onnx stops, at shapes that the graph computes.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,21 @@ from tracer.graph import tensor_type
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model, Scope, bodies, graphs
 from tracer.graph.tensor_type import TensorType
+from tracer.support.types import Array
 
 _T = TypeVar("_T")
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Shape of each model input by name."""
 
-_FAILURES = (onnx.shape_inference.InferenceError, RuntimeError, ValueError, IndexError, MemoryError)
+FAILURES = (
+    onnx.shape_inference.InferenceError,
+    onnx.checker.ValidationError,
+    RuntimeError,
+    ValueError,
+    IndexError,
+    MemoryError,
+)
 """What inference raises for attributes that do not fit: errors of its own, and of C++."""
 
 _SMALL = 64
@@ -29,10 +40,15 @@ _SMALL = 64
 
 @dataclass(frozen=True)
 class TensorTypes:
-    """The inferred type of each tensor, by the path of its graph and its name."""
+    """The inferred type of each tensor, by the path of its graph and its name.
+
+    `values` are computed tensors whose values follow from shapes and stored tensors alone, as far
+    as shapes, trip counts and branches depend on them.
+    """
 
     tensors: Mapping[str, Mapping[str, TensorType]] = field(repr=False)
     weights: Mapping[str, Mapping[str, onnx.TensorProto]] = field(repr=False)
+    values: Mapping[str, Mapping[str, Array]] = field(default_factory=dict, repr=False)
 
     def of(self, name: str, scope: Scope) -> TensorType | None:
         """Returns the type of the tensor that `name` means in `scope`, or None if unknown."""
@@ -41,6 +57,10 @@ class TensorTypes:
     def weight(self, name: str, scope: Scope) -> onnx.TensorProto | None:
         """Returns the initializer that `name` means in `scope`, or None if there is none."""
         return _resolved(self.weights, name, scope)
+
+    def value(self, name: str, scope: Scope) -> Array | None:
+        """Returns the computed value that `name` means in `scope`, or None if it is not known."""
+        return _resolved(self.values, name, scope)
 
     def updated(self, observed: Mapping[tuple[str, str], TensorType]) -> TensorTypes:
         """Returns these types, with observed ones for shapes that inference left incomplete.
@@ -52,7 +72,7 @@ class TensorTypes:
             inferred = tensors.setdefault(path, {}).get(name)
             if inferred is None or inferred.concrete is None:
                 tensors[path][name] = kind
-        return TensorTypes(tensors, self.weights)
+        return TensorTypes(tensors, self.weights, self.values)
 
 
 def _resolved(by_path: Mapping[str, Mapping[str, _T]], name: str, scope: Scope) -> _T | None:
@@ -77,7 +97,7 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
             inferred = onnx.shape_inference.infer_shapes(
                 encoded(skeleton, model.name), data_prop=True
             )
-    except _FAILURES:  # keep what the file declares
+    except FAILURES:  # keep what the file declares
         inferred = skeleton
     return _collect(model, inferred)
 
@@ -115,7 +135,7 @@ class Trial:
         try:
             with activity.doing(self._model.name, f"onnx {onnx.__version__} inferred the shapes"):
                 onnx.shape_inference.infer_shapes(self._skeleton, strict_mode=True, data_prop=True)
-        except _FAILURES:
+        except FAILURES:
             return False
         return True
 

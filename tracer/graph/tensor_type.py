@@ -84,6 +84,17 @@ def dtype_name(elem_type: int) -> str:
         return "undefined"
 
 
+@cache
+def _elem_types() -> dict[str, int]:
+    """Returns the number of each element type by its name."""
+    return {dtype_name(number): number for number in onnx.TensorProto.DataType.values()}
+
+
+def to_type_proto(kind: TensorType) -> onnx.TypeProto:
+    """Returns the ONNX type of a tensor."""
+    return onnx.helper.make_tensor_type_proto(_elem_types()[kind.dtype], kind.shape)
+
+
 def from_type_proto(proto: onnx.TypeProto) -> TensorType | None:
     """Returns the tensor type of an ONNX type; None for sequences, maps and optionals."""
     kind = proto.WhichOneof("value")

@@ -113,7 +113,7 @@ RULES: Mapping[str, Rule] = {
     **{name: rule if name == "seed" else maybe(rule) for name, rule in _COUNTS.items()},
     **dict.fromkeys(
         ("force", "confirm", "backward", "compiled", "trust", "train", "by_sample",
-         "in_process"), FLAG
+         "in_process", "run"), FLAG
     ),
     **dict.fromkeys(("target", "convention", "executor", "device", "by"), TEXT),
     **dict.fromkeys(

@@ -73,7 +73,7 @@ def read_regular(path: Path) -> bytes:
                 raise InputError(f"{path}: not a regular file", "Name a file.")
             if status.st_size > _MOST_BYTES:
                 raise InputError(f"{path}: {status.st_size:,} bytes", "At most 1 GiB is read.")
-            return stream.read(_MOST_BYTES)
+            return stream.read()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
 

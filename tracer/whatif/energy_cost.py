@@ -7,11 +7,11 @@ from analyzers.cost import cost
 from analyzers.cost.typed_model import TypedModel
 from analyzers.energy import EnergyModel, Work, operands
 from tracer.accumulators.spec.policy import Rule
-from tracer.graph import shape_inference
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.feedset import FeedSet
 from tracer.records.whatif import NodeWork, known_sum
+from tracer.shapes import infer
 from tracer.support.types import FloatArray
 
 
@@ -54,7 +54,7 @@ def energy_cost(
     A model with a fixed batch is counted with that batch, and the work divided by its size.
     """
     sample = next(dataset.batches(1))
-    types = shape_inference.infer(model, FeedSet(sample.inputs, None).shapes)
+    types = infer(model, FeedSet(sample.inputs, None).shapes)
     counts = cost(TypedModel(model, types), convention=addition_convention).table
     own = counts.loc[counts.index.isin(list(rules))]
     work = Work.of(own, operands(model, types, rules))

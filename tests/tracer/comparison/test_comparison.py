@@ -145,7 +145,7 @@ def test_a_model_compared_with_itself_computes_the_same(model):
     assert [side.label for side in comparison.sides] == ["m.onnx", "m.onnx #2"]
     (numbers,) = comparison.numbers
     assert numbers.first_divergence is None
-    assert numbers.outputs["max_ulp"].tolist() == [0]
+    assert numbers.outputs["max_abs"].tolist() == [0]
     assert len(numbers.layers) == len(residual().graph.node)
     assert set(comparison.layers["on"]) == {"AB"}
     assert comparison.sides[0].rounds_us.shape[0] == 4

@@ -1,0 +1,147 @@
+"""Infers the types of all tensors: by onnx, then node by node where shapes are computed."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import onnx
+
+from tracer.containment import activity
+from tracer.graph import shape_inference
+from tracer.graph.dataflow import Address
+from tracer.graph.model import Model, Node, Scope
+from tracer.graph.shape_inference import Shapes, TensorTypes
+from tracer.graph.tensor_type import TensorType
+from tracer.shapes import control_flow
+from tracer.shapes.known_values import KnownValues
+from tracer.shapes.one_node import node_outputs
+from tracer.shapes.refinement import refined
+from tracer.support.types import Array, dtype_text
+
+_VISITS = 4
+"""Visits of a node, on average, before nested bodies are inferred only once."""
+
+
+def infer(model: Model, shapes: Shapes) -> TensorTypes:
+    """Returns the types of all tensors of `model`, and the values that shapes depend on.
+
+    Inputs missing from `shapes` keep their declared, perhaps symbolic, shape. Nothing large is
+    computed, and the time is linear in the number of nodes. Raises InputError if a shape
+    contradicts the model's declaration.
+    """
+    types = shape_inference.infer(model, shapes)
+    inference = Inference(model, types)
+    with activity.doing(model.name, f"onnx {onnx.__version__} inferred the shapes"):
+        inference.graph(next(scope for scope in model.scopes if not scope.path))
+    return TensorTypes(inference.tensors, types.weights, inference.values.by_path())
+
+
+class Inference:
+    """A pass over the nodes of a model; `tensors` are the types known so far, by path and name.
+
+    onnx has inferred what it can: a node is inferred again if more is known of its inputs.
+    """
+
+    def __init__(self, model: Model, types: TensorTypes) -> None:
+        self.model = model
+        self.tensors = {path: dict(of_graph) for path, of_graph in types.tensors.items()}
+        self.values = KnownValues(model, self.type_of)
+        self._flow = model.dataflow
+        self._by_onnx = types.tensors
+        self._more_known: set[Address] = set()
+        self._visits_left = _VISITS * len(model.nodes)
+        self._nodes: dict[str, list[Node]] = defaultdict(list)
+        for node in model.nodes:
+            self._nodes[node.scope.path].append(node)
+        self._bodies: dict[str, dict[str, Scope]] = defaultdict(dict)
+        for scope in model.scopes:
+            if scope.owner is not None:
+                name = scope.path.removeprefix(f"{scope.owner.key}.")
+                self._bodies[scope.owner.key][name] = scope
+
+    def graph(self, scope: Scope) -> None:
+        """Infers the nodes of a graph and of its bodies, in order."""
+        nodes = self._nodes[scope.path]
+        self._visits_left -= len(nodes)
+        for node in nodes:
+            if node.key in self._bodies:
+                control_flow.infer(self, node, self._bodies[node.key])
+            elif any(map(self._is_open, self._flow.outputs_of(node))):
+                self._node(node)
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether bodies may be inferred twice; nested ones would be so 2, 4, 8 times."""
+        return self._visits_left > 0
+
+    def type_of(self, address: Address) -> TensorType | None:
+        """Returns what is known of the type of a tensor."""
+        of_graph = self.tensors.get(address[0])
+        return None if of_graph is None else of_graph.get(address[1])
+
+    def inputs(self, node: Node) -> list[TensorType | None]:
+        """Returns the types of the inputs of a node; None for one that is left out or unknown."""
+        addresses = [self._flow.address(name, node.scope) for name in node.inputs]
+        return [self.type_of(address) for address in addresses]
+
+    def input_value(self, node: Node, index: int) -> Array | None:
+        """Returns the value of an input; None if it is left out, or not known."""
+        if index >= len(node.inputs) or not node.inputs[index]:
+            return None
+        return self.values.of(self._flow.address(node.inputs[index], node.scope))
+
+    def result(self, scope: Scope, position: int) -> Address:
+        """Returns the tensor that is an output of a body."""
+        return self._flow.address(scope.graph.output[position].name, scope)
+
+    def results(self, scope: Scope) -> list[TensorType | None]:
+        """Returns the types of the outputs of a body."""
+        return [self.type_of(self.result(scope, at)) for at in range(len(scope.graph.output))]
+
+    def refine(self, address: Address, found: TensorType | None) -> None:
+        """Adds what was found of the type of a tensor to what is known of it."""
+        known = self.type_of(address)
+        better = refined(known, found)
+        if better is not None and better != known:
+            self.tensors.setdefault(address[0], {})[address[1]] = better
+            self._more_known.add(address)
+
+    def reset(self, body: Scope) -> None:
+        """Forgets what was found of the tensors of a body, and in the bodies of its nodes."""
+        inside = [body]
+        for scope in inside:  # grows
+            for node in self._nodes[scope.path]:
+                inside += self._bodies.get(node.key, {}).values()
+            self.tensors[scope.path] = dict(self._by_onnx.get(scope.path, {}))
+        paths = frozenset(scope.path for scope in inside)
+        self.values.forget(paths)
+        self._more_known = {each for each in self._more_known if each[0] not in paths}
+
+    def _node(self, node: Node) -> None:
+        """Infers the outputs of a node: from their values if these are known, else by onnx."""
+        outputs = list(self._flow.outputs_of(node))
+        for address in outputs:
+            value = self.values.of(address)
+            if value is not None:
+                self.refine(address, TensorType(dtype_text(value), value.shape))
+        inputs = {name: self._flow.address(name, node.scope) for name in node.inputs if name}
+        if any(map(self._is_open, outputs)) and self._is_worthwhile(inputs.values()):
+            types = {name: self.type_of(address) for name, address in inputs.items()}
+            values = {name: self.values.of(address) for name, address in inputs.items()}
+            for name, found in node_outputs(node, self.model, types, values).items():
+                self.refine((node.scope.path, name), found)
+
+    def _is_worthwhile(self, inputs: Iterable[Address]) -> bool:
+        """Whether onnx may tell more than before: it knew stored values, and the types then."""
+        known = [self._is_more_known(address) for address in inputs]
+        return any(known) or not any(map(self._is_open, inputs))
+
+    def _is_more_known(self, address: Address) -> bool:
+        if address in self._more_known:
+            return True
+        maker = self._flow.makers.get(address)
+        is_stored = maker is None or maker.op_type == "Constant"
+        return not is_stored and self.values.of(address) is not None
+
+    def _is_open(self, address: Address) -> bool:
+        type_ = self.type_of(address)
+        return type_ is None or type_.concrete is None
