@@ -1,5 +1,7 @@
 """The node table grouped by node, operator, module, source line or kernel; samples of a run."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
@@ -7,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.kernels import by_kernel
+from analyzers.main_nodes import SERVING
 from analyzers.options import GROUPINGS, KERNEL, NAMES, OF_KERNELS, SAMPLE, refuse_depth
 from analyzers.roofline import averaged
 from analyzers.samples import by_sample
@@ -40,15 +43,19 @@ def grouped(
         return by_sample(run)
     if by in UNKNOWN:
         return by_origin(nodes, by, depth)
-    return by_op(nodes) if by == "op" else by_node(nodes)
+    if by == "op":
+        return by_op(nodes)
+    kernels = by_node(nodes)
+    return kernels.assign(node=row_names(kernels)).drop(columns="more")
 
 
 def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
     """Returns a row for each kernel or single node, in the order of the graph.
 
     Fused nodes share a row: `node`, `module`, `source` and the values of the main node, the worst
-    extremes and the `op_type` of all, and their number, `nodes`. The main node, which has the time
-    of the kernel, comes first.
+    extremes of all, and their number, `nodes`. `op_type` names the operators without constants and
+    conversions of quantised graphs, unless there are no others; `more` is their number less one.
+    The main node, which has the time of the kernel, comes first.
     """
     nodes = nodes.drop(columns="timed_in", errors="ignore")  # a row has its own time
     nodes = nodes.assign(kernel=kernel_numbers(nodes), fused=nodes["time_us"].isna())
@@ -59,10 +66,22 @@ def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
     folded[list(EXTREMES)] = _worst(groups)
     folded["calls"] = groups["calls"].first()
     folded["nodes"] = groups.size()
-    shared = nodes[groups["op_type"].transform("size") > 1].groupby("kernel")
-    joined = shared["op_type"].agg("+".join)
-    folded.loc[joined.index, "op_type"] = joined
+    computing = ~nodes["op_type"].isin(SERVING)
+    alone = ~computing.groupby(nodes["kernel"]).transform("any")
+    telling = nodes[computing | alone].groupby("kernel")["op_type"]
+    folded["op_type"] = telling.agg(_joined)
+    folded["more"] = telling.size() - 1
     return folded.reset_index(drop=True)
+
+
+def row_names(kernels: pd.DataFrame) -> pd.Series[str]:
+    """Returns the names of the rows of `by_node`: `conv1 +2` is a Conv with two more nodes."""
+    names, more = kernels["node"], kernels["more"]
+    return names.where(more == 0, names + " +" + more.astype(str))
+
+
+def _joined(operators: pd.Series[str]) -> object:
+    return "+".join(operators) if operators.notna().all() else operators.iloc[0]
 
 
 def by_op(nodes: pd.DataFrame) -> pd.DataFrame:

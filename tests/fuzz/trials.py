@@ -28,7 +28,7 @@ from typing import BinaryIO
 import tracer.cli
 from tests.fuzz.commands import OUTPUTS, Command, commands, store
 from tests.fuzz.mutants import Mutant
-from tracer.containment import activity, supervisor
+from tracer.containment import activity, supervisor, watch
 from tracer.support import cache
 from tracer.support.temporary import sweep
 
@@ -78,7 +78,7 @@ class _Child:
     process: int
     handle: int
     page: activity.Page
-    alarm: supervisor.Alarm
+    alarm: watch.Alarm
     frames: BinaryIO
     begun: mmap.mmap
     folder: Path
@@ -162,7 +162,7 @@ def _started(make: Callable[[int], Mutant], task: Task, base: Path) -> _Child:
         finally:
             os._exit(code)
     os.close(nowhere)
-    handle, alarm = os.pidfd_open(process), supervisor.Alarm(process)
+    handle, alarm = os.pidfd_open(process), watch.Alarm(process)
     return _Child(task, process, handle, page, alarm, frames, begun, folder)
 
 

@@ -7,8 +7,8 @@ import signal
 from dataclasses import dataclass
 
 import tracer.cli
+from tests import wrote
 from tests.fuzz.trials import Ended
-from tracer.text import MESSAGE, is_hidden
 
 MOST_BYTES = 2 << 30
 FINE, REFUSED, LIMITED, CONTAINED, FORCED, FAILED = (
@@ -20,10 +20,7 @@ _CODES = {0: FINE, 1: FINE, 2: REFUSED, 3: REFUSED, 4: LIMITED, 5: CONTAINED}
 """A command says 1 where a comparison fails."""
 _NATIVE = re.compile(r'File "[^"]*/site-packages/(?:onnx|onnxruntime)/')
 _FRAME = re.compile(r'File "(?:[^"]*/)?((?:tracer|analyzers|exporters)/[^"]+)", line (\d+)')
-_ERROR = re.compile(r"^tracer: (?:error|internal error): ", re.MULTILINE)
 _NUMBERS = re.compile("[0-9]+-[0-9a-f]+")
-_OTHERS = re.compile(r"Traceback|Warning\b|Exception ignored|\[[A-Z]:onnxruntime|terminate called")
-"""What libraries write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +81,9 @@ def _where(frames: str) -> str:
 
 def _complaint(ended: Ended) -> str:
     """Says what is wrong with what a command wrote, left behind or took; '' if nothing is."""
-    errors = _ERROR.findall(ended.err)
-    if len(errors) != (ended.code > 1):
-        return f"{len(errors)} errors for exit code {ended.code}: {ended.err[:100]}"
-    if _OTHERS.search(ended.err):
-        return f"a line of others: {ended.err[:100]}"
-    longest = max((len(line) for line in ended.err.splitlines()), default=0)
-    if longest > MESSAGE + len("tracer: "):
-        return f"a message of {longest} characters"
-    hidden = {char for char in ended.out + ended.err if is_hidden(char) and char != "\n"}
-    if hidden:
-        return f"control characters {sorted(hidden)!r}"
+    faults = wrote.faults(ended.out, ended.err, failed=ended.code > 1)
+    if faults:
+        return f"{faults[0]}, exit code {ended.code}: {ended.err[:100]}"
     if ended.left:
         return f"files left behind: {_NUMBERS.sub('…', ', '.join(ended.left))}"
     if ended.peak > MOST_BYTES:

@@ -12,6 +12,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import wrote
+
 SECONDS, BYTES = 2.0, 1 << 30
 """What a command may take beyond its start."""
 _GRACE_S = 2.5
@@ -21,11 +23,6 @@ _MEANINGS = {0: "fine", 1: "differs", 2: "usage", 3: "refused", 4: "limit", 5: "
 VERDICTS = (*_MEANINGS.values(), "WRONG")
 """What may be said of an outcome."""
 _DOCUMENTED = (0, 3, 4, 5)
-_UNSEEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Control characters other than line breaks, and changes of direction."""
-_OTHERS = re.compile(
-    r"Traceback|Warning\b|Exception ignored|\[[A-Z]:onnxruntime|^ +at |terminate called"
-)
 _TIME_IS_UP = re.compile(r"time limit was reached|exceeds the limit of [0-9.]+ s\b")
 _ADVICE = re.compile(r"--[a-z]|At most [0-9,]+ ")
 # libraries whose threads a fork would lose
@@ -120,25 +117,20 @@ def faults(outcome, named, *, endless=False, codes=()):
     """What is wrong with an outcome, in words; `named` is the file that an error must name.
 
     `codes` are further exit codes that are right. An `endless` command ends at its limit of time.
-    A library that crashes may say why before tracer does.
     """
-    lines = outcome.err.splitlines()
-    errors = [line for line in lines if line.startswith("tracer: error: ")]
+    errors, lines = wrote.errors(outcome.err), outcome.err.splitlines()
     failed, crashed = outcome.code not in (0, 1), outcome.code == 5
     wrong = {
         "does not end": outcome.killed,
         f"exit code {outcome.code}": outcome.code not in (*_DOCUMENTED, *codes),
-        f"{len(errors)} lines of errors": len(errors) != failed,
         "more than an error": failed and not crashed and len(lines) > len(errors),
-        "a line of others": not crashed and any(map(_OTHERS.search, lines)),
-        "a long line": any(len(line) > len("tracer: ") + 500 for line in errors),
         "an error without the file": any(named not in line for line in errors),
-        "control characters": _UNSEEN.search(outcome.err + outcome.out) is not None,
         "a limit without an option": outcome.code == 4 and not _ADVICE.search(outcome.err),
         "ends by time": outcome.timed_out and not endless,
         f"left {', '.join(outcome.left)}": bool(outcome.left),
     }
-    return [fault for fault, is_so in wrong.items() if is_so]
+    of_text = wrote.faults(outcome.out, outcome.err, failed=failed, crashed=crashed)
+    return of_text + [fault for fault, is_so in wrong.items() if is_so]
 
 
 def excesses(outcome, *, endless=False):

@@ -70,7 +70,7 @@ def analyze(
     work, unpriced = priced(model, types, counted, pricing)
     if groups is None:
         groups = attribute(model, run.kernels, evidence)
-    headed = main_first(model, groups, counted.table["macs"])
+    headed = main_first(model, groups, counted.table)
     times = timing(run, headed)
     rows = roofline.rows(times, run, groups)
     moved = fused.traffic(typed_model, [row.nodes for row in rows], calls)

@@ -79,19 +79,16 @@ def top(description: str, default: int | None = None) -> Decorator:
     )  # fmt: skip
 
 
-def tolerance(rtol: float, atol: float | None = None) -> Decorator:
-    """`--rtol` and `--atol` with these defaults, as a section of the help.
-
-    Without `atol` the default is relative to the largest value of the tensor.
-    """
-    derived = "" if atol is not None else "  [default: rtol * the largest value, for every element]"
+def tolerance(rtol: str, atol: str) -> Decorator:
+    """`--rtol` and `--atol` as a section of the help, which tells these defaults."""
     return cloup.option_group(
         "Tolerance",
-        cloup.option("--rtol", type=Amount("number"), default=rtol, show_default=True,
-                     help="Relative tolerance."),
-        cloup.option("--atol", type=Amount("number"), default=atol, show_default=True,
-                     help=f"Absolute tolerance.{derived}"),
-        help="Values agree if |ours - theirs| <= atol + rtol * |theirs|.",
+        cloup.option("--rtol", type=Amount("number"),
+                     help=f"Error that is allowed, as a share of the values.  [default: {rtol}]"),
+        cloup.option("--atol", type=Amount("number"),
+                     help=f"Error that is allowed besides.  [default: {atol}]"),
+        help="The largest error may be atol + rtol * the largest value of the tensor, and the RMS "
+        "error atol + rtol * the RMS.",
     )  # fmt: skip
 
 
@@ -270,6 +267,10 @@ SORT = cloup.option(
 )  # fmt: skip
 TOP = top(f"{DEFAULT_TOP} on a terminal, all in files")
 NOTES = cloup.option("--notes", is_flag=True, help="Show all notes, not only the most important.")
+TOLERANCE = tolerance(
+    "by type and depth; for float32 1.2e-4 * the square root of the operators in a row",
+    "one rounding of the type",
+)
 JSON = cloup.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 CSV = cloup.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of the table.")
 OPEN = cloup.option("--open", "opened", is_flag=True, help="Open the .html file in a browser.")

@@ -42,7 +42,7 @@ class Planner:
 
     def plan(self) -> Plan:
         """Returns the plan of the main graph, which holds the plans of its bodies."""
-        plan = self._graph(self._model.graph, "")
+        plan = self._graph(self._model.graph, self._model.root)
         for name in plan.captures:
             raise ModelError(f"{self._model.name}: no node computes the value '{name}'")
         return plan

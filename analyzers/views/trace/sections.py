@@ -54,16 +54,8 @@ def table(trace: Trace, options: ViewOptions) -> pd.DataFrame:
 
 
 def folded(section: Section, options: ViewOptions) -> pd.DataFrame:
-    """The rows of a section as `options` fold them, in the order of the graph.
-
-    A kernel of several nodes has the name of its main node and the number of others: `conv1 +2`.
-    """
-    groups = grouped(section.nodes, options.by, section.run, options.depth)
-    if options.by != "node":
-        return groups
-    more = groups["nodes"] - 1
-    names = groups["node"].where(more == 0, groups["node"] + " +" + more.astype(str))
-    return groups.assign(node=names)
+    """The rows of a section as `options` fold them, in the order of the graph."""
+    return grouped(section.nodes, options.by, section.run, options.depth)
 
 
 def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
