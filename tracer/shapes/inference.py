@@ -1,5 +1,7 @@
 """Infers the types of all tensors: by onnx, then node by node where shapes are computed."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -13,7 +15,7 @@ from tracer.graph.shape_inference import Shapes, TensorTypes
 from tracer.graph.tensor_type import TensorType
 from tracer.shapes import control_flow
 from tracer.shapes.known_values import KnownValues
-from tracer.shapes.one_node import node_outputs
+from tracer.shapes.one_node import MisfitError, node_outputs
 from tracer.shapes.refinement import refined
 from tracer.support.types import Array, dtype_text
 
@@ -28,17 +30,31 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
     computed, and the time is linear in the number of nodes. Raises InputError if a shape
     contradicts the model's declaration.
     """
-    types = shape_inference.infer(model, shapes)
-    inference = Inference(model, types)
+    inference = _inferred(model, shapes)
+    weights = {scope.path: {w.name: w for w in scope.graph.initializer} for scope in model.scopes}
+    return TensorTypes(inference.tensors, weights, inference.values.by_path())
+
+
+def fits(model: Model, shapes: Shapes) -> bool:
+    """Returns whether the shapes in `model` fit together where its inputs have `shapes`.
+
+    What only values tell, as an index out of range, is not looked at.
+    """
+    return not _inferred(model, shapes).misfits
+
+
+def _inferred(model: Model, shapes: Shapes) -> Inference:
+    inference = Inference(model, shape_inference.infer(model, shapes))
     with activity.doing(model.name, f"onnx {onnx.__version__} inferred the shapes"):
         inference.graph(next(scope for scope in model.scopes if not scope.path))
-    return TensorTypes(inference.tensors, types.weights, inference.values.by_path())
+    return inference
 
 
 class Inference:
     """A pass over the nodes of a model; `tensors` are the types known so far, by path and name.
 
-    onnx has inferred what it can: a node is inferred again if more is known of its inputs.
+    `misfits` are the paths of the graphs with nodes whose inputs contradict each other. onnx has
+    inferred what it can: a node is inferred again if more is known of its inputs.
     """
 
     def __init__(self, model: Model, types: TensorTypes) -> None:
@@ -47,6 +63,7 @@ class Inference:
         self.values = KnownValues(model, self.type_of)
         self._flow = model.dataflow
         self._by_onnx = types.tensors
+        self.misfits: set[str] = set()
         self._more_known: set[Address] = set()
         self._visits_left = _VISITS * len(model.nodes)
         self._nodes: dict[str, list[Node]] = defaultdict(list)
@@ -114,7 +131,13 @@ class Inference:
             self.tensors[scope.path] = dict(self._by_onnx.get(scope.path, {}))
         paths = frozenset(scope.path for scope in inside)
         self.values.forget(paths)
+        self.misfits -= paths
         self._more_known = {each for each in self._more_known if each[0] not in paths}
+
+    def excuse(self, branch: Scope) -> None:
+        """Forgets the misfits in a branch that never runs, and in its bodies."""
+        inside = f"{branch.path}/"
+        self.misfits = {p for p in self.misfits if not f"{p}/".startswith(inside)}
 
     def _node(self, node: Node) -> None:
         """Infers the outputs of a node: from their values if these are known, else by onnx."""
@@ -127,7 +150,12 @@ class Inference:
         if any(map(self._is_open, outputs)) and self._is_worthwhile(inputs.values()):
             types = {name: self.type_of(address) for name, address in inputs.items()}
             values = {name: self.values.of(address) for name, address in inputs.items()}
-            for name, found in node_outputs(node, self.model, types, values).items():
+            try:
+                outputs_found = node_outputs(node, self.model, types, values)
+            except MisfitError:
+                self.misfits.add(node.scope.path)
+                return
+            for name, found in outputs_found.items():
                 self.refine((node.scope.path, name), found)
 
     def _is_worthwhile(self, inputs: Iterable[Address]) -> bool:
