@@ -178,6 +178,7 @@ SPECS = (
     _work("threads", None, 99, "threads of the run; missing where the runtime chose",
           format="count", scope="node"),
     _text("optimization", None, 99, "optimisation level of the run"),
+    _work("bops", "BOPs", 18, "bit operations per run: MACs x bits of both factors", "sum"),
 )  # fmt: skip
 
 JOINT = (

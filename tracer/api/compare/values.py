@@ -141,7 +141,10 @@ def _ran(side: OnnxSide | FrameworkSide, arrays: Arrays, settings: SideSettings)
     if isinstance(side, FrameworkSide):
         with redirect_stdout(sys.stderr):  # stdout is for data; the user's code may print
             return _of_framework(side, arrays, settings)
-    feeds = _feeds_by_name(side.model, arrays)
+    if settings.feeds is None:
+        feeds = _feeds_by_name(side.model, arrays)
+    else:  # the file tells by name
+        feeds = dict(side.request(settings).feeds().feeds)
     tensors = side.tensors(FeedSet(feeds, None), settings)
     values = _by_node(side.label, side.model, feeds, tensors.outputs, tensors.by_name)
     return _Ran(side, side.model, feeds, values)
