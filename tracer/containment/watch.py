@@ -15,7 +15,11 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if os.name == "posix" el
 """Signals that ask a command to end."""
 
 GRACE_S = 2.0
-"""Seconds after a signal or the deadline in which the child may end by itself."""
+"""Seconds after the deadline in which the child may end by itself."""
+
+ASKED_GRACE_S = 8.0
+"""The same after a signal: a busy machine may take seconds to let the child notice it, and what it
+recorded would be lost. Who cannot wait sends a second signal."""
 
 _TWICE_S = 0.3
 """Signals closer together are one: `timeout` and terminals send them to the whole group too."""
@@ -75,7 +79,9 @@ class Alarm:
             self._rang_at = now
             os.kill(self._child, signal.SIGALRM)
         deadline, tidying = page.times
-        ends = [moment + GRACE_S for moment in (deadline, asked_at, self._rang_at) if moment]
+        ends = [moment + GRACE_S for moment in (deadline, self._rang_at) if moment]
+        if asked_at:
+            ends.append(asked_at + ASKED_GRACE_S)
         if tidying:
             ends = [tidying]
         look = now + activity.PATIENCE_S / 10  # a new step tells nobody when it begins

@@ -47,7 +47,7 @@ def command():
     print("stuck", flush=True)
     time.sleep(60)
 
-watch.GRACE_S = 0.2
+watch.GRACE_S = watch.ASKED_GRACE_S = 0.2
 sys.exit(supervisor.supervised(command, "tracer"))
 """
 """A command that no signal reaches, as native code is that does not return."""
