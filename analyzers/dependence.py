@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tracer.graph.model import Node, bodies
+from tracer.graph.randomness import draws
 
 UNCHANGING = frozenset({"Identity", "Dropout"})
 """Operators that return their input: a runtime drops them from a kernel with other nodes."""
@@ -27,11 +28,7 @@ def constants(nodes: Sequence[Node], path: str) -> set[str]:
     graph = nodes[0].scope.graph if nodes else None
     constant = {weight.name for weight in graph.initializer} if graph else set()
     for node in nodes:
-        follows = constant.issuperset(needs(node)) and not bodies(node.proto) and not _random(node)
-        if follows or node.op_type in _OF_SHAPES:
+        follows = constant.issuperset(needs(node)) and not bodies(node.proto)
+        if (follows and not draws(node.op_type)) or node.op_type in _OF_SHAPES:
             constant.update(node.outputs)
     return constant
-
-
-def _random(node: Node) -> bool:
-    return node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial")

@@ -1,5 +1,8 @@
 """The node table grouped by node, operator, module, source line or kernel; samples of a run."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -7,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analyzers.kernels import by_kernel
+from analyzers.main_nodes import SERVING
 from analyzers.options import GROUPINGS, KERNEL, NAMES, OF_KERNELS, SAMPLE, refuse_depth
 from analyzers.roofline import averaged
 from analyzers.samples import by_sample
@@ -23,13 +27,17 @@ _SEPARATOR = "; "
 
 
 def grouped(
-    nodes: pd.DataFrame, by: str, run: Run | None = None, depth: int | None = None
+    nodes: pd.DataFrame,
+    by: str,
+    run: Run | None = None,
+    depth: int | None = None,
+    serves: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Folds the rows of one run; by kernel or sample, returns those of `run`.
 
-    `depth` is the number of module levels that stay separate. Raises UsageError for an unknown
-    grouping, for a depth without modules, for kernels without a run, and for samples that
-    were not counted apart.
+    `depth` is the number of module levels that stay separate; `serves` is as in `by_node`. Raises
+    UsageError for an unknown grouping, for a depth without modules, for kernels without a run, and
+    for samples that were not counted apart.
     """
     if by not in NAMES:
         raise UsageError(f"cannot group by '{by}'", f"Group by {', '.join(GROUPINGS)}.")
@@ -40,29 +48,49 @@ def grouped(
         return by_sample(run)
     if by in UNKNOWN:
         return by_origin(nodes, by, depth)
-    return by_op(nodes) if by == "op" else by_node(nodes)
+    if by == "op":
+        return by_op(nodes)
+    kernels = by_node(nodes, serves)
+    return kernels.assign(node=row_names(kernels)).drop(columns="more")
 
 
-def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
+def by_node(nodes: pd.DataFrame, serves: Mapping[str, str] | None = None) -> pd.DataFrame:
     """Returns a row for each kernel or single node, in the order of the graph.
 
     Fused nodes share a row: `node`, `module`, `source` and the values of the main node, the worst
-    extremes and the `op_type` of all, and their number, `nodes`. The main node, which has the time
-    of the kernel, comes first.
+    extremes of all, and their number, `nodes`. `op_type` names the operators without constants and
+    conversions of quantised graphs, unless there are no others; `more` is their number less one.
+    The main node, which has the time of the kernel, comes first. A node in no kernel is in the row
+    of the node that it `serves`.
     """
     nodes = nodes.drop(columns="timed_in", errors="ignore")  # a row has its own time
-    nodes = nodes.assign(kernel=kernel_numbers(nodes), fused=nodes["time_us"].isna())
-    nodes = nodes.sort_values(["kernel", "fused"], kind="stable").drop(columns="fused")
+    kernels = kernel_numbers(nodes)
+    served = _served(nodes, kernels, serves or {})
+    nodes = nodes.assign(kernel=served, fused=nodes["time_us"].isna(), serving=served != kernels)
+    order = ["kernel", "fused", "serving"]
+    nodes = nodes.sort_values(order, kind="stable").drop(columns=order[1:])
     groups = nodes.groupby("kernel")
     folded = groups.first()
     folded[summed(nodes.columns)] = groups[summed(nodes.columns)].sum(min_count=1)
     folded[list(EXTREMES)] = _worst(groups)
     folded["calls"] = groups["calls"].first()
     folded["nodes"] = groups.size()
-    shared = nodes[groups["op_type"].transform("size") > 1].groupby("kernel")
-    joined = shared["op_type"].agg("+".join)
-    folded.loc[joined.index, "op_type"] = joined
+    computing = ~nodes["op_type"].isin(SERVING)
+    alone = ~computing.groupby(nodes["kernel"]).transform("any")
+    telling = nodes[computing | alone].groupby("kernel")["op_type"]
+    folded["op_type"] = telling.agg(_joined)
+    folded["more"] = telling.size() - 1
     return folded.reset_index(drop=True)
+
+
+def row_names(kernels: pd.DataFrame) -> pd.Series[str]:
+    """Returns the names of the rows of `by_node`: `conv1 +2` is a Conv with two more nodes."""
+    names, more = kernels["node"], kernels["more"]
+    return names.where(more == 0, names + " +" + more.astype(str))
+
+
+def _joined(operators: pd.Series[str]) -> object:
+    return "+".join(operators) if operators.notna().all() else operators.iloc[0]
 
 
 def by_op(nodes: pd.DataFrame) -> pd.DataFrame:
@@ -139,6 +167,21 @@ def kernel_numbers(nodes: pd.DataFrame) -> npt.NDArray[np.integer[Any]]:
     # called "node" for that column and omit it from the result, so they are an array.
     groups = nodes.groupby([fused.to_numpy(), label.to_numpy()], sort=False)
     return groups.ngroup().to_numpy()
+
+
+def _served(
+    nodes: pd.DataFrame, kernels: npt.NDArray[np.integer[Any]], serves: Mapping[str, str]
+) -> npt.NDArray[np.integer[Any]]:
+    """Returns the numbers of `kernels`; a node in none has the number of the node it serves."""
+    number_of = dict(zip(nodes["node"], kernels, strict=True))
+    numbers = [
+        number_of.get(serves.get(node, node), number) if kernel is None else number
+        for node, kernel, number in zip(
+            nodes["node"], nodes["kernels"].astype(object).where(nodes["kernels"].notna(), None),
+            kernels, strict=True,
+        )
+    ]  # fmt: skip
+    return np.array(numbers, kernels.dtype)
 
 
 def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:

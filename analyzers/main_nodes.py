@@ -6,27 +6,34 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from tracer.graph.model import Model, Node
+from tracer.graph.model import Model
 from tracer.graph.quantized import CONVERSIONS
+
+SERVING = CONVERSIONS | {"Constant"}
+"""Operators of nodes that only serve others: no kernel is called after one, if it has others."""
 
 
 def main_first(
-    model: Model, groups: Sequence[tuple[str, ...]], macs: pd.Series[int]
+    model: Model, groups: Sequence[tuple[str, ...]], work: pd.DataFrame
 ) -> tuple[tuple[str, ...], ...]:
     """Returns `groups`, the nodes of each kernel, with the main node of each first.
 
-    It is the node with the most `macs` (by node key). Without any, it is the first node that is no
-    conversion of a quantised graph. The other nodes keep their order.
+    It is the node with the most MACs in `work` (columns `macs`, `flops` and `bytes_written` by node
+    key). Without any, it is the node with the most flops that is neither a constant nor a
+    conversion of a quantised graph, then the one that writes most. The other nodes keep their
+    order.
     """
     nodes = {node.key: node for node in model.nodes}
-    work = {str(key): int(count) for key, count in macs.fillna(0).items()}
-    return tuple(_headed(group, nodes, work) for group in groups)
+    amounts = work[["macs", "flops", "bytes_written"]].fillna(0).astype("int64")
+    weights = {
+        str(key): (macs, nodes[str(key)].op_type not in SERVING, flops, written)
+        for key, macs, flops, written in amounts.itertuples()
+    }
+    return tuple(_headed(group, weights) for group in groups)
 
 
-def _headed(
-    group: tuple[str, ...], nodes: Mapping[str, Node], macs: Mapping[str, int]
-) -> tuple[str, ...]:
-    if not group:
+def _headed(group: tuple[str, ...], weights: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+    if len(group) < 2:
         return group
-    main = min(group, key=lambda key: (-macs.get(key, 0), nodes[key].op_type in CONVERSIONS))
+    main = max(group, key=lambda key: weights[key])
     return main, *(key for key in group if key != main)

@@ -12,6 +12,7 @@ from tracer.records.view_options import ViewOptions
 
 __all__ = [
     "ADDITION_CONVENTIONS",
+    "CHART_TOP",
     "DEFAULT_ENERGY_MODEL",
     "DEFAULT_TOP",
     "GROUPINGS",
@@ -55,6 +56,9 @@ _UNORDERED = ("bar", "partial_sums")
 
 DEFAULT_TOP = 10
 """Rows that a terminal shows unless `--top` sets another number."""
+
+CHART_TOP = 15
+"""Rows, and sums of nodes, that a chart shows unless `--top` sets another number."""
 
 
 def refuse_depth(by: str, depth: int | None) -> None:

@@ -1,6 +1,6 @@
 """Times of nodes from the kernels that ran: statistics over runs, without profiler overhead."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,9 @@ RUNTIME = "runtime"
 
 _NOTABLE = 1.5
 """Overhead that differs from the calibrated overhead by this factor or more gets a note."""
+
+_LOOSE, _LOOSE_SHARE = 5.0, 0.2
+"""A rest of more times a run without nodes, and of a larger share of the wall, gets a note."""
 
 _TELLING = 2.0
 _Z_975 = 1.96
@@ -121,12 +124,7 @@ def notes(run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
         )
     rows = _rows(run, groups)
     correction = _correction(run, rows)
-    factor = correction.added.sum() / rows.bias.sum() if rows.bias.any() else 1.0
-    if not 1 / _NOTABLE <= factor <= _NOTABLE:
-        warnings.append(
-            f"profiler overhead was {factor:.2f} times the calibrated overhead, so times of a few "
-            "µs are uncertain"
-        )
+    warnings += _fit(run, rows, correction)
     net = rows.samples.mean(axis=0) - correction.added
     short = int(((rows.bias > 0) & (net < _TELLING * correction.error)).sum())
     if short:
@@ -135,6 +133,36 @@ def notes(run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
             "confidence intervals start near 0"
         )
     return tuple(warnings)
+
+
+def _fit(run: Run, rows: _Rows, correction: Correction) -> Iterator[str]:
+    """Yields what does not fit together: the profiled runs, the undisturbed, and those of no node.
+
+    A difference within the scatter of the undisturbed runs is not put down to the profiler.
+    """
+    total, extra = wall(run), float(correction.added.sum() - rows.bias.sum())
+    factor = correction.added.sum() / rows.bias.sum() if rows.bias.any() else 1.0
+    if not 1 / _NOTABLE <= factor <= _NOTABLE:
+        if abs(extra) <= total["std"]:
+            yield (
+                f"profiled runs took {abs(extra):,.1f} µs {'more' if extra > 0 else 'less'} than "
+                f"undisturbed runs and the calibrated overhead; undisturbed runs scatter by "
+                f"{total['std']:,.1f} µs (one standard deviation), so other programs may be why"
+            )
+        else:
+            yield (
+                f"profiler overhead was {factor:.2f} times the calibrated overhead, so times of a "
+                "few µs are uncertain"
+            )
+    alone, flat = empty(run), not any(kernel.scope for kernel in run.kernels)
+    nodes = float(correction.of(rows.samples.mean(axis=0)).sum())
+    rest = total["mean"] - nodes
+    if alone is not None and flat and rest > max(_LOOSE * alone, _LOOSE_SHARE * total["mean"]):
+        yield (
+            f"nodes and undisturbed runs do not fit together: {rest:,.1f} µs are in no node, and a "
+            f"run without nodes takes {alone:,.1f} µs. The machine was slower in the undisturbed "
+            "runs: profile again"
+        )
 
 
 def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:

@@ -11,8 +11,8 @@ _STATISTICS = {
     "nan_values": "nan", "inf_values": "inf",
 }  # fmt: skip
 _DIFFERENCES = {
-    "difference_max_abs": "max_abs", "difference_max_rel": "max_rel",
-    "difference_max_ulp": "max_ulp",
+    "difference_max": "max_share", "difference_rms": "rms_share", "difference_cosine": "cosine",
+    "difference_max_abs": "max_abs",
 }  # fmt: skip
 
 
@@ -22,13 +22,18 @@ def value_columns(values: Sequence[NodeValues]) -> pd.DataFrame:
         node.node: {
             **{name: getattr(node.statistics, field, None) for name, field in _STATISTICS.items()},
             **{name: getattr(node.difference, field, None) for name, field in _DIFFERENCES.items()},
+            "difference_own": getattr(node.own, "max_share", None),
         }
         for node in values
     }
-    columns = [*_STATISTICS, *_DIFFERENCES]
+    columns = [*_STATISTICS, "difference_own", *_DIFFERENCES]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).astype("float64")
 
 
-def first_out_of_tolerance(values: Sequence[NodeValues]) -> NodeValues | None:
-    """Returns the first node, in the order the nodes ran, that differs beyond the tolerance."""
-    return next((node for node in values if node.difference and node.difference.fault), None)
+def origins(values: Sequence[NodeValues]) -> Sequence[NodeValues]:
+    """Returns the nodes that differ beyond the tolerance on the reference's own values.
+
+    They are in the order in which they ran. The other nodes that differ pass on the rounding of
+    the nodes before them.
+    """
+    return [node for node in values if node.own is not None and node.own.fault]

@@ -102,9 +102,9 @@ def _own_shapes(model: object) -> list[tuple[int, ...]] | None:
 class ExportOptions:
     """How to export; None leaves the choice to the exporter.
 
-    `opset` of None is the framework's own. An element may differ from the framework's by
-    `atol + rtol · |expected|`. With `atol` of None every element may differ by 1e-8 plus `rtol`
-    of the tensor's largest magnitude: rounding of a long sum scales with the tensor.
+    `opset` of None is the framework's own. The largest error of a tensor may be `rtol` of its
+    largest magnitude, and the RMS error `rtol` of its RMS, each plus `atol`. They are 1e-4, or 8
+    roundings of a narrower type, and 1e-8 unless set.
     """
 
     framework: str | None = None
@@ -112,7 +112,7 @@ class ExportOptions:
     dynamic_batch: bool = True
     keep_batchnorm: bool = False
     atol: float | None = None
-    rtol: float = 1e-4
+    rtol: float | None = None
     seed: int = 0
     force: bool = False
 

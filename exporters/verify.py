@@ -7,8 +7,15 @@ from exporters import runtime
 from exporters.records import Arrays, Conversion, ExportOptions
 from tracer.errors import ModelError, ThresholdError, TracerError
 from tracer.graph import provenance
-from tracer.support.tolerance import Tolerance, max_abs_difference
+from tracer.support.difference import compare, max_abs_difference
+from tracer.support.tolerance import NARROW_STEPS, Precision, Tolerance, rounding
 from tracer.support.types import Array
+
+_ROUNDED = 1e-4
+"""Error ÷ scale that the rounding of a network may make."""
+
+_SMALLEST = 1e-8
+"""Part of the tolerance that does not scale: outputs of untrained networks are small."""
 
 
 def verify(conversion: Conversion, arrays: Arrays, options: ExportOptions, framework: str) -> float:
@@ -27,7 +34,7 @@ def verify(conversion: Conversion, arrays: Arrays, options: ExportOptions, frame
         if fault:
             where = _first_differing(conversion, arrays, options)
             raise ThresholdError(
-                f"the exported model differs from {framework}: output '{name}' {fault}; {where}",
+                f"the exported model differs from {framework}: output '{name}': {fault}; {where}",
                 "Nothing was written; --rtol and --atol set the tolerance.",
             )
     return max(map(max_abs_difference, actual, expected), default=0.0)
@@ -83,21 +90,10 @@ def _batch(arrays: Arrays) -> int:
 
 def difference(actual: Array, expected: Array, options: ExportOptions) -> str:
     """Describes how `actual` is out of the tolerance of `options`; '' where it is within."""
-    if actual.shape != expected.shape:
-        return f"has shape {list(actual.shape)}, not {list(expected.shape)}"
-    if actual.dtype != expected.dtype:
-        return f"is {actual.dtype}, not {expected.dtype}"
-    if actual.dtype.kind not in "fc":
-        wrong = int(np.count_nonzero(actual != expected))
-        return f"has {wrong} of {actual.size} elements wrong" if wrong else ""
-    finite = np.isfinite(expected)
-    if not np.array_equal(actual[~finite], expected[~finite], equal_nan=True):
-        return "has NaN or infinity in other places"
-    if not Tolerance(options.rtol, options.atol).exceeded(actual, expected).any():
-        return ""
-    error = max_abs_difference(actual, expected)
-    scale = float(np.max(np.abs(expected[finite]), initial=0))
-    return f"is off by up to {error:.3g} where values reach {scale:.3g}"
+    absolute = _SMALLEST if options.atol is None else options.atol
+    unit = rounding(expected.dtype)
+    exact = Precision(max(_ROUNDED, NARROW_STEPS * unit) if unit else 0.0)
+    return compare(actual, expected, Tolerance(options.rtol, absolute), exact).fault
 
 
 def _first_differing(conversion: Conversion, arrays: Arrays, options: ExportOptions) -> str:
@@ -113,7 +109,7 @@ def _first_differing(conversion: Conversion, arrays: Arrays, options: ExportOpti
     for (name, node, index), value in zip(producers, actual, strict=True):
         fault = difference(value, expected[name], options)
         if fault:
-            return f"the first node that differs is {_label(node, index)}, which {fault}"
+            return f"the first node that differs is {_label(node, index)}: {fault}"
     return f"all {len(producers)} tensors that both sides name agree"
 
 

@@ -1,15 +1,19 @@
 """Compare the values of two models on the same input, and find the first layer that differs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analyzers.compare.alignment import align
 from analyzers.compare.rows import rows_of
 from tracer.interpreter.recording import statistics
-from tracer.support.tolerance import Tolerance, compare
+from tracer.support.difference import Difference, compare
+from tracer.support.tolerance import Precision, Tolerance, rounding
+
+_ERRORS = ("max_abs", "max_share", "rms_share", "cosine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +34,10 @@ class Numbers:
     """Differences of the second model's values from the first model's.
 
     `layers` and `outputs` have a row for each common tensor, in the order of the first: `layer` or
-    `output`, `max_abs`, `max_rel`, `max_ulp`, `nan_a`, `nan_b`, `inf_a`, `inf_b`, and
-    `fault` in words, '' within tolerance. `first_divergence` is the first layer with a fault.
+    `output`, `max_abs`, `max_share`, `rms_share`, `cosine`, `nan_a`, `nan_b`, `inf_a`, `inf_b`, and
+    `fault` in words, '' within tolerance. A layer has besides `own`, the `max_share` where the
+    second model computes it from the values of the first, and `own_fault`; both are missing where
+    it `is_isolated` not. With `no_verdict`, which says why, differences are no fault.
     """
 
     first: str
@@ -39,64 +45,135 @@ class Numbers:
     tolerance: Tolerance
     layers: pd.DataFrame = field(repr=False)
     outputs: pd.DataFrame = field(repr=False)
-    first_divergence: str | None
+    is_isolated: bool
+    no_verdict: str = ""
     notes: tuple[str, ...] = ()
 
     @property
     def differ(self) -> bool:
-        """Whether a layer or an output is out of tolerance."""
-        return any((table["fault"] != "").any() for table in (self.layers, self.outputs))
+        """Whether the models compute different things.
+
+        So it is if a layer is out of tolerance on the values of the first model, or an output is
+        whose own layer is not: what a runtime optimised then computes something else. Rounding that
+        adds up from layer to layer is none, unless a relative tolerance was asked for.
+        """
+        if self.no_verdict:
+            return False
+        exceeded = any((table["fault"] != "").any() for table in (self.layers, self.outputs))
+        if not self.is_isolated or self.tolerance.relative is not None:
+            return exceeded
+        return bool((self.layers["own_fault"] != "").any()) or self._differs_optimised
+
+    @property
+    def first_divergence(self) -> str | None:
+        """The first layer that computes something else, or that is out of tolerance."""
+        for column in ("own_fault", "fault"):
+            faulty = self.layers.loc[self.layers[column] != "", "layer"]
+            if len(faulty):
+                return str(faulty.iloc[0])
+        return None
+
+    @property
+    def _differs_optimised(self) -> bool:
+        rounded = bool((self.layers["fault"] != "").any())
+        return bool((self.outputs["fault"] != "").any()) and not rounded
 
 
-def numbers(first: Values, second: Values, tolerance: Tolerance) -> Numbers:
-    """Compares each layer at its last tensor that has the same shape in both models."""
+Pair = tuple[str, str]
+"""The nodes of one layer, by key, whose values have one shape and kind of type in both models."""
+
+
+def pairs(first: Values, second: Values) -> Sequence[Pair]:
+    """Returns the last nodes with values of one shape and kind of each layer of both models."""
     tables = (first.nodes, second.nodes)
-    rows = []
+    found = []
     for layer in align([rows_of(nodes) for nodes in tables]):
         keys = [
             [str(nodes["node"].iloc[index]) for index in reversed(indices)]
             for nodes, indices in zip(tables, layer.rows, strict=True)
         ]
-        pair = _last_same_shape(first, second, *keys)
+        pair = _last_alike(first, second, *keys)
         if pair is not None:
-            name = {"layer": pair[0], "layer_b": pair[1]}
-            values = first.by_node[pair[0]], second.by_node[pair[1]]
-            rows.append(name | _difference(*values, tolerance))
+            found.append(pair)
+    return found
+
+
+def numbers(
+    first: Values,
+    second: Values,
+    tolerance: Tolerance,
+    precisions: Mapping[str, Precision] | None = None,
+    own: Mapping[str, Difference] | None = None,
+) -> Numbers:
+    """Compares the layers and the outputs of two models.
+
+    `precisions` are those of the nodes of the second model, and `own` their differences where they
+    read the values of the first; both by key.
+    """
+    exact = precisions or {}
+    layers = [
+        {"layer": key, "layer_b": other}
+        | _difference(first.by_node[key], second.by_node[other], tolerance, exact.get(other))
+        | _own(None if own is None else own.get(other))
+        for key, other in pairs(first, second)
+    ]
+    deepest = max(exact.values(), key=lambda each: each.depth, default=None)
     outputs = [
-        {"output": name, "output_b": other} | _difference(ours, theirs, tolerance)
+        {"output": name, "output_b": other} | _difference(ours, theirs, tolerance, deepest)
         for (name, ours), (other, theirs) in zip(first.outputs, second.outputs, strict=False)
     ]
-    faults = (row["layer"] for row in rows if row["fault"])
     return Numbers(
         first=first.label,
         second=second.label,
         tolerance=tolerance,
-        layers=_frame(rows, "layer"),
-        outputs=_frame(outputs, "output"),
-        first_divergence=next(faults, None),
+        layers=_frame(layers, ("layer", "layer_b"), ("own_fault",), ("own",)),
+        outputs=_frame(outputs, ("output", "output_b")),
+        is_isolated=own is not None,
         notes=_notes(first, second),
     )
 
 
-def _last_same_shape(
+def _last_alike(
     first: Values, second: Values, keys: Sequence[str], other_keys: Sequence[str]
-) -> tuple[str, str] | None:
-    """Returns the last nodes with values of one shape; a folded node has no value."""
+) -> Pair | None:
+    """Returns the last nodes with values of one shape and kind; a folded node has no value."""
     for key in keys:
         for other in other_keys:
-            a, b = first.by_node.get(key), second.by_node.get(other)
-            if getattr(a, "shape", None) == getattr(b, "shape", ()):
+            if _alike(first.by_node.get(key), second.by_node.get(other)):
                 return key, other
     return None
 
 
-def _difference(ours: Any, theirs: Any, tolerance: Tolerance) -> dict[str, Any]:
-    difference = compare(theirs, ours, tolerance)  # relative to the first
-    stats = statistics(ours), statistics(theirs)
+def _alike(a: Any, b: Any) -> bool:
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
+        return False
+    return a.dtype == b.dtype or bool(rounding(a.dtype) and rounding(b.dtype))
+
+
+def in_type_of(first: Any, second: Any) -> Any:
+    """Returns `first` in the float type of `second`: one of the models may have narrower floats."""
+    if not isinstance(first, np.ndarray) or not isinstance(second, np.ndarray):
+        return first
+    floats = rounding(first.dtype) and rounding(second.dtype)
+    return first.astype(second.dtype) if floats else first
+
+
+def _coarser(precision: Precision | None, first: Any, second: Any) -> Precision | None:
+    """Returns the precision of a tensor whose type is narrower in one of the models."""
+    if in_type_of(first, second) is first:
+        return precision
+    exact = precision or Precision.of(second.dtype)
+    return replace(exact, share=max(exact.share, Precision.of(first.dtype).share))
+
+
+def _difference(
+    first: Any, second: Any, tolerance: Tolerance, precision: Precision | None
+) -> dict[str, Any]:
+    reference = in_type_of(first, second)
+    difference = compare(second, reference, tolerance, _coarser(precision, first, second))
+    stats = statistics(first), statistics(second)
     return {
-        "max_abs": difference.max_abs,
-        "max_rel": difference.max_rel,
-        "max_ulp": difference.max_ulp,
+        **{name: getattr(difference, name) for name in _ERRORS},
         "nan_a": stats[0].nan if stats[0] else None,
         "nan_b": stats[1].nan if stats[1] else None,
         "inf_a": stats[0].inf if stats[0] else None,
@@ -105,13 +182,23 @@ def _difference(ours: Any, theirs: Any, tolerance: Tolerance) -> dict[str, Any]:
     }
 
 
-def _frame(rows: Sequence[Mapping[str, Any]], name: str) -> pd.DataFrame:
-    columns = (name, f"{name}_b", "max_abs", "max_rel", "max_ulp", "nan_a", "nan_b", "inf_a",
-               "inf_b", "fault")  # fmt: skip
-    table = pd.DataFrame(list(rows), columns=list(columns))
-    floats = dict.fromkeys(("max_abs", "max_rel", "max_ulp"), "float64")
-    counts = dict.fromkeys(("nan_a", "nan_b", "inf_a", "inf_b"), "Int64")
-    return table.astype({**floats, **counts})
+def _own(difference: Difference | None) -> dict[str, Any]:
+    if difference is None:
+        return {"own": None, "own_fault": ""}
+    return {"own": difference.max_share, "own_fault": difference.fault}
+
+
+def _frame(
+    rows: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+    texts: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+) -> pd.DataFrame:
+    counts = ("nan_a", "nan_b", "inf_a", "inf_b")
+    columns = [*names, *numbers, *_ERRORS, *counts, "fault", *texts]
+    table = pd.DataFrame(list(rows), columns=columns)
+    floats = dict.fromkeys((*numbers, *_ERRORS), "float64")
+    return table.astype({**floats, **dict.fromkeys(counts, "Int64")})
 
 
 def _notes(first: Values, second: Values) -> tuple[str, ...]:

@@ -15,9 +15,8 @@ from analyzers.cost.operation import Address, Facts, Operand, Operation
 from analyzers.cost.traffic import known_sum
 from tracer.graph import tensor_type
 from tracer.graph.model import Model, Node, Scope, bodies
+from tracer.graph.randomness import draws
 
-_RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
-                     "RandomUniform", "RandomUniformLike"})  # fmt: skip
 _INDEX_TYPES = ("int64", "bool", "string")
 
 
@@ -139,7 +138,7 @@ def _resolve(name: str, scope: Scope, origins: Mapping[Address, Weights]) -> Wei
 
 def _is_repeatable(node: Node) -> bool:
     """Returns whether the outputs of a node depend on its inputs alone."""
-    return node.op_type not in _RANDOM and not bodies(node.proto)
+    return not draws(node.op_type) and not bodies(node.proto)
 
 
 def _derive(

@@ -1,11 +1,11 @@
 """The types of the factors that a node multiplies: integers or floats, and their widths."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tracer.accumulators.engine.tensor_scales import ELEMENTS_KEPT, TensorScales
 from tracer.accumulators.spec.policy import Rule
-from tracer.graph.dataflow import Dataflow
+from tracer.graph.dataflow import Address, Dataflow
 from tracer.graph.model import Model, Node, Scope
 from tracer.graph.quantized import computes_in_integers
 from tracer.graph.shape_inference import TensorTypes
@@ -54,6 +54,8 @@ def operands(
     nodes have the fixed-point formats of float operands.
     """
     reader = _Reader(types, model.dataflow, TensorScales(model))
+    for node in model.nodes:
+        reader.pass_on(node)
     found = {node.key: reader.operands(node, (rules or {}).get(node.key)) for node in model.nodes}
     return {key: each for key, each in found.items() if each is not None}
 
@@ -63,6 +65,24 @@ class _Reader:
     types: TensorTypes
     flow: Dataflow
     scales: TensorScales
+    quantized: dict[Address, str | None] = field(default_factory=dict)
+    """Types before DequantizeLinear, of its outputs and of tensors with their elements."""
+
+    def pass_on(self, node: Node) -> None:
+        """Keeps the type that elements had before they were dequantised; makers come first."""
+        if node.domain or (
+            node.op_type != "DequantizeLinear" and node.op_type not in ELEMENTS_KEPT
+        ):
+            return
+        if node.op_type == "DequantizeLinear":
+            before = self._of_tensor(node.inputs[0], node.scope)
+        else:
+            moved = [name for name in node.inputs if name]
+            moved = moved if node.op_type == "Concat" else moved[:1]
+            dtypes = [self._before_dequantising(name, node.scope) for name in moved]
+            others = (each for each in dtypes if each is None or not _is_integer(each))
+            before = next(others, dtypes[0] if dtypes else None)
+        self.quantized.update(dict.fromkeys(self.flow.outputs_of(node), before))
 
     def operands(self, node: Node, rule: Rule | None) -> Operands | None:
         """Returns the operands of one node; None where a type is unknown or not a number."""
@@ -93,16 +113,10 @@ class _Reader:
 
     def _before_dequantising(self, name: str, scope: Scope) -> str | None:
         """Returns the type of the quantised tensor behind a float tensor, else its own type."""
-        maker = self.flow.makers.get(self.flow.address(name, scope))
-        if maker is None or maker.domain:
-            return self._of_tensor(name, scope)
-        if maker.op_type == "DequantizeLinear":
-            return self._of_tensor(maker.inputs[0], maker.scope)
-        if maker.op_type not in ELEMENTS_KEPT:
-            return self._of_tensor(name, scope)
-        moved = maker.inputs if maker.op_type == "Concat" else maker.inputs[:1]
-        dtypes = [self._before_dequantising(each, maker.scope) for each in moved]
-        return next((each for each in dtypes if each is None or not _is_integer(each)), dtypes[0])
+        address = self.flow.address(name, scope)
+        if address in self.quantized:
+            return self.quantized[address]
+        return self._of_tensor(name, scope)
 
     def _of_tensor(self, name: str, scope: Scope) -> str | None:
         """Returns the type of a tensor; None where unknown, or neither integer nor float."""

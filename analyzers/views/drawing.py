@@ -7,14 +7,14 @@ import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from analyzers.views.short_names import short_names
+from analyzers.views.short_names import MOST_CHARACTERS, short_names, without_prefix
 from tracer.errors import UsageError
 from tracer.text import line, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PLAIN, HIGH, EXTREMES = "#4878a8", "#c44e52", "#d9a441"
+PLAIN, HIGH, EXTREMES, OTHERS = "#4878a8", "#c44e52", "#d9a441", "#bbbbbb"
 LINEAR = 16
 """Up to this sum the axis of a histogram is linear, and logarithmic beyond."""
 
@@ -45,8 +45,20 @@ def saved(figure: Figure, kind: str) -> bytes:
 
 
 def labels(names: Iterable[object]) -> list[str]:
-    """Short forms of names, all different where the names are, safe to draw."""
-    return [plain(name) for name in short_names([printable(str(name)) for name in names])]
+    """Short forms of names, all different where the names are, safe to draw.
+
+    Folders that most of them begin with are left out where names are too long.
+    """
+    return labels_and_folders(names)[0]
+
+
+def labels_and_folders(names: Iterable[object]) -> tuple[list[str], str]:
+    """The `labels` of names, and a remark on the folders that they leave out, or ''."""
+    texts, folders = [printable(str(name)) for name in names], ""
+    if any(len(text) > MOST_CHARACTERS for text in texts):
+        texts, folders = without_prefix(texts)
+    remark = f"… before a name stands for {plain(folders)}" if folders else ""
+    return [plain(name) for name in short_names(texts)], remark
 
 
 def plain(text: str) -> str:

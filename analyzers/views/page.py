@@ -3,13 +3,16 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
 from analyzers.views.text import FORMATS, FULL_FORMATS
 from tracer.inputs.feedset import CHOSEN
 from tracer.records.columns import PAGE_RANK, ColumnSpec
+
+Cut = Literal["begin", "middle", "end"]
+"""The part of a long name that a narrow terminal leaves out."""
 
 Row: TypeAlias = "pd.Series[Any]"
 """A row of a table, its numbers as floats."""
@@ -19,8 +22,8 @@ Row: TypeAlias = "pd.Series[Any]"
 class Column:
     """A column, shown if any cell has text and the terminal has room for its rank.
 
-    Columns with the lowest rank get their room first. A name may be cut, a number never; of a
-    name that `ends_apart`, as `folder/file.py:36` does, the end stays.
+    Columns with the lowest rank get their room first. A name may be cut, a number never; `cut`
+    is where: of `folder/file.py:36` the end stays, of an operator the beginning.
     """
 
     header: str
@@ -28,7 +31,7 @@ class Column:
     text: Callable[[Row], str]
     rank: int
     is_name: bool = False
-    ends_apart: bool = False
+    cut: Cut = "middle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +114,11 @@ def specified(spec: ColumnSpec, full_numbers: bool = False) -> Column:
         lambda row: write(row[spec.name]),
         spec.rank,
         spec.is_name,
-        spec.format == "path",
+        "begin" if spec.format == "path" else _cut(spec.name),
     )
+
+
+_OPERATORS = ("op_type", "kernel_op")
 
 
 def number_column(header: str, field: str, text: Callable[[float], str], rank: int) -> Column:
@@ -122,7 +128,11 @@ def number_column(header: str, field: str, text: Callable[[float], str], rank: i
 
 def name_column(header: str, field: str, rank: int) -> Column:
     """A column of names, which a narrow terminal may cut."""
-    return Column(header, field, lambda row: FORMATS["name"](row[field]), rank, is_name=True)
+    return Column(header, field, lambda row: FORMATS["name"](row[field]), rank, True, _cut(field))
+
+
+def _cut(field: str) -> Cut:
+    return "end" if field in _OPERATORS else "middle"
 
 
 def times(value: float) -> str:

@@ -47,7 +47,10 @@ def _show(table: Table, top: int, console: Console) -> None:
         console.print(Text(safe_line(line)))
     columns, rows = table.cells(top, on_page=console.width == WITHOUT_EDGE)
     if columns:
-        console.print(layout.fitted(columns, rows, console.width))
+        fitted, remark = layout.fitted(columns, rows, console.width)
+        console.print(fitted)
+        if remark:
+            console.print(Text(remark, style="dim"))
     if len(rows) < len(table.rows) and columns:
         console.print(Text(_hidden(table, len(rows)), style="dim"))
     for line in table.lines:

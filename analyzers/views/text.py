@@ -104,6 +104,11 @@ def digits(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3g}"
 
 
+def cosine(value: float) -> str:
+    """`0.999987`."""
+    return "" if math.isnan(value) else f"{value:.6f}"
+
+
 def cell(value: object) -> str:
     """Names come from files: nothing in one may end the cell or begin a tag."""
     text = line(str(value))
@@ -125,6 +130,7 @@ FORMATS: Mapping[Format, Callable[[Any], str]] = {
     "roof": roof,
     "bar": lambda share: bar(share, _BAR_CELLS),
     "difference": digits,
+    "cosine": cosine,
 }
 """The text of a cell, by the format of its `ColumnSpec`; '' for a missing value."""
 

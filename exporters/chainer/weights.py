@@ -2,14 +2,19 @@
 
 import pickle
 import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.lib import format as npy
+from numpy.lib.npyio import NpzFile
 
 from exporters.chainer import compat
 from exporters.weights import check_exists, check_fit
+from tracer import limits
 from tracer.errors import InputError
 
 _SAVE = "Write one: chainer.serializers.save_npz(file, model)."
@@ -23,14 +28,17 @@ def load_weights(model: Any, path: Path, *, trust: bool) -> None:
     """
     check_exists(path)
     chainer = compat.load()
-    arrays = _read(path, trust=trust)
-    stored = {name: array.shape for name, array in arrays.items()}
-    expected = {
-        # a parameter without a shape takes the file's; () if the file has none
-        name: stored.get(name, ()) if shape is None else shape
-        for name, shape in _shapes(chainer, model).items()
-    }
-    check_fit(path, stored, expected)
+    with _opened(path, trust=trust) as archive:
+        stored = _stored(path, archive)
+        expected = {
+            # a parameter without a shape takes the file's; () if the file has none
+            name: stored.get(name, ()) if shape is None else shape
+            for name, shape in _shapes(chainer, model).items()
+        }
+        check_fit(path, stored, expected)
+        for shape in stored.values():
+            limits.allow(shape, np.float64)
+        arrays = {name: archive[name] for name in archive.files}
     chainer.serializers.NpzDeserializer(arrays).load(model)
 
 
@@ -44,14 +52,32 @@ def _shapes(chainer: Any, model: Any) -> dict[str, tuple[int, ...] | None]:
     }
 
 
-def _read(path: Path, *, trust: bool) -> dict[str, NDArray[Any]]:
+def _stored(path: Path, archive: NpzFile) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes in the headers of the arrays: a small file may expand a thousandfold."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    assert archive.zip is not None
+    for name, member in zip(archive.files, archive.zip.namelist(), strict=True):
+        if not member.endswith(".npy"):
+            raise InputError(f"{path}: not an .npz file: it has '{member}', no array", _SAVE)
+        with archive.zip.open(member) as stream:
+            if npy.read_magic(stream) != (1, 0):
+                raise ValueError(f"'{name}' has an unknown version")
+            shapes[name], _, dtype = npy.read_array_header_1_0(stream)
+        if dtype.hasobject and not archive.allow_pickle:
+            raise ValueError(f"'{name}' holds pickled objects")
+    return shapes
+
+
+@contextmanager
+def _opened(path: Path, *, trust: bool) -> Iterator[NpzFile]:
+    """Opens the archive; what is wrong with it raises InputError, also while it is read."""
     try:
         archive = np.load(path, allow_pickle=trust)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
+        if not isinstance(archive, NpzFile):
             raise InputError(f"{path}: one array, not an .npz file of a model's weights", _SAVE)
         with archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (zipfile.BadZipFile, EOFError, pickle.UnpicklingError) as error:
+            yield archive
+    except (zipfile.BadZipFile, EOFError, pickle.UnpicklingError, zlib.error) as error:
         raise InputError(f"{path}: not an .npz file ({error})") from error
     except ValueError as error:
         if trust:
@@ -60,7 +86,3 @@ def _read(path: Path, *, trust: bool) -> dict[str, NDArray[Any]]:
             f"{path}: holds pickled objects, or is not an .npz file",
             "Unpickling runs code: give --trust if you know who wrote it, or save_npz again.",
         ) from error
-    foreign = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
-    if foreign:
-        raise InputError(f"{path}: not an .npz file: it has '{foreign[0]}', no array", _SAVE)
-    return arrays

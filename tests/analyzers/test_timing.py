@@ -127,3 +127,23 @@ def test_replayed_times_are_told_where_all_kernels_of_a_row_were_replayed():
     assert table.loc["n1", "time_us_replayed"] == 3 * 2 + 9
     assert np.isnan(table.loc["n2", "time_us_replayed"])
     assert timing.largest(made, (("n1",), ("n2",), ("n2",)), 1) == (1, 2)
+
+
+def test_undisturbed_runs_that_do_not_fit_the_nodes_are_said_to_be_slower():
+    fits = replace(run([[10, 20, 5]] * 4, wall=37.0), empty_us=np.full(20, 7.0))
+    assert not any("fit together" in note for note in timing.notes(fits, GROUPS))
+    slow = replace(fits, wall_us=np.full(20, 400.0))
+    (told,) = (note for note in timing.notes(slow, GROUPS) if "fit together" in note)
+    assert "a run without nodes takes 7.0 µs" in told
+    inside = tuple(replace(kernel, scope="If_0.then_branch") for kernel in slow.kernels)
+    assert not any("fit together" in n for n in timing.notes(replace(slow, kernels=inside), GROUPS))
+
+
+def test_what_lies_within_the_scatter_of_undisturbed_runs_is_not_put_down_to_the_profiler():
+    long = run([[4000, 5000, 1000]] * 20, wall=9800.0)
+    steady = "times the calibrated overhead"
+    assert any(steady in note for note in timing.notes(long, GROUPS))
+    noisy = replace(long, wall_us=9800.0 + np.tile([-500.0, 500.0], 10))
+    notes = timing.notes(noisy, GROUPS)
+    assert not any(steady in note for note in notes)
+    assert any("undisturbed runs scatter by" in note for note in notes)

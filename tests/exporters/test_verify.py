@@ -10,7 +10,7 @@ from exporters.metadata import describe
 from exporters.records import Conversion, ExportOptions, InputSpec
 from exporters.verify import difference, verify
 from tracer.errors import ModelError, ThresholdError
-from tracer.support.tolerance import max_abs_difference
+from tracer.support.difference import max_abs_difference
 
 OPTIONS = ExportOptions()
 CHAIN = """
@@ -48,15 +48,17 @@ def test_a_difference_names_the_first_node_that_differs_with_its_module_and_line
     with pytest.raises(ThresholdError) as caught:
         verify(conversion(2.1), [X], OPTIONS, "ours")
     assert caught.value.exit_code == 1
-    assert "output 'c' is off by up to 0.3" in caught.value.what
+    assert "output 'c': the largest error is 0.048 of the largest value" in caught.value.what
     assert "differs is 'second' (Mul) of module 'net.scale', net.py:7" in caught.value.what
 
 
 def test_an_output_of_another_shape_or_type_differs():
     zeros = np.zeros((2, 3), np.float32)
-    assert difference(zeros, zeros.T, OPTIONS) == "has shape [2, 3], not [3, 2]"
-    assert difference(zeros, zeros.astype("d"), OPTIONS) == "is float32, not float64"
-    assert difference(np.array([1, 2]), np.array([1, 3]), OPTIONS) == "has 1 of 2 elements wrong"
+    assert difference(zeros, zeros.T, OPTIONS) == "float32[2,3] is not float32[3,2]"
+    assert difference(zeros, zeros.astype("d"), OPTIONS) == "float32[2,3] is not float64[2,3]"
+    assert difference(np.array([1, 2]), np.array([1, 3]), OPTIONS) == (
+        "the largest error is 1 (allowed: 1e-08)"
+    )
 
 
 def test_a_model_with_another_number_of_outputs_is_refused():
@@ -85,7 +87,7 @@ def test_nan_and_infinity_in_other_places_differ(array):
 @given(st.floats(1e-3, 1e6), st.floats(0, 3), st.integers(0, 1))
 def test_the_default_tolerance_of_every_element_scales_with_the_largest_value(scale, factor, at):
     expected = np.array([0, scale], np.float64)
-    allowed = 1e-8 + OPTIONS.rtol * scale
+    allowed = 1e-8 + 1e-4 * scale
     actual = expected.copy()
     actual[at] += factor * allowed
     off = float(np.abs(actual - expected).max())
@@ -95,6 +97,6 @@ def test_the_default_tolerance_of_every_element_scales_with_the_largest_value(sc
 @given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.floats(0, 1), st.floats(0, 1e6))
 def test_tolerances_are_those_of_numpy(ours, theirs, rtol, atol):
     ours, theirs = np.array([ours]), np.array([theirs])
-    close = np.abs(ours - theirs) <= atol + max(rtol, 8 * 2.0**-52) * np.abs(theirs)
+    close = np.abs(ours - theirs) <= atol + rtol * np.abs(theirs)
     fault = difference(ours, theirs, ExportOptions(rtol=rtol, atol=atol))
     assert bool(fault) == (not close.all())

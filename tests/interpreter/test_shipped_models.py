@@ -6,8 +6,10 @@ import pytest
 
 from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.graph.loading import open_model
+from tracer.graph.precision import precisions
 from tracer.inputs.request import request_for
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.isolation import Isolation
 from tracer.interpreter.recording import Recorder
 from tracer.support.tolerance import Tolerance
 
@@ -20,14 +22,18 @@ MODELS = [path for path in FILES if not path.stem.endswith(".int8")]
 def test_every_node_agrees(path):
     model = open_model(path)
     feeds = request_for(path, model).feeds().feeds
-    tolerance = Tolerance(relative=1e-4, absolute=1e-4)
-    recorder = Recorder(expected=tensors(model, feeds), tolerance=tolerance)
-    Interpreter(model, observers=[recorder]).run(None, feeds)
+    expected = tensors(model, feeds)
+    recorder = Recorder(expected=expected, precisions=precisions(model, expected))
+    isolation = Isolation(model, expected, Tolerance())
+    interpreter = Interpreter(model)
+    interpreter.with_observers(recorder).run(None, feeds)
+    interpreter.with_observers(isolation).run(None, feeds)
+    assert not any(difference.fault for difference in isolation.differences.values())
     records = recorder.records.items()
     differences = {key: record.difference for key, record in records if record.difference}
     assert not any(difference.fault for difference in differences.values())
     main = [key for key, record in recorder.records.items() if not record.node.scope.path]
-    assert list(differences) == main
+    assert list(differences) == list(isolation.differences) == main
 
 
 def test_there_are_models():

@@ -47,6 +47,9 @@ def test_a_pipe_is_never_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="a device or a pipe"):
         check_writable(tmp_path / "pipe", force=True)
+    with pytest.raises(InputError, match="a device or a pipe"):
+        write_atomically(tmp_path / "pipe", b"new")
+    assert (tmp_path / "pipe").is_fifo()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need rights there")

@@ -20,7 +20,7 @@ import pytest
 import tracer.cli
 from tracer.api.load import load_result
 from tracer.errors import TracerError
-from tracer.storage import opening, stored_file
+from tracer.storage import stored_file
 from tracer.text import MESSAGE
 
 TRACES = Path(__file__).parents[1] / "fixtures" / "traces"
@@ -111,7 +111,8 @@ SCHEMA = {  # what the file may be made of
 }  # fmt: skip
 
 CELLS = {  # table and row that the line names, and the change
-    "a long text": ("meta", "UPDATE meta SET value = hex(zeroblob(3000000)) WHERE key = 'notes'"),
+    "a long text": ("meta, row 4: a cell of more than 1 MiB",
+                    "UPDATE meta SET value = hex(zeroblob(3000000)) WHERE key = 'notes'"),
     "text that is not UTF-8": ("meta", "UPDATE meta SET value = CAST(x'ff' AS TEXT)"),
     "a key that is a blob": ("meta", "INSERT INTO meta VALUES (x'00', '')"),
     "a value that is a number": ("meta", "UPDATE meta SET value = x'31' WHERE key = 'notes'"),
@@ -308,7 +309,7 @@ def test_a_file_with_anything_but_tables_of_a_trace_is_refused(statements, alter
 
 @pytest.mark.parametrize(("place", "statement"), CELLS.values(), ids=CELLS)
 def test_a_damaged_row_is_named(place, statement, altered, capfd, monkeypatch):
-    monkeypatch.setattr(opening, "_CELL", 1 << 20)
+    monkeypatch.setattr(stored_file, "CELL", 1 << 20)
     monkeypatch.setattr(stored_file, "_EXPANDED", 1 << 10)
     monkeypatch.setattr(stored_file, "_TIMES", 1 << 20)
     monkeypatch.setattr(stored_file, "_EXPANSION", 8)

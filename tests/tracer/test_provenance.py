@@ -34,10 +34,12 @@ def test_scopes_that_are_no_list_of_names_tell_nothing(scopes):
         ("/fc/Gemm", "fc"),
         ("/Add", None),
         ("Conv_3", None),
+        ("model_1/conv2d_3/BiasAdd;model_1/conv2d_3/Conv2D", "model_1.conv2d_3"),
+        ("//Add", None),
         ("", None),
     ],
 )
-def test_the_torchscript_exporter_leaves_the_module_in_the_name(name, module):
+def test_exporters_leave_the_module_in_the_name(name, module):
     assert module_of(node(name)) == module
 
 
@@ -60,6 +62,12 @@ def test_frames_of_libraries_are_passed_over():
     own = Path.cwd() / "net.py"
     stack = f'File "{own}", line 3, in forward\nFile "/x/site-packages/torch/nn/linear.py", line 9'
     assert source_of(node(**{"pkg.torch.onnx.stack_trace": stack})) == "net.py:3"
+
+
+def test_of_a_model_in_a_library_the_line_is_the_librarys():
+    frames = ("transformers/bert.py", "torch/nn/linear.py")
+    stack = "\n".join(f'File "/x/site-packages/{frame}", line 9' for frame in frames)
+    assert source_of(node(**{"pkg.torch.onnx.stack_trace": stack})) == "bert.py:9"
 
 
 def test_a_node_that_no_module_made_has_none():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import tracer
 import tracer.cli
 from tracer.errors import InputError
 from tracer.records.whatif import Evaluation
@@ -142,6 +143,26 @@ def test_a_damaged_evaluation_is_named(path):
             pytest.raises(InputError, match=r'w\.trace: .*the row of {"a":8}.* --force'),
         ):
             file.find("v", {"a": 8})
+    with closing(WhatIfFile(path, IDENTITY, force=True)) as file:
+        assert file.find("v", {"a": 8}) is None
+
+
+def test_a_file_of_a_newer_tracer_is_kept_without_force(path):
+    WhatIfFile(path, IDENTITY).close()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE meta SET value = '99' WHERE key = 'format'")
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="holds no what-if of this tracer"):
+        WhatIfFile(path, IDENTITY)
+    assert path.read_bytes() == before
+
+
+def test_a_sweep_that_begins_anew_looks_at_its_file_before_it_reads_the_data(path):
+    WhatIfFile(path, IDENTITY).close()
+    holder = FileInUse(path)
+    with pytest.raises(InputError, match=IN_USE):
+        tracer.what_if("gone.onnx", "8:9", "gone.npz", trace=path, force=True, in_process=True)
+    holder.release()
 
 
 @pytest.mark.parametrize("identity", ["[1]", "null", "7"])

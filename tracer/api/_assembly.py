@@ -8,6 +8,7 @@ import pandas as pd
 
 from analyzers import roofline
 from analyzers.attribution import attribute
+from analyzers.bit_operations import bit_operations
 from analyzers.cost import Cost, cost, fused
 from analyzers.cost.typed_model import TypedModel
 from analyzers.energy import EnergyModel, energy
@@ -69,7 +70,7 @@ def analyze(
     work, unpriced = priced(model, types, counted, pricing)
     if groups is None:
         groups = attribute(model, run.kernels, evidence)
-    headed = main_first(model, groups, counted.table["macs"])
+    headed = main_first(model, groups, counted.table)
     times = timing(run, headed)
     rows = roofline.rows(times, run, groups)
     moved = fused.traffic(typed_model, [row.nodes for row in rows], calls)
@@ -133,10 +134,11 @@ def priced(
     model: Model, types: TensorTypes, counted: Cost, pricing: Pricing | None
 ) -> tuple[list[pd.DataFrame], tuple[str, ...]]:
     """Returns the columns of work, with energies if there is a `pricing`, and notes on these."""
+    work = [counted.table, bit_operations(model, types, counted.table["macs"])]
     if pricing is None:
-        return [counted.table], ()
+        return work, ()
     energies = energy(pricing.model, model, types, counted.table, pricing.rules)
-    return [counted.table, energies.table], energies.notes
+    return [*work, energies.table], energies.notes
 
 
 def energy_settings(model: EnergyModel | None) -> Mapping[str, str] | None:

@@ -10,10 +10,9 @@ from analyzers import observed_shapes
 from analyzers.attribution import attribute
 from analyzers.timing import largest, wall
 from tracer.api._assembly import Analyzed, Groups, Pricing, analyze, configured
-from tracer.containment import memory, signals
+from tracer.containment import signals
 from tracer.errors import TracerError, out_of_memory
-from tracer.executors.protocol import Executor, OptimizedGraph, Profiled
-from tracer.graph import footprint
+from tracer.executors.protocol import Executor, OptimizedGraph
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
 from tracer.inputs import random
@@ -49,7 +48,8 @@ class Pipeline:
         `settings` are the executor's.
         """
         feedset, profiled = on_sizes_that_run(
-            request, lambda feeds: self._profiled(feeds, settings)
+            request,
+            lambda feeds: self.executor.profile(self.model, feeds, settings, self.progress),
         )
         run = configured(profiled.run, settings)
         try:
@@ -61,14 +61,6 @@ class Pipeline:
         types = infer(self.model, feedset.shapes)
         groups = attribute(self.model, run.kernels)
         return analyze(self.model, run, types, None, self.convention, groups=groups)
-
-    def _profiled(self, feeds: FeedSet, settings: Any) -> Profiled:
-        """Profiles the model, within a limit in proportion to it where nobody set one."""
-        if not memory.is_default():
-            return self.executor.profile(self.model, feeds, settings, self.progress)
-        types = infer(self.model, feeds.shapes)
-        with memory.at_most(footprint.allowance(types)):
-            return self.executor.profile(self.model, feeds, settings, self.progress)
 
     def _refined(
         self, run: Run, graph: OptimizedGraph | None, request: Request, feedset: FeedSet

@@ -14,6 +14,7 @@ from tracer.records import environment
 from tracer.records.trace import ModelInfo
 from tracer.records.whatif import EnergyBasis, Judgement, WhatIf
 from tracer.storage.whatif_file import WhatIfFile
+from tracer.support.file_lock import refuse_in_use
 from tracer.support.progress import Progress
 from tracer.whatif import cache_key, width_plan
 from tracer.whatif.graph_variants import graph_variants
@@ -42,6 +43,8 @@ def what_if(
     progress: Progress | None,
 ) -> WhatIf:
     """Evaluates the widths, and writes each evaluation to the file `trace` at once."""
+    if trace is not None and force:  # before minutes are spent on the data
+        refuse_in_use(Path(trace))
     options = options or WhatIfOptions()
     plan = width_plan.read(accumulator)
     narrowest, widest = plan.ends

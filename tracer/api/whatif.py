@@ -47,7 +47,7 @@ def what_if(
     repeated; only the pass in wide accumulators is repeated.
 
     The model runs in a child process, within `limits`, or with `in_process` in this one. Raises the
-    errors of `tracer.errors`; a `trace` of something else is replaced only with `force`.
+    errors of `tracer.errors`; a `trace` is continued; `force` begins anew.
     """
     from tracer.api import _whatif
 

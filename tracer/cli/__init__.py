@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+import shutil
 import sys
 from collections.abc import Sequence
 
@@ -20,6 +21,8 @@ SECTIONS = {
 }
 """Commands in the order of `tracer --help`."""
 
+_NARROWEST = 20
+"""Characters of a line of help."""
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED, TERMINATED = 130, 143  # as shells do: 128 + the number of the signal
 
@@ -88,17 +91,26 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
         args = ["--debug", *(arg for arg in args if arg != "--debug")]
     try:
         with signals.raising():
-            code = command.main(args, prog_name=name, standalone_mode=False)
+            width = _width_of_help()
+            code = command.main(args, prog_name=name, standalone_mode=False, terminal_width=width)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
-    except (Exception, KeyboardInterrupt, signals.Terminated, signals.TimeUp) as error:
-        usage = (click.ClickException, click.Abort)  # their tracebacks show click's code only
-        if debug and isinstance(error, Exception) and not isinstance(error, usage):
+    except SystemExit:  # click completes a word for the shell
+        raise
+    except BaseException as error:  # interrupts, and whatever the user's code raises
+        plain = (click.ClickException, click.Abort)  # their tracebacks show click's code only
+        ends = (KeyboardInterrupt, signals.Terminated, signals.TimeUp)
+        if debug and not isinstance(error, (*plain, *ends)):
             raise
         line, code = _line_and_code(error, [name, *args])
         tell(f"{name}: {line}")
     return code if isinstance(code, int) else 0
+
+
+def _width_of_help() -> int | None:
+    """Returns the least width where the terminal is narrower: click cannot break short lines."""
+    return _NARROWEST if shutil.get_terminal_size().columns < _NARROWEST else None
 
 
 def _line_and_code(error: BaseException, command: Sequence[str]) -> tuple[str, int]:

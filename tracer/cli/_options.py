@@ -79,19 +79,16 @@ def top(description: str, default: int | None = None) -> Decorator:
     )  # fmt: skip
 
 
-def tolerance(rtol: float, atol: float | None = None) -> Decorator:
-    """`--rtol` and `--atol` with these defaults, as a section of the help.
-
-    Without `atol` the default is relative to the largest value of the tensor.
-    """
-    derived = "" if atol is not None else "  [default: rtol * the largest value, for every element]"
+def tolerance(rtol: str, atol: str) -> Decorator:
+    """`--rtol` and `--atol` as a section of the help, which tells these defaults."""
     return cloup.option_group(
         "Tolerance",
-        cloup.option("--rtol", type=Amount("number"), default=rtol, show_default=True,
-                     help="Relative tolerance."),
-        cloup.option("--atol", type=Amount("number"), default=atol, show_default=True,
-                     help=f"Absolute tolerance.{derived}"),
-        help="Values agree if |ours - theirs| <= atol + rtol * |theirs|.",
+        cloup.option("--rtol", type=Amount("number"),
+                     help=f"Error that is allowed, as a share of the values.  [default: {rtol}]"),
+        cloup.option("--atol", type=Amount("number"),
+                     help=f"Error that is allowed besides.  [default: {atol}]"),
+        help="The largest error may be atol + rtol * the largest value of the tensor, and the RMS "
+        "error atol + rtol * the RMS.",
     )  # fmt: skip
 
 
@@ -145,15 +142,18 @@ def to_output(
     full_numbers: bool = False,
     opened: bool = False,
     redact: bool = False,
+    expand: bool = False,
 ) -> Any:
     """Returns the Output that these options set. Raises UsageError where `by` has no such rows."""
     from tracer.cli._output import Output
 
     refuse_depth(by, depth)
+    if expand and by != "node":
+        raise UsageError("--expand shows nodes", "Give it with --by node.")
     if sort is not None:
         sort_column(sort, by)
     stdout = (["json:-"] if as_json else []) + (["csv:-"] if as_csv else [])
-    options = ViewOptions(by, top, threshold, depth, notes, sort, full_numbers, redact)
+    options = ViewOptions(by, top, threshold, depth, notes, sort, full_numbers, redact, expand)
     # The files of a search are those of the run that crashed, and may have its first results.
     files = () if search.is_on() else (*outputs, *stdout)
     return Output(options, files, force, opened)
@@ -270,6 +270,10 @@ SORT = cloup.option(
 )  # fmt: skip
 TOP = top(f"{DEFAULT_TOP} on a terminal, all in files")
 NOTES = cloup.option("--notes", is_flag=True, help="Show all notes, not only the most important.")
+TOLERANCE = tolerance(
+    "by type and depth; for float32 1.2e-4 * the square root of the operators in a row",
+    "one rounding of the type",
+)
 JSON = cloup.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 CSV = cloup.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of the table.")
 OPEN = cloup.option("--open", "opened", is_flag=True, help="Open the .html file in a browser.")
@@ -299,6 +303,8 @@ def _trace_view(groupings: Sequence[str], rows: str) -> Decorator:
         f"{FORMATS} .roofline.png .roofline.svg .sums.png .sums.svg",
         cloup.option("--by", type=click.Choice(groupings), default="node", show_default=True,
                      help=f"What a row is: {rows}."),
+        cloup.option("--expand", is_flag=True,
+                     help="Show fused nodes, constants and conversions in rows of their own."),
         DEPTH, SORT, TOP,
         cloup.option("--threshold", type=Amount("µs"), metavar="µs",
                      help="Highlight the chart's bars from this time on."),

@@ -136,8 +136,13 @@ def write_stdout(data: bytes) -> None:
     """
     sys.stdout.flush()
     try:
+        descriptor = sys.stdout.fileno()
+    except io.UnsupportedOperation:  # in memory, such as in a test
+        sys.stdout.write(data.decode())
+        return
+    try:
         # Unbuffered: Python would write the rest of its buffer again on exit, and fail again.
-        with open(sys.stdout.fileno(), "wb", buffering=0, closefd=False) as stream:
+        with open(descriptor, "wb", buffering=0, closefd=False) as stream:
             rest = memoryview(data)
             while rest:
                 rest = rest[stream.write(rest) :]

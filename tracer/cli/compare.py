@@ -124,7 +124,7 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
     ),
 )
 @_options.PROCESS_LIMITS
-@_options.tolerance(rtol=1e-4)
+@_options.TOLERANCE
 @_options.view(".html .json .csv .md .png .svg", _options.TOP, _options.NOTES)  # fmt: skip
 def command(
     sides: tuple[str, ...],
@@ -135,7 +135,7 @@ def command(
     runs: int | None,
     settings: SideSettings,
     numbers: bool,
-    rtol: float,
+    rtol: float | None,
     atol: float | None,
     fail_above: float | None,
     output: Output,

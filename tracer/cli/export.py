@@ -40,7 +40,7 @@ def _export_options(static_batch: bool, **values: Any) -> ExportOptions:
         cloup.option("--keep-batchnorm", is_flag=True,
                      help="Do not fold BatchNormalization into convolutions (torch)."),
     ),
-    _options.tolerance(rtol=1e-4),
+    _options.tolerance("1e-4, or 8 roundings of a narrower type", "1e-8"),
     cloup.option_group(
         "Output",
         cloup.option("-o", "--output", type=PathName(), required=True,

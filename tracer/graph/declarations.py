@@ -82,7 +82,7 @@ def _check_nodes(nodes: Sequence[onnx.NodeProto]) -> None:
         attributes, metadata = node.attribute, node.metadata_props
         if not attributes and not metadata:
             continue
-        what = f"node '{node.name or index}' ({node.op_type})"
+        what = f"node '{node.name or f'{node.op_type}_{index}'}' ({node.op_type})"
         _check_metadata(what, metadata)
         for attribute in attributes:
             _check_attribute(what, node, attribute)

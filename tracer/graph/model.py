@@ -72,14 +72,16 @@ class Model:
     """A checked ONNX model without its external data.
 
     `proto` has its local functions inlined and must not be modified. `path` is the model's file,
-    whose folder holds the external data; None for a model built in memory. `subject` is what the
-    user named, if not the file.
+    whose folder holds the external data; None for a model built in memory. `root` is the path of
+    the main graph: '' but for the body of an operator, which has the key of its node. `subject` is
+    what the user named, if not the file.
     """
 
     proto: onnx.ModelProto = field(repr=False)
     path: Path | None
     sha256: str
     keys: tuple[str, ...] = field(repr=False)
+    root: str = ""
     subject: str | None = None
 
     @property
@@ -97,13 +99,13 @@ class Model:
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """Every node, parents before the nodes of their bodies, in the order of the file."""
-        return tuple(_walk(Scope(self.proto.graph), enumerate(self.keys)))
+        return tuple(_walk(Scope(self.proto.graph, path=self.root), enumerate(self.keys)))
 
     @cached_property
     def scopes(self) -> tuple[Scope, ...]:
         """The main graph and every body, each once, in the order of the nodes."""
         scopes = {node.scope.path: node.scope for node in self.nodes}
-        scopes.setdefault("", Scope(self.proto.graph))
+        scopes.setdefault(self.root, Scope(self.proto.graph, path=self.root))
         for node in self.nodes:  # a body without nodes still has outputs
             for attribute, graph in bodies(node.proto):
                 path = f"{node.key}.{attribute}"

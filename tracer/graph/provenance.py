@@ -39,7 +39,8 @@ def module_of(node: onnx.NodeProto) -> str | None:
 def source_of(node: onnx.NodeProto) -> str | None:
     """Returns the `file.py:line` that created the node, relative to the working directory.
 
-    In a stack trace this is the innermost frame of the user's code; libraries are skipped.
+    In a stack trace this is the innermost frame of the user's code. Of a model that a library
+    defines it is the innermost frame of that library, and never one of torch.
     """
     if not node.metadata_props:
         return None
@@ -48,6 +49,7 @@ def source_of(node: onnx.NodeProto) -> str | None:
         return props[SOURCE_KEY]
     frames = _FRAME.findall(props.get(_TORCH_STACK, ""))
     own = [frame for frame in frames if not is_installed(Path(frame[0]))]
+    own = own or [frame for frame in frames if _in_package(Path(frame[0])) not in (None, "torch")]
     return location(*own[-1]) if own else None
 
 
@@ -76,16 +78,19 @@ def _last_module(scopes: str) -> str | None:
 
 
 def _module_in_name(name: str) -> str | None:
-    """Parses the TorchScript exporter's `/layer1/layer1.0/conv1/Conv`: scopes, then the operator.
+    """Parses names that are paths of scopes, then the operator.
 
-    A scope that begins with its parent's path replaces the path; any other extends it.
+    TorchScript's exporter writes `/layer1/layer1.0/conv1/Conv`: a scope that begins with its
+    parent's path replaces the path; any other extends it. tf2onnx writes `model/conv/BiasAdd`, and
+    for nodes that TensorFlow fused several paths with `;` between them.
     """
-    if not name.startswith("/") or name.count("/") < 2:
+    scopes = name.partition(";")[0].removeprefix("/").split("/")[:-1]
+    if not all(scopes):
         return None
     path = ""
-    for scope in name[1:].split("/")[:-1]:
+    for scope in scopes:
         path = scope if not path or scope.startswith(f"{path}.") else f"{path}.{scope}"
-    return path
+    return path or None
 
 
 def is_installed(file: Path) -> bool:
@@ -93,6 +98,15 @@ def is_installed(file: Path) -> bool:
     stdlib = Path(sysconfig.get_paths()["stdlib"])
     in_packages = not _PACKAGES.isdisjoint(file.parts)
     return in_packages or not file.is_absolute() or file.is_relative_to(stdlib)
+
+
+def _in_package(file: Path) -> str | None:
+    """Returns the package of `site-packages` that a file belongs to, None for other files."""
+    parts = file.parts
+    for place, part in enumerate(parts[:-1]):
+        if part in _PACKAGES:
+            return parts[place + 1]
+    return None
 
 
 def location(file: str, line: int | str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tracer import shapes
 from tracer.errors import InputError, UsageError
 from tracer.graph import shape_inference
 from tracer.graph.model import Model
@@ -18,7 +19,7 @@ from tracer.inputs.feedset import CHOSEN
 from tracer.inputs.ranks import ranked
 from tracer.inputs.usual_sizes import Usual, usual_sizes
 
-_MOST_NODES = 20_000
+_MOST_NODES = 5_000
 """Inference on a larger model takes seconds: its usual sizes are not tried out."""
 
 
@@ -103,15 +104,19 @@ def _fitting(model: Model, freedom: _Freedom) -> Iterator[Sizes]:
 
     Before each comes one with as many dimensions at their usual size as fit.
     """
-    fits = shape_inference.Trial(model).fits
+    trial = shape_inference.Trial(model)
+
+    def fits(at: Sizes) -> bool:  # the first finds most of what does not fit, and takes less time
+        return trial.fits(at.shapes) and shapes.fits(model, at.shapes)
+
     seen: list[Mapping[str, int]] = []
     for chosen in freedom.candidates():
-        if not fits(freedom.at(chosen).shapes):
+        if not fits(freedom.at(chosen)):
             continue
         usual = dict(chosen)
         for called in reversed(chosen):
             changed = usual | {called: freedom.free[called].sizes[0]}
-            if changed != usual and fits(freedom.at(changed).shapes):
+            if changed != usual and fits(freedom.at(changed)):
                 usual = changed
         for each in (usual, chosen):
             if each not in seen:

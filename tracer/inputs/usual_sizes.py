@@ -14,7 +14,7 @@ from tracer.graph.tensor_type import Dim
 from tracer.inputs.dims import Declared
 from tracer.inputs.weights_met import sizes_met, weight_shape
 
-_MULTIPLES = tuple(range(32, 1025, 32))
+_COMMON = (32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 384, 416, 448, 512, 576, 640, 768, 1024)
 """Networks halve images and sequences up to five times; few inputs are longer than 1024."""
 
 
@@ -27,16 +27,16 @@ class Usual:
 
 
 def _around(what: str, usual: int, others: Sequence[int] = ()) -> Usual:
-    sizes = sorted({*_MULTIPLES, *others, 16, 8, 4, 2, 1} - {usual})
+    sizes = sorted({*_COMMON, *others, 16, 8, 4, 2, 1} - {usual})
     smaller = [size for size in reversed(sizes) if size < usual]
     return Usual(what, (usual, *(size for size in sizes if size > usual), *smaller))
 
 
-IMAGE = _around("image", 224, (299, 56, 28, 14, 7))
+IMAGE = _around("image", 224, (299, 112, 56, 48, 28, 14, 7))
 TOKENS = _around("tokens", 128, (77, 50))
 SEQUENCE = _around("sequence", 128, (100, 1500, 3000))
 OTHER = _around("kind unknown", 16)
-AUDIO = Usual("audio", (16000, 48000, 8000, 4096, 2048, *reversed(_MULTIPLES), 16, 8, 4, 2, 1))
+AUDIO = Usual("audio", (16000, 48000, 8000, 4096, 2048, *reversed(_COMMON), 16, 8, 4, 2, 1))
 CHANNELS = Usual("channels", (3, 1, 4, 2, 8, 16, 32, 64))
 PAST = Usual("past", (0, 1))
 

@@ -26,7 +26,7 @@ def instantiate(function: onnx.FunctionProto, node: Node, opset: int) -> Model:
     for name in function.output:
         proto.graph.output.add().name = name
     keys = tuple(f"{node.key}/{key}" for key in expanded_keys(proto))
-    return Model(proto, None, "", keys)
+    return Model(proto, None, "", keys, root=node.key)
 
 
 def local_functions(model: Model) -> Mapping[tuple[str, str, str], onnx.FunctionProto]:

@@ -42,7 +42,7 @@ class Planner:
 
     def plan(self) -> Plan:
         """Returns the plan of the main graph, which holds the plans of its bodies."""
-        plan = self._graph(self._model.graph, "")
+        plan = self._graph(self._model.graph, self._model.root)
         for name in plan.captures:
             raise ModelError(f"{self._model.name}: no node computes the value '{name}'")
         return plan
@@ -107,7 +107,7 @@ class Planner:
             operator = standard().find(node.domain, node.op_type, opset)
         if operator is not None:
             attributes = {
-                a.name: values.from_attribute(a)
+                a.name: values.from_attribute(a, self._folder)
                 for a in node.proto.attribute
                 if a.name not in bodies
             }

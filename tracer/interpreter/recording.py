@@ -9,7 +9,8 @@ from tracer.graph.model import Node
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter.kernel_loading import clock_ns
 from tracer.interpreter.values import Value
-from tracer.support.tolerance import Difference, Tolerance, compare, worst
+from tracer.support.difference import Difference, compare, worst
+from tracer.support.tolerance import Precision, Tolerance
 from tracer.support.types import dtype_text
 
 
@@ -47,13 +48,15 @@ class Recorder:
     """An observer with records by node key, in the order of first calls; `clock` counts ns.
 
     Without `describe` it records times and calls alone. `expected` are tensors of the main graph
-    by name, computed elsewhere from the same feeds; outputs are compared within `tolerance`.
-    `own_us` is the time of describing and comparing, which is in no node's time.
+    by name, computed elsewhere from the same feeds; outputs are compared within `tolerance`, at the
+    `precisions` of the tensors. `own_us` is the time of describing and comparing, which is in no
+    node's time.
     """
 
     describe: bool = True
     expected: Mapping[str, Value] = field(default_factory=dict)
     tolerance: Tolerance = field(default_factory=Tolerance)
+    precisions: Mapping[str, Precision] = field(default_factory=dict)
     clock: Callable[[], int] = clock_ns
     records: dict[str, NodeRecord] = field(default_factory=dict)
     own_us: float = 0.0
@@ -84,7 +87,7 @@ class Recorder:
     def _difference(self, node: Node, outputs: Sequence[Value]) -> Difference | None:
         """Returns the worst difference of the outputs; None where the reference has none."""
         differences = [
-            compare(value, self.expected[name], self.tolerance)
+            compare(value, self.expected[name], self.tolerance, self.precisions.get(name))
             for name, value in named_tensors(node, outputs)
             if name in self.expected
         ]

@@ -17,11 +17,11 @@ the value of most of the time, `none` leaves the column out."""
 
 Format = Literal[
     "name", "path", "count", "nonzero", "number", "width", "micros", "si", "percent", "roof",
-    "bar", "difference",
+    "bar", "difference", "cosine",
 ]  # fmt: skip
 """Names of the functions in `analyzers.views.text` that write a cell."""
 
-TableName = Literal["work", "overflow"]
+TableName = Literal["work", "overflow", "agreement"]
 Kind = Literal["stored", "folded", "displayed"]
 """`folded` columns are in tables of grouped rows alone; `displayed` ones are computed by views."""
 
@@ -70,6 +70,7 @@ _work = partial(ColumnSpec, dtype="Int64", unit="", format="si")
 _overflow = partial(ColumnSpec, dtype="Int64", unit="", format="number", table="overflow",
                     scope="data")  # fmt: skip
 _value = partial(ColumnSpec, dtype="float64", unit="", format="difference", scope="data")
+_agreement = partial(_value, table="agreement")
 
 SPECS = (
     _text("node", "node", 0, "key of the node: its ONNX name where unique, else `OpType_<index>`",
@@ -163,16 +164,21 @@ SPECS = (
           scope="data"),
     _work("inf_values", "Inf", 3, "infinities in the first output", "sum", format="nonzero",
           scope="data"),
-    _value("difference_max_abs", "max abs", 2, "greatest absolute difference from the reference",
-           "max"),
-    _value("difference_max_rel", "max rel", 2, "greatest relative difference from the reference",
-           "max"),
-    _value("difference_max_ulp", "ULP", 3,
-           "greatest difference from the reference in units in the last place", "max"),
+    _agreement("difference_own", "own error", 1,
+               "greatest error ÷ greatest value, where the node reads the reference's values",
+               "max"),
+    _agreement("difference_max", "error", 2, "greatest error ÷ greatest value of the reference",
+               "max"),
+    _agreement("difference_rms", "RMS error", 4,
+               "RMS of the error ÷ RMS of the reference; -20 log10 of it is the SQNR in dB", "max"),
+    _agreement("difference_cosine", "cosine", 5,
+               "cosine of the angle to the reference, as vectors", "min", format="cosine"),
+    _agreement("difference_max_abs", "max abs", 7, "greatest absolute error", "max"),
     _kernel("timed_in", "timed in", 9, "row with the time of the kernel that contains this node"),
     _work("threads", None, 99, "threads of the run; missing where the runtime chose",
           format="count", scope="node"),
     _text("optimization", None, 99, "optimisation level of the run"),
+    _work("bops", "BOPs", 18, "bit operations per run: MACs x bits of both factors", "sum"),
 )  # fmt: skip
 
 JOINT = (

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.support.tolerance import Tolerance, rms_difference
+from tracer.support.difference import rms
 from tracer.support.types import Array
 
 SAME_SHAPE, LAYOUT, ANY_ORDER = 0, 1, 2
@@ -130,13 +130,8 @@ class Candidates:
         `match` without `rounded` is None for all others.
         """
         theirs = np.array(original.extremes)
-        shares = np.maximum(self._shares, _share(original.array.dtype))
-        with np.errstate(all="ignore"):  # infinite extremes
-            gaps = np.abs(self._extremes - theirs)
-            allowed = shares[:, None] * (np.abs(theirs) + original.typical)
-            is_near = np.isfinite(gaps) & (gaps <= allowed)
-        same = (self._extremes == theirs) | (np.isnan(self._extremes) & np.isnan(theirs))
-        close = (is_near | same).all(axis=1)
+        shares = np.maximum(self._shares, _share(original.array.dtype))[:, None]
+        close = _close(self._extremes, theirs[None], shares, original).all(axis=1)
         names: list[str] = self._names[close | (self._sizes != original.array.size)].tolist()
         return names
 
@@ -144,15 +139,20 @@ class Candidates:
 def _equal(ours: Any, theirs: Any, candidate: NumericTensor, original: NumericTensor) -> bool:
     """Whether |ours - theirs| <= share * (|theirs| + typical) everywhere; NaN equals NaN."""
     share = _tolerance(candidate.array.dtype, original.array.dtype)
-    tolerance = Tolerance(share, share * original.typical)
-    return not tolerance.exceeded(np.asarray(ours), np.asarray(theirs)).any()
+    return bool(_close(np.asarray(ours), np.asarray(theirs), share, original).all())
+
+
+def _close(ours: Array, theirs: Array, share: Any, original: NumericTensor) -> Any:
+    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    return np.isclose(a, b, share, share * original.typical, equal_nan=True)
 
 
 def _equal_before_rounding(
     ours: Array, theirs: Array, candidate: NumericTensor, original: NumericTensor
 ) -> bool:
     """Whether the root mean square of the difference is a small part of the spread."""
-    return rms_difference(ours, theirs) <= _ROUNDED * original.spread
+    lost = ours.astype(np.float64) - theirs.astype(np.float64)
+    return rms(lost) <= _ROUNDED * original.spread
 
 
 def _tolerance(ours: np.dtype[Any], theirs: np.dtype[Any]) -> float:

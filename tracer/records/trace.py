@@ -21,7 +21,7 @@ from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface b
 from tracer.records.environment import Environment
 from tracer.records.result import Result
 from tracer.records.topology import Topology
-from tracer.support.tolerance import Difference
+from tracer.support.difference import Difference
 from tracer.support.types import FloatArray
 
 EMULATED = "times are those of emulating the accumulators"
@@ -100,12 +100,14 @@ class Kernel:
 class NodeValues:
     """Statistics of a node's first output, and its difference from a reference.
 
+    `own` is the difference where the node reads the values of the reference: what it adds itself.
     None where the values are not numbers, or were not compared.
     """
 
     node: str
     statistics: Statistics | None
     difference: Difference | None = None
+    own: Difference | None = None
 
 
 @dataclass(frozen=True, slots=True)

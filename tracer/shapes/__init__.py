@@ -5,6 +5,6 @@ the result shapes another tensor. Where onnx's inference stops, `inference` eval
 tensors with the interpreter's kernels (`known_values`) and goes on, in the order of the graph.
 """
 
-from tracer.shapes.inference import infer
+from tracer.shapes.inference import fits, infer
 
-__all__ = ["infer"]
+__all__ = ["fits", "infer"]

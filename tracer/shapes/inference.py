@@ -1,5 +1,7 @@
 """Infers the types of all tensors: by onnx, then node by node where shapes are computed."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -13,7 +15,7 @@ from tracer.graph.shape_inference import Shapes, TensorTypes
 from tracer.graph.tensor_type import TensorType
 from tracer.shapes import control_flow
 from tracer.shapes.known_values import KnownValues
-from tracer.shapes.one_node import node_outputs
+from tracer.shapes.one_node import MisfitError, node_outputs
 from tracer.shapes.refinement import refined
 from tracer.support.types import Array, dtype_text
 
@@ -28,17 +30,34 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
     computed, and the time is linear in the number of nodes. Raises InputError if a shape
     contradicts the model's declaration.
     """
-    types = shape_inference.infer(model, shapes)
-    inference = Inference(model, types)
+    inference = _inferred(model, shapes)
+    weights = {scope.path: {w.name: w for w in scope.graph.initializer} for scope in model.scopes}
+    return TensorTypes(inference.tensors, weights, inference.values.by_path())
+
+
+def fits(model: Model, shapes: Shapes) -> bool:
+    """Returns whether the shapes in `model` fit together where its inputs have `shapes`.
+
+    What only values tell, as an index out of range, is not looked at.
+    """
+    inference = _inferred(model, shapes)
+    paths = inference.misfits | {node.scope.path for node in model.nodes if inference.resizes(node)}
+    return all(map(inference.never_runs, paths))
+
+
+def _inferred(model: Model, shapes: Shapes) -> Inference:
+    inference = Inference(model, shape_inference.infer(model, shapes))
     with activity.doing(model.name, f"onnx {onnx.__version__} inferred the shapes"):
         inference.graph(next(scope for scope in model.scopes if not scope.path))
-    return TensorTypes(inference.tensors, types.weights, inference.values.by_path())
+    return inference
 
 
 class Inference:
     """A pass over the nodes of a model; `tensors` are the types known so far, by path and name.
 
-    onnx has inferred what it can: a node is inferred again if more is known of its inputs.
+    `misfits` are paths of graphs with nodes whose inputs contradict each other, `idle` paths of
+    branches that never run. onnx has inferred what it can: a node is inferred again if more is
+    known of its inputs.
     """
 
     def __init__(self, model: Model, types: TensorTypes) -> None:
@@ -47,6 +66,7 @@ class Inference:
         self.values = KnownValues(model, self.type_of)
         self._flow = model.dataflow
         self._by_onnx = types.tensors
+        self.misfits, self.idle = set[str](), set[str]()
         self._more_known: set[Address] = set()
         self._visits_left = _VISITS * len(model.nodes)
         self._nodes: dict[str, list[Node]] = defaultdict(list)
@@ -114,7 +134,21 @@ class Inference:
             self.tensors[scope.path] = dict(self._by_onnx.get(scope.path, {}))
         paths = frozenset(scope.path for scope in inside)
         self.values.forget(paths)
+        self.misfits -= paths
+        self.idle -= paths
         self._more_known = {each for each in self._more_known if each[0] not in paths}
+
+    def resizes(self, node: Node) -> bool:
+        """Whether a node is a Reshape to another number of elements, which onnx lets pass."""
+        if node.op_type != "Reshape" or node.domain:
+            return False
+        before, after = self.inputs(node)[0], self.type_of((node.scope.path, node.outputs[0]))
+        sizes = {type_.size for type_ in (before, after) if type_ is not None} - {None}
+        return len(sizes) > 1
+
+    def never_runs(self, path: str) -> bool:
+        """Whether a graph is in a branch that never runs."""
+        return any(f"{path}/".startswith(f"{branch}/") for branch in self.idle)
 
     def _node(self, node: Node) -> None:
         """Infers the outputs of a node: from their values if these are known, else by onnx."""
@@ -127,7 +161,12 @@ class Inference:
         if any(map(self._is_open, outputs)) and self._is_worthwhile(inputs.values()):
             types = {name: self.type_of(address) for name, address in inputs.items()}
             values = {name: self.values.of(address) for name, address in inputs.items()}
-            for name, found in node_outputs(node, self.model, types, values).items():
+            try:
+                outputs_found = node_outputs(node, self.model, types, values)
+            except MisfitError:
+                self.misfits.add(node.scope.path)
+                return
+            for name, found in outputs_found.items():
                 self.refine((node.scope.path, name), found)
 
     def _is_worthwhile(self, inputs: Iterable[Address]) -> bool:

@@ -12,6 +12,10 @@ from tracer.shapes.contrib import as_standard, with_one_dtype
 from tracer.support.types import Array
 
 
+class MisfitError(Exception):
+    """The inputs of a node do not fit together, or do not fit its attributes."""
+
+
 def node_outputs(
     node: Node,
     model: Model,
@@ -20,7 +24,8 @@ def node_outputs(
 ) -> dict[str, TensorType]:
     """Returns the types of the outputs by name, as far as onnx can tell them.
 
-    `types` and `values` of the inputs are by name; a value is None where it is not known.
+    `types` and `values` of the inputs are by name; a value is None where it is not known. Raises
+    MisfitError where onnx finds a contradiction.
     """
     version = model.opsets.get(node.domain)
     if version is None:
@@ -39,7 +44,9 @@ def node_outputs(
             opset_imports=[onnx.helper.make_opsetid(domain, version)],
             ir_version=model.proto.ir_version,
         )  # fmt: skip
-    except (*FAILURES, onnx.defs.SchemaError):  # an operator that it does not know, or misfits
+    except onnx.defs.SchemaError:  # an operator that it does not know
         return {}
+    except FAILURES as error:
+        raise MisfitError from error
     found = {name: tensor_type.from_type_proto(kind) for name, kind in outputs.items()}
     return {name: kind for name, kind in found.items() if kind is not None}

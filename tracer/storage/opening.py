@@ -6,14 +6,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tracer.errors import InputError, LimitError
-from tracer.storage import schema
+from tracer.storage import schema, stored_file
 from tracer.storage.stored_file import MALFORMED, StoredFile, code, is_locked, reason
 from tracer.support.file_lock import InUseError
 
 _FILE = 2 << 30
 """Most bytes of a file. A million inferences of 100 kernels take some 100 MB."""
-_CELL = 64 << 20
-"""Most bytes of a cell. SQLite refuses a longer one before it allocates."""
 _STEPS, _STEPS_OF_A_BYTE = 20_000_000, 16
 """Most steps of SQLite's machine, in all and for each byte: some ten times what reading takes."""
 _STEPS_OF_A_CALL = 20_000
@@ -72,7 +70,8 @@ def damage_told(path: Path, noun: str, hint: str) -> Iterator[None]:
 def _measured(path: Path, hint: str) -> int:
     """Returns the size of the file, after a look at its header."""
     if not path.is_file():
-        raise InputError(f"{path}: no such trace", hint)
+        what = "not a file" if path.exists() else "no such trace"
+        raise InputError(f"{path}: {what}", hint)
     size = path.stat().st_size
     if size > _FILE:
         raise LimitError(f"{path}: {size:,} bytes", f"A trace has at most {_FILE:,}.")
@@ -91,7 +90,7 @@ def _measured(path: Path, hint: str) -> int:
 def _connected(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"{path.resolve().as_uri()}?mode={mode}"
     database = sqlite3.connect(uri, uri=True, timeout=_WAIT_S)
-    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _CELL)
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, stored_file.CELL)
     database.execute("PRAGMA trusted_schema = OFF")
     return database
 

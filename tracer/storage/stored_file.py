@@ -23,6 +23,8 @@ from tracer.support.types import Array, FloatArray
 T = TypeVar("T")
 R = TypeVar("R", bound=msgspec.Struct)
 
+CELL = 64 << 20
+"""Most bytes of a cell. SQLite refuses a longer one before it allocates."""
 _TIMES, _ARRAYS = 128 << 20, 512 << 20
 """Most bytes of the times in a cell (16 million inferences), and of the arrays in a cell."""
 _EXPANDED, _EXPANSION = 192 << 20, 64
@@ -144,6 +146,8 @@ def reason(error: Exception) -> str:
         return "nested too deeply"
     if isinstance(error, UsageError):
         return error.what
+    if code(error) == sqlite3.SQLITE_TOOBIG:
+        return f"a cell of more than {CELL >> 20} MiB"
     return str(error) or type(error).__name__
 
 

@@ -23,7 +23,7 @@ from tracer.storage import opening, stored_file, stored_settings, trace_database
 from tracer.storage.schema import FORMAT
 from tracer.storage.stored_file import decoded, naming
 from tracer.storage.trace_database import WHAT_IF, as_text
-from tracer.support.file_lock import FileInUse, InUseError, refuse_in_use
+from tracer.support.file_lock import FileInUse, InUseError
 from tracer.support.files import create_atomically, write_atomically
 
 R = TypeVar("R")
@@ -38,14 +38,16 @@ class WhatIfFile:
     """The file at `path`, for evaluations that depend on what `identity` names.
 
     Continues an existing file. Raises InputError for a file that holds no what-if, or that has
-    another identity; `force` replaces it, unless another process has it open.
+    another identity. `force` begins anew, unless another process has the file open.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, str], force: bool = False) -> None:
         self.path = path
         is_new = not path.exists() and create_atomically(path, _blank(identity))
-        if not is_new and not _continues(path, identity, force):
-            refuse_in_use(path)
+        stored = None if is_new else _identity(path)
+        if not (is_new or force) and stored != dict(identity):
+            raise _differs(path, stored, identity)
+        if force and not is_new:
             write_atomically(path, _blank(identity))
         self._mark = FileInUse(path)
         try:
@@ -203,16 +205,8 @@ def _built(kind: type[R], record: _Fields, **converted: Any) -> R:
     return kind(**plain, **converted)
 
 
-def _continues(path: Path, identity: Mapping[str, str], force: bool) -> bool:
-    """Whether the file has this identity. Raises InputError where it has not, without `force`."""
-    stored = _identity(path)
-    if stored != dict(identity) and not force:
-        raise _differs(path, stored, identity)
-    return stored == dict(identity)
-
-
 def _identity(path: Path) -> dict[str, str] | None:
-    """What the evaluations of a file depend on; None where it holds no what-if.
+    """What the evaluations of a file depend on; None where it holds no what-if of this version.
 
     The file is opened to write, which first undoes what an interrupted process left unfinished.
     """
@@ -220,7 +214,7 @@ def _identity(path: Path) -> dict[str, str] | None:
         file = opening.opened_to_write(path, WHAT_IF.noun, WHAT_IF.hint)
         with closing(file.database), opening.damage_told(path, WHAT_IF.noun, WHAT_IF.hint):
             meta = trace_database.meta_of(file)
-            is_what_if = meta.get("kind") == WHAT_IF.kind
+            is_what_if = meta.get("kind") == WHAT_IF.kind and int(meta["format"]) <= FORMAT
             return decoded(meta["identity"], dict[str, str]) if is_what_if else None
     except InUseError:
         raise
@@ -234,7 +228,7 @@ def _differs(
     """The error for a file with another identity; None is no what-if at all."""
     hint = "Choose another name, or give --force to replace it."
     if stored is None:
-        return InputError(f"{path}: the file exists, and holds no what-if", hint)
+        return InputError(f"{path}: the file exists, and holds no what-if of this tracer", hint)
     names = [n for n in {**stored, **identity} if stored.get(n) != identity.get(n)]
     differences = "; ".join(
         f"{name} {stored.get(name, 'unknown')}, now {identity.get(name, 'none')}" for name in names

@@ -5,8 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from tracer.errors import TracerError
-from tracer.support.files import write_atomically
+from tracer.errors import InputError, TracerError
+from tracer.support.files import read_regular, write_atomically
 from tracer.support.temporary import sweep
 
 
@@ -39,10 +39,10 @@ def file(kind: str, key: object, within: Path | None = None) -> Path:
 
 
 def read(path: Path) -> bytes | None:
-    """Returns the content of a file; None if it cannot be read."""
+    """Returns the content of a file; None if it cannot be read, or is a pipe or a device."""
     try:
-        return path.read_bytes()
-    except OSError:
+        return read_regular(path)
+    except InputError:
         return None
 
 

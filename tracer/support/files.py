@@ -29,15 +29,7 @@ def check_place(path: Path) -> None:
     Removes what processes that were killed while they wrote left in the folder.
     """
     with _errors_naming(path):
-        target = path.resolve()
-        kind = target.stat().st_mode if target.exists() else None
-        if kind is not None and stat.S_ISDIR(kind):
-            raise InputError(f"{path}: is a folder", "Name a file.")
-        if kind is not None and not stat.S_ISREG(kind):
-            raise InputError(
-                f"{path}: is a device or a pipe, not a file",
-                "Name a file; -o - writes to standard output.",
-            )
+        target = _target(path)
         if not target.parent.is_dir():
             raise InputError(f"{path}: the folder {target.parent} does not exist", "Make it first.")
     try:  # permissions do not suffice: file systems are read-only, full, or virtual
@@ -48,6 +40,20 @@ def check_place(path: Path) -> None:
         raise InputError(
             f"{path}: the folder cannot be written to ({error.strerror or error})"
         ) from error
+
+
+def _target(path: Path) -> Path:
+    """Returns the file that `path` leads to. Raises InputError for a folder, a device or a pipe."""
+    target = path.resolve()
+    kind = target.stat().st_mode if target.exists() else None
+    if kind is not None and stat.S_ISDIR(kind):
+        raise InputError(f"{path}: is a folder", "Name a file.")
+    if kind is not None and not stat.S_ISREG(kind):
+        raise InputError(
+            f"{path}: is a device or a pipe, not a file",
+            "Name a file; -o - writes to standard output.",
+        )
+    return target
 
 
 _MOST_BYTES = 1 << 30
@@ -99,7 +105,7 @@ def create_atomically(path: Path, data: bytes) -> bool:
 def _written(path: Path, data: bytes) -> Iterator[tuple[Path, Path]]:
     """Gives a temporary file that holds `data`, and the target at `path` that it is to become."""
     with _errors_naming(path):
-        target = path.resolve()
+        target = _target(path)
         with temporary_file(target.parent) as temporary:
             with temporary.open("wb") as stream:
                 stream.write(data)

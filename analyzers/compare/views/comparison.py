@@ -82,6 +82,8 @@ def document(result: Comparison, options: ViewOptions) -> dict[str, Any]:
                 "second": numbers.second,
                 "rtol": numbers.tolerance.relative,
                 "atol": numbers.tolerance.absolute,
+                "no_verdict": numbers.no_verdict,
+                "is_isolated": numbers.is_isolated,
                 "first_divergence": numbers.first_divergence,
                 "outputs": records(numbers.outputs),
                 "layers": records(numbers.layers),

@@ -1,5 +1,6 @@
 """The numbers of a comparison as a table: outputs, and the first layers that differ."""
 
+import math
 from collections.abc import Iterator
 
 import pandas as pd
@@ -7,7 +8,7 @@ import pandas as pd
 from analyzers.compare.numbers import Numbers
 from analyzers.options import ViewOptions
 from analyzers.views.page import Table, name_column, number_column
-from analyzers.views.text import digits, plural
+from analyzers.views.text import cosine, digits, plural
 from tracer.text import printable
 
 _DIFFERING = 3
@@ -17,13 +18,7 @@ _DIFFERING = 3
 def numbers_table(numbers: Numbers, options: ViewOptions) -> Table:
     """The outputs, and the layers that are out of tolerance or else the furthest layer."""
     outputs = numbers.outputs.rename(columns={"output": "layer", "output_b": "layer_b"})
-    layers = numbers.layers[numbers.layers["fault"] != ""].assign(what="layer")
-    hidden = 0 if options.notes else max(0, len(layers) - _DIFFERING)
-    if hidden:
-        layers = layers.head(_DIFFERING)
-    elif not len(layers):
-        furthest = numbers.layers.sort_values("max_abs", ascending=False, kind="stable").head(1)
-        layers = furthest.assign(what="furthest layer")
+    layers, hidden = _shown(numbers, options)
     rows = pd.concat([outputs.assign(what="output"), layers], ignore_index=True)
     for field in ("nan", "inf"):
         rows[field] = [
@@ -33,32 +28,41 @@ def numbers_table(numbers: Numbers, options: ViewOptions) -> Table:
     columns = (
         name_column("what", "what", 0),
         name_column("tensor of A", "layer", 1),
-        name_column("tensor of B", "layer_b", 6),
-        number_column("max abs", "max_abs", digits, 2),
-        number_column("max rel", "max_rel", digits, 3),
-        number_column("ULP", "max_ulp", digits, 4),
-        name_column("NaN", "nan", 7),
-        name_column("Inf", "inf", 8),
-        name_column("beyond tolerance", "fault", 5),
+        name_column("tensor of B", "layer_b", 8),
+        number_column("own error", "own", digits, 2),
+        number_column("error", "max_share", digits, 3),
+        number_column("RMS error", "rms_share", digits, 4),
+        number_column("SQNR dB", "sqnr", digits, 5),
+        number_column("cosine", "cosine", cosine, 6),
+        number_column("max abs", "max_abs", digits, 7),
+        name_column("NaN", "nan", 10),
+        name_column("Inf", "inf", 11),
+        name_column("beyond tolerance", "beyond", 9),
     )
-    rows["fault"] = rows["fault"].where(rows["fault"] != "")
+    if numbers.no_verdict:
+        rows["sqnr"] = [-20 * math.log10(each) if each else math.nan for each in rows["rms_share"]]
+    else:
+        rows["beyond"] = rows["own_fault"].where(rows["own_fault"].fillna("") != "", rows["fault"])
     title = f"Numbers of {numbers.second} against {numbers.first}, same input"
     more = (f"{hidden:,} more of these layers: --notes",) if hidden else ()
     return Table(title, columns, rows, (*_divergence(numbers), *more, *numbers.notes), is_long=True)
 
 
+def _shown(numbers: Numbers, options: ViewOptions) -> tuple[pd.DataFrame, int]:
+    """Returns the first layers that are out of tolerance, or the furthest, and how many remain."""
+    layers = numbers.layers
+    for column in () if numbers.no_verdict else ("own_fault", "fault"):
+        faulty = layers[layers[column] != ""]
+        if len(faulty):
+            hidden = 0 if options.notes else max(0, len(faulty) - _DIFFERING)
+            return faulty.head(len(faulty) - hidden).assign(what="layer"), hidden
+    furthest = layers.sort_values("max_share", ascending=False, kind="stable")
+    count = _DIFFERING if numbers.no_verdict else 1
+    return furthest.head(count).assign(what="furthest layer"), 0
+
+
 def _divergence(numbers: Numbers) -> Iterator[str]:
-    within = f"({numbers.tolerance})"
-    if not numbers.differ:
-        yield f"every one of {plural(len(numbers.layers), 'layer')} is within tolerance {within}"
-    else:
-        amounts = [
-            f"{int((table['fault'] != '').sum()):,} of {plural(len(table), what)}"
-            for table, what in ((numbers.layers, "layer"), (numbers.outputs, "output"))
-        ]
-        first = numbers.first_divergence
-        where = f"; the first is '{printable(first)}'" if first else ""
-        yield f"{' and '.join(amounts)} differ {within}{where}"
+    yield f"{_verdict(numbers)} ({numbers.no_verdict or numbers.tolerance})"
     counts = {
         f"{kind} in {which}": int(numbers.outputs[f"{field}_{end}"].fillna(0).sum())
         for kind, field in (("NaN", "nan"), ("Inf", "inf"))
@@ -66,3 +70,30 @@ def _divergence(numbers: Numbers) -> Iterator[str]:
     }
     if any(counts.values()):
         yield "outputs: " + ", ".join(f"{count:,} {what}" for what, count in counts.items())
+
+
+def _verdict(numbers: Numbers) -> str:
+    """Whether the layers agree; those that differ, and the first of them."""
+    layers = plural(len(numbers.layers), "layer")
+    if numbers.no_verdict:
+        return f"no verdict on {layers}"
+    first = numbers.first_divergence
+    where = f", first in '{printable(first)}'" if first else ""
+    own = int((numbers.layers["own_fault"] != "").sum())
+    if own:
+        verb = "computes" if own == 1 else "compute"
+        return f"{own:,} of {layers} {verb} something else on the values of A{where}"
+    apart = {
+        what: int((table["fault"] != "").sum())
+        for table, what in ((numbers.layers, "layer"), (numbers.outputs, "output"))
+    }
+    if not any(apart.values()):
+        return f"every one of {layers} is within tolerance"
+    outputs = plural(len(numbers.outputs), "output")
+    amounts = f"{apart['layer']:,} of {layers} and {apart['output']:,} of {outputs}"
+    if not numbers.is_isolated or numbers.differ:
+        return f"{amounts} differ{where}"
+    return (
+        f"every layer is within tolerance on the values of A; rounding adds up to more in {amounts}"
+        f"{where}"
+    )

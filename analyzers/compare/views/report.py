@@ -24,6 +24,11 @@ from analyzers.views.trace.sections import Section
 from analyzers.views.trace.tables import tables
 from tracer.records.columns import ColumnSpec
 
+_DIFFERENCES = {
+    "own": "own", "max": "max_share", "rms": "rms_share", "cosine": "cosine", "max_abs": "max_abs",
+}  # fmt: skip
+"""Columns of the node table by the columns of `Numbers.layers` they hold."""
+
 _OF_A_ROUND = ("time_us_p50", "time_us_p95", "time_us_min", "time_us_std")
 """Columns of a single round, which says little of all rounds."""
 
@@ -162,8 +167,8 @@ def _differences(result: Comparison, side: Side) -> Mapping[str, Any]:
                 return {}
             nodes = side.nodes["node"]
             return {
-                f"difference_{name}": nodes.map(by_node[name]).astype("float64").to_numpy()
-                for name in ("max_abs", "max_rel", "max_ulp")
+                f"difference_{column}": nodes.map(by_node[name]).astype("float64").to_numpy()
+                for column, name in _DIFFERENCES.items()
             }
     return {}
 

@@ -1,14 +1,16 @@
-"""The bar chart: time of each layer in the order of the graph, the slow ones highlighted."""
+"""The bar chart: the longest rows in the order of the graph, then the rest of them in one bar."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from analyzers.options import NAMES, ViewOptions
-from analyzers.views.drawing import HIGH, PLAIN, empty_figure, labels, plain
+from analyzers.options import CHART_TOP, NAMES, ViewOptions
+from analyzers.views.drawing import HIGH, OTHERS, PLAIN, empty_figure, labels_and_folders, plain
 from analyzers.views.text import micros, si
 from analyzers.views.trace.headline import headline
 from analyzers.views.trace.sections import Section, folded, ordered, sections
@@ -21,69 +23,115 @@ if TYPE_CHECKING:
 _MOST_LABELS = 80
 _MOST_BARS = 2_000
 """More are thinner than a pixel, and are drawn as lines: matplotlib takes 5 ms for a bar."""
-_HIGH_TIMES_MEDIAN = 2
+_MOST_OF_ALL = 0.5
 _TITLE_CHARACTERS_PER_INCH = 10
 
 
 def figure(trace: Trace, options: ViewOptions) -> Figure:
     """A panel for each run.
 
+    `options.top` is the number of bars with names [default: 15, 0: all]; one more sums the rest.
     Bars at or above `options.threshold` µs are red; without one, and where MACs are drawn because
-    nothing was timed, those of at least twice the median of the bars above 0.
+    nothing was timed, the longest rows, which together make up half of all.
     """
     drawn = sections(trace)
     panels = [_bars(section, options) for section in drawn]
-    width = min(max(8.0, 0.22 * max(map(len, panels)) + 2), 24.0)
+    width = min(max(8.0, 0.22 * max(len(bars.names) for bars in panels) + 2), 24.0)
     chart = empty_figure(width, 4.6 * len(panels))
     axes = chart.subplots(len(panels), squeeze=False)[:, 0]
-    for panel, section, rows in zip(axes, drawn, panels, strict=True):
+    for panel, section, bars in zip(axes, drawn, panels, strict=True):
         title = plain(headline(trace, section))
         lines = textwrap.fill(title, int(width * _TITLE_CHARACTERS_PER_INCH))
         panel.set_title(lines, fontsize=10, loc="left", pad=18)
-        _draw_panel(panel, rows, options)
+        _draw_panel(panel, bars)
     return chart
 
 
-def _bars(section: Section, options: ViewOptions) -> pd.DataFrame:
+@dataclass(frozen=True, slots=True)
+class _Bars:
+    """Bars with their names and a remark on these, and the height from which on one is red.
+
+    `meaning` says why a bar is red. The last bar is the sum of `rest` more rows, if there are any.
+    """
+
+    names: Sequence[str]
+    remark: str
+    heights: pd.Series[float]
+    is_time: bool
+    rest: int
+    threshold: float | None
+    meaning: str
+
+    @property
+    def red(self) -> Sequence[bool]:
+        """Whether each bar is red; the sum of the rest never is."""
+        single = len(self.heights) - bool(self.rest)
+        level = float("inf") if self.threshold is None else self.threshold
+        return [at < single and value >= level for at, value in enumerate(self.heights)]
+
+
+def _bars(section: Section, options: ViewOptions) -> _Bars:
     rows = folded(section, options)
-    if options.top:
-        rows = rows.loc[ordered(rows, options).head(options.top).index].sort_index()
-    rows["value"] = rows["time_us"] if rows["time_us"].notna().any() else rows["macs"]
-    return rows[rows["value"].notna()].astype({"value": "float64"})
-
-
-def _draw_panel(axes: Any, rows: pd.DataFrame, options: ViewOptions) -> None:
     timed = bool(rows["time_us"].notna().any())
-    threshold, meaning = _threshold(rows["value"], options.threshold if timed else None)
-    high = rows["value"] >= (float("inf") if threshold is None else threshold)
-    positions = range(len(rows))
-    colors = [HIGH if h else PLAIN for h in high]
-    if len(rows) <= _MOST_BARS:
-        axes.bar(positions, rows["value"], color=colors, width=0.8)
+    rows["value"] = rows["time_us"] if timed else rows["macs"]
+    rows = rows[rows["value"].notna()].astype({"value": "float64"})
+    top = CHART_TOP if options.top is None else options.top
+    kept = rows
+    if top and len(rows) > top:
+        kept = rows.loc[ordered(rows, options).head(top).index].sort_index()
+    rest = rows.drop(kept.index)
+    names, remark = labels_and_folders(kept[NAMES[options.by]])
+    heights = kept["value"]
+    if len(rest):
+        names = [*names, f"{len(rest):,} more"]
+        heights = pd.concat([heights, pd.Series([rest["value"].sum()])])
+    return _Bars(
+        names, remark, heights, timed, len(rest), *_threshold(rows["value"], options, timed)
+    )
+
+
+def _threshold(
+    values: pd.Series[float], options: ViewOptions, timed: bool
+) -> tuple[float | None, str]:
+    """Returns the value from which bars are red, and why; None if no row stands out.
+
+    Rows stand out if less than half of those above 0 make up half of the total.
+    """
+    if timed and options.threshold is not None:
+        return options.threshold, ""
+    longest = values[values > 0].sort_values(ascending=False)
+    before = longest.cumsum() - longest
+    half = longest[before < _MOST_OF_ALL * longest.sum()]
+    if 2 * len(half) >= len(longest):
+        return None, ""
+    what = f"{len(half):,} rows hold" if len(half) > 1 else "1 row holds"
+    return float(half.iloc[-1]), f": {what} half of the {'time' if timed else 'MACs'}"
+
+
+def _draw_panel(axes: Any, bars: _Bars) -> None:
+    positions, heights = range(len(bars.names)), bars.heights
+    colors = [HIGH if red else PLAIN for red in bars.red]
+    if bars.rest:
+        colors[-1] = OTHERS
+    if len(heights) <= _MOST_BARS:
+        axes.bar(positions, heights, color=colors, width=0.8)
     else:
-        axes.vlines(positions, 0, rows["value"], colors=colors, linewidth=1)
-    if threshold is not None:
-        axes.axhline(threshold, color=HIGH, linewidth=0.8, linestyle="--")
-        amount = f"{micros(threshold)} µs" if timed else f"{si(threshold)} MACs"
+        axes.vlines(positions, 0, heights, colors=colors, linewidth=1)
+    if bars.threshold is not None:
+        axes.axhline(bars.threshold, color=HIGH, linewidth=0.8, linestyle="--")
+        amount = f"{micros(bars.threshold)} µs" if bars.is_time else f"{si(bars.threshold)} MACs"
         axes.annotate(
-            f"red: ≥ {amount}{meaning}", (0, 1), (0, 5), "axes fraction", "offset points",
+            f"red: ≥ {amount}{bars.meaning}", (0, 1), (0, 5), "axes fraction", "offset points",
             fontsize=8, color=HIGH,
         )  # fmt: skip
-    axes.set_ylabel("time per run [µs]" if timed else "MACs")
-    if not timed:
+    axes.set_ylabel("time per run [µs]" if bars.is_time else "MACs")
+    if not bars.is_time:
         axes.yaxis.set_major_formatter(lambda value, _: si(value))
     axes.margins(x=0.01)
-    axes.set_ylim(bottom=0, top=None if rows["value"].any() or threshold else 1)
+    axes.set_ylim(bottom=0, top=None if heights.any() or bars.threshold else 1)
     axes.spines[["top", "right"]].set_visible(False)
-    if len(rows) <= _MOST_LABELS:
-        axes.set_xticks(positions, labels(rows[NAMES[options.by]]), rotation=90, fontsize=7)
+    if len(heights) <= _MOST_LABELS:
+        axes.set_xticks(positions, bars.names, rotation=90, fontsize=7)
+        axes.set_xlabel(bars.remark, fontsize=7)
     else:
-        axes.set_xlabel(f"{len(rows):,} rows in the order of the graph")
-
-
-def _threshold(values: pd.Series[float], chosen: float | None) -> tuple[float | None, str]:
-    """Returns the value from which bars are red, and why; None if no bar stands out."""
-    if chosen is not None:
-        return chosen, ""
-    high = _HIGH_TIMES_MEDIAN * float(values[values > 0].median())  # NaN where there is none
-    return (high, ", twice the median") if (values >= high).any() else (None, "")
+        axes.set_xlabel(f"{len(heights):,} rows in the order of the graph")

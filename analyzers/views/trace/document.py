@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pandas as pd
+
 from analyzers.advice import advise
 from analyzers.options import ViewOptions
 from analyzers.overflow import channels, widths
@@ -10,6 +12,7 @@ from analyzers.views.file_formats.json import fields, records
 from analyzers.views.trace.sections import Section, joined_runs, rows, sections
 from tracer.accumulators.spec import plain_values
 from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.records.columns import BY_NAME, SUMMED
 from tracer.records.trace import Run, Trace
 
 
@@ -49,11 +52,25 @@ def _run(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]
         "wall_us": wall(run) if run else None,
         "empty_us": empty(run) if run else None,
         "coverage": coverage(run, section.nodes) if run else None,
+        "totals": _totals(section.nodes),
         "by": options.by,
         "nodes": records(rows(section, options)),
         "advice": advise(trace, run, section.nodes),
         "sums": [_sums(sums) for sums in run.sums] if run else [],
     }
+
+
+def _totals(nodes: pd.DataFrame) -> dict[str, Any]:
+    """Returns the sums of the columns that add up, and of how many nodes the work is unknown.
+
+    A sum is left out where no node has a value; with unknown nodes it is a lower bound. A weight
+    that several nodes share counts for each in `params`, and once in `model.params`.
+    """
+    own = nodes[nodes["index"].notna()]
+    known = [name for name in SUMMED if own[name].notna().any()]
+    sums = {name: own[name].sum() for name in known}
+    plain = {n: int(v) if BY_NAME[n].dtype == "Int64" else float(v) for n, v in sums.items()}
+    return {**plain, "nodes_unknown": int(own["macs"].isna().sum())}
 
 
 def _sums(sums: PartialSums) -> dict[str, Any]:

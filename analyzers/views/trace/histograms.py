@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from analyzers.options import ViewOptions
+from analyzers.options import CHART_TOP, ViewOptions
 from analyzers.overflow import bits_observed, widest
 from analyzers.views.drawing import EXTREMES, HIGH, LINEAR, PLAIN, empty_figure, labels, plain
 from tracer.accumulators.statistics.bins import edges
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 _COLUMNS = 3
-_MOST = 60
 _PANEL_INCHES = 4.2, 2.5
 _HEAD_INCHES = 0.7
 
@@ -31,7 +30,7 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
     """Returns a panel for each node in the order of the run: final sums, extremes of partial sums.
 
     The background beyond the accumulator's range is red. `options.top` is the number of nodes
-    [default: 60]; nodes that need the most bits are drawn. Raises UsageError without
+    [default: 15]; nodes that need the most bits are drawn. Raises UsageError without
     sums.
     """
     all_sums = [sums for run in trace.runs for sums in run.sums]
@@ -40,7 +39,7 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
             "histograms of sums need narrow accumulators, and this trace has none",
             "Make one with: tracer interpret MODEL.onnx --accumulator BITS -o sums.png.",
         )
-    drawn = widest(all_sums, _MOST if options.top is None else options.top)
+    drawn = widest(all_sums, CHART_TOP if options.top is None else options.top)
     columns = min(_COLUMNS, len(drawn))
     rows = math.ceil(len(drawn) / columns)
     width, height = _PANEL_INCHES

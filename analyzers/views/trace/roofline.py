@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from analyzers.advice import is_sure
-from analyzers.grouping import by_node
+from analyzers.grouping import by_node, row_names
 from analyzers.options import ViewOptions
 from analyzers.roofline import COMPUTE, INT8, MEMORY, arithmetic
 from analyzers.views.drawing import empty_figure, labels, plain
@@ -163,5 +163,5 @@ def _describe(axes: Axes, hidden: str) -> None:
 def _label(axes: Any, rows: pd.DataFrame, most: int) -> None:
     points = Points(*(rows[name].to_numpy(float) for name in ("x", "y", "area")))
     named = rows.head(most)
-    pairs = zip(labels(named["node"]), named["time_share"], strict=True)
+    pairs = zip(labels(row_names(named)), named["time_share"], strict=True)
     place_labels(axes, points, [f"{node} {percent(share)}" for node, share in pairs])

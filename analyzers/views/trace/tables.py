@@ -10,7 +10,7 @@ from analyzers.grouping import remark
 from analyzers.options import NAMES, SAMPLE, ViewOptions, sort_column
 from analyzers.views.page import Column, Table, specified
 from analyzers.views.text import full, si
-from analyzers.views.trace import headline, overflow
+from analyzers.views.trace import agreement, headline, overflow
 from analyzers.views.trace.sections import Section, chosen, folded, ordered
 from tracer.records.columns import JOINT, TableName, specs_of
 from tracer.records.trace import Trace
@@ -23,6 +23,9 @@ def tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Tab
     if options.by == SAMPLE:
         yield _of_samples(title, section, groups, options)
         return
+    if agreement.has_agreement(groups):
+        yield _of_agreement(title, trace, section, groups, options)
+        title = ""
     counted = overflow.has_overflow(groups)
     if counted and section.run is not None and section.run.sums:  # its times are of an emulation
         yield _of_sums(title, section, groups, options)
@@ -68,6 +71,19 @@ def _of_sums(title: str, section: Section, groups: pd.DataFrame, options: ViewOp
         chosen(overflow.worst_first(groups, options.full_numbers), options),
         head=overflow.words(section.nodes),
         lines=(overflow.totals(section.nodes, options.full_numbers),),
+        is_long=True,
+    )
+
+
+def _of_agreement(
+    title: str, trace: Trace, section: Section, groups: pd.DataFrame, options: ViewOptions
+) -> Table:
+    return Table(
+        title,
+        _columns(groups, ("agreement",), NAMES[options.by], options),
+        chosen(agreement.worst_first(groups), options),
+        head=tuple(agreement.outputs(trace, section.nodes)),
+        lines=(agreement.totals(section.nodes),),
         is_long=True,
     )
 

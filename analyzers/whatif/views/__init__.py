@@ -55,7 +55,7 @@ def document(result: WhatIf, options: ViewOptions) -> dict[str, Any]:
 
 def figure(result: WhatIf, options: ViewOptions) -> Figure:
     """Score and energy by width, partial sums, the Pareto front."""
-    return picture.figure(result)
+    return picture.figure(result, picture.MOST_NODES if options.top is None else options.top)
 
 
 def report(result: WhatIf, options: ViewOptions) -> Content:

@@ -10,8 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzers.overflow import bits_observed, widest
-from analyzers.views.drawing import EXTREMES, HIGH, LINEAR, PLAIN, empty_figure, plain
-from analyzers.views.short_names import short_names
+from analyzers.views.drawing import (
+    EXTREMES,
+    HIGH,
+    LINEAR,
+    OTHERS,
+    PLAIN,
+    empty_figure,
+    labels,
+    plain,
+)
 from analyzers.views.text import si
 from analyzers.whatif import label, words
 from tracer.accumulators.statistics.bins import edges
@@ -25,33 +33,36 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_OTHERS = "#bbbbbb"
 _EACH = "#3a923a"
 _COLUMNS = 3
 _PANEL_INCHES = 4.6, 2.9
 _HEAD_INCHES = 0.5
-_MOST_NODES = 30
+MOST_NODES = 6
+"""Panels of nodes unless `--top` sets another number; with those of the whole network, 3 rows."""
 _TICK_BITS = 8
 _TICK_GAP = 3
 """Bits between two labels of an axis, on which every bit is an octave."""
 _ALL = "all nodes; blue: final sums, yellow: extremes of partial sums"
 
 
-def figure(result: WhatIf) -> Figure:
-    """For each variant its panels: score and energy, Pareto front, sums of all and of each node."""
+def figure(result: WhatIf, top: int) -> Figure:
+    """For each variant its panels: score and energy, Pareto front, sums of all and of each node.
+
+    `top` is the number of nodes, those that need the most bits [0: all].
+    """
     width, height = _PANEL_INCHES
-    counts = [math.ceil((_FIRST + len(_shown(variant))) / _COLUMNS) for variant in result.variants]
+    shown_of = [widest(variant.answer.sums, top) for variant in result.variants]
+    counts = [math.ceil((_FIRST + len(shown)) / _COLUMNS) for shown in shown_of]
     chart = empty_figure(width * _COLUMNS, height * sum(counts) + _HEAD_INCHES * len(counts))
     parts = chart.subfigures(len(counts), 1, squeeze=False, height_ratios=counts)[:, 0]
-    for part, rows, variant in zip(parts, counts, result.variants, strict=True):
+    for part, rows, variant, shown in zip(parts, counts, result.variants, shown_of, strict=True):
         title = plain(f"{result.model.name} · {label(result, variant)}")
         part.suptitle(title, x=0.01, ha="left", fontsize=10)
         panels = part.subplots(rows, _COLUMNS, squeeze=False).ravel()
         _by_width(panels[0], result, variant)
         _front(panels[1], result, variant)
         _histogram(panels[2], _ALL, _together(variant.answer.sums), variant)
-        shown = _shown(variant)
-        names = short_names([sums.node for sums in shown])
+        names = labels(sums.node for sums in shown)
         for panel, name, sums in zip(panels[_FIRST:], names, shown, strict=False):
             tally = sums.tally
             extremes = tally.low_histogram + tally.high_histogram
@@ -63,10 +74,6 @@ def figure(result: WhatIf) -> Figure:
 
 _FIRST = 3
 """Panels about the whole network, before those of nodes."""
-
-
-def _shown(variant: Variant) -> Sequence[PartialSums]:
-    return widest(variant.answer.sums, _MOST_NODES)
 
 
 def _by_width(axes: Axes, result: WhatIf, variant: Variant) -> None:
@@ -110,7 +117,7 @@ def _front(axes: Axes, result: WhatIf, variant: Variant) -> None:
         for evaluation in answer.evaluations
     ]
     scores = [each.score for each in answer.evaluations]
-    axes.scatter(energies, scores, s=6, color=_OTHERS, label="evaluations")
+    axes.scatter(energies, scores, s=6, color=OTHERS, label="evaluations")
     front = answer.front
     axes.plot([p.energy for p in front], [p.score for p in front], color=HIGH, marker="o",
               markersize=3, linewidth=0.9, label="Pareto front")  # fmt: skip
@@ -159,7 +166,7 @@ def _histogram(axes: Axes, title: str, counts: tuple[Counts, Counts], variant: V
     marks = _marks(variant, widths, left, right)
     axes.set_xticks([value for value, _ in marks], [name for _, name in marks])
     axes.minorticks_off()
-    axes.set_title(plain(title), fontsize=8, loc="left")
+    axes.set_title(title, fontsize=8, loc="left")
     axes.set_xlabel("sum; red: ends of accumulators of this many bits", fontsize=7)
     _finish(axes)
 

@@ -1,5 +1,6 @@
 """Tables whose truth is known: what is slower is found, by how much, and where."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -215,10 +216,10 @@ def test_the_first_layer_that_differs_is_named_and_nan_and_infinity_are_counted(
     comparison = numbers(values("a", arrays), values("b", other), Tolerance())
     assert comparison.first_divergence == "Relu_1"
     rows = comparison.layers.set_index("layer")
-    assert rows.loc["Conv_0", ["max_abs", "max_rel", "max_ulp"]].tolist() == [0, 0, 0]
+    assert rows.loc["Conv_0", ["max_abs", "max_share", "rms_share"]].tolist() == [0, 0, 0]
     assert rows.loc["Relu_1", "max_abs"] == 0.5
-    assert rows.loc["Relu_1", "max_rel"] == pytest.approx(0.5 / 3)
-    assert rows.loc["Relu_1", "max_ulp"] == 0.5 / np.spacing(np.float32(3))
+    assert rows.loc["Relu_1", "max_share"] == 0.5 / 4  # of 1, 2, 3, 4
+    assert rows.loc["Relu_1", "rms_share"] == pytest.approx(0.5 / math.sqrt(30))
     assert rows.loc["Gemm_2", ["nan_a", "nan_b", "inf_a", "inf_b"]].tolist() == [0, 1, 0, 1]
     assert comparison.outputs["fault"].iloc[0]
 

@@ -32,10 +32,26 @@ def test_charts_are_pictures_and_the_same_trace_gives_the_same_svg(trace):
     assert first != render(trace, "svg", ViewOptions(threshold=1e6))
 
 
-def test_the_chart_reddens_what_stands_out_and_says_why(counted):
+def test_the_chart_reddens_the_rows_of_half_of_the_work_and_says_so(counted):
     texts, red = svg(counted)
-    assert any(text.startswith("red: ≥ 221 k MACs, twice the median") for text in texts)
+    macs = counted.nodes["macs"].sort_values(ascending=False)
+    rows = int((macs.cumsum() - macs < macs.sum() / 2).sum())
+    assert any(re.match(rf"red: ≥ .* MACs: {rows} rows? holds? half of the MACs", t) for t in texts)
     assert red
+
+
+def test_a_chart_names_fifteen_rows_and_sums_the_rest(counted):
+    nodes = pd.concat([counted.nodes] * 3, ignore_index=True)
+    nodes["node"] = pd.array([f"n{place}" for place in range(len(nodes))], "string")
+    nodes["macs"] = pd.array(range(100, 100 + len(nodes)), "Int64")
+    many = replace(counted, nodes=nodes)
+    texts, _ = svg(many)
+    assert [text for text in texts if re.fullmatch(r"n\d+", text)] == [
+        f"n{i}" for i in range(9, 24)
+    ]
+    assert "9 more" in texts
+    assert "20 more" in svg(many, top=4)[0]
+    assert not any("more" in text for text in svg(many, top=0)[0])
 
 
 def test_bars_that_are_nearly_equal_are_all_plain(counted):
@@ -48,7 +64,8 @@ def test_bars_that_are_nearly_equal_are_all_plain(counted):
 def test_nodes_with_alike_names_have_labels_of_their_own(counted):
     names = [f"/model/encoder/layers.{n}/self_attention/query/MatMul" for n in range(8)]
     texts, _ = svg(replace(counted, nodes=counted.nodes.assign(node=pd.array(names, "string"))))
-    assert all(any(f"…{n}…" in text for text in texts) for n in range(8))
+    assert all(any(text.startswith(f"…{n}/") for text in texts) for n in range(8))
+    assert "… before a name stands for /model/encoder/layers." in texts
 
 
 def test_a_threshold_is_one_of_time(trace, counted):

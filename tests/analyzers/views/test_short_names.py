@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.views.short_names import MOST_CHARACTERS, short_names
+from analyzers.views.short_names import MOST_CHARACTERS, short_names, without_prefix
 
 _PARTS = st.sampled_from(["/encoder", "/layer.10", "/layer.11", "/attention", "/query", "#2", "x"])
 NAMES = st.lists(_PARTS, min_size=1, max_size=12).map("".join)
@@ -35,3 +35,25 @@ def test_what_distinguishes_names_is_shown():
         assert name.startswith(begin)
         assert name.endswith(end)
         assert min(len(begin), len(end)) >= 8
+
+
+def test_folders_that_most_names_share_are_left_out_and_told():
+    names = [f"/net/block.{n}/attention/MatMul" for n in range(3)]
+    shown, prefix = without_prefix([*names, "If_0"])
+    assert prefix == "/net/block."
+    assert shown == ["…0/attention/MatMul", "…1/attention/MatMul", "…2/attention/MatMul", "If_0"]
+    assert without_prefix([*names[:2], "a", "b", "c"]) == ([*names[:2], "a", "b", "c"], "")
+
+
+@given(st.lists(NAMES, max_size=30))
+def test_what_is_left_of_a_name_completes_it(names):
+    shown, prefix = without_prefix(names)
+    for name, left in zip(names, shown, strict=True):
+        assert left == name or (prefix and prefix + left.removeprefix("…") == name)
+
+
+@given(st.lists(NAMES, max_size=30), st.integers(6, 40))
+def test_names_fit_into_any_width(names, most):
+    shown = short_names(names, most)
+    assert all(len(name) <= most for name in shown)
+    assert len(set(shown)) == len(set(names))

@@ -1,3 +1,4 @@
+import io
 import zipfile
 
 import numpy as np
@@ -83,4 +84,15 @@ def test_one_array_and_a_zip_of_something_else_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "w.npz", "w") as archive:
         archive.writestr("readme.txt", "no array")
     with pytest.raises(InputError, match=r"w\.npz: not an \.npz file: it has 'readme.txt'"):
+        exporter.load_weights(Net(), tmp_path / "w.npz", trust=False)
+
+
+def test_an_array_that_expands_is_refused_by_its_header(tmp_path):
+    chainer.serializers.save_npz(tmp_path / "w.npz", filled())
+    header = io.BytesIO()
+    described = {"descr": "<f4", "fortran_order": False, "shape": (1 << 40,)}
+    np.lib.format.write_array_header_1_0(header, described)
+    with zipfile.ZipFile(tmp_path / "w.npz", "a") as archive:
+        archive.writestr("extra.npy", header.getvalue())
+    with pytest.raises(InputError, match=r"1 unexpected: extra \[1099511627776\]"):
         exporter.load_weights(Net(), tmp_path / "w.npz", trust=False)

@@ -1,6 +1,8 @@
 """The command line as a user meets it: output, exit codes, and nothing half-written."""
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import re
@@ -210,14 +212,15 @@ def test_debug_shows_where_an_error_came_from(model):
         tracer.cli.main(["report", "nowhere.trace", "--debug"])
 
 
-def test_an_error_of_ours_is_said_to_be_one(model, capfd, monkeypatch):
+@pytest.mark.parametrize("kind", [ZeroDivisionError, GeneratorExit, BaseException])
+def test_an_error_of_ours_is_said_to_be_one(kind, model, capfd, monkeypatch):
     def broken(*args, **kwargs):
-        raise ZeroDivisionError("oops")
+        raise kind("oops")
 
     monkeypatch.setattr(importlib.import_module("tracer.api.count"), "count", broken)
     code, _, err = run(capfd, "count", model)
     assert code == 70
-    assert "internal error: ZeroDivisionError: oops" in err
+    assert f"internal error: {kind.__name__}: oops" in err
 
 
 def test_an_interrupt_is_130_and_leaves_nothing(model, capfd, monkeypatch, tmp_path):
@@ -281,6 +284,12 @@ def test_a_closed_stdout_is_refused_unless_a_file_is_named(model, tmp_path):
         assert "stdout is closed" in done.stderr
     assert shell(f"$t count $m -o {tmp_path}/r.csv >&-", model).returncode == 0
     assert (tmp_path / "r.csv").read_text().startswith("node,")
+
+
+def test_a_stdout_in_memory_receives_the_page(model):
+    with contextlib.redirect_stdout(io.StringIO()) as page:
+        assert tracer.cli.main(["count", str(model)]) == 0
+    assert str(model.name) in page.getvalue()
 
 
 def test_sigterm_ends_as_an_interrupt_does_and_leaves_nothing(model, tmp_path):

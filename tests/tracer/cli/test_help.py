@@ -129,3 +129,11 @@ def test_the_documented_line_gives_a_script_for_each_shell(name):
     if shutil.which(name):
         checked = subprocess.run([name, "-n"], input=done.stdout, text=True, capture_output=True)
         assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("columns", ["1", "3", "12"])
+def test_help_is_shown_on_a_terminal_of_any_width(columns, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert tracer.cli.main(["profile", "--help"]) == 0
+    out, err = capfd.readouterr()
+    assert "--runs" in out and err == ""

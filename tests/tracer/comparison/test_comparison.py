@@ -145,7 +145,7 @@ def test_a_model_compared_with_itself_computes_the_same(model):
     assert [side.label for side in comparison.sides] == ["m.onnx", "m.onnx #2"]
     (numbers,) = comparison.numbers
     assert numbers.first_divergence is None
-    assert numbers.outputs["max_ulp"].tolist() == [0]
+    assert numbers.outputs["max_abs"].tolist() == [0]
     assert len(numbers.layers) == len(residual().graph.node)
     assert set(comparison.layers["on"]) == {"AB"}
     assert comparison.sides[0].rounds_us.shape[0] == 4
@@ -182,6 +182,27 @@ def test_inputs_that_do_not_fit_are_a_note_and_no_failure(model, tmp_path):
                                runs=1, tolerance=Tolerance())  # fmt: skip
     assert not comparison.numbers
     assert any("takes 2 inputs, not 1" in note for note in comparison.notes)
+
+
+def test_an_array_that_one_side_takes_is_left_out_of_the_other_and_said(model, tmp_path):
+    head = '<ir_version: 8, opset_import: ["": 16]> g (float[N,3,16,16] x'
+    graphs = {
+        "both.onnx": ", float[N,3,16,16] more) => (float[N,3,16,16] y) { y = Add (x, more) }",
+        "one.onnx": ") => (float[N,3,16,16] y) { y = Add (x, x) }",
+    }
+    both, one = (tmp_path / name for name in graphs)
+    for name, graph in graphs.items():
+        onnx.save(onnx.parser.parse_model(head + graph), tmp_path / name)
+    x = np.ones((2, 3, 16, 16), np.float32)
+    np.savez(tmp_path / "in.npz", more=x, x=x)
+    settings = replace(QUICK, feeds=tmp_path / "in.npz")
+    arguments = {"settings": settings, "tolerance": Tolerance(1e-6, 0.0), "rounds": 2, "runs": 2}
+    result = tracer.compare([str(both), str(one)], **arguments)
+    assert "one.onnx has no input more, which is left out there" in result.notes
+    assert not result.differ  # x + x where more is x
+    np.savez(tmp_path / "in.npz", other=x, x=x)
+    with pytest.raises(InputError, match="more missing"):
+        tracer.compare([str(both), str(one)], **arguments)
 
 
 def test_saved_traces_are_said_not_to_have_taken_turns(saved, model):

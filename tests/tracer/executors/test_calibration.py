@@ -1,5 +1,7 @@
 """The fit of the profiler's overhead, on synthetic figures, and its cache."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -83,13 +85,27 @@ def test_a_bias_is_measured_once_for_each_number_of_threads(counted):
     assert len(list(folder.iterdir())) == 2
 
 
-def test_a_file_that_says_nothing_is_measured_anew(counted):
+@pytest.mark.parametrize("content", ["{", '{"fixed":1e300,"per_tensor":1e300}'])
+def test_a_file_that_says_nothing_is_measured_anew(counted, content):
     measured, folder = counted
     calibration.measure(1, "cpu")
-    next(folder.iterdir()).write_text("{")
+    next(folder.iterdir()).write_text(content)
     calibration.measure.cache_clear()
     calibration.measure(1, "cpu")
     assert measured == [1, 1]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are POSIX")
+def test_a_pipe_in_its_place_is_not_waited_for(counted):
+    measured, folder = counted
+    calibration.measure(1, "cpu")
+    (file,) = folder.iterdir()
+    file.unlink()
+    os.mkfifo(file)
+    calibration.measure.cache_clear()
+    calibration.measure(1, "cpu")
+    assert measured == [1, 1]
+    assert file.is_fifo()
 
 
 def test_without_a_folder_to_keep_it_in_it_is_measured(counted, monkeypatch, tmp_path):

@@ -289,3 +289,10 @@ def test_infinite_values_have_no_error():
     proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
     layers = layer_errors(proto, proto, [{"x": np.array([0, 1, 2], np.float32)}])
     assert {layer.node: layer.sqnr_db for layer in layers} == {"z": np.inf, "y": np.inf}
+
+
+def test_data_that_are_not_numbers_are_an_error_without_a_warning(recwarn):
+    nothing = [{"x": np.full((8, 2, 8, 8), np.nan, np.float32)}]
+    with pytest.raises(ModelError, match=r"not a number|cannot quantise"):
+        quantize(loading.from_proto(net()), nothing)
+    assert not [str(each.message) for each in recwarn if "NaN" in str(each.message)]

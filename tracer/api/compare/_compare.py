@@ -16,6 +16,7 @@ from tracer.api.compare.sides import LiveSide, NamedSide, Recorded
 from tracer.containment import signals
 from tracer.records.trace import INCOMPLETE
 from tracer.support.progress import Progress
+from tracer.support.temporary import TemporaryFolder
 from tracer.support.tolerance import Tolerance
 
 
@@ -30,7 +31,8 @@ def compare(
     progress: Progress | None,
 ) -> Comparison:
     """Compares each of `sides` with the first one, in time and work, and values if tolerated."""
-    named = _named(sides, settings, rounds, runs)
+    folder = TemporaryFolder()  # goes when this call ends
+    named, divisions = inputs.divided(_named(sides, settings, rounds, runs), settings, folder.path)
     arrays = inputs.shared(named, settings)
     live = inputs.live(named, arrays)
     measurements = iter(_measure(live, settings, rounds, runs, progress))
@@ -44,6 +46,7 @@ def compare(
         by,
         depth,
     )
+    comparison = replace(comparison, notes=(*comparison.notes, *divisions))
     if tolerance is None or signals.ending():
         return comparison
     numbers, notes = values.compare_values(named, arrays, settings, tolerance)

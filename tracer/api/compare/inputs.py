@@ -6,8 +6,10 @@ the arrays of the first ONNX model, by position. The values of all sides are com
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from exporters.records import draw, input_specs
@@ -19,7 +21,7 @@ from tracer.api.compare.sides import (
     Recorded,
 )
 from tracer.errors import UsageError
-from tracer.inputs import files
+from tracer.inputs import files, npz
 from tracer.inputs.request import on_sizes_that_run
 
 Arrays: TypeAlias = Sequence[NDArray[Any]]
@@ -46,6 +48,40 @@ def shared(sides: Sequence[NamedSide], settings: SideSettings) -> Arrays | None:
     for spec in specs:
         spec.check()
     return draw(specs, settings.seed)
+
+
+def divided(
+    sides: Sequence[NamedSide], settings: SideSettings, folder: Path
+) -> tuple[list[NamedSide], tuple[str, ...]]:
+    """Returns the sides, each ONNX model with the arrays of the file that it takes, and notes.
+
+    The file of the settings may hold arrays that some of the models do not take; what each takes is
+    written to `folder`. An array that none takes is left to the check of the first model.
+    """
+    models = [side for side in sides if isinstance(side, OnnxSide)]
+    if settings.feeds is None or settings.feeds.suffix != ".npz" or not models:
+        return list(sides), ()
+    held = list(npz.members(settings.feeds))
+    if not set(held) <= set().union(*map(_input_names, models)):
+        return list(sides), ()
+    divided_sides, notes = list[NamedSide](), list[str]()
+    for side in sides:
+        if not isinstance(side, OnnxSide) or _input_names(side).issuperset(held):
+            divided_sides.append(side)
+            continue
+        taken = {
+            n: a for n, a in files.read_arrays(settings.feeds).items() if n in _input_names(side)
+        }
+        path = folder / f"{len(divided_sides)}.npz"
+        np.savez(path, allow_pickle=False, **taken)
+        divided_sides.append(replace(side, feeds=path))
+        left = ", ".join(name for name in held if name not in taken)
+        notes.append(f"{side.label} has no input {left}, which is left out there")
+    return divided_sides, tuple(notes)
+
+
+def _input_names(side: OnnxSide) -> set[str]:
+    return {value.name for value in side.model.inputs}
 
 
 def live(sides: Sequence[NamedSide], arrays: Arrays | None) -> list[OnnxSide | FrameworkSide]:

@@ -59,7 +59,7 @@ class Recorded:
 class OnnxSide:
     """An ONNX model in the executor of this short name.
 
-    `optimization` and `batch` replace those of the settings.
+    `optimization`, `batch` and `feeds` replace those of the settings.
     """
 
     label: str
@@ -68,6 +68,7 @@ class OnnxSide:
     executor: str = DEFAULT
     optimization: str | None = None
     batch: int | None = None
+    feeds: Path | None = None
     kind: ClassVar[str] = "ONNX models"
 
     @property
@@ -91,7 +92,7 @@ class OnnxSide:
             self.model,
             **_measuring(batch, runs, settings),
             dims=dims,
-            feeds=_feeds(self.source, settings, batch, dims),
+            feeds=self.feeds or _feeds(self.source, settings, batch, dims),
             optimization=self.level(settings),
             confirm=False,  # once for each of many rounds would take too long
             progress=progress,
@@ -101,7 +102,8 @@ class OnnxSide:
     def request(self, settings: SideSettings) -> Request:
         """Returns the request for the inputs that it runs on."""
         batch, dims = self._sizes(settings)
-        return request_for(self.source, self.model, batch, dims, settings.feeds, settings.seed)
+        feeds = self.feeds or settings.feeds
+        return request_for(self.source, self.model, batch, dims, feeds, settings.seed)
 
     def tensors(self, feedset: FeedSet, settings: SideSettings) -> Tensors:
         """Returns the outputs, and all tensors, of one inference."""

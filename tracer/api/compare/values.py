@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.compare.numbers import Numbers, Values, numbers
+from analyzers.compare.numbers import Numbers, Values, in_type_of, numbers, pairs
 from analyzers.compare.weights import unshared
 from analyzers.table import node_table
 from exporters.records import ExportOptions, InputSpec
@@ -20,11 +20,16 @@ from tracer.api.compare.sides import FrameworkSide, NamedSide, OnnxSide, Recorde
 from tracer.errors import ModelError, TracerError, UsageError
 from tracer.executors.eager.failure import failing_clearly
 from tracer.graph import loading
-from tracer.graph.model import Model
+from tracer.graph.model import Model, Node
+from tracer.graph.precision import precisions
+from tracer.graph.quantized import quantized_node
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.model_feeds import check_feeds
+from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.isolation import Isolation
 from tracer.records.node_table import typed
 from tracer.shapes import infer
+from tracer.support.difference import Difference
 from tracer.support.optional import not_installed
 from tracer.support.tolerance import Tolerance
 
@@ -38,6 +43,7 @@ class _Ran:
 
     side: OnnxSide | FrameworkSide
     model: Model | None
+    feeds: Mapping[str, Any]
     values: Values
     obstacle: str = ""
 
@@ -75,8 +81,19 @@ def compare_values(
 
 def _numbers(first: _Ran, second: _Ran, tolerance: Tolerance, settings: SideSettings) -> Numbers:
     """Returns the differences; if there are any, with a note on whether the weights are equal."""
-    result = numbers(first.values, second.values, tolerance)
-    if not result.differ or first.model is None or second.model is None:
+    if first.model is None or second.model is None:
+        return numbers(first.values, second.values, tolerance)
+    isolated, obstacle = _isolated(first, second, tolerance)
+    exact = precisions(second.model, _by_tensor(second.model, second.values))
+    by_node = {n.key: exact[n.outputs[0]] for n in second.model.nodes if _first(n) in exact}
+    result = numbers(first.values, second.values, tolerance, by_node, isolated)
+    quantised = [quantized_node(ran.model) is not None for ran in (first, second) if ran.model]
+    if quantised[0] != quantised[1]:
+        which = (first if quantised[0] else second).side.label
+        result = replace(result, no_verdict=f"{which} is quantised and the other is not")
+    if obstacle:
+        result = replace(result, notes=(*result.notes, obstacle))
+    if not result.differ:
         return result
     other, count = unshared(first.model, second.model)
     if not other:
@@ -90,14 +107,47 @@ def _numbers(first: _Ran, second: _Ran, tolerance: Tolerance, settings: SideSett
     return replace(result, notes=(*result.notes, note))
 
 
+def _isolated(
+    first: _Ran, second: _Ran, tolerance: Tolerance
+) -> tuple[Mapping[str, Difference] | None, str]:
+    """Returns what each layer of the second side differs by on the values of the first, by node.
+
+    Or None, and why the interpreter does not run the second side so.
+    """
+    assert second.model is not None
+    outputs = {node.key: _first(node) for node in second.model.nodes}
+    expected = {
+        outputs[other]: in_type_of(first.values.by_node[key], second.values.by_node[other])
+        for key, other in pairs(first.values, second.values)
+    }
+    isolation = Isolation(second.model, expected, tolerance)
+    try:
+        Interpreter(second.model, observers=[isolation]).run(None, second.feeds)
+    except TracerError as error:
+        return None, f"layers are not run on the values of {first.side.label}: {error.what}"
+    return isolation.differences, ""
+
+
+def _by_tensor(model: Model, values: Values) -> Mapping[str, Any]:
+    """Returns the values of a side by tensor."""
+    return {_first(n): values.by_node[n.key] for n in model.nodes if n.key in values.by_node}
+
+
+def _first(node: Node) -> str:
+    return node.outputs[0] if node.outputs else ""
+
+
 def _ran(side: OnnxSide | FrameworkSide, arrays: Arrays, settings: SideSettings) -> _Ran:
     if isinstance(side, FrameworkSide):
         with redirect_stdout(sys.stderr):  # stdout is for data; the user's code may print
             return _of_framework(side, arrays, settings)
-    feeds = _feeds_by_name(side.model, arrays)
+    if settings.feeds is None:
+        feeds = _feeds_by_name(side.model, arrays)
+    else:  # the file tells by name
+        feeds = dict(side.request(settings).feeds().feeds)
     tensors = side.tensors(FeedSet(feeds, None), settings)
     values = _by_node(side.label, side.model, feeds, tensors.outputs, tensors.by_name)
-    return _Ran(side, side.model, values)
+    return _Ran(side, side.model, feeds, values)
 
 
 def _feeds_by_name(model: Model, arrays: Arrays) -> dict[str, Any]:
@@ -137,11 +187,13 @@ def _of_framework(side: FrameworkSide, arrays: Arrays, settings: SideSettings) -
         raise not_installed(f"running {side.source}", error) from error
     except ModelError as error:
         named = [(f"output {place}", output) for place, output in enumerate(outputs)]
-        return _Ran(side, None, Values(side.label, typed(pd.DataFrame()), named, {}), error.what)
+        nothing = Values(side.label, typed(pd.DataFrame()), named, {})
+        return _Ran(side, None, {}, nothing, error.what)
     exported = loading.from_proto(conversion.proto)
     feeds = _feeds_by_name(exported, arrays)
     tensors_by_name = conversion.values(arrays)
-    return _Ran(side, exported, _by_node(side.label, exported, feeds, outputs, tensors_by_name))
+    values = _by_node(side.label, exported, feeds, outputs, tensors_by_name)
+    return _Ran(side, exported, feeds, values)
 
 
 def _by_node(

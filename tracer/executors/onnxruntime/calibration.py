@@ -12,6 +12,7 @@ the runtime dispatches it. The rest of a run is the time of an empty run (see `e
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -27,6 +28,10 @@ _METHOD = 1
 """Version of the method; cached overheads of other versions are measured again."""
 
 
+_Microseconds = Annotated[float, msgspec.Meta(ge=-1e6, le=1e6)]
+"""At most a second: a stored number beyond it was not measured."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bias:
     """µs added to the `dur` of one call of a kernel, linear in its tensors and their dimensions.
@@ -34,10 +39,10 @@ class Bias:
     `error` is the standard deviation of the residuals: the error for a single kernel.
     """
 
-    fixed: float
-    per_tensor: float
-    per_dimension: float = 0.0
-    error: float = 0.0
+    fixed: _Microseconds
+    per_tensor: _Microseconds
+    per_dimension: _Microseconds = 0.0
+    error: _Microseconds = 0.0
 
     def of(self, kernel: Kernel) -> float:
         """Returns the overhead for one kernel; noise of the fit never makes it negative."""

@@ -1,8 +1,10 @@
 """Runs a model under onnxruntime's profiler, alternating with runs that are not profiled."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from tracer.containment import signals
+from tracer.containment import memory, signals
 from tracer.executors.measuring import warm_up
 from tracer.executors.onnxruntime import (
     all_outputs,
@@ -17,9 +19,11 @@ from tracer.executors.onnxruntime import (
 from tracer.executors.onnxruntime.saved_graph import Folder, SavedGraph
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.executors.protocol import OptimizingExecutor, Profiled, Tensors
+from tracer.graph import footprint
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Run
+from tracer.shapes import infer
 from tracer.support.progress import Progress, silent
 
 
@@ -51,6 +55,16 @@ def _recorded(
         return record.finish(bias)
 
 
+@contextmanager
+def _in_proportion(model: Model, feedset: FeedSet) -> Iterator[None]:
+    """Limits the memory of the block in proportion to the model, where nobody set a limit."""
+    if not memory.is_default():
+        yield
+        return
+    with memory.at_most(footprint.allowance(infer(model, feedset.shapes))):
+        yield
+
+
 class _Onnxruntime:
     settings = OrtSettings
 
@@ -65,14 +79,14 @@ class _Onnxruntime:
         provider, LimitError where one inference makes more events than the profiler holds.
         """
         folder = Folder()
-        with sessions.running(model):
+        with _in_proportion(model, feedset), sessions.running(model):
             run = _recorded(model, feedset, settings, folder, progress)
         return Profiled(run, SavedGraph(model, settings, run.kernels, folder))
 
     def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> SavedGraph:
         """Returns the graph that onnxruntime runs, from one inference; raises as `profile`."""
         folder = Folder()
-        with sessions.running(model):
+        with _in_proportion(model, feedset), sessions.running(model):
             kernels = recording.record_once(model, feedset, settings, folder.graph)
         return SavedGraph(model, settings, kernels, folder)
 
@@ -81,12 +95,13 @@ class _Onnxruntime:
 
         Raises ModelError or InputError for what onnxruntime refuses.
         """
-        by_name = all_outputs.tensors(model, feedset.feeds, settings.threads)
-        if settings.optimization == "none":
-            return Tensors([by_name[value.name] for value in model.graph.output], by_name)
-        session = sessions.Factory(model, node_names.serialize(model), settings).open()
-        with sessions.running(model):
-            return Tensors(feeding.runner(model, session, feedset.feeds)(), by_name)
+        with _in_proportion(model, feedset):
+            by_name = all_outputs.tensors(model, feedset.feeds, settings.threads)
+            if settings.optimization == "none":
+                return Tensors([by_name[value.name] for value in model.graph.output], by_name)
+            session = sessions.Factory(model, node_names.serialize(model), settings).open()
+            with sessions.running(model):
+                return Tensors(feeding.runner(model, session, feedset.feeds)(), by_name)
 
 
 executor: OptimizingExecutor[Model, FeedSet, OrtSettings] = _Onnxruntime()

@@ -9,13 +9,16 @@ import numpy as np
 
 from tracer.executors.protocol import Profiled, Receive, TensorExecutor, Tensors
 from tracer.graph.model import Model
+from tracer.graph.precision import precisions
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.interpreter import kernel_loading
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.isolation import Isolation
 from tracer.interpreter.kernel_loading import clock_ns
 from tracer.interpreter.recording import NodeRecord, Recorder, TensorRecorder
 from tracer.limits import Limits
 from tracer.records.trace import Kernel, NodeValues, Run
+from tracer.support.difference import Difference
 from tracer.support.progress import Progress
 from tracer.support.timing import elapsed_us
 from tracer.support.tolerance import Tolerance
@@ -33,7 +36,8 @@ class ReferenceSettings:
 
     `warmup` None warms up once where an inference takes less than a second.
     `expected` are tensors of the main graph by name that another runtime computed from the same
-    feeds; every node is compared with them within `tolerance`.
+    feeds. Every node is compared with them within `tolerance`, and once more in an inference in
+    which each node reads them.
     """
 
     runs: int = 5
@@ -46,13 +50,10 @@ class ReferenceSettings:
 
 
 def _inferences(
-    model: Model, feedset: FeedSet, settings: ReferenceSettings, progress: Progress
+    interpreter: Interpreter, feedset: FeedSet, settings: ReferenceSettings, progress: Progress
 ) -> tuple[list[float], list[float], list[Mapping[str, NodeRecord]]]:
     """Returns times of whole inferences without and with a recorder, µs, and the records."""
-    interpreter = Interpreter(
-        model, limits=settings.limits, threads=settings.threads or None, progress=progress
-    )
-    feeds = dict(feedset.feeds)
+    feeds, expected = dict(feedset.feeds), settings.expected or {}
     once = partial(interpreter.run, None, feeds)
     for _ in range(settings.warmup or 0):
         once()
@@ -61,8 +62,9 @@ def _inferences(
         wall.append(first)
     instrumented: list[float] = []
     records: list[Mapping[str, NodeRecord]] = []
+    exact = precisions(interpreter.model, expected) if expected else {}
     for index in range(settings.runs):
-        recorder = Recorder(index == 0, settings.expected or {}, settings.tolerance)
+        recorder = Recorder(index == 0, expected, settings.tolerance, exact)
         if len(wall) == index:
             wall.append(elapsed_us(once, clock_ns))
         outputs, time_us = recorded(interpreter, recorder, feeds)
@@ -72,6 +74,17 @@ def _inferences(
         records.append(recorder.records)
         progress(index + 1, settings.runs, "interpreting")
     return wall, instrumented, records
+
+
+def _in_isolation(
+    interpreter: Interpreter, feedset: FeedSet, settings: ReferenceSettings
+) -> Mapping[str, Difference]:
+    """Returns the difference that each node makes by itself, by key; none without a reference."""
+    if not settings.expected:
+        return {}
+    isolation = Isolation(interpreter.model, settings.expected, settings.tolerance)
+    interpreter.with_observers(isolation).run(None, feedset.feeds)
+    return isolation.differences
 
 
 class _Reference:
@@ -85,8 +98,11 @@ class _Reference:
         The first timed inference also describes the values; its times exclude the description.
         Raises ModelError for a node that cannot be computed, LimitError beyond the limits.
         """
-        wall, instrumented, runs = _inferences(model, feedset, settings, progress)
-        described = runs[0]
+        interpreter = Interpreter(
+            model, limits=settings.limits, threads=settings.threads or None, progress=progress
+        )
+        wall, instrumented, runs = _inferences(interpreter, feedset, settings, progress)
+        described, own = runs[0], _in_isolation(interpreter, feedset, settings)
         kernels = tuple(
             kernel(record, sum(run[key].calls for run in runs if key in run) / len(runs))
             for key, record in described.items()
@@ -104,7 +120,7 @@ class _Reference:
             kernels=kernels,
             notes=(*feedset.notes, *kernel_loading.notes()),
             values=tuple(
-                NodeValues(key, record.statistics, record.difference)
+                NodeValues(key, record.statistics, record.difference, own.get(key))
                 for key, record in described.items()
             ),
         )

@@ -1,6 +1,7 @@
 /* Rows folded by kernel, operator, module or source line, as analyzers/grouping.py folds them. */
 
 class Groups extends Columns {
+  static serving = ["Constant", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"];
   static unknown = { module: "(no module)", source: "(no source)" };
 
   /** The rows as `by` names them: node, kernel, op, module or source. */
@@ -47,12 +48,23 @@ class Groups extends Columns {
     if (derived) return derived(this);
     if (!this.has(name)) return undefined;
     const values = this.rows.column(name), { isKernel, groups } = this;
-    if (name === this.key) return groups.map((rows) => (this.keys ?? values)[rows[0]] + (isKernel && rows.length > 1 ? ` +${rows.length - 1}` : ""));
-    if (isKernel && name === "op_type") return groups.map((rows) => rows.map((row) => values[row]).join("+"));
+    if (name === this.key) return groups.map((rows) => (this.keys ?? values)[rows[0]] + (isKernel ? this.more(rows) : ""));
+    if (isKernel && name === "op_type") return groups.map((rows) => this.telling(rows).map((row) => values[row]).join("+"));
     const how = Groups.folds[isKernel && name === "calls" ? "first" : this.specs[name].fold] ?? Groups.folds.first;
     const time = this.rows.column("time_us") ?? [], folded = groups.map((rows) => how(rows, values, time));
     if (name === "bits_guaranteed") this.guarantee(folded, values);
     return this.isText(name) ? folded : Float64Array.from(folded, (value) => value ?? NaN);
+  }
+
+  /** The rows of a group without constants and conversions, unless there are no others. */
+  telling(rows) {
+    const operators = this.rows.column("op_type"), computing = rows.filter((row) => !Groups.serving.includes(operators?.[row]));
+    return computing.length ? computing : rows;
+  }
+
+  more(rows) {
+    const others = this.telling(rows).length - 1;
+    return others ? ` +${others}` : "";
   }
 
   /** A group is guaranteed a width only if all its nodes with accumulators are. */

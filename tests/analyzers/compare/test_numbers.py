@@ -1,0 +1,106 @@
+"""When two models compute different things, and when rounding only adds up."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analyzers.compare.numbers import Values, numbers
+from analyzers.compare.views.numbers import numbers_table
+from analyzers.options import ViewOptions
+from tests.analyzers.compare.tables import nodes
+from tracer.support.difference import Difference
+from tracer.support.tolerance import Precision, Tolerance
+
+OPS = ("Conv", "Relu", "Gemm", "Tanh", "Conv", "Relu", "Gemm")
+RIGHT = Difference(0.0, 0.0, 0.0, 1.0, "")
+WRONG = Difference(1.0, 0.5, 0.5, 0.9, "too far")
+
+
+def values(label, arrays, ops=OPS, output=None):
+    table = nodes([{"op_type": op, "module": op} for op in ops])
+    by_node = dict(zip(table["node"], arrays, strict=True))
+    return Values(label, table, [("y", arrays[-1] if output is None else output)], by_node)
+
+
+@pytest.fixture
+def sides():
+    """A model, and one whose values are 0.1 % apart from the third layer on."""
+    arrays = [np.arange(1, 5, dtype=np.float32) + n for n in range(len(OPS))]
+    apart = [array * np.float32(1 + 1e-3 * (n > 1)) for n, array in enumerate(arrays)]
+    return values("a", arrays), values("b", apart)
+
+
+def own(**wrong):
+    keys = [f"{op}_{index}" for index, op in enumerate(OPS)]
+    return {key: WRONG if key in wrong else RIGHT for key in keys}
+
+
+def lines(result, **options):
+    return " ".join(numbers_table(result, replace(ViewOptions(), **options)).lines)
+
+
+def test_without_isolation_the_first_layer_out_of_tolerance_is_the_divergence(sides):
+    result = numbers(*sides, Tolerance())
+    assert (result.differ, result.first_divergence) == (True, "Gemm_2")
+    assert "5 of 7 layers and 1 of 1 output differ, first in 'Gemm_2'" in lines(result)
+
+
+def test_rounding_that_adds_up_is_no_difference_of_the_models(sides):
+    result = numbers(*sides, Tolerance(), own=own())
+    assert (result.differ, result.first_divergence) == (False, "Gemm_2")
+    assert "every layer is within tolerance on the values of A" in lines(result)
+    assert numbers(*sides, Tolerance(1e-4), own=own()).differ  # asked for
+    assert not numbers(*sides, Tolerance(1e-2), own=own()).differ
+
+
+def test_a_layer_that_differs_by_itself_is_one_wherever_rounding_began(sides):
+    result = numbers(*sides, Tolerance(), own=own(Conv_4=True, Gemm_6=True))
+    assert (result.differ, result.first_divergence) == (True, "Conv_4")
+    assert "2 of 7 layers compute something else on the values of A, first in 'Conv_4'" in lines(
+        result
+    )
+
+
+def test_the_first_three_layers_are_shown_and_all_of_them_with_notes(sides):
+    wrong = own(Conv_0=True, Relu_1=True, Gemm_2=True, Tanh_3=True, Conv_4=True)
+    result = numbers(*sides, Tolerance(), own=wrong)
+    assert "2 more of these layers: --notes" in lines(result)
+    assert len(numbers_table(result, ViewOptions()).rows) == 1 + 3
+    assert len(numbers_table(result, replace(ViewOptions(), notes=True)).rows) == 1 + 5
+
+
+def test_an_output_that_its_own_layer_has_not_is_a_difference(sides):
+    first, _ = sides
+    arrays = list(first.by_node.values())
+    optimised = values("b", arrays, output=arrays[-1] * np.float32(1.01))
+    result = numbers(first, optimised, Tolerance(), own=own())
+    assert result.differ
+    assert "0 of 7 layers and 1 of 1 output differ" in lines(result)
+
+
+def test_the_tolerance_of_a_layer_grows_with_its_depth(sides):
+    first, second = sides
+    deep = dict.fromkeys(first.by_node, Precision(Precision.of(np.dtype("f4")).share, 10_000))
+    assert numbers(first, second, Tolerance()).differ
+    assert not numbers(first, second, Tolerance(), deep).differ
+
+
+def test_half_precision_is_compared_with_single(sides):
+    first, _ = sides
+    halves = [array.astype(np.float16) for array in first.by_node.values()]
+    result = numbers(first, values("b", halves), Tolerance())
+    assert len(result.layers) == len(OPS)
+    assert not result.differ
+    off = numbers(first, values("b", [1.02 * half for half in halves]), Tolerance())
+    assert off.differ
+    assert not numbers(values("b", halves), first, Tolerance()).differ
+
+
+def test_a_quantised_model_gets_signal_to_noise_and_no_verdict(sides):
+    result = replace(numbers(*sides, Tolerance(), own=own()), no_verdict="b is quantised")
+    assert not result.differ
+    table = numbers_table(result, ViewOptions())
+    assert "no verdict on 7 layers (b is quantised)" in table.lines
+    assert table.rows["sqnr"].tolist() == pytest.approx([60] * 4, abs=0.1)
+    assert "beyond" not in table.rows
