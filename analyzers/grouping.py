@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,17 @@ _SEPARATOR = "; "
 
 
 def grouped(
-    nodes: pd.DataFrame, by: str, run: Run | None = None, depth: int | None = None
+    nodes: pd.DataFrame,
+    by: str,
+    run: Run | None = None,
+    depth: int | None = None,
+    serves: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Folds the rows of one run; by kernel or sample, returns those of `run`.
 
-    `depth` is the number of module levels that stay separate. Raises UsageError for an unknown
-    grouping, for a depth without modules, for kernels without a run, and for samples that
-    were not counted apart.
+    `depth` is the number of module levels that stay separate; `serves` is as in `by_node`. Raises
+    UsageError for an unknown grouping, for a depth without modules, for kernels without a run, and
+    for samples that were not counted apart.
     """
     if by not in NAMES:
         raise UsageError(f"cannot group by '{by}'", f"Group by {', '.join(GROUPINGS)}.")
@@ -45,21 +50,25 @@ def grouped(
         return by_origin(nodes, by, depth)
     if by == "op":
         return by_op(nodes)
-    kernels = by_node(nodes)
+    kernels = by_node(nodes, serves)
     return kernels.assign(node=row_names(kernels)).drop(columns="more")
 
 
-def by_node(nodes: pd.DataFrame) -> pd.DataFrame:
+def by_node(nodes: pd.DataFrame, serves: Mapping[str, str] | None = None) -> pd.DataFrame:
     """Returns a row for each kernel or single node, in the order of the graph.
 
     Fused nodes share a row: `node`, `module`, `source` and the values of the main node, the worst
     extremes of all, and their number, `nodes`. `op_type` names the operators without constants and
     conversions of quantised graphs, unless there are no others; `more` is their number less one.
-    The main node, which has the time of the kernel, comes first.
+    The main node, which has the time of the kernel, comes first. A node in no kernel is in the row
+    of the node that it `serves`.
     """
     nodes = nodes.drop(columns="timed_in", errors="ignore")  # a row has its own time
-    nodes = nodes.assign(kernel=kernel_numbers(nodes), fused=nodes["time_us"].isna())
-    nodes = nodes.sort_values(["kernel", "fused"], kind="stable").drop(columns="fused")
+    kernels = kernel_numbers(nodes)
+    served = _served(nodes, kernels, serves or {})
+    nodes = nodes.assign(kernel=served, fused=nodes["time_us"].isna(), serving=served != kernels)
+    order = ["kernel", "fused", "serving"]
+    nodes = nodes.sort_values(order, kind="stable").drop(columns=order[1:])
     groups = nodes.groupby("kernel")
     folded = groups.first()
     folded[summed(nodes.columns)] = groups[summed(nodes.columns)].sum(min_count=1)
@@ -158,6 +167,21 @@ def kernel_numbers(nodes: pd.DataFrame) -> npt.NDArray[np.integer[Any]]:
     # called "node" for that column and omit it from the result, so they are an array.
     groups = nodes.groupby([fused.to_numpy(), label.to_numpy()], sort=False)
     return groups.ngroup().to_numpy()
+
+
+def _served(
+    nodes: pd.DataFrame, kernels: npt.NDArray[np.integer[Any]], serves: Mapping[str, str]
+) -> npt.NDArray[np.integer[Any]]:
+    """Returns the numbers of `kernels`; a node in none has the number of the node it serves."""
+    number_of = dict(zip(nodes["node"], kernels, strict=True))
+    numbers = [
+        number_of.get(serves.get(node, node), number) if kernel is None else number
+        for node, kernel, number in zip(
+            nodes["node"], nodes["kernels"].astype(object).where(nodes["kernels"].notna(), None),
+            kernels, strict=True,
+        )
+    ]  # fmt: skip
+    return np.array(numbers, kernels.dtype)
 
 
 def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:

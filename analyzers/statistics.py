@@ -88,5 +88,6 @@ def outliers(values: FloatArray) -> npt.NDArray[np.bool_]:
     """
     median = float(np.median(values))
     spread = max(_MAD_TO_SIGMA * float(np.median(np.abs(values - median))), _CLOCK_TICK_US)
-    slow = values > max(median + _OUTLIER_DEVIATIONS * spread, _OUTLIER_SHARE * median)
-    return slow & (slow.mean() <= _MOST_OUTLIERS)
+    limit = max(median + _OUTLIER_DEVIATIONS * spread, _OUTLIER_SHARE * median)
+    slow: npt.NDArray[np.bool_] = values > limit
+    return slow if slow.mean() <= _MOST_OUTLIERS else np.zeros_like(slow)

@@ -1,5 +1,6 @@
 """Converts PyTorch models to ONNX by torch's dynamo exporter."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,8 +14,10 @@ from exporters.torch.annotate import annotate, name_batch
 from exporters.torch.optimize import optimize
 from exporters.torch.quiet import quiet
 from tracer.errors import ModelError, UsageError
+from tracer.support.temporary import TemporaryFolder
 
 _OPSET = 20  # the first with Gelu; torch implements none before 18
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _TRAINING = ("train", "training", "use_input_stats")
 """Arguments of ATen operators that are true in training mode."""
 _STATIC = "Give --static-batch, or have the model work on any batch."
@@ -104,7 +107,7 @@ def _export(
     options: ExportOptions,
 ) -> torch.onnx.ONNXProgram:
     opset = options.opset or _OPSET
-    with quiet():
+    with quiet(), _cache_for_a_time():
         try:
             program = torch.onnx.export(
                 model,
@@ -121,6 +124,20 @@ def _export(
             raise _failure(model, error) from error
     assert program is not None
     return program
+
+
+@contextmanager
+def _cache_for_a_time() -> Iterator[None]:
+    """Gives torch's compiler a folder that goes away; its own would stay, though it is empty."""
+    if _CACHE in os.environ:
+        yield
+        return
+    with TemporaryFolder() as folder:
+        os.environ[_CACHE] = str(folder)
+        try:
+            yield
+        finally:
+            del os.environ[_CACHE]
 
 
 def _failure(model: object, error: Exception) -> ModelError:

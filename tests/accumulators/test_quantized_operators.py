@@ -127,3 +127,15 @@ def test_nodes_without_a_unit_are_noted_by_reason_and_counted():
     assert note.count("QLinearAdd") == 6
     assert " and 2 more: " in note
     assert "different scales" in note
+
+
+def test_nodes_with_operands_in_floats_share_a_note_that_names_no_operand():
+    proto = model(
+        "(float[2,3] a, float[2,3] b, uint8[2,3] c) => (float[2,2] y, float[2,2] z, uint8[2,3] v)"
+        " { y = Gemm <transB = 1> (a, b) z = Gemm <transB = 1> (b, a)"
+        " v = com.microsoft.QLinearAdd (c, s, p, c, s, p, s, p) }",
+        s=np.float32(0.5), p=np.uint8(100),
+    )  # fmt: skip
+    a, b = np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)
+    notes = narrowed(proto, read("8"), a, b, uint8(2, 3))[1].notes
+    assert notes == ("not narrowed: Gemm_0, Gemm_1: an operand is not integers times a scale",)

@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 
 import tracer
-from analyzers.grouping import by_node
-from analyzers.main_nodes import main_first
+from analyzers.grouping import by_node, grouped
+from analyzers.main_nodes import SERVING, main_first
+from analyzers.serving import served
 from analyzers.timing import coverage
 from tests.graphs import parse
 from tracer.graph.loading import open_model
@@ -93,3 +94,26 @@ def test_a_comparison_finds_the_uncertainty_of_a_row_that_has_a_time(trace, tmp_
     assert timed.sum() == trace.nodes["time_us"].notna().sum()
     assert side.systematic_us[timed].any()
     assert not side.systematic_us[~timed].any()
+
+
+def test_constants_and_conversions_are_in_the_row_of_the_node_that_they_serve():
+    counted = tracer.count(MODELS["lenet"])
+    assert counted.nodes["op_type"].isin(SERVING).sum() > 10
+    serves = served(counted.model.topology)
+    assert serves["relu_DequantizeLinear"] == "node_max_pool2d"
+    assert serves["max_pool2d_QuantizeLinear"] == "node_max_pool2d"
+    folded = grouped(counted.nodes, "node", serves=serves)
+    assert folded["nodes"].sum() == len(counted.nodes)
+    assert folded["macs"].sum() == counted.nodes["macs"].sum()
+    assert folded["flops"].sum() == counted.nodes["flops"].sum()
+    assert set(folded["node"]) <= set(counted.nodes["node"])
+    rows = folded.set_index("node")["op_type"]
+    assert rows["node_max_pool2d"] == "MaxPool"
+    assert rows.isin(SERVING).sum() <= 1  # of the output
+
+
+def test_a_conversion_with_a_kernel_keeps_its_row(trace):
+    timed = trace.nodes[trace.nodes["time_us"].notna()]
+    folded = grouped(trace.nodes, "node", serves=served(trace.model.topology))
+    assert folded["time_us"].notna().sum() == len(timed)
+    assert folded["time_us"].sum() == pytest.approx(timed["time_us"].sum())

@@ -69,6 +69,26 @@ def test_external_data_are_read_from_the_models_folder(tmp_path):
     np.testing.assert_array_equal(result, -weights)
 
 
+@pytest.mark.parametrize("location", ["c.bin", "../c.bin"])
+def test_external_data_of_an_attribute_are_read_from_the_models_folder_alone(location, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / location).write_bytes(np.float32(2.5).tobytes())
+    value = onnx.TensorProto(name="c", data_type=1, dims=[1], data_location="EXTERNAL")
+    value.external_data.add(key="location", value=location)
+    info = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+    node = helper.make_node("Constant", [], ["y"], value=value)
+    model = helper.make_model(
+        helper.make_graph([node], "g", [], [info]),
+        ir_version=9, opset_imports=[helper.make_opsetid("", 17)],
+    )  # fmt: skip
+    (tmp_path / "in" / "m.onnx").write_bytes(model.SerializeToString())
+    if location == "c.bin":
+        assert Interpreter(tmp_path / "in" / "m.onnx").run(None, {})[0].tolist() == [2.5]
+    else:
+        with pytest.raises(ModelError, match=r"cannot be read|not a valid"):
+            Interpreter(tmp_path / "in" / "m.onnx").run(None, {})
+
+
 def test_a_sparse_weight_is_made_dense_and_one_that_does_not_fit_is_told():
     def model(places):
         sparse = helper.make_sparse_tensor(

@@ -99,14 +99,14 @@ def test_an_input_without_a_shape_is_sized_by_its_axes_or_its_weight():
 
 
 def net(inputs, body, **weights):
-    """A graph with an output `y` and weights of these shapes."""
+    """A graph with an output `y` of any shape, and weights of these shapes."""
     arrays = {
         name: shape if isinstance(shape, np.ndarray) else np.ones(shape, np.float32)
         for name, shape in weights.items()
     }
-    return parse(
-        f"{HEAD} g ({inputs}) => (float[...] y) {{ {body} }}".replace("[...]", ""), **arrays
-    )
+    proto = parse(f"{HEAD} g ({inputs}) => (float y) {{ {body} }}", **arrays)
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    return proto
 
 
 FLATTENED = "c = Conv <strides = [2, 2]> (x, w)  f = Flatten (c)  y = Gemm (f, k)"
@@ -168,6 +168,38 @@ def test_commands_choose_alike_and_say_it_first():
     ]
     said = "sizes chosen: x[1,1,28,28] (image); change them with --dim A=28 --dim B=28"
     assert [result.notes[0] for result in results] == [said] * len(results)
+
+
+COMPUTED = """
+  c = Conv <strides = [2, 2]> (x, w)
+  n = Shape <start = 0, end = 1> (c)  h = Shape <start = 2, end = 3> (c)
+  k = Constant <value_ints = [1568]> ()  width = Div (k, h)
+  shape = Concat <axis = 0> (n, width, h)  r = Reshape (c, shape)  y = Add (r, eights)
+"""
+
+
+def test_shapes_that_the_graph_computes_are_looked_at_as_well():
+    proto = net("float[N,1,A,B] x", COMPUTED, w=(2, 1, 2, 2), eights=(1, 56, 28))
+    model = loading.from_proto(proto)
+    (shape,) = choose(model, None, {}).shapes.values()
+    assert shape == (1, 1, 56, 56)
+    assert runs(proto, make_feeds(model).feeds)
+    assert not runs(proto, make_feeds(model, dims={"A": 224, "B": 224}).feeds)
+
+
+def test_a_branch_that_never_runs_does_not_decide():
+    text = """
+      on = Constant <value = bool {1}> ()
+      y = If (on) <
+        then_branch = t () => (float[1,1,P,Q] a) { a = Neg (x) },
+        else_branch = e () => (float[8] b) {
+          s = Constant <value_ints = [8]> ()
+          b = Reshape (x, s)
+        }
+      >
+    """
+    model = loading.from_proto(net("float[N,1,A,B] x", text))
+    assert choose(model, None, {}).shapes == {"x": (1, 1, 224, 224)}
 
 
 def test_what_cannot_be_chosen_is_asked_for_in_one_message():

@@ -43,7 +43,7 @@ class Narrowing:
         self._summings: dict[str, ComputeSums] = {}
         self._quantized: dict[str, ComputeSums | None] = {}
         self._runners: dict[str, SumRunner] = {}
-        self._unfit: dict[str, str] = {}
+        self._unfit: dict[str, UnfitError] = {}
         rules = policy.assign(model.nodes)
         self._scales = TensorScales(model)
         for node in model.nodes:
@@ -53,11 +53,17 @@ class Narrowing:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Nodes of the policy that sum but have no integer arithmetic, by reason."""
+        """Nodes of the policy that sum but have no integer arithmetic, by reason.
+
+        The reason of several nodes is told without the name of an operand, which differs.
+        """
         nodes: dict[str, list[str]] = {}
-        for node, why in self._unfit.items():
-            nodes.setdefault(why, []).append(node)
-        return tuple(f"not narrowed: {_listed(named)}: {why}" for why, named in nodes.items())
+        for node, reason in self._unfit.items():
+            nodes.setdefault(reason.why, []).append(node)
+        return tuple(
+            f"not narrowed: {_listed(named)}: {self._unfit[named[0]] if len(named) == 1 else why}"
+            for why, named in nodes.items()
+        )
 
     @property
     def runners(self) -> Mapping[str, SumRunner]:
@@ -125,7 +131,7 @@ class Narrowing:
         try:
             summing = lowering(NodeOperands(node, attributes, self._scales, rule.format))
         except UnfitError as reason:
-            self._unfit[node.key] = str(reason)
+            self._unfit[node.key] = reason
         else:
             self._summings[node.key] = summing
             self._quantized[node.key] = summing if rule.format is None else None

@@ -142,15 +142,18 @@ def to_output(
     full_numbers: bool = False,
     opened: bool = False,
     redact: bool = False,
+    expand: bool = False,
 ) -> Any:
     """Returns the Output that these options set. Raises UsageError where `by` has no such rows."""
     from tracer.cli._output import Output
 
     refuse_depth(by, depth)
+    if expand and by != "node":
+        raise UsageError("--expand shows nodes", "Give it with --by node.")
     if sort is not None:
         sort_column(sort, by)
     stdout = (["json:-"] if as_json else []) + (["csv:-"] if as_csv else [])
-    options = ViewOptions(by, top, threshold, depth, notes, sort, full_numbers, redact)
+    options = ViewOptions(by, top, threshold, depth, notes, sort, full_numbers, redact, expand)
     # The files of a search are those of the run that crashed, and may have its first results.
     files = () if search.is_on() else (*outputs, *stdout)
     return Output(options, files, force, opened)
@@ -300,6 +303,8 @@ def _trace_view(groupings: Sequence[str], rows: str) -> Decorator:
         f"{FORMATS} .roofline.png .roofline.svg .sums.png .sums.svg",
         cloup.option("--by", type=click.Choice(groupings), default="node", show_default=True,
                      help=f"What a row is: {rows}."),
+        cloup.option("--expand", is_flag=True,
+                     help="Show fused nodes, constants and conversions in rows of their own."),
         DEPTH, SORT, TOP,
         cloup.option("--threshold", type=Amount("µs"), metavar="µs",
                      help="Highlight the chart's bars from this time on."),

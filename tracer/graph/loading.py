@@ -119,7 +119,7 @@ def _refusing_other_files(file: Path) -> Iterator[None]:
     except DecodeError as error:
         raise ModelError(
             f"{file}: not an ONNX model, or a truncated one (the protobuf does not parse)",
-            "Export or download it again; nesting beyond 50 subgraphs is not supported either.",
+            "Export or download it again; subgraphs are read up to 32 levels deep.",
         ) from error
 
 

@@ -107,7 +107,7 @@ class Planner:
             operator = standard().find(node.domain, node.op_type, opset)
         if operator is not None:
             attributes = {
-                a.name: values.from_attribute(a)
+                a.name: values.from_attribute(a, self._folder)
                 for a in node.proto.attribute
                 if a.name not in bodies
             }

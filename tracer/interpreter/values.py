@@ -59,17 +59,20 @@ def from_sparse(proto: onnx.SparseTensorProto, folder: Path | None = None) -> Ar
     return dense
 
 
-def from_attribute(attribute: onnx.AttributeProto) -> Any:
-    """Returns the value of an attribute that holds no graph: text decoded, tensors as arrays."""
+def from_attribute(attribute: onnx.AttributeProto, folder: Path | None = None) -> Any:
+    """Returns the value of an attribute that holds no graph: text decoded, tensors as arrays.
+
+    External data are read from `folder`.
+    """
     kinds = onnx.AttributeProto
     value: Any = onnx.helper.get_attribute_value(attribute)
     convert: Callable[[Any], Any] | None = {
         kinds.STRING: lambda v: v.decode("utf-8", "surrogateescape"),
         kinds.STRINGS: lambda v: [s.decode("utf-8", "surrogateescape") for s in v],
-        kinds.TENSOR: from_tensor,
-        kinds.TENSORS: lambda v: [from_tensor(t) for t in v],
-        kinds.SPARSE_TENSOR: from_sparse,
-        kinds.SPARSE_TENSORS: lambda v: [from_sparse(t) for t in v],
+        kinds.TENSOR: lambda v: from_tensor(v, folder),
+        kinds.TENSORS: lambda v: [from_tensor(t, folder) for t in v],
+        kinds.SPARSE_TENSOR: lambda v: from_sparse(v, folder),
+        kinds.SPARSE_TENSORS: lambda v: [from_sparse(t, folder) for t in v],
         kinds.FLOATS: list,
         kinds.INTS: list,
     }.get(attribute.type)

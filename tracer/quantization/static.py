@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def _temporary(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hides what onnxruntime prints, what it logs on the root logger, and the log of its sessions.
+    """Hides what onnxruntime prints and logs, and warnings of what it computes with.
 
     The log of a session shows names of the model as they are. The handler keeps logging from
     configuring itself for the whole process.
@@ -100,7 +101,8 @@ def _quiet() -> Iterator[None]:
     root.addHandler(handler)
     root.addFilter(_not_onnxruntimes)
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NaN in the data becomes an error
             yield
     finally:
         root.removeFilter(_not_onnxruntimes)

@@ -8,7 +8,8 @@ class ViewOptions:
     """Which rows a view shows: the grouping, the number of rows, the chart's threshold in µs.
 
     `sort` names the column that orders the rows, None for the view's own order. `top` is None for
-    the view's default, 0 for all rows. `depth` is the number of module levels that stay apart, None
+    the view's default, 0 for all rows. `expand` shows fused nodes, constants and conversions in
+    rows of their own. `depth` is the number of module levels that stay apart, None
     for all. `notes` shows every note instead of the most important ones. `full_numbers` shows every
     digit of large numbers. `redact` leaves what tells of this machine out of a report: paths, the
     system, and the text of source lines.
@@ -22,3 +23,4 @@ class ViewOptions:
     sort: str | None = None
     full_numbers: bool = False
     redact: bool = False
+    expand: bool = False

@@ -44,9 +44,7 @@ def _if(inference: Inference, node: Node, scopes: Mapping[str, Scope]) -> Types:
     _any(inference, node, scopes)
     taken = inference.values.branch(node)
     ran = [scope for name, scope in scopes.items() if taken in (None, name)]
-    for scope in scopes.values():
-        if scope not in ran:
-            inference.excuse(scope)
+    inference.idle |= {scope.path for scope in scopes.values() if scope not in ran}
     return [common(types) for types in zip(*map(inference.results, ran), strict=False)]
 
 

@@ -40,7 +40,9 @@ def fits(model: Model, shapes: Shapes) -> bool:
 
     What only values tell, as an index out of range, is not looked at.
     """
-    return not _inferred(model, shapes).misfits
+    inference = _inferred(model, shapes)
+    paths = inference.misfits | {node.scope.path for node in model.nodes if inference.resizes(node)}
+    return all(map(inference.never_runs, paths))
 
 
 def _inferred(model: Model, shapes: Shapes) -> Inference:
@@ -53,8 +55,9 @@ def _inferred(model: Model, shapes: Shapes) -> Inference:
 class Inference:
     """A pass over the nodes of a model; `tensors` are the types known so far, by path and name.
 
-    `misfits` are the paths of the graphs with nodes whose inputs contradict each other. onnx has
-    inferred what it can: a node is inferred again if more is known of its inputs.
+    `misfits` are paths of graphs with nodes whose inputs contradict each other, `idle` paths of
+    branches that never run. onnx has inferred what it can: a node is inferred again if more is
+    known of its inputs.
     """
 
     def __init__(self, model: Model, types: TensorTypes) -> None:
@@ -63,7 +66,7 @@ class Inference:
         self.values = KnownValues(model, self.type_of)
         self._flow = model.dataflow
         self._by_onnx = types.tensors
-        self.misfits: set[str] = set()
+        self.misfits, self.idle = set[str](), set[str]()
         self._more_known: set[Address] = set()
         self._visits_left = _VISITS * len(model.nodes)
         self._nodes: dict[str, list[Node]] = defaultdict(list)
@@ -132,12 +135,20 @@ class Inference:
         paths = frozenset(scope.path for scope in inside)
         self.values.forget(paths)
         self.misfits -= paths
+        self.idle -= paths
         self._more_known = {each for each in self._more_known if each[0] not in paths}
 
-    def excuse(self, branch: Scope) -> None:
-        """Forgets the misfits in a branch that never runs, and in its bodies."""
-        inside = f"{branch.path}/"
-        self.misfits = {p for p in self.misfits if not f"{p}/".startswith(inside)}
+    def resizes(self, node: Node) -> bool:
+        """Whether a node is a Reshape to another number of elements, which onnx lets pass."""
+        if node.op_type != "Reshape" or node.domain:
+            return False
+        before, after = self.inputs(node)[0], self.type_of((node.scope.path, node.outputs[0]))
+        sizes = {type_.size for type_ in (before, after) if type_ is not None} - {None}
+        return len(sizes) > 1
+
+    def never_runs(self, path: str) -> bool:
+        """Whether a graph is in a branch that never runs."""
+        return any(f"{path}/".startswith(f"{branch}/") for branch in self.idle)
 
     def _node(self, node: Node) -> None:
         """Infers the outputs of a node: from their values if these are known, else by onnx."""

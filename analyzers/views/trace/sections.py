@@ -6,9 +6,11 @@ import pandas as pd
 
 from analyzers.grouping import grouped
 from analyzers.options import SAMPLE, ViewOptions, refuse_depth, sort_column
+from analyzers.serving import served
 from analyzers.table import own_rows
 from analyzers.views.trace.overflow import worst_first
 from tracer.records.columns import BY_NAME
+from tracer.records.topology import Topology
 from tracer.records.trace import Run, Trace
 
 _LEADING = ["executor", "batch"]
@@ -17,11 +19,15 @@ _LEADING = ["executor", "batch"]
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One run and its rows of the node table; a count has no run, an empty model no rows."""
+    """One run and its rows of the node table; a count has no run, an empty model no rows.
+
+    `topology` is how the nodes are connected, if known.
+    """
 
     run: Run | None
     batch: int | None
     nodes: pd.DataFrame
+    topology: Topology | None = None
 
 
 def sections(trace: Trace) -> tuple[Section, ...]:
@@ -34,12 +40,13 @@ def sections(trace: Trace) -> tuple[Section, ...]:
     for run in trace.runs:
         nodes = own_rows(trace, run)
         if taken.isdisjoint(nodes.index) and (len(nodes) or trace.nodes.empty):
-            shown.append(Section(run, run.batch, nodes))
+            shown.append(Section(run, run.batch, nodes, trace.model.topology))
             taken.update(nodes.index)
     if shown:
         return tuple(shown)
     batches = trace.nodes["batch"].dropna()
-    return (Section(None, int(batches.iloc[0]) if len(batches) else None, trace.nodes),)
+    batch = int(batches.iloc[0]) if len(batches) else None
+    return (Section(None, batch, trace.nodes, trace.model.topology),)
 
 
 def joined_runs(trace: Trace) -> tuple[Run, ...]:
@@ -54,8 +61,15 @@ def table(trace: Trace, options: ViewOptions) -> pd.DataFrame:
 
 
 def folded(section: Section, options: ViewOptions) -> pd.DataFrame:
-    """The rows of a section as `options` fold them, in the order of the graph."""
-    return grouped(section.nodes, options.by, section.run, options.depth)
+    """The rows of a section as `options` fold them, in the order of the graph.
+
+    A constant or a conversion without a kernel is in the row of the node that it serves.
+    """
+    refuse_depth(options.by, options.depth)
+    if options.by == "node" and options.expand:
+        return section.nodes
+    serves = served(section.topology) if options.by == "node" else None
+    return grouped(section.nodes, options.by, section.run, options.depth, serves)
 
 
 def rows(section: Section, options: ViewOptions) -> pd.DataFrame:

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -306,7 +307,11 @@ except Exception:
 """
 
 
-def test_the_exporter_says_nothing(tmp_path):
+def test_the_exporter_says_and_leaves_nothing(tmp_path):
+    (tmp_path / "temporary").mkdir()
+    around = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    around.pop("TORCHINDUCTOR_CACHE_DIR", None)
     command = [sys.executable, "-c", NOISY, str(tmp_path / "m.onnx")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=around)
     assert (done.stdout, done.stderr) == ("", "")
+    assert not any((tmp_path / "temporary").iterdir())

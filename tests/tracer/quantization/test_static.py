@@ -280,3 +280,10 @@ def test_nodes_without_names_and_bodies_that_read_from_around_them(format_):
         whole
     )
     assert "MatMul_0" in {layer.node for layer in quantized.layers}
+
+
+def test_data_that_are_not_numbers_are_an_error_without_a_warning(recwarn):
+    nothing = [{"x": np.full((8, 2, 8, 8), np.nan, np.float32)}]
+    with pytest.raises(ModelError, match=r"not a number|cannot quantise"):
+        quantize(loading.from_proto(net()), nothing)
+    assert not [str(each.message) for each in recwarn if "NaN" in str(each.message)]

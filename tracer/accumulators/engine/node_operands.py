@@ -25,7 +25,11 @@ _TO_ZERO_POINT = 2
 
 
 class UnfitError(Exception):
-    """A node has no integer arithmetic; the text is the reason."""
+    """A node has no integer arithmetic; the text is the reason, `why` names no operand."""
+
+    def __init__(self, why: str, operand: str | None = None) -> None:
+        super().__init__(why if operand is None else f"'{operand}' {why}")
+        self.why = why if operand is None else f"an operand {why}"
 
 
 def minus_zero_point(tensor: Array, zero_point: Array | None) -> Array:
@@ -235,12 +239,13 @@ class NodeOperands:
         name, scope = self.node.inputs[index], self.node.scope
         scale = self.scales.of(name, scope)
         if scale is None:
-            raise UnfitError(f"'{name}' is not integers times a scale")
+            raise UnfitError("is not integers times a scale", name)
         stored = self.scales.stored_integers(name, scope)
         if stored is None and not scale.recoverable:
             raise UnfitError(
-                f"'{name}' has integers from {scale.low} to {scale.high}, "
-                f"more than floats of {scale.precision} bits of precision tell apart"
+                f"has integers from {scale.low} to {scale.high}, "
+                f"more than floats of {scale.precision} bits of precision tell apart",
+                name,
             )
         return Quantized(scale, constant, None if stored is None else narrow(stored))
 

@@ -195,7 +195,7 @@ class TensorScales:
         """The type of a quantised tensor: stored, declared, or that of QuantizeLinear."""
         stored = self._stored_tensor(name, scope)
         if stored is not None:
-            return values.from_tensor(stored).dtype
+            return values.from_tensor(stored, self._folder).dtype
         producer = self._producer(name, scope)
         kind = _declared(name, scope) if producer is None else _quantizer_type(producer)
         return onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else None

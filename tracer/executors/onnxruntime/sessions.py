@@ -112,7 +112,10 @@ class Factory:
         providers = [_provider(self.settings.provider)]
         try:
             with activity.doing(self.model.name, *_OPTIMISING[self.settings.optimization]):
-                return ort.InferenceSession(self.serialized, settings, providers=providers)
+                # a second try on another provider would print, and not be what was asked for
+                return ort.InferenceSession(
+                    self.serialized, settings, providers=providers, enable_fallback=False
+                )
         except Exception as error:
             if not _is_onnxruntimes(error):
                 raise
