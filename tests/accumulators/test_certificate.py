@@ -102,7 +102,7 @@ def test_another_model_or_other_inputs_are_noticed():
             proof.check(loaded, other, tallies, policy)
 
 
-@pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b'{"model_sha256": 1}', b"\xff"])
+@pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b'{"model_sha256": 1}', b"\xff", b"{\x80}"])
 def test_what_is_no_certificate_is_refused(text):
     with pytest.raises(InputError, match="not a certificate"):
         Certificate.from_json(text)

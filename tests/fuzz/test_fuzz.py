@@ -98,6 +98,7 @@ Current thread 0x1 (most recent call first):
 ENDS = {
     "fine": (FINE, Ended(COUNT, 0, "table\n", "")),
     "a comparison that fails": (FINE, Ended(("compare", "a", "b"), 1, "table\n", "")),
+    "a certificate that does not hold": (FINE, Ended(("interpret", "a"), 1, "", LINE)),
     "a failed comparison of nothing": (FAILED, Ended(COUNT, 1, "", LINE)),
     "refused": (REFUSED, Ended(COUNT, 3, "", LINE)),
     "a limit": (LIMITED, Ended(COUNT, 4, "", LINE)),

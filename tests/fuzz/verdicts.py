@@ -81,7 +81,7 @@ def _where(frames: str) -> str:
 
 def _complaint(ended: Ended) -> str:
     """Says what is wrong with what a command wrote, left behind or took; '' if nothing is."""
-    faults = wrote.faults(ended.out, ended.err, failed=ended.code > 1)
+    faults = wrote.faults(ended.out, ended.err, ended.code)
     if faults:
         return f"{faults[0]}, exit code {ended.code}: {ended.err[:100]}"
     if ended.left:

@@ -129,7 +129,7 @@ def faults(outcome, named, *, endless=False, codes=()):
         "ends by time": outcome.timed_out and not endless,
         f"left {', '.join(outcome.left)}": bool(outcome.left),
     }
-    of_text = wrote.faults(outcome.out, outcome.err, failed=failed, crashed=crashed)
+    of_text = wrote.faults(outcome.out, outcome.err, outcome.code)
     return of_text + [fault for fault, is_so in wrong.items() if is_so]
 
 

@@ -47,7 +47,7 @@ def layer_errors(
 
 
 class _NoiseMeter(Observer):
-    """Sums the squares of float tensors, and of the errors of their twins."""
+    """Sums the squares of finite values of float tensors, and of the errors of their twins."""
 
     def __init__(self, twins_by_name: Mapping[str, Twin], recorder: TensorRecorder) -> None:
         self._twins = twins_by_name
@@ -60,8 +60,9 @@ class _NoiseMeter(Observer):
             twin = self._twins.get(name)
             real = None if twin is None else self._recorder.tensors.get(twin.original)
             if twin is not None and isinstance(real, np.ndarray) and real.dtype.kind == "f":
-                wide = real.astype(np.float64)
-                lost = wide - twin.real(value)
+                finite = np.isfinite(real)
+                wide = np.where(finite, real, 0).astype(np.float64)
+                lost = np.where(finite, wide - twin.real(value), 0)
                 squares = np.array([np.vdot(wide, wide), np.vdot(lost, lost)])
                 self._sums[name] = self._sums.get(name, 0) + squares
 
@@ -73,6 +74,8 @@ class _NoiseMeter(Observer):
         signal, noise = self._sums[twin].tolist()
         if not noise:
             return 0.0
+        if math.isnan(noise):  # the quantised graph has no number where the other one has one
+            return math.inf
         return noise / signal if signal else math.inf
 
 

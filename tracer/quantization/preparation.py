@@ -31,6 +31,7 @@ def prepare(model: Model) -> onnx.ModelProto:
     if proto.ByteSize() > _PROTOBUF_LIMIT:
         raise LimitError(f"{model.name}: quantising takes models of up to 2 GB")
     _rename(proto, model)
+    proto.metadata_props.extend(model.proto.metadata_props)  # what sessions run has none
     keep_imports(proto, model)
     return onnx.shape_inference.infer_shapes(encoded(proto, model.name))
 

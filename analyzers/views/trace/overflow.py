@@ -102,7 +102,7 @@ def totals(nodes: pd.DataFrame, full_numbers: bool = False) -> str:
     """The counts over all nodes with narrow accumulators."""
     narrow = nodes[nodes["bits"].notna()]
     parts = [f"{int(narrow['outputs'].sum()):,} outputs"]
-    if narrow["saturation_events"].notna().all():
+    if len(narrow) and narrow["saturation_events"].notna().all():
         parts.append(f"{int(narrow['saturation_events'].sum()):,} saturation events")
         parts.append(f"{int(narrow['outputs_changed'].sum()):,} outputs changed")
         largest = float(narrow["max_abs_error"].max())

@@ -165,7 +165,7 @@ class TensorScales:
         if zero is None and _has_zero_point(node):
             return None
         dtype = self._quantized_type(node.inputs[0], node.scope) if zero is None else zero.dtype
-        if dtype is None:
+        if dtype is None or "int" not in dtype.name:  # float8 is no integers
             return None
         low, high = integer_range(dtype)
         zeros = np.zeros(1, np.int64) if zero is None else zero.astype(np.int64)

@@ -68,7 +68,7 @@ class Certificate:
         """Returns the certificate that `to_json` wrote. Raises InputError for other text."""
         try:
             return msgspec.json.decode(text, type=cls, strict=True)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InputError(f"not a certificate ({error})", "Write a new one.") from error
 
     def policy(self) -> Policy:
