@@ -120,7 +120,7 @@ class TensorScales:
         limits = self._limits(node)
         if step is None or limits is None or _attribute(node, "block_size"):
             return None
-        if not step.size or not (step > 0).all():
+        if "float" not in step.dtype.name or not step.size or not (step > 0).all():
             return None
         zero, rank = self._zero_point(node), self._rank(node.inputs[0], node.scope)
         zero = np.zeros(1, np.int64) if zero is None else zero

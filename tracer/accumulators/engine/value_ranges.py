@@ -206,7 +206,7 @@ def _dequantized(known: _Known, node: Node) -> ValueRange:
 def _ends(low: float, high: float, dtype: np.dtype[Any], scale: Array, zero: Array | None) -> Array:
     """Both ends of a range (2, C) for C scales or zero points."""
     channels = max(scale.size, 1 if zero is None else zero.size)
-    return np.repeat(np.array([[low], [high]]).astype(dtype), channels, axis=1)
+    return np.repeat(np.array([[low], [high]], dtype), channels, axis=1)
 
 
 def _spanned(found: Array, dtype: np.dtype[Any]) -> ValueRange:
