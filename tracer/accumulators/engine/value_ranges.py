@@ -215,7 +215,10 @@ def _spanned(found: Array, dtype: np.dtype[Any]) -> ValueRange:
 
 
 def _is_positive(scale: Array) -> bool:
-    return bool(scale.size) and bool((scale > 0).all()) and bool(np.isfinite(scale).all())
+    """Whether all steps are finite floats above 0."""
+    if "float" not in scale.dtype.name or not scale.size:
+        return False
+    return bool((scale > 0).all() and np.isfinite(scale).all())
 
 
 def _number(value: Array | None) -> float:
