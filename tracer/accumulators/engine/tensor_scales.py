@@ -5,7 +5,7 @@ operators that do not mix its elements, is an integer tensor times a step. Sums 
 are sums of integers times steps.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,11 +83,32 @@ class TensorScales:
     def of(self, name: str, scope: Scope) -> TensorScale | None:
         """The scale of a tensor; None if the graph does not tell."""
         address = self._flow.address(name, scope)
-        if address not in self._found:
-            maker = self._flow.makers.get(address)
-            rule = None if maker is None or maker.domain else _RULES.get(maker.op_type)
-            self._found[address] = None if maker is None or rule is None else rule(self, maker)
+        for each in self._unknown_before(address):
+            maker = self._ruled(each)
+            self._found[each] = None if maker is None else _RULES[maker.op_type](self, maker)
         return self._found[address]
+
+    def _unknown_before(self, address: Address) -> Sequence[Address]:
+        """A tensor and those that its scale follows from, without those found, in graph order.
+
+        Rows of nodes may be longer than Python's calls may be deep.
+        """
+        unknown = [] if address in self._found else [address]
+        seen = {*unknown}
+        for each in unknown:  # grows
+            maker = self._ruled(each)
+            if maker is not None and maker.op_type != "DequantizeLinear":
+                new = set(self._flow.read(maker)) - seen - self._found.keys()
+                seen |= new
+                unknown += new
+        makers = ((each, self._flow.makers.get(each)) for each in unknown)
+        places = {each: -1 if maker is None else maker.index for each, maker in makers}
+        return sorted(unknown, key=places.__getitem__)
+
+    def _ruled(self, address: Address) -> Node | None:
+        """The node that computes a tensor, if a rule tells its scale."""
+        maker = self._flow.makers.get(address)
+        return None if maker is None or maker.domain or maker.op_type not in _RULES else maker
 
     def constant(self, name: str, scope: Scope) -> bool:
         """Whether a tensor is equal in every run."""
