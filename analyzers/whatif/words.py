@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from analyzers.views import text
 from analyzers.views.text import percent, plural, si
 from analyzers.whatif import saved
 from tracer.records.whatif import (
@@ -47,9 +48,7 @@ def metric(judgement: Judgement) -> str:
 
 def score(judgement: Judgement, value: float) -> str:
     """Returns `98.33 %`, or four digits in the unit of another metric."""
-    if judgement.unit == "%":
-        return f"{value:.2f} %"
-    return f"{value:.4g} {judgement.unit}".strip()
+    return f"{text.score(value, judgement.unit)} {judgement.unit}".strip()
 
 
 def budget(judgement: Judgement) -> str:
