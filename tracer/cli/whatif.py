@@ -161,7 +161,7 @@ def command(
             folder=data_dir,
             threads=threads,
             limits=limits,
-            progress=report,
+            progress=_progress.estimating(report),
         )
     if trace is not None:
         tell(f"wrote {trace}")

@@ -77,7 +77,7 @@ def _variant(variant: Variant) -> dict[str, Any]:
         "widths": records(rows(variant)),
         "nodes": records(nodes(variant)),
         "energies": variant.energies,
-        **fields(answer, "front", "evaluations", "screening"),
+        **fields(answer, "front", "evaluations", "screening", "ended"),
     }
 
 
