@@ -20,7 +20,6 @@ from tracer.quantization.calibration import CalibrationReader
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 from tracer.support.temporary import TemporaryFolder, check_room
 
-_PER_CHANNEL_OPSET = 13
 _WARNINGS, _FATAL_ONLY = 2, 4
 """Severities of onnxruntime's log: what it starts with, and what leaves errors to exceptions."""
 
@@ -36,7 +35,6 @@ def quantize_static(
 
     Raises ModelError where onnxruntime cannot quantise, and the errors of the reader.
     """
-    _check_opset(name, proto, options)
     clause = f"onnxruntime {onnxruntime.__version__} quantised the model"
     doing = activity.doing(name, clause, patient=True)
     with doing, TemporaryFolder() as folder, _temporary(folder), _quiet():
@@ -66,16 +64,6 @@ def quantize_static(
                 "Leave nodes out with --exclude, or choose other types or another format.",
             ) from error
         return onnx.load(target)
-
-
-def _check_opset(name: str, proto: onnx.ModelProto, options: QuantizationOptions) -> None:
-    opset = next(entry.version for entry in proto.opset_import if not entry.domain)
-    if options.format == "qdq" and options.per_channel and opset < _PER_CHANNEL_OPSET:
-        raise ModelError(
-            f"{name}: opset {opset} has no DequantizeLinear with a scale for each channel "
-            f"(it has since {_PER_CHANNEL_OPSET})",
-            "Use --per-tensor, or export the model with a newer opset.",
-        )
 
 
 @contextlib.contextmanager
