@@ -19,6 +19,14 @@ def _():
     return model([node], [value("x", [2_000])], [value("y0", [1])])
 
 
+@case("1,200 Identity in a row")
+def _():
+    """More than Python's calls may be deep, behind an input whose sizes are open."""
+    nodes = [helper.make_node("Identity", [f"t{i}"], [f"t{i + 1}"]) for i in range(1_200)]
+    ends = [value(name, ["N", "L"]) for name in ("t0", "t1200")]
+    return model(nodes, ends[:1], ends[1:])
+
+
 def _function(name, called, times):
     """A function that calls another `times` times in a row."""
     names = ["a", *(f"t{i}" for i in range(times - 1)), "b"]

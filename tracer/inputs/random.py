@@ -101,20 +101,20 @@ def _bound(
 
     Returns None for other inputs; their integers are 1, valid as a mask, a length or a count.
     """
-    return min(_table_sizes(name, readers, types, set()), default=None)
+    return min(_table_sizes(name, readers, types), default=None)
 
 
 def _table_sizes(
-    name: str, readers: Mapping[str, list[tuple[Node, int]]], types: TensorTypes, visited: set[str]
+    name: str, readers: Mapping[str, list[tuple[Node, int]]], types: TensorTypes
 ) -> Iterator[int]:
-    if name in visited:
-        return
-    visited.add(name)
-    for node, position in readers.get(name, []):
-        yield from _sizes_at(node, position, types)
-        if node.op_type in _PASS_ON and (position == 0 or node.op_type == "Concat"):
-            for output in node.outputs:
-                yield from _table_sizes(output, readers, types, visited)
+    visited, waiting = {name}, [name]
+    while waiting:
+        for node, position in readers.get(waiting.pop(), []):
+            yield from _sizes_at(node, position, types)
+            if node.op_type in _PASS_ON and (position == 0 or node.op_type == "Concat"):
+                new = set(node.outputs) - visited
+                visited |= new
+                waiting += new
 
 
 def _sizes_at(node: Node, position: int, types: TensorTypes) -> Iterator[int]:

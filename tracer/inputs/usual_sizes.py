@@ -100,19 +100,19 @@ def _is_sound(model: Model, name: str, shape: Sequence[Dim], dtype: str) -> bool
         return False
     if len(shape) == 3 and shape[1] not in _SPEAKERS:
         return False
-    return any(_first_features(model, ("", name), set()))
+    return any(_first_features(model, ("", name)))
 
 
-def _first_features(model: Model, tensor: Address, visited: set[Address]) -> Iterator[bool]:
+def _first_features(model: Model, tensor: Address) -> Iterator[bool]:
     """Yields whether the first nodes that compute features of `tensor` do so along one axis."""
-    if tensor in visited:
-        return
-    visited.add(tensor)
-    for node in model.dataflow.readers.get(tensor, ()):
-        if node.op_type in ("STFT", "DFT"):
-            yield True
-        elif node.op_type == "Conv":
-            yield len(weight_shape(model, node, 1) or ()) == 3
-        elif node.op_type in _BEFORE_FEATURES:
-            for output in model.dataflow.outputs_of(node):
-                yield from _first_features(model, output, visited)
+    visited, waiting = {tensor}, [tensor]
+    while waiting:
+        for node in model.dataflow.readers.get(waiting.pop(), ()):
+            if node.op_type in ("STFT", "DFT"):
+                yield True
+            elif node.op_type == "Conv":
+                yield len(weight_shape(model, node, 1) or ()) == 3
+            elif node.op_type in _BEFORE_FEATURES:
+                new = set(model.dataflow.outputs_of(node)) - visited
+                visited |= new
+                waiting += new

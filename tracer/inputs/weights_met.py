@@ -87,11 +87,15 @@ def weight_shape(model: Model, node: Node, position: int) -> _Shape | None:
         return None
     path, name = model.dataflow.address(node.inputs[position], node.scope)
     maker = model.dataflow.makers.get((path, name))
+    while maker is not None and maker.op_type in _KEEPS_AXES and maker.inputs[0]:
+        node = maker
+        path, name = model.dataflow.address(node.inputs[0], node.scope)
+        maker = model.dataflow.makers.get((path, name))
     if maker is not None and maker.op_type == "Constant":
         tensors = (a.t for a in maker.proto.attribute if a.name == "value")
         return next((tuple(tensor.dims) for tensor in tensors), None)
     if maker is not None:
-        return weight_shape(model, maker, 0) if maker.op_type in _KEEPS_AXES else None
+        return None
     scope = next(each for each in node.scope.outward() if each.path == path)
     return next((tuple(w.dims) for w in scope.graph.initializer if w.name == name), None)
 
@@ -106,10 +110,11 @@ def _demanded(model: Model, node: Node, position: int) -> Mapping[int, int]:
 
 def _readers(model: Model, tensor: Address) -> list[tuple[Node, int]]:
     """Returns the nodes that read `tensor`, or what has its axes, and the input that it is."""
-    found = []
-    for node in model.dataflow.readers.get(tensor, ()):
-        names = (model.dataflow.address(n, node.scope) if n else None for n in node.inputs)
-        found += [(node, position) for position, at in enumerate(names) if at == tensor]
-        if node.op_type in _KEEPS_AXES and found[-1][1] == 0:
-            found += _readers(model, (node.scope.path, node.outputs[0]))
+    found, alike = [], [tensor]
+    for each in alike:  # grows
+        for node in model.dataflow.readers.get(each, ()):
+            names = (model.dataflow.address(n, node.scope) if n else None for n in node.inputs)
+            found += [(node, position) for position, at in enumerate(names) if at == each]
+            if node.op_type in _KEEPS_AXES and found[-1][1] == 0:
+                alike.append((node.scope.path, node.outputs[0]))
     return found
