@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import tempfile
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -59,11 +60,49 @@ def quantize_static(
             raise
         except Exception as error:  # its quantizer raises all kinds of exceptions
             check_room()
+            node = _node_at_fault(error, proto)
+            where = f" (at node '{node}')" if node else ""
             raise ModelError(
-                f"{name}: onnxruntime cannot quantise it: {' '.join(str(error).split())}",
-                "Leave nodes out with --exclude, or choose other types or another format.",
+                f"{name}: onnxruntime cannot quantise it: {' '.join(str(error).split())}{where}",
+                f"Leave nodes out with --exclude{f' {node!r}' if node else ''}, or choose other "
+                "types or another format.",
             ) from error
+        _check_result(name, target)
         return onnx.load(target)
+
+
+def _check_result(name: str, path: Path) -> None:
+    """Raises ModelError where onnxruntime refuses what its quantizer wrote.
+
+    Names that the quantizer makes may be names that the model has already.
+    """
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises exceptions of its own
+        raise ModelError(
+            f"{name}: onnxruntime's quantizer made a graph that onnxruntime refuses: "
+            f"{' '.join(str(error).replace(str(path), 'the graph').split())}",
+            "Leave the nodes that it names out with --exclude, or try --format qoperator.",
+        ) from error
+
+
+def _node_at_fault(error: BaseException, proto: onnx.ModelProto) -> str | None:
+    """Returns the name of the node that the quantizer worked on; None where nothing tells it.
+
+    Its exceptions name none, but the innermost of its functions that has a node, or the name of a
+    tensor that one node reads, was about it.
+    """
+    readers = {name: node.name for node in proto.graph.node for name in node.input}
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames[1:]):
+        values = list(frame.f_locals.values())
+        nodes = [value.name for value in values if isinstance(value, onnx.NodeProto)]
+        nodes += [readers[value] for value in values if isinstance(value, str) and value in readers]
+        if nodes:
+            return str(nodes[0])
+    return None
 
 
 @contextlib.contextmanager

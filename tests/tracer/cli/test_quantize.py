@@ -158,14 +158,12 @@ BAD = [
         ["m.onnx", "--calibrate", "x.npz", "-o", "q.onnx", "--format", "qoperator",
          "--activation-type", "uint16"], 2, "integer operators take 8 bits",
     ),
-    (["old.onnx", "--calibrate", "x.npz", "-o", "q.onnx"], 3, "Use --per-tensor"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("args", "code", "message"), BAD)
 def test_bad_input_is_one_clear_line(small, capfd, monkeypatch, args, code, message):
     monkeypatch.chdir(small)
-    onnx.save(net(11), "old.onnx")
     np.savez("wide.npz", x=batches(1, (3, 2, 9, 9))[0]["x"])
     exit_code, out, err = run(capfd, *args)
     assert (exit_code, out) == (code, "")

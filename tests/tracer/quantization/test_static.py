@@ -231,7 +231,7 @@ OLD = """(float[N,2,8,8] x) => (float[N,4] y) {
   [u] u = Unsqueeze <axes = [1]> (s)
   [v] v = Squeeze <axes = [1]> (u)
   [d] d = ReduceSum <axes = [2, 3], keepdims = 0> (v)
-  [g] y = Gemm (d, m)
+  [g] y = MatMul (d, m)
 }"""
 """Operators whose axes are attributes, or flatten the shape, up to opset 12."""
 
@@ -247,7 +247,7 @@ def test_an_old_opset_is_raised_for_scales_of_each_channel(opset):
         node.metadata_props.add(key="io.github.tracer-onnx.module", value=f"module.{node.name}")
     quantized = quantize(loading.from_proto(proto), batches(2))
     assert quantized.notes[0].startswith(f"the opset was raised from {opset} to 13")
-    nodes = {node.name: node for node in loading.from_proto(quantized.proto).nodes}
+    nodes = {node.key: node for node in loading.from_proto(quantized.proto).nodes}
     assert all(nodes[name].module == f"module.{name}" for name in ("c", "s", "d", "g"))
     feeds = batches(1)[0]
     expected = by_onnxruntime(proto, feeds)
@@ -264,6 +264,27 @@ def test_an_opset_that_onnx_cannot_raise_is_refused(monkeypatch):
     with pytest.raises(ModelError, match=r"opset 11 .* no adapter. Use --per-tensor"):
         quantize(model, batches(1))
     assert quantize(model, batches(1), Options(per_channel=False)).layers
+
+
+def test_a_node_that_breaks_onnxruntime_s_quantizer_is_named():
+    proto = net()
+    (bias,) = (each for each in proto.graph.initializer if each.name == "b")
+    bias.CopyFrom(numpy_helper.from_array(np.ones((1, 4), np.float32), "b"))  # a row, not a vector
+    model = loading.from_proto(proto)
+    with pytest.raises(ModelError, match=r"at node 'y'\). Leave nodes out with --exclude 'y'"):
+        quantize(model, batches(1))
+    assert quantize(model, batches(1), Options(exclude=("y",))).layers
+
+
+def test_names_that_the_quantizer_makes_twice_are_told():
+    proto = net()
+    taken = proto.graph.node[0].input[0] + "_DequantizeLinear_Output"
+    for node in proto.graph.node:
+        for names in (node.input, node.output):
+            for index, name in enumerate(names):
+                names[index] = taken if name == "r" else name
+    with pytest.raises(ModelError, match=r"made a graph that onnxruntime refuses: .*Duplicate"):
+        quantize(loading.from_proto(proto), batches(1))
 
 
 def test_a_newer_opset_for_wide_types_is_told():
