@@ -77,9 +77,9 @@ def by_node(nodes: pd.DataFrame, serves: Mapping[str, str] | None = None) -> pd.
     folded["nodes"] = groups.size()
     computing = ~nodes["op_type"].isin(SERVING)
     alone = ~computing.groupby(nodes["kernel"]).transform("any")
-    telling = nodes[computing | alone].groupby("kernel")["op_type"]
-    folded["op_type"] = telling.agg(_joined)
-    folded["more"] = telling.size() - 1
+    telling = nodes[computing | alone]
+    folded["op_type"] = _operators(telling)
+    folded["more"] = telling.groupby("kernel").size() - 1
     return folded.reset_index(drop=True)
 
 
@@ -89,8 +89,19 @@ def row_names(kernels: pd.DataFrame) -> pd.Series[str]:
     return names.where(more == 0, names + " +" + more.astype(str))
 
 
-def _joined(operators: pd.Series[str]) -> object:
-    return "+".join(operators) if operators.notna().all() else operators.iloc[0]
+def _operators(nodes: pd.DataFrame) -> pd.Series[str]:
+    """Returns the operators of each kernel, joined. pandas would take 50 µs for each kernel."""
+    operators, known = nodes["op_type"].to_numpy(object), nodes["op_type"].notna()
+    of_kernel: dict[int, list[str | None]] = {}
+    for kernel, operator, is_known in zip(nodes["kernel"], operators, known, strict=True):
+        of_kernel.setdefault(kernel, []).append(operator if is_known else None)
+    joined = {kernel: _joined(operators) for kernel, operators in of_kernel.items()}
+    return pd.Series(joined, dtype="string")
+
+
+def _joined(operators: list[str | None]) -> str | None:
+    known = [operator for operator in operators if operator is not None]
+    return "+".join(known) if len(known) == len(operators) else operators[0]
 
 
 def by_op(nodes: pd.DataFrame) -> pd.DataFrame:
@@ -173,14 +184,14 @@ def _served(
     nodes: pd.DataFrame, kernels: npt.NDArray[np.integer[Any]], serves: Mapping[str, str]
 ) -> npt.NDArray[np.integer[Any]]:
     """Returns the numbers of `kernels`; a node in none has the number of the node it serves."""
-    number_of = dict(zip(nodes["node"], kernels, strict=True))
+    if not serves:
+        return kernels
+    names, ran = nodes["node"].to_numpy(object), nodes["kernels"].notna()
+    number_of = dict(zip(names, kernels, strict=True))
     numbers = [
-        number_of.get(serves.get(node, node), number) if kernel is None else number
-        for node, kernel, number in zip(
-            nodes["node"], nodes["kernels"].astype(object).where(nodes["kernels"].notna(), None),
-            kernels, strict=True,
-        )
-    ]  # fmt: skip
+        number if timed else number_of.get(serves.get(node, node), number)
+        for node, timed, number in zip(names, ran, kernels, strict=True)
+    ]
     return np.array(numbers, kernels.dtype)
 
 

@@ -79,6 +79,7 @@ def supervised(command: Callable[[], int], name: str) -> int:
         return _as_child(command, name)
     finally:
         page.end()
+        gc.freeze()  # what is left goes with the process, which need not look through it first
 
 
 def _occupy_streams() -> None:

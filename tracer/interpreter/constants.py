@@ -2,10 +2,14 @@
 
 import operator
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
-from tracer.interpreter.binding import Body, Kernel
+from tracer.graph.model import Node
+from tracer.interpreter import values
+from tracer.interpreter.binding import Body, Kernel, NodeContext, bind
+from tracer.interpreter.registry import standard
 from tracer.interpreter.values import Value, nbytes
 
 _GROWTH = 4
@@ -30,6 +34,22 @@ def once(kernel: Kernel) -> Kernel:
         return outputs
 
     return kernel_once
+
+
+def evaluated(
+    node: Node, opset: int, inputs: Sequence[Value], folder: Path | None = None
+) -> Sequence[Value]:
+    """Returns the outputs of a node without bodies outside of a run; none if we lack its operator.
+
+    `folder` has the external data of attributes. Raises what the operator raises.
+    """
+    found = standard().find(node.domain, node.op_type, opset)
+    if found is None:
+        return ()
+    attributes = {a.name: values.from_attribute(a, folder) for a in node.proto.attribute}
+    kernel = bind(found.function, NodeContext(node, opset), attributes, ())
+    with np.errstate(all="ignore"):
+        return kernel(inputs, {})
 
 
 def _worthwhile(inputs: Sequence[Value], outputs: Sequence[Value]) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tracer.accumulators.engine.tensor_scales import integer_range
+from tracer.accumulators.engine.value_ranges import integer_range
 from tracer.errors import ModelError, UsageError
 from tracer.interpreter.ops.quantization import aligned
 from tracer.quantization.graph_editor import GraphEditor

@@ -14,8 +14,7 @@ from tracer.graph.dataflow import Address
 from tracer.graph.model import Model, Node
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter import values
-from tracer.interpreter.binding import NodeContext, bind
-from tracer.interpreter.registry import standard
+from tracer.interpreter.constants import evaluated
 from tracer.limits import Limits, enforced
 from tracer.support.types import Array
 
@@ -180,13 +179,8 @@ class KnownValues:
 
 
 def _run(node: Node, opset: int, inputs: Sequence[Any]) -> Sequence[Array | None]:
-    operator = standard().find(node.domain, node.op_type, opset)
-    if operator is None:
-        return ()
-    attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
-    kernel = bind(operator.function, NodeContext(node, opset), attributes, ())
-    with enforced(_LIMITS), np.errstate(all="ignore"):
-        return [_small(output) for output in kernel(inputs, {})]
+    with enforced(_LIMITS):
+        return [_small(output) for output in evaluated(node, opset, inputs)]
 
 
 def _small(output: Any) -> Array | None:

@@ -107,6 +107,9 @@ class Fake:
         run = replace(run, wall_us=np.full(runs, wall), instrumented_us=run.instrumented_us * wall)
         return replace(self._trace, runs=(run,))
 
+    def again(self, trace, runs, settings):
+        return self.run(runs, settings)
+
 
 def test_sides_take_turns_whose_order_turns_and_the_first_is_not_kept(trace):
     turns = []

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tracer.accumulators.engine.tensor_scales import TensorScale, TensorScales, integer_range
+from tracer.accumulators.engine.tensor_scales import TensorScale, TensorScales
+from tracer.accumulators.engine.value_ranges import integer_range
 from tracer.accumulators.spec.fixed_point import FixedPoint, Formats
 from tracer.errors import InputError, ModelError
 from tracer.graph.model import Node
@@ -213,7 +214,9 @@ class NodeOperands:
         if index in self._stored:
             return self._stored[index]
         tensor, zero = inputs[index], (*inputs, None, None)[index + _TO_ZERO_POINT]
-        low, high = least, most = integer_range(tensor.dtype)
+        known = self.scales.ranges.of(self.node.inputs[index], self.node.scope)
+        low, high = known.within(tensor.dtype)
+        least, most = integer_range(tensor.dtype)
         fixed, constant, shift = True, self.constant(index), 0
         single: int | None = 0
         numbers = tensor if tensor.dtype in _BYTES else narrow(subtract(tensor, None))

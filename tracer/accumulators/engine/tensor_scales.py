@@ -5,22 +5,22 @@ operators that do not mix its elements, is an integer tensor times a step. Sums 
 are sums of integers times steps.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-import onnx
 
+from tracer.accumulators.engine.stored_values import StoredValues
+from tracer.accumulators.engine.value_ranges import ValueRanges, has_input
 from tracer.errors import ModelError
+from tracer.graph.dataflow import Address
 from tracer.graph.model import Model, Node, Scope
-from tracer.interpreter import values
 from tracer.interpreter.numeric import compiled_quantization
 from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.numeric.elementwise import apply
-from tracer.interpreter.ops.quantization import aligned
+from tracer.interpreter.ops.quantization import aligned, is_integer
 from tracer.support.types import Array
 
 _SPARE = 2
@@ -75,39 +75,30 @@ class TensorScales:
     """The scales of the tensors of one model."""
 
     def __init__(self, model: Model) -> None:
-        self._folder = model.path.parent if model.path is not None else None
-        self._producers = {
-            (node.scope.path, name): node for node in model.nodes for name in node.outputs
-        }
-        self._initializers = {
-            (scope.path, tensor.name): tensor
-            for scope in model.scopes
-            for tensor in scope.graph.initializer
-        }
+        self._flow = model.dataflow
+        self._stored = StoredValues(model)
+        self.ranges = ValueRanges(model, self._stored)
+        self._found: dict[Address, TensorScale | None] = {}
 
     def of(self, name: str, scope: Scope) -> TensorScale | None:
         """The scale of a tensor; None if the graph does not tell."""
-        producer = self._producer(name, scope)
-        if producer is None or producer.domain or producer.op_type not in _RULES:
-            return None
-        return _RULES[producer.op_type](self, producer)
+        address = self._flow.address(name, scope)
+        if address not in self._found:
+            maker = self._flow.makers.get(address)
+            rule = None if maker is None or maker.domain else _RULES.get(maker.op_type)
+            self._found[address] = None if maker is None or rule is None else rule(self, maker)
+        return self._found[address]
 
     def constant(self, name: str, scope: Scope) -> bool:
         """Whether a tensor is equal in every run."""
-        if self._stored_tensor(name, scope) is not None:
-            return True
-        producer = self._producer(name, scope)
-        if producer is None or producer.op_type not in {*_RULES, "QuantizeLinear", "Cast"}:
-            return False
-        return all(self.constant(n, producer.scope) for n in producer.inputs if n)
+        return self._stored.has(name, scope)
 
     def value(self, name: str, scope: Scope) -> Array | None:
-        """The value of an initializer or a Constant node; None for other tensors."""
-        stored = self._stored_tensor(name, scope)
-        return None if stored is None else values.from_tensor(stored, self._folder)
+        """The value of a constant tensor; None for other tensors."""
+        return self._stored.value(name, scope)
 
     def stored_integers(self, name: str, scope: Scope) -> Array | None:
-        """The integers, int64, of a dequantised initializer; None for other tensors.
+        """The integers, int64, of a dequantised constant; None for other tensors.
 
         A zero point that does not fit is told by the run, at its own node.
         """
@@ -129,11 +120,9 @@ class TensorScales:
         limits = self._limits(node)
         if step is None or limits is None or _attribute(node, "block_size"):
             return None
-        if not step.size or not (step > 0).all():
+        if "float" not in step.dtype.name or not step.size or not (step > 0).all():
             return None
-        stored = self._stored_tensor(node.inputs[0], node.scope)
-        rank = None if stored is None else len(stored.dims)
-        zero = self._zero_point(node)
+        zero, rank = self._zero_point(node), self._rank(node.inputs[0], node.scope)
         zero = np.zeros(1, np.int64) if zero is None else zero
         single_zero = int(zero.flat[0]) if zero.min() == zero.max() else None
         precision = _precision(step.dtype)
@@ -143,91 +132,40 @@ class TensorScales:
 
     def _zero_point(self, node: Node) -> Array | None:
         """The stored zero point, int64."""
-        zero = self.value(node.inputs[2], node.scope) if _has_zero_point(node) else None
+        zero = self.value(node.inputs[2], node.scope) if has_input(node, 2) else None
         return None if zero is None else zero.astype(np.int64)
 
     def _producer(self, name: str, scope: Scope) -> Node | None:
-        nodes = (self._producers.get((outer.path, name)) for outer in scope.outward())
-        return next(filter(None, nodes), None)
+        return self._flow.makers.get(self._flow.address(name, scope))
 
-    def _stored_tensor(self, name: str, scope: Scope) -> onnx.TensorProto | None:
-        for outer in scope.outward():
-            if (outer.path, name) in self._initializers:
-                return self._initializers[outer.path, name]
-        producer = self._producer(name, scope)
-        if producer is None or producer.op_type != "Constant":
-            return None
-        return next((a.t for a in producer.proto.attribute if a.name == "value"), None)
+    def _rank(self, name: str, scope: Scope) -> int | None:
+        """The number of axes of a constant."""
+        tensor = self._stored.tensor(name, scope)
+        if tensor is not None:
+            return len(tensor.dims)
+        value = self.value(name, scope)
+        return None if value is None else value.ndim
 
     def _limits(self, node: Node) -> tuple[int, int] | None:
         """The least and the greatest integer minus the zero point."""
-        zero = self.value(node.inputs[2], node.scope) if _has_zero_point(node) else None
-        if zero is None and _has_zero_point(node):
+        zero = self.value(node.inputs[2], node.scope) if has_input(node, 2) else None
+        if zero is None and has_input(node, 2):
             return None
-        dtype = self._quantized_type(node.inputs[0], node.scope) if zero is None else zero.dtype
-        if dtype is None or "int" not in dtype.name:  # float8 is no integers
+        numbers = self.ranges.of(node.inputs[0], node.scope)
+        dtype = numbers.dtype if zero is None else zero.dtype
+        if dtype is None or not is_integer(dtype):  # float8 is no integers
             return None
-        low, high = integer_range(dtype)
         zeros = np.zeros(1, np.int64) if zero is None else zero.astype(np.int64)
         if not zeros.size:
             return None
-        widest = low - int(zeros.max()), high - int(zeros.min())
-        least, most = self._clipped_range(node)
-        return int(np.clip(least, *widest)), int(np.clip(most, *widest))
-
-    def _clipped_range(self, node: Node) -> tuple[float, float]:
-        """The range of the integers, minus the zero point, after a Clip before QuantizeLinear."""
-        quantizer = self._producer(node.inputs[0], node.scope)
-        if quantizer is None or quantizer.op_type != "QuantizeLinear":
-            return -math.inf, math.inf
-        clip = self._producer(quantizer.inputs[0], quantizer.scope)
-        step = self.value(quantizer.inputs[1], quantizer.scope)
-        if clip is None or clip.op_type != "Clip" or step is None or step.size > 1:
-            return -math.inf, math.inf
-        ends = [-math.inf, math.inf]
-        for end, name in enumerate(clip.inputs[1:]):
-            bound = self.value(name, clip.scope) if name else None
-            if bound is not None:
-                ends[end] = int(np.rint(bound.reshape(()) / step.reshape(())))
-        return ends[0], ends[1]
-
-    def _quantized_type(self, name: str, scope: Scope) -> Any:
-        """The type of a quantised tensor: stored, declared, or that of QuantizeLinear."""
-        stored = self._stored_tensor(name, scope)
-        if stored is not None:
-            return values.from_tensor(stored, self._folder).dtype
-        producer = self._producer(name, scope)
-        kind = _declared(name, scope) if producer is None else _quantizer_type(producer)
-        return onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else None
-
-
-def integer_range(dtype: Any) -> tuple[int, int]:
-    """The range of an integer type, including the 2- and 4-bit types of ml_dtypes."""
-    info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
-    return int(info.min), int(info.max)
+        low, high = numbers.within(dtype)
+        return low - int(zeros.max()), high - int(zeros.min())
 
 
 def _precision(dtype: Any) -> int:
     """Significant bits of a float type, including the one in front of the point."""
     info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     return int(info.nmant) + 1
-
-
-def _declared(name: str, scope: Scope) -> int:
-    """The ONNX type of the nearest graph input of this name; 0 if there is none."""
-    inputs = (value for outer in scope.outward() for value in outer.graph.input)
-    return next((v.type.tensor_type.elem_type for v in inputs if v.name == name), 0)
-
-
-def _quantizer_type(node: Node) -> int:
-    """The ONNX type of the output of QuantizeLinear without zero point; 0 for other nodes."""
-    if node.op_type != "QuantizeLinear" or len(node.inputs) > 2:
-        return 0
-    return _attribute(node, "output_dtype") or onnx.TensorProto.UINT8
-
-
-def _has_zero_point(node: Node) -> bool:
-    return len(node.inputs) > 2 and bool(node.inputs[2])
 
 
 def _axis(node: Node) -> int:

@@ -49,7 +49,7 @@ def take_turns(
         try:
             report(done, total, "taking turns")
             for index in order:
-                traces[index].append(sides[index].run(counts[index], settings))
+                traces[index].append(sides[index].again(first[index], counts[index], settings))
         except signals.ENDINGS:
             if not signals.ending():
                 raise

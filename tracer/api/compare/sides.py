@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
+from tracer.api._assembly import configured
 from tracer.api.compare.settings import SideSettings
 from tracer.api.framework import profile_framework
 from tracer.api.profile import profile
@@ -18,9 +19,9 @@ from tracer.graph.model import Model
 from tracer.graph.shape_inference import symbol_sizes
 from tracer.inputs.dims import sizes_of
 from tracer.inputs.feedset import FeedSet
-from tracer.inputs.request import Request, request_for
+from tracer.inputs.request import Request, on_sizes_that_run, request_for
 from tracer.records.trace import Trace
-from tracer.support.progress import Progress
+from tracer.support.progress import Progress, silent
 
 DEFAULT, LEVEL = "ort", "optimization"
 
@@ -43,6 +44,9 @@ class LiveSide(Protocol):
         self, runs: int | None, settings: SideSettings, progress: Progress | None = None
     ) -> Trace:
         """Returns a trace of one run of `runs` inferences [default: the executor's]."""
+
+    def again(self, trace: Trace, runs: int, settings: SideSettings) -> Trace:
+        """Returns a trace of a further run, after one that `run` returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,18 @@ class OnnxSide:
             executor=self.executor,
         )
 
+    def again(self, trace: Trace, runs: int, settings: SideSettings) -> Trace:
+        """Returns a further run with the node table of `trace`, which each run would make anew."""
+        asked = {"runs": runs, "warmup": settings.warmup, **self._running(settings)}
+        chosen = registry.settings_for(self.executor, asked)
+        executor = registry.find(self.executor)
+        _, profiled = on_sizes_that_run(
+            self.request(settings).cut(),
+            lambda feeds: executor.profile(self.model, feeds, chosen, silent),
+        )
+        measured = {**trace.settings, "runs": runs}
+        return replace(trace, runs=(configured(profiled.run, chosen),), settings=measured)
+
     def request(self, settings: SideSettings) -> Request:
         """Returns the request for the inputs that it runs on."""
         batch, dims = self._sizes(settings)
@@ -107,9 +123,12 @@ class OnnxSide:
 
     def tensors(self, feedset: FeedSet, settings: SideSettings) -> Tensors:
         """Returns the outputs, and all tensors, of one inference."""
-        values = {"threads": settings.threads or None, LEVEL: self.level(settings)}
-        chosen = registry.settings_for(self.executor, values)
+        chosen = registry.settings_for(self.executor, self._running(settings))
         return registry.find_tensors(self.executor).tensors(self.model, feedset, chosen)
+
+    def _running(self, settings: SideSettings) -> dict[str, object]:
+        """Returns the settings of the executor that do not depend on what is measured."""
+        return {"threads": settings.threads or None, LEVEL: self.level(settings)}
 
     def _sizes(self, settings: SideSettings) -> tuple[int | None, Mapping[str, int]]:
         """Returns the batch and the open dimensions; shapes of the settings set them all."""
@@ -161,6 +180,10 @@ class FrameworkSide:
                 progress=progress,
                 inputs=self.arrays,
             )
+
+    def again(self, trace: Trace, runs: int, settings: SideSettings) -> Trace:
+        """Profiles the model once more: its node table is what the framework ran."""
+        return self.run(runs, settings)
 
     @contextmanager
     def naming_errors(self) -> Iterator[None]:

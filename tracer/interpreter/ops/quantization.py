@@ -31,7 +31,7 @@ def quantize_linear(
 
     The scale is one number, one per slice of `axis`, or one per `block_size` slices.
     """
-    dtype = _quantized_type(y_zero_point, output_dtype)
+    dtype = quantized_type(y_zero_point, output_dtype)
     if not precision and compiled_quantization.suits(x, y_scale, y_zero_point, dtype):
         return compiled_quantization.quantize(x, y_scale, y_zero_point, dtype)
     scale = aligned(y_scale, x, axis, block_size)
@@ -118,7 +118,8 @@ def is_integer(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "iu" or dtype.name.startswith(("int", "uint"))
 
 
-def _quantized_type(zero_point: Array | None, output_dtype: int) -> np.dtype[Any]:
+def quantized_type(zero_point: Array | None, output_dtype: int) -> np.dtype[Any]:
+    """The type that QuantizeLinear returns. Raises ModelError where two are declared."""
     declared = onnx.helper.tensor_dtype_to_np_dtype(output_dtype) if output_dtype else None
     if zero_point is None:
         return np.dtype(np.uint8) if declared is None else declared

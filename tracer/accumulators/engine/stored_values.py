@@ -1,0 +1,104 @@
+"""Values that are equal in every run: stored tensors, and what nodes compute from them alone.
+
+Exporters of quantised networks leave weights as floats, and quantise them in the graph.
+"""
+
+from functools import cached_property
+
+import numpy as np
+import onnx
+
+from tracer.graph.dataflow import Address
+from tracer.graph.model import Model, Node, Scope
+from tracer.graph.randomness import draws
+from tracer.interpreter import values
+from tracer.interpreter.constants import evaluated
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
+
+_KEPT = 1 << 16
+"""Bytes of a computed value that is kept; a larger one is computed whenever it is asked for."""
+
+
+class StoredValues:
+    """The constant values of one model."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._flow = model.dataflow
+        self._folder = model.path.parent if model.path is not None else None
+        self._initializers = {
+            (scope.path, tensor.name): tensor
+            for scope in model.scopes
+            for tensor in scope.graph.initializer
+        }
+        self._computed: dict[Address, Array | None] = {}
+
+    def has(self, name: str, scope: Scope) -> bool:
+        """Whether a tensor is equal in every run."""
+        return self._flow.address(name, scope) in self._constant
+
+    def tensor(self, name: str, scope: Scope) -> onnx.TensorProto | None:
+        """The initializer of this name."""
+        return self._initializers.get(self._flow.address(name, scope))
+
+    def value(self, name: str, scope: Scope) -> Array | None:
+        """A constant value; None for a tensor that depends on inputs, or that cannot be computed.
+
+        Raises ModelError for a stored tensor that cannot be read. Where a node fails, a run tells.
+        """
+        address = self._flow.address(name, scope)
+        if address in self._initializers:
+            return values.from_tensor(self._initializers[address], self._folder)
+        if address not in self._constant:
+            return None
+        if address in self._computed:
+            return self._computed[address]
+        found = self._evaluated(address)
+        if found is None or found.nbytes <= _KEPT:
+            self._computed[address] = found
+        return found
+
+    @cached_property
+    def _constant(self) -> set[Address]:
+        found = set(self._initializers)
+        for node in self._model.nodes:  # makers come first
+            has_body = any(a.HasField("g") or a.graphs for a in node.proto.attribute)
+            if node.domain or has_body or draws(node.op_type):
+                continue
+            if all(address in found for address in self._flow.read(node)):
+                found.update(self._flow.outputs_of(node))
+        return found
+
+    def _evaluated(self, address: Address) -> Array | None:
+        """Computes the nodes before a tensor, in the order of the graph."""
+        known: dict[Address, Value] = {}
+        for node in self._makers(address):
+            inputs = [self._input(name, node, known) for name in node.inputs]
+            try:
+                outputs = evaluated(node, self._model.opsets.get("", 1), inputs, self._folder)
+            except Exception:  # an operator may raise anything for values that do not fit
+                return None
+            known.update(zip(((node.scope.path, name) for name in node.outputs), outputs,
+                             strict=False))  # fmt: skip
+        found = known.get(address)
+        return np.asarray(found) if isinstance(found, np.ndarray | np.generic) else None
+
+    def _makers(self, address: Address) -> list[Node]:
+        """The nodes that a constant follows from, in the order of the graph."""
+        found: dict[int, Node] = {}
+        waiting = [address]
+        while waiting:
+            node = self._flow.makers.get(waiting.pop())
+            if node is not None and node.index not in found:
+                found[node.index] = node
+                waiting.extend(self._flow.read(node))
+        return [found[index] for index in sorted(found)]
+
+    def _input(self, name: str, node: Node, known: dict[Address, Value]) -> Value:
+        if not name:
+            return None
+        address = self._flow.address(name, node.scope)
+        if address in self._initializers:
+            return values.from_tensor(self._initializers[address], self._folder)
+        return known.get(address)

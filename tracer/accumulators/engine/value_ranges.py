@@ -1,0 +1,245 @@
+"""The range of every tensor for any input, in one pass in the order of the graph.
+
+Ranges begin where types, Relu, Clip and QuantizeLinear set them, and go on through operators that
+move elements. Sums set none: in a narrow accumulator they may wrap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+from tracer.accumulators.engine.stored_values import StoredValues
+from tracer.errors import ModelError
+from tracer.graph.dataflow import Address
+from tracer.graph.model import Model, Node, Scope
+from tracer.interpreter.ops.quantization import (
+    dequantize_linear,
+    is_integer,
+    quantize_linear,
+    quantized_type,
+)
+from tracer.support.types import Array
+
+_OTHER_TYPES = frozenset(
+    {
+        onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING, onnx.TensorProto.BOOL,
+        onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128,
+    }
+)  # fmt: skip
+"""Elements without an order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRange:
+    """Numbers from `low` to `high`, and NaN, of a `dtype`; None if the graph does not tell."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    dtype: np.dtype[Any] | None = None
+
+    @classmethod
+    def of_type(cls, dtype: np.dtype[Any] | None) -> ValueRange:
+        """All numbers of a type."""
+        if dtype is None or not is_integer(dtype):
+            return cls(dtype=dtype)
+        return cls(*integer_range(dtype), dtype)
+
+    def joined(self, other: ValueRange) -> ValueRange:
+        """The least range that contains both."""
+        return replace(self, low=min(self.low, other.low), high=max(self.high, other.high))
+
+    def within(self, dtype: np.dtype[Any]) -> tuple[int, int]:
+        """The ends of the range as integers of a type."""
+        ends = self.clipped(*integer_range(dtype))
+        return int(ends.low), int(ends.high)
+
+    def clipped(self, low: float, high: float) -> ValueRange:
+        """The range after a Clip; where `low` is above `high`, all numbers become `high`."""
+        least, most = (min(max(end, low), high) for end in (self.low, self.high))
+        return ValueRange(least, most, self.dtype)
+
+
+class ValueRanges:
+    """The ranges of the tensors of one model."""
+
+    def __init__(self, model: Model, stored: StoredValues) -> None:
+        self._model = model
+        self._stored = stored
+
+    def of(self, name: str, scope: Scope) -> ValueRange:
+        """The range of a tensor."""
+        return self._known.of(name, scope)
+
+    @cached_property
+    def _known(self) -> _Known:
+        known = _Known(self._model, self._stored)
+        for scope in self._model.scopes:
+            given = [(v.name, v.type.tensor_type.elem_type) for v in scope.graph.input]
+            given += [(tensor.name, tensor.data_type) for tensor in scope.graph.initializer]
+            for name, kind in given:
+                if kind not in _OTHER_TYPES:
+                    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
+                    known.ranges[scope.path, name] = ValueRange.of_type(dtype)
+        for node in self._model.nodes:  # makers come first
+            rule = None if node.domain else _RULES.get(node.op_type)
+            if rule is not None:
+                made = rule(known, node)
+                outputs = node.outputs if node.op_type == "Split" else node.outputs[:1]
+                known.ranges.update(((node.scope.path, name), made) for name in outputs)
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What rules read: the ranges so far, and constants."""
+
+    model: Model
+    stored: StoredValues
+    ranges: dict[Address, ValueRange] = field(default_factory=dict)
+
+    def of(self, name: str, scope: Scope) -> ValueRange:
+        address = self.model.dataflow.address(name, scope)
+        return self.ranges.get(address, ValueRange())
+
+    def input(self, node: Node, index: int = 0) -> ValueRange:
+        return self.of(node.inputs[index], node.scope)
+
+    def constant(self, node: Node, index: int) -> Array | None:
+        """The value of an input that is not left out; None where it is not constant."""
+        return self.stored.value(node.inputs[index], node.scope)
+
+    def zero_point(self, node: Node) -> Array | None:
+        """The zero points (C) of a conversion; None if it has none, or they are not constant."""
+        zero = self.constant(node, 2) if has_input(node, 2) else None
+        return None if zero is None else zero.reshape(-1)
+
+
+def has_input(node: Node, index: int) -> bool:
+    """Whether an optional input is present."""
+    return len(node.inputs) > index and bool(node.inputs[index])
+
+
+def integer_range(dtype: Any) -> tuple[int, int]:
+    """The range of an integer type, including the 2- and 4-bit types of ml_dtypes."""
+    info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    return int(info.min), int(info.max)
+
+
+def _moved(known: _Known, node: Node) -> ValueRange:
+    return known.input(node)
+
+
+def _positive(known: _Known, node: Node) -> ValueRange:
+    return known.input(node).clipped(0, math.inf)
+
+
+def _clipped(known: _Known, node: Node) -> ValueRange:
+    """A limit that is not one constant number may move any number anywhere."""
+    x = known.input(node)
+    attributes = {a.name: a.f for a in node.proto.attribute}
+    ends = [attributes.get("min", -math.inf), attributes.get("max", math.inf)]
+    for index in range(1, len(node.inputs)):
+        if node.inputs[index]:
+            limit = known.constant(node, index)
+            ends[index - 1] = _number(limit)
+            x = x if limit is None else replace(x, dtype=limit.dtype)
+    return ValueRange.of_type(x.dtype) if any(map(math.isnan, ends)) else x.clipped(*ends)
+
+
+def _joined(known: _Known, node: Node) -> ValueRange:
+    return reduce(ValueRange.joined, (known.of(name, node.scope) for name in node.inputs))
+
+
+def _padded(known: _Known, node: Node) -> ValueRange:
+    """Padding is a number, or elements."""
+    fill = next((a.f for a in node.proto.attribute if a.name == "value"), 0.0)
+    if has_input(node, 2):
+        fill = _number(known.constant(node, 2))
+    x = known.input(node)
+    return ValueRange.of_type(x.dtype) if math.isnan(fill) else x.joined(ValueRange(fill, fill))
+
+
+def _quantized(known: _Known, node: Node) -> ValueRange:
+    """The operator itself quantises the ends: it rounds as it will in a run."""
+    x, scale, zero = known.input(node), known.constant(node, 1), known.zero_point(node)
+    options = {a.name: a.i for a in node.proto.attribute if a.name in _ROUNDING}
+    try:
+        dtype = quantized_type(zero, options.get("output_dtype", 0))
+        if (zero is None and has_input(node, 2)) or not is_integer(dtype):
+            return ValueRange()
+        if scale is None or not _is_positive(scale):
+            return ValueRange.of_type(dtype)
+        wide = scale.dtype if x.dtype is None or is_integer(x.dtype) else x.dtype
+        ends = _ends(x.low, x.high, wide, scale, zero)
+        with np.errstate(all="ignore"):
+            found = quantize_linear(ends, scale.reshape(-1), zero, axis=1, **options)
+    except ModelError:  # a run tells at its own node
+        return ValueRange()
+    return _spanned(found, dtype)
+
+
+def _dequantized(known: _Known, node: Node) -> ValueRange:
+    """The operator itself dequantises the ends; a step may be negative."""
+    x, scale, zero = known.input(node), known.constant(node, 1), known.zero_point(node)
+    dtype = x.dtype if zero is None else zero.dtype
+    if scale is None or dtype is None or not is_integer(dtype) or not scale.size:
+        return ValueRange()
+    if zero is None and has_input(node, 2):
+        return ValueRange()
+    ends = _ends(*x.within(dtype), dtype, scale, zero)
+    try:
+        with np.errstate(all="ignore"):
+            found = dequantize_linear(ends, scale.reshape(-1), zero, axis=1)
+    except ModelError:  # a run tells at its own node
+        return ValueRange()
+    return ValueRange() if np.isnan(found).any() else _spanned(found, found.dtype)
+
+
+def _ends(low: float, high: float, dtype: np.dtype[Any], scale: Array, zero: Array | None) -> Array:
+    """Both ends of a range (2, C) for C scales or zero points."""
+    channels = max(scale.size, 1 if zero is None else zero.size)
+    return np.repeat(np.array([[low], [high]], dtype), channels, axis=1)
+
+
+def _spanned(found: Array, dtype: np.dtype[Any]) -> ValueRange:
+    wide = found.astype(np.float64)
+    return ValueRange(float(wide.min()), float(wide.max()), dtype)
+
+
+def _is_positive(scale: Array) -> bool:
+    """Whether all steps are finite floats above 0."""
+    if "float" not in scale.dtype.name or not scale.size:
+        return False
+    return bool((scale > 0).all() and np.isfinite(scale).all())
+
+
+def _number(value: Array | None) -> float:
+    """NaN for a value that is not constant, or not one number."""
+    return math.nan if value is None or value.size != 1 else float(value.item())
+
+
+_ROUNDING = ("output_dtype", "precision")
+_Rule = Callable[[_Known, Node], ValueRange]
+_RULES: dict[str, _Rule] = {
+    "QuantizeLinear": _quantized,
+    "DequantizeLinear": _dequantized,
+    "Relu": _positive,
+    "Clip": _clipped,
+    "Concat": _joined,
+    "Pad": _padded,
+    **dict.fromkeys(
+        ("Identity", "Transpose", "MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze",
+         "Unsqueeze", "Slice", "Gather", "Split", "Expand", "Tile", "DepthToSpace",
+         "SpaceToDepth", "ReduceMax"),
+        _moved,
+    ),
+}  # fmt: skip
+"""How the range of an operator's output follows from the ranges of its inputs."""
