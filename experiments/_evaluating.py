@@ -16,6 +16,7 @@ from tracer.inputs.request import Samples
 from tracer.metrics import METRICS
 from tracer.records.trace import Trace
 from tracer.records.whatif import Answer
+from tracer.whatif.deadline import Deadline
 from tracer.whatif.evaluation import Evaluator
 from tracer.whatif.evaluation_cache import EvaluationCache
 from tracer.whatif.sweep import Question, sweep_and_search
@@ -55,7 +56,7 @@ def answered(
     samples = by_image(model, dataset, ACCUMULATOR).runs[0].sums_by_sample
     assert samples is not None
     return Sums(
-        sweep_and_search(evaluator.baseline, ACCUMULATOR, question, cache),
+        sweep_and_search(evaluator.baseline, ACCUMULATOR, question, cache, Deadline()),
         tuple(modules[key] for key in evaluator.nodes),
         samples.bits_observed,
     )

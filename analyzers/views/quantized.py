@@ -8,6 +8,7 @@ import pandas as pd
 from analyzers.options import ViewOptions
 from analyzers.views.file_formats.json import fields
 from analyzers.views.page import Column, Page, Table, name_column, number_column
+from analyzers.views.text import score
 from tracer.records.quantized import Accuracy, LayerError, Quantized
 
 
@@ -44,9 +45,9 @@ def _title(result: Quantized) -> str:
 
 
 def _accuracy(accuracy: Accuracy, data: str) -> str:
-    digits = ".2f" if accuracy.unit == "%" else ".4g"
     before, after = (
-        f"{value:{digits}} {accuracy.unit}".strip() for value in (accuracy.before, accuracy.after)
+        f"{score(value, accuracy.unit)} {accuracy.unit}".strip()
+        for value in (accuracy.before, accuracy.after)
     )
     samples = f"{accuracy.samples:,} samples of {data}"
     return f"{accuracy.metric}: {before} before, {after} after ({samples})"

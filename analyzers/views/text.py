@@ -53,6 +53,13 @@ def percent(value: float | None) -> str:
     return "" if value is None or math.isnan(value) else f"{value:.1%}"
 
 
+def score(value: float, unit: str) -> str:
+    """`98.33` in %, with three digits below 1 %; four digits in other units."""
+    if unit == "%" and (value >= 1 or not value):
+        return f"{value:.2f}"
+    return f"{value:.3g}" if unit == "%" else f"{value:.4g}"
+
+
 def roof(fraction: float | None) -> str:
     """`72%` of the roof, `3.1x` beyond it."""
     if fraction is None or math.isnan(fraction):

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+from analyzers.views import text
 from analyzers.views.text import percent, plural, si
 from analyzers.whatif import saved
 from tracer.records.whatif import (
     REFERENCE_BITS,
+    Answer,
     Judgement,
     Variant,
     WhatIf,
@@ -18,13 +20,15 @@ _MOST_LISTED = 8
 
 
 def sentences(result: WhatIf, variant: Variant) -> Iterator[str]:
-    """Yields the answers A, B and C, after the pins."""
+    """Yields the answers A, B and C, after the pins; then what ended the search early."""
     if variant.pinned.text:
         yield _pinned(variant)
     yield _safe(variant)
     yield _within_budget(result, variant)
     if variant.answer.each is not None:
         yield _each(result, variant, variant.answer.each)
+    if variant.answer.ended:
+        yield _ended(result, variant.answer)
 
 
 def effort(result: WhatIf, variant: Variant) -> str:
@@ -47,9 +51,7 @@ def metric(judgement: Judgement) -> str:
 
 def score(judgement: Judgement, value: float) -> str:
     """Returns `98.33 %`, or four digits in the unit of another metric."""
-    if judgement.unit == "%":
-        return f"{value:.2f} %"
-    return f"{value:.4g} {judgement.unit}".strip()
+    return f"{text.score(value, judgement.unit)} {judgement.unit}".strip()
 
 
 def budget(judgement: Judgement) -> str:
@@ -85,6 +87,8 @@ def _within_budget(result: WhatIf, variant: Variant) -> str:
     judgement, answer, choice = result.judgement, variant.answer, variant.answer.uniform
     lost = f"{budget(judgement)} of {judgement.metric}"
     wide = score(judgement, answer.score)
+    if choice is None and answer.ended:
+        return f"B: no width for all nodes that loses at most {lost} was found in time."
     if choice is None:
         return (
             f"B: every width for all nodes loses more than {lost} ({wide} in wide accumulators)"
@@ -100,6 +104,18 @@ def _within_budget(result: WhatIf, variant: Variant) -> str:
         f"B: {bits} bits lose at most {lost} ({score(judgement, choice.score)}, {wide} in wide "
         f"accumulators) and need {energy(result, choice.energy)} per sample, {less}{limit}."
     )
+
+
+def _ended(result: WhatIf, answer: Answer) -> str:
+    """Returns what is missing from a search that ended early."""
+    missing = [f"{bits}" for bits in result.settings["widths"] if bits not in _evaluated(answer)]
+    rows = f"; not evaluated: {', '.join(missing)} bits" if missing else ""
+    each = "; C was not searched" if answer.each is None and result.settings["search"] else ""
+    return f"Ended early, {answer.ended}: A, B and C are the best found until then{rows}{each}."
+
+
+def _evaluated(answer: Answer) -> set[int]:
+    return {row.bits for row in answer.rows}
 
 
 def _limit(choice: WidthChoice, limiting: str, less: str) -> str:
@@ -138,6 +154,8 @@ def _each(result: WhatIf, variant: Variant, choice: WidthChoice) -> str:
 
 def _reason(variant: Variant, choice: WidthChoice) -> str:
     """Returns why the search ends at B: no node can lose a bit and save energy."""
+    if variant.answer.ended:
+        return "the search ended before it found less energy"
     energies = {tuple(each) for each in variant.energies.values()}
     if not any(map(known_sum, energies)):
         return "no node has a known energy"

@@ -17,6 +17,7 @@ from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.file_lock import refuse_in_use
 from tracer.support.progress import Progress
 from tracer.whatif import cache_key, width_plan
+from tracer.whatif.deadline import Deadline
 from tracer.whatif.graph_variants import graph_variants
 from tracer.whatif.metric_scores import checked_metric
 from tracer.whatif.options import WhatIfOptions
@@ -46,6 +47,7 @@ def what_if(
     if trace is not None and force:  # before minutes are spent on the data
         refuse_in_use(Path(trace))
     options = options or WhatIfOptions()
+    deadline = Deadline(None if limits is None else limits.seconds)
     plan = width_plan.read(accumulator)
     narrowest, widest = plan.ends
     accumulators = tuple(options.accumulators(widest))
@@ -53,7 +55,8 @@ def what_if(
     loaded = open_subject(model)
     dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
     metric = checked_metric(loaded, dataset, options.metric)
-    task = Task(dataset, metric, energy.find(options.energy), options, plan, threads, limits)
+    model_of_energy = energy.find(options.energy)
+    task = Task(dataset, metric, model_of_energy, options, plan, threads, limits, deadline)
     graphs, changes = graph_variants(loaded, dataset, options, folder, progress)
     identity = cache_key.identity(loaded, dataset, metric, options, changes)
     opened = nullcontext() if trace is None else closing(WhatIfFile(Path(trace), identity, force))

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+from tracer.cli._messages import tell
 from tracer.containment import activity
 from tracer.support.progress import Progress, silent
 from tracer.text import printable
@@ -14,6 +15,10 @@ _DELAY_S = 1.0
 
 _REDRAW_S = 0.2
 """Shortest time between two drawings, so that drawing does not slow the work down."""
+
+
+_ESTIMATE_S = 10.0
+"""How long a task takes before one line tells, without a terminal, how long it will take."""
 
 
 @contextlib.contextmanager
@@ -59,3 +64,33 @@ def progress() -> Iterator[Progress]:
     finally:
         if tasks:
             bar.stop()
+
+
+def estimating(report: Progress) -> Progress:
+    """Returns `report`, which also tells in one line for each task when a long task will end.
+
+    On a terminal, where a bar tells it, returns `report` itself.
+    """
+    if sys.stderr is not None and sys.stderr.isatty():
+        return report
+    began, told = time.monotonic(), set[str]()
+    task_now = ""
+
+    def update(done: int, total: int, task: str) -> None:
+        nonlocal began, task_now
+        report(done, total, task)
+        now = time.monotonic()
+        if task != task_now:
+            began, task_now = (now if task_now else began), task
+        if task not in told and done > 1 and now - began > _ESTIMATE_S:
+            told.add(task)
+            tell(_estimate(done, total, now - began, task))
+
+    return update
+
+
+def _estimate(done: int, total: int, seconds: float, task: str) -> str:
+    if not total:
+        return f"{task}: {done:,} steps in {seconds:.0f} s; their number is not known"
+    left = seconds / done * (total - done)
+    return f"{task}: {done:,} of {total:,} in {seconds:.0f} s, about {left:.0f} s left"

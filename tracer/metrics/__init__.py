@@ -3,57 +3,82 @@
 import re
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from tracer.errors import UsageError
 from tracer.inputs.datasets.batch import Batch
 from tracer.metrics import user_metric
-from tracer.metrics.metric import Metric
-from tracer.metrics.ranking import agreement, class_axis, top1, top5
+from tracer.metrics.metric import Metric, Outputs
+from tracer.metrics.ranking import agreement, predictions, top1, top5
+from tracer.metrics.reference import noise, one_of, reference_mse
 from tracer.metrics.regression import mse
 from tracer.support.types import Array
 
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("top1", top1),
-        Metric("top5", top5),
-        Metric("mse", mse, higher_is_better=False, unit=""),
-        Metric("agreement", agreement, needs_labels=False),
+        Metric("top1", top1, predictions=predictions),
+        Metric("top5", top5, predictions=predictions),
+        Metric("mse", mse, higher_is_better=False, unit="", unlabelled=reference_mse),
+        Metric("noise", noise, needs_labels=False, higher_is_better=False),
+        Metric("agreement", agreement, needs_labels=False, predictions=predictions),
     )
 }
 
 _AXIS = re.compile(r"agreement@(-?[1-9])")
+_OUTPUT = re.compile(r"(noise|mse)@(.+)")
 
 
 def find(spec: str) -> Metric:
     """Returns the metric called `spec`, or the user's function FILE.py:NAME.
 
-    `agreement@1` has the classes in axis 1. Raises UsageError for an unknown name, InputError for
-    a file without such a function.
+    `agreement@1` has the classes in axis 1; `noise@boxes` and `mse@boxes` compare the output
+    `boxes` with the reference's. Raises UsageError for an unknown name, InputError for a file
+    without such a function.
     """
     if spec in METRICS:
         return METRICS[spec]
-    axis = _AXIS.fullmatch(spec)
+    axis, output = _AXIS.fullmatch(spec), _OUTPUT.fullmatch(spec)
     if axis is not None:
-        function = partial(agreement, axis=int(axis[1]))
-        return replace(METRICS["agreement"], name=spec, function=function)
+        return _along(int(axis[1]), spec)
+    if output is not None:
+        return _of_output(output[1], output[2], spec)
     file, colon, _ = spec.rpartition(":")
     if colon and file.endswith(".py"):
         return user_metric.load(spec)
     raise UsageError(
-        f"there is no metric '{spec}'", f"There are {', '.join(METRICS)}; or give FILE.py:NAME."
+        f"there is no metric '{spec}'",
+        f"There are {', '.join(METRICS)}; or give FILE.py:NAME. noise is the SQNR as a share: "
+        "1 % is 20 dB.",
     )
 
 
+def _along(axis: int, spec: str) -> Metric:
+    function, classes = partial(agreement, axis=axis), partial(predictions, axis=axis)
+    return replace(METRICS["agreement"], name=spec, function=function, predictions=classes)
+
+
+def _of_output(name: str, output: str, spec: str) -> Metric:
+    score = {"noise": noise, "mse": reference_mse}[name]
+
+    def of_one(outputs: Outputs, reference: Any) -> Array:
+        return score(one_of(outputs, output), reference)
+
+    return replace(METRICS[name], name=spec, function=of_one, needs_labels=False, unlabelled=None)
+
+
 def default_metric(batch: Batch, output: Array) -> Metric | None:
-    """Returns top1 or mse where the labels fit the output, else agreement, else None."""
-    classes = output.ndim >= 2 and output.shape[class_axis(output.ndim)] > 1
-    if batch.labels is None:
-        return METRICS["agreement"] if classes else None
-    class_numbers = batch.labels.dtype.kind in "iu" and batch.labels.ndim == 1
-    if classes and class_numbers and output.ndim == 2:
+    """Returns top1 or mse where the labels fit the output, else None; agreement or noise without.
+
+    An output with more than two axes does not say which of them has the classes, so it gets noise.
+    """
+    classes = output.ndim == 2 and output.shape[1] > 1
+    labels = batch.labels
+    if labels is None:
+        return METRICS["agreement" if classes else "noise"]
+    if classes and labels.dtype.kind in "iu" and labels.ndim == 1:
         return METRICS["top1"]
-    return METRICS["mse"] if batch.labels.size == output.size else None
+    return METRICS["mse"] if labels.size == output.size else None
 
 
 __all__ = ["METRICS", "Metric", "default_metric", "find"]

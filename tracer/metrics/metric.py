@@ -1,7 +1,7 @@
 """A metric: a function that scores each sample against labels or a reference."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,9 @@ Outputs = Mapping[str, Array]
 Score = Callable[[Outputs, Any], Array]
 """(outputs, truth) of N samples -> their scores (N,)."""
 
+Predictions = Callable[[Outputs], Array]
+"""outputs -> the numbers of the classes that they predict, of any shape."""
+
 PERCENT = "%"
 
 
@@ -25,6 +28,8 @@ class Metric:
 
     `function` scores samples against labels; without `needs_labels`, against the outputs of a
     reference. Scores of a metric in % lie between 0 and 1. `where` names the user's code in errors.
+    `unlabelled` scores data without labels against a reference. `predictions` are the classes that
+    outputs stand for, where the metric is about classes.
     """
 
     name: str
@@ -33,6 +38,14 @@ class Metric:
     higher_is_better: bool = True
     unit: str = PERCENT
     where: str = ""
+    unlabelled: Score | None = field(default=None, repr=False)
+    predictions: Predictions | None = field(default=None, repr=False)
+
+    def suited(self, batch: Batch) -> "Metric":
+        """Returns the metric for data like `batch`: by `unlabelled` where it has no labels."""
+        if batch.labels is not None or self.unlabelled is None:
+            return self
+        return replace(self, function=self.unlabelled, needs_labels=False)
 
     @property
     def scale(self) -> float:
@@ -72,7 +85,7 @@ class Metric:
         if batch.labels is None:
             raise InputError(
                 f"metric {self.name} needs labels, which {dataset} does not have",
-                "Give them as 'labels' or 'y' in an .npz; agreement needs none.",
+                "Give them as 'labels' or 'y' in an .npz; noise, mse and agreement need none.",
             )
         return batch.labels
 

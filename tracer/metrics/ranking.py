@@ -58,6 +58,12 @@ def agreement(outputs: Outputs, reference: Any, axis: int | None = None) -> Floa
     return np.asarray(same.reshape(len(same), -1).mean(1))
 
 
+def predictions(outputs: Outputs, axis: int | None = None) -> Array:
+    """Returns the number of the class with the highest score, int64, without the axis `axis`."""
+    output = only(outputs)
+    return np.asarray(output.argmax(class_axis(output.ndim) if axis is None else axis))
+
+
 def class_axis(rank: int) -> int:
     """Returns the axis of the classes in outputs of a rank.
 

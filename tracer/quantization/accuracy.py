@@ -34,6 +34,7 @@ def accuracy(
         metric = metric or default_metric(part, next(iter(before.values())))
         if metric is None:
             return None
+        metric = metric.suited(part)
         truth = metric.labels(part, dataset.name) if metric.needs_labels else before
         for all_scores, outputs in zip(scores, (before, after), strict=True):
             all_scores.append(metric.scores(outputs, truth))

@@ -10,6 +10,7 @@ from tracer.graph.model import Model
 from tracer.quantization import ordering
 from tracer.quantization.calibration import CalibrationBatches, CalibrationReader
 from tracer.quantization.layers import layer_errors
+from tracer.quantization.lifting import lifted
 from tracer.quantization.metadata import restore
 from tracer.quantization.options import QuantizationOptions
 from tracer.quantization.preparation import keep_imports, prepare
@@ -58,13 +59,12 @@ def quantized_graphs(
     already quantised, or that onnxruntime cannot run or quantise; UsageError for patterns that
     match nothing; InputError for batches that do not fit; LimitError for more than 2 GB.
     """
-    prepared = prepare(model)
+    reader = CalibrationReader(model, batches, progress)
+    prepared = lifted(model.name, prepare(model), options, batches)
     chosen = select(prepared, options)
     if not chosen:
         raise _nothing(model)
-    proto = quantize_static(
-        model.name, prepared, CalibrationReader(model, batches, progress), chosen, options
-    )
+    proto = quantize_static(model.name, prepared, reader, chosen, options)
     ordering.sort(proto.graph)
     restore(proto, prepared)
     keep_imports(proto, model)
@@ -82,6 +82,6 @@ def _nothing(model: Model) -> ModelError:
 
 def _notes(model: Model, quantized: Model, options: QuantizationOptions) -> tuple[str, ...]:
     before, after = model.opsets.get("", 0), quantized.opsets.get("", 0)
-    opset = f"the opset was raised from {before} to {after}, as the chosen types need"
+    opset = f"the opset was raised from {before} to {after}, as its types and scales need"
     saturation = saturation_note(options, environment.cpu_flags())
     return (*((opset,) if after != before else ()), *((saturation,) if saturation else ()))

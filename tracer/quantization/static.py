@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import tempfile
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +21,6 @@ from tracer.quantization.calibration import CalibrationReader
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 from tracer.support.temporary import TemporaryFolder, check_room
 
-_PER_CHANNEL_OPSET = 13
 _WARNINGS, _FATAL_ONLY = 2, 4
 """Severities of onnxruntime's log: what it starts with, and what leaves errors to exceptions."""
 
@@ -36,7 +36,6 @@ def quantize_static(
 
     Raises ModelError where onnxruntime cannot quantise, and the errors of the reader.
     """
-    _check_opset(name, proto, options)
     clause = f"onnxruntime {onnxruntime.__version__} quantised the model"
     doing = activity.doing(name, clause, patient=True)
     with doing, TemporaryFolder() as folder, _temporary(folder), _quiet():
@@ -61,21 +60,49 @@ def quantize_static(
             raise
         except Exception as error:  # its quantizer raises all kinds of exceptions
             check_room()
+            node = _node_at_fault(error, proto)
+            where = f" (at node '{node}')" if node else ""
             raise ModelError(
-                f"{name}: onnxruntime cannot quantise it: {' '.join(str(error).split())}",
-                "Leave nodes out with --exclude, or choose other types or another format.",
+                f"{name}: onnxruntime cannot quantise it: {' '.join(str(error).split())}{where}",
+                f"Leave nodes out with --exclude{f' {node!r}' if node else ''}, or choose other "
+                "types or another format.",
             ) from error
+        _check_result(name, target)
         return onnx.load(target)
 
 
-def _check_opset(name: str, proto: onnx.ModelProto, options: QuantizationOptions) -> None:
-    opset = next(entry.version for entry in proto.opset_import if not entry.domain)
-    if options.format == "qdq" and options.per_channel and opset < _PER_CHANNEL_OPSET:
+def _check_result(name: str, path: Path) -> None:
+    """Raises ModelError where onnxruntime refuses what its quantizer wrote.
+
+    Names that the quantizer makes may be names that the model has already.
+    """
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises exceptions of its own
         raise ModelError(
-            f"{name}: opset {opset} has no DequantizeLinear with a scale for each channel "
-            f"(it has since {_PER_CHANNEL_OPSET})",
-            "Use --per-tensor, or export the model with a newer opset.",
-        )
+            f"{name}: onnxruntime's quantizer made a graph that onnxruntime refuses: "
+            f"{' '.join(str(error).replace(str(path), 'the graph').split())}",
+            "Leave the nodes that it names out with --exclude, or try --format qoperator.",
+        ) from error
+
+
+def _node_at_fault(error: BaseException, proto: onnx.ModelProto) -> str | None:
+    """Returns the name of the node that the quantizer worked on; None where nothing tells it.
+
+    Its exceptions name none, but the innermost of its functions that has a node, or the name of a
+    tensor that one node reads, was about it.
+    """
+    readers = {name: node.name for node in proto.graph.node for name in node.input}
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames[1:]):
+        values = list(frame.f_locals.values())
+        nodes = [value.name for value in values if isinstance(value, onnx.NodeProto)]
+        nodes += [readers[value] for value in values if isinstance(value, str) and value in readers]
+        if nodes:
+            return str(nodes[0])
+    return None
 
 
 @contextlib.contextmanager

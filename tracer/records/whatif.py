@@ -116,7 +116,8 @@ class Answer:
     `guaranteed` bits are safe for any input, `observed` bits on this data, where `limiting` is the
     node that needs them. Within the accuracy budget, `uniform` is the narrowest width that all
     nodes share (None if there is none) and `each` has a width for each node. `evaluations` are in
-    the order of the search. Pinned nodes keep their widths throughout.
+    the order of the search. Pinned nodes keep their widths throughout. `ended` says what ended the
+    searches early, with the best found until then: `out of time`, `interrupted` or `terminated`.
     """
 
     accumulator: Accumulator
@@ -132,6 +133,7 @@ class Answer:
     front: tuple[FrontPoint, ...]
     evaluations: tuple[Evaluation, ...] = field(repr=False)
     screening: Screening | None = None
+    ended: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from tracer.support.types import Array
 from tracer.whatif.array_spill import ArraySpill
 from tracer.whatif.checkpoints import WIDE, Checkpoints, Path
 from tracer.whatif.concurrent import in_order
+from tracer.whatif.deadline import Deadline
 
 
 class Batch(Protocol):
@@ -73,8 +74,9 @@ class Baseline:
 class Evaluator(Generic[B]):
     """Evaluates a model, with the accumulators of a policy, on data.
 
-    Each call of `data` returns the same batches. `memory` limits the bytes of checkpoints. Raises
-    the errors of `Narrowing` and `Interpreter`.
+    Each call of `data` returns the same batches. `memory` limits the bytes of checkpoints. After
+    the `deadline` an evaluation that changes a batch raises OutOfTimeError. Raises the errors of
+    `Narrowing` and `Interpreter`.
     """
 
     def __init__(
@@ -88,7 +90,9 @@ class Evaluator(Generic[B]):
         limits: Limits | None = None,
         threads: int | None = None,
         progress: Progress | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
+        self._deadline = deadline or Deadline()
         self._narrowing = Narrowing(model, policy)
         self._interpreter = Interpreter(
             model,
@@ -183,9 +187,15 @@ class Evaluator(Generic[B]):
             with self._narrowing.using(runners):
                 return number, batch, run(number, batch, paths[number])
 
-        changed = (item for item in enumerate(self._data()) if any(paths[item[0]]))
-        for number, batch, outputs in self._each(rerun, changed):
-            scores[number] = self._scoring(outputs, batch, self._wide_outputs.read(number))
+        def changed() -> Iterator[tuple[int, B]]:
+            for number, batch in enumerate(self._data()):
+                if any(paths[number]):
+                    self._deadline.check()
+                    yield number, batch
+
+        with self._deadline.reached():
+            for number, batch, outputs in self._each(rerun, changed()):
+                scores[number] = self._scoring(outputs, batch, self._wide_outputs.read(number))
         return float(np.concatenate(scores).mean())
 
     def _each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

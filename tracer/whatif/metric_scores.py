@@ -10,7 +10,7 @@ from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.metrics import Metric, default_metric
+from tracer.metrics import Metric, default_metric, variety
 from tracer.metrics.ranking import lead
 from tracer.support.types import Array
 
@@ -29,8 +29,9 @@ def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:
         raise UsageError(
             f"no metric fits an output {_type(outputs[0])} of {model.name} and {labels} of "
             f"{dataset.name}",
-            "Give --metric: top1, top5, mse, agreement, or FILE.py:NAME.",
+            f"Give --metric: {', '.join(metrics.METRICS)}, or FILE.py:NAME.",
         )
+    metric = metric.suited(sample)
     if any(isinstance(value, np.ndarray) and not value.ndim for value in outputs):
         raise ModelError(
             f"{model.name}: an output is one number, not one for each sample",
@@ -63,6 +64,23 @@ def scorer(
         return np.asarray(metric.scores(by_name(outputs, batch.size), truth)) * metric.scale
 
     return score
+
+
+def one_class_note(
+    model: Model, metric: Metric, runs: Iterable[tuple[Array, Sequence[Array]]]
+) -> str | None:
+    """Returns a note where the wide accumulators predict nearly one class, else None.
+
+    `runs` has the scores and outputs of each batch.
+    """
+    names = [value.name for value in model.graph.output]
+    return variety.one_class_note(
+        metric,
+        (
+            {name: v[: len(scores)] for name, v in zip(names, outputs, strict=True)}
+            for scores, outputs in runs
+        ),
+    )
 
 
 def hardest(metric: Metric, runs: Iterable[tuple[Array, Sequence[Array]]], count: int) -> Array:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tracer.records.whatif import FrontPoint, WidthChoice, Widths
+from tracer.whatif.deadline import OutOfTimeError
 from tracer.whatif.descent import Descents, Energy, OverflowShare, changed, furthest
 from tracer.whatif.evaluation import Baseline
 from tracer.whatif.evaluation_cache import EvaluationCache
@@ -31,7 +32,8 @@ def safe_widths(cache: EvaluationCache, baseline: Baseline, floor: int) -> SafeW
     """Returns the narrowest widths without overflow, at least `floor`.
 
     The baseline shows these widths, unless a pinned node overflows. The nodes after that node then
-    get other numbers, and only evaluations show their overflows.
+    get other numbers, and only evaluations show their overflows. Without time for these the widths
+    are sufficient, but not the narrowest.
     """
     sums, pinned = baseline.accumulations, cache.pinned
     observed = {key: int(each.tally.bits_observed.max()) for key, each in sums.items()}
@@ -55,19 +57,31 @@ class Judge:
     allowed: Callable[[float], bool]
 
     def __call__(self, widths: Widths, near: Widths | None = None) -> bool:
-        """Whether `widths` are allowed; the next questions are about widths `near`."""
-        return self.allowed(self.cache(widths, near).score)
+        """Whether `widths` are allowed; the next questions are about widths `near`.
+
+        What there is no time to evaluate is not allowed, so every search ends with its best so far.
+        """
+        try:
+            return self.allowed(self.cache(widths, near).score)
+        except OutOfTimeError:
+            return False
 
     def worst_alone(self, narrower: Mapping[int, Widths], widths: Widths) -> str | None:
-        """Returns the node of `narrower` whose widths change the score of `widths` most."""
-        score = self.cache(widths).score
-        self.cache.begin("which node limits", len(narrower))
-        return _most(
-            {
-                self.cache.nodes[node]: abs(score - self.cache(less, widths).score)
-                for node, less in narrower.items()
-            }
-        )
+        """Returns the node of `narrower` whose widths change the score of `widths` most.
+
+        Returns None where there is no time to evaluate them all.
+        """
+        try:
+            score = self.cache(widths).score
+            self.cache.begin("which node limits", len(narrower))
+            return _most(
+                {
+                    self.cache.nodes[node]: abs(score - self.cache(less, widths).score)
+                    for node, less in narrower.items()
+                }
+            )
+        except OutOfTimeError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +183,10 @@ def _bisected(cache: EvaluationCache, free: list[str], low: int, high: int) -> t
     cache.begin("A, with nodes pinned")
     while low < high:
         middle = (low + high) // 2
-        overflows = cache.uniform(middle).overflows
+        try:
+            overflows = cache.uniform(middle).overflows
+        except OutOfTimeError:
+            break
         assert overflows is not None
         worst = max(free, key=lambda key: overflows[key].overflow_outputs)
         if overflows[worst].overflow_outputs:

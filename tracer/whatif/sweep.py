@@ -1,10 +1,12 @@
 """Sweeps over widths, then searches for the narrowest ones within the accuracy budget."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
 from tracer.records.whatif import Answer, Screening, SweepRow
+from tracer.whatif.deadline import Deadline, OutOfTimeError
 from tracer.whatif.descent import Energy
 from tracer.whatif.evaluation import Baseline
 from tracer.whatif.evaluation_cache import EvaluationCache
@@ -46,10 +48,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """The samples that narrow accumulators endanger most: evaluations, and the wide run."""
+    """The samples that narrow accumulators endanger most: evaluations, and the wide run.
+
+    Its evaluations have a deadline of their own, which leaves time for all samples.
+    """
 
     cache: EvaluationCache
     baseline: Baseline
+    deadline: Deadline
 
     def judge(self, question: Question, everywhere: Baseline) -> Judge:
         """Judges by these samples, as if all others kept their scores in wide accumulators."""
@@ -67,23 +73,25 @@ def sweep_and_search(
     accumulator: Accumulator,
     question: Question,
     cache: EvaluationCache,
+    deadline: Deadline,
     screen: Callable[[], Screen] | None = None,
 ) -> Answer:
     """Evaluates every width of the sweep, then searches A, B and C.
 
-    With a `screen`, C is searched on its samples first.
+    With a `screen`, C is searched on its samples first. At the `deadline` the answer is what was
+    found until then. Raises OutOfTimeError where that is nothing.
     """
     rows = _rows(cache, question)
     safe = safe_widths(cache, baseline, question.floor)
+    rows = rows or (_row(cache, question, safe.uniform),)
     search = question.search(cache, baseline)
     uniform = search.narrowest_uniform(safe.uniform)
-    each, screened, judge = None, None, None
+    each, screened = None, None
     if question.each and uniform is not None:
-        if screen is not None:
-            screened = screen()
-            judge = screened.judge(question, baseline)
-            screened.cache.begin(f"C, on {screened.baseline.samples} samples")
-        each = search.narrowest_each(safe.widths, uniform.widths, judge)
+        with suppress(OutOfTimeError):
+            screened = None if screen is None else _begun(screen, deadline)
+            judge = None if screened is None else screened.judge(question, baseline)
+            each = search.narrowest_each(safe.widths, uniform.widths, judge)
     return Answer(
         accumulator=accumulator,
         score=baseline.score,
@@ -100,13 +108,31 @@ def sweep_and_search(
         screening=None
         if screened is None
         else Screening(screened.baseline.samples, len(screened.cache)),
+        ended=deadline.ended or (screened.deadline.ended if screened else ""),
     )
+
+
+def _begun(screen: Callable[[], Screen], deadline: Deadline) -> Screen:
+    deadline.check()
+    with deadline.reached():
+        screened = screen()
+    screened.cache.begin(f"C, on {screened.baseline.samples} samples")
+    return screened
 
 
 def _rows(cache: EvaluationCache, question: Question) -> tuple[SweepRow, ...]:
+    """The rows of the sweep, the widest evaluated first: without time, the narrowest are left out.
+
+    B is searched downwards, so it finds evaluations of these widths.
+    """
     cache.begin(SWEEPING, len(question.widths))
-    return tuple(
-        SweepRow(bits, evaluation.score, question.energy(cache.uniform_widths(bits)), evaluation)
-        for bits in question.widths
-        for evaluation in [cache.uniform(bits)]
-    )
+    rows: list[SweepRow] = []
+    with suppress(OutOfTimeError):
+        for bits in sorted(question.widths, reverse=True):
+            rows.append(_row(cache, question, bits))
+    return tuple(sorted(rows, key=lambda row: question.widths.index(row.bits)))
+
+
+def _row(cache: EvaluationCache, question: Question, bits: int) -> SweepRow:
+    evaluation, widths = cache.uniform(bits), cache.uniform_widths(bits)
+    return SweepRow(bits, evaluation.score, question.energy(widths), evaluation)

@@ -1,14 +1,15 @@
 """Runs every variant of a what-if: a graph in an accumulator, with some widths pinned."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from analyzers.energy import EnergyModel
 from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
-from tracer.errors import InputError, UsageError
+from tracer.containment import signals
+from tracer.errors import InputError, LimitError, UsageError
 from tracer.inputs.datasets.chosen import chosen
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.limits import Limits
@@ -18,6 +19,7 @@ from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.progress import Progress, silent
 from tracer.whatif import metric_scores
 from tracer.whatif.cache_key import variant_key
+from tracer.whatif.deadline import Deadline, OutOfTimeError
 from tracer.whatif.energy_cost import energy_cost, node_work
 from tracer.whatif.evaluation import Evaluator
 from tracer.whatif.evaluation_cache import EvaluationCache
@@ -31,6 +33,8 @@ _SCREEN_SHARE, _SMALLEST_SCREEN = 5, 32
 """A screen has 1/5 of the samples, at least 32; there is none where that is more than half."""
 _SCREEN_BATCHES = 2
 """Batches of a screen, at least: each thread works on one, for which it waits less than in one."""
+_SCREEN_TIME = 0.6
+"""Share of the time left that a screen may take: what it finds is then tried on all samples."""
 _SLACK = 1e-9
 """Added to the budget: in floats, 98.3 - 97.3 is slightly more than 1."""
 _PLAIN, _CHANNELWISE = "plain", "channelwise"
@@ -47,6 +51,7 @@ class Task:
     plan: WidthPlan
     threads: int
     limits: Limits | None
+    deadline: Deadline
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -87,7 +92,8 @@ def run_variants(
 ) -> VariantResults:
     """Returns a variant for each graph, accumulator and set of pins.
 
-    Raises the errors of `VariantRunner`.
+    At the deadline the variants that were begun end with what was found, and the others are left
+    out. Raises the errors of `VariantRunner`, LimitError where nothing was found in time.
     """
     progress = progress or silent
     pins = [list(task.plan.pins(graph.model.nodes)) for graph in graphs]
@@ -96,12 +102,22 @@ def run_variants(
     batches = StoredBatches(task.dataset, task.options.batch, progress)
     variants: list[Variant] = []
     notes: list[str] = []
-    for graph, graph_pins in zip(graphs, pins, strict=True):
-        for accumulator in accumulators:
-            runner = VariantRunner(task, graph, accumulator, batches, file, report)
+    made = itertools.product(zip(graphs, pins, strict=True), accumulators)
+    for (graph, graph_pins), accumulator in made:
+        try:
+            with task.deadline.reached():
+                runner = VariantRunner(task, graph, accumulator, batches, file, report)
             report(1, 0, SWEEPING)  # the pass in wide accumulators
-            variants += [runner.variant(each) for each in graph_pins]
             notes += runner.notes
+            for each in graph_pins:
+                variants.append(runner.variant(each))
+                task.deadline.check()
+        except OutOfTimeError as reason:
+            _require_some(variants, reason)
+            break
+    planned = len(accumulators) * sum(map(len, pins))
+    if len(variants) < planned:
+        notes.append(f"{task.deadline.ended}: {len(variants)} of {planned} variants were tried")
     conventions = dict.fromkeys(task.addition_convention(each) for each in accumulators)
     return VariantResults(tuple(variants), tuple(notes), ", ".join(conventions))
 
@@ -123,8 +139,9 @@ class VariantRunner:
         self._accumulator = accumulator
         self._file = file
         self._progress = progress
-        self._evaluator = self._evaluating(batches)
+        self._evaluator = self._evaluating(batches, task.deadline)
         self._screen_evaluator: Evaluator[AnyBatch] | None = None
+        self._screen_deadline = task.deadline
         self._energy = energy_cost(
             graph.model, task.dataset, self._rules(), task.energy,
             task.addition_convention(accumulator),
@@ -132,8 +149,10 @@ class VariantRunner:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on nodes that are not narrowed, and nodes without energy."""
-        return (*self._evaluator.notes, *self._energy.notes)
+        """Notes on predictions of one class, nodes that are not narrowed or have no energy."""
+        runs = self._evaluator.wide_runs
+        alike = metric_scores.one_class_note(self._graph.model, self._task.metric, runs)
+        return (*((alike,) if alike else ()), *self._evaluator.notes, *self._energy.notes)
 
     def variant(self, pins: Pins) -> Variant:
         """Sweeps and searches with some nodes pinned. Raises UsageError where all are pinned."""
@@ -154,7 +173,7 @@ class VariantRunner:
         )  # fmt: skip
         answer = sweep_and_search(
             evaluator.baseline, self._accumulator, question, self._cache(evaluator, pins),
-            self._screen(pins),
+            task.deadline, self._screen(pins),
         )  # fmt: skip
         return Variant(
             weight_bits=self._graph.weight_bits,
@@ -172,7 +191,7 @@ class VariantRunner:
         rules = self._policy().assign(self._graph.model.nodes)
         return {node: rules[node] for node in self._evaluator.nodes}
 
-    def _evaluating(self, batches: StoredBatches) -> Evaluator[AnyBatch]:
+    def _evaluating(self, batches: StoredBatches, deadline: Deadline) -> Evaluator[AnyBatch]:
         model, task = self._graph.model, self._task
         return Evaluator(
             model,
@@ -182,6 +201,7 @@ class VariantRunner:
             limits=task.limits,
             threads=task.threads or None,
             progress=self._progress,
+            deadline=deadline,
         )
 
     def _cache(
@@ -209,9 +229,12 @@ class VariantRunner:
             if self._screen_evaluator is None:
                 hardest = metric_scores.hardest(self._task.metric, self._evaluator.wide_runs, size)
                 screened = chosen(dataset, hardest)
-                self._screen_evaluator = self._evaluating(StoredBatches(screened, batch))
+                self._screen_deadline = self._task.deadline.part(_SCREEN_TIME)
+                batches = StoredBatches(screened, batch)
+                self._screen_evaluator = self._evaluating(batches, self._screen_deadline)
             evaluator = self._screen_evaluator
-            return Screen(self._cache(evaluator, pins, size), evaluator.baseline)
+            cache = self._cache(evaluator, pins, size)
+            return Screen(cache, evaluator.baseline, self._screen_deadline)
 
         return screen
 
@@ -229,9 +252,21 @@ class VariantRunner:
         return {*self._task.widths, *evaluated, REFERENCE_BITS, answer.observed}
 
 
+def _require_some(variants: Sequence[Variant], reason: OutOfTimeError) -> None:
+    """Raises the exception of a signal, or LimitError, where there is no variant."""
+    if variants:
+        return
+    if signals.ending():
+        signals.raise_again()
+    raise LimitError(
+        "the time limit was reached before the first width was evaluated",
+        "Raise --max-seconds or Limits.seconds, or give fewer samples with --limit.",
+    ) from reason
+
+
 def _sweeps_counted(progress: Progress, passes: int) -> Progress:
     """Reports the sweeps of all variants as `passes` steps of one task."""
-    steps = count(1)
+    steps = itertools.count(1)
 
     def report(done: int, total: int, what: str) -> None:
         if what == SWEEPING:

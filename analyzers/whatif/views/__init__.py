@@ -11,7 +11,7 @@ from analyzers.options import ViewOptions
 from analyzers.views.file_formats.json import fields, records
 from analyzers.views.page import Column, Page, Table, name_column, number_column
 from analyzers.views.report.content import Content
-from analyzers.views.text import count, number, percent, si, width
+from analyzers.views.text import count, number, percent, score, si, width
 from analyzers.whatif import axes, label, nodes, rows, words
 from analyzers.whatif.views import picture
 from analyzers.whatif.views.runs import of_what_if
@@ -77,7 +77,7 @@ def _variant(variant: Variant) -> dict[str, Any]:
         "widths": records(rows(variant)),
         "nodes": records(nodes(variant)),
         "energies": variant.energies,
-        **fields(answer, "front", "evaluations", "screening"),
+        **fields(answer, "front", "evaluations", "screening", "ended"),
     }
 
 
@@ -90,11 +90,12 @@ def _tables(result: WhatIf, variant: Variant) -> Iterator[Table]:
 
 def _columns(result: WhatIf) -> list[Column]:
     judgement, unit = result.judgement, result.energy.unit
-    digits = ".2f" if judgement.unit == "%" else ".4g"
     return [
         number_column("bits", "bits", count, 0),
         name_column("", "answer", 1),
-        number_column(words.metric(judgement), "score", lambda value: f"{value:{digits}}", 2),
+        number_column(
+            words.metric(judgement), "score", lambda value: score(value, judgement.unit), 2
+        ),
         number_column("overflow", "overflow_outputs", number, 3),
         number_column("share", "share", percent, 6),
         number_column("transient", "transient_outputs", number, 7),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tracer import metrics
 from tracer.errors import InputError, UsageError
 from tracer.inputs.datasets.batch import Batch
+from tracer.metrics.variety import one_class_note
 
 quick = settings(max_examples=60, deadline=None)
 
@@ -115,6 +116,69 @@ def test_what_does_not_fit_is_refused(name, outputs, truth, message):
         scored(name, outputs, truth)
 
 
+@quick
+@given(st.integers(1, 6), st.integers(0, 10**6), st.floats(1e-3, 0.5))
+def test_noise_is_the_sqnr_of_onnxruntime_as_a_share(count, seed, size):
+    sqnr = pytest.importorskip("onnxruntime.quantization.qdq_loss_debug")
+    rng = np.random.default_rng(seed)
+    wide = rng.normal(0, 3, (count, 5, 2)).astype(np.float32)
+    ours = wide + rng.uniform(-size, size, wide.shape).astype(np.float32)
+    decibels = -10 * np.log10(scored("noise", ours, {"out": wide}))
+    each = sqnr.compute_signal_to_quantization_noice_ratio
+    expected = [each(x, y) for x, y in zip(wide, ours, strict=True)]
+    np.testing.assert_allclose(decibels, expected, rtol=1e-4)
+
+
+def test_the_noisiest_output_counts_and_one_output_can_be_chosen():
+    reference = {"boxes": np.full((2, 4), 300.0), "scores": np.full((2, 3, 2), 0.02)}
+    outputs = {"boxes": reference["boxes"] + 1, "scores": np.zeros((2, 3, 2))}
+    of = lambda name: metrics.find(name).scores(outputs, reference)  # noqa: E731
+    assert of("noise").tolist() == of("noise@scores").tolist() == [1, 1]
+    np.testing.assert_allclose(of("noise@boxes"), 1 / 300**2)
+    np.testing.assert_allclose(of("mse@scores"), 0.02**2)
+    with pytest.raises(InputError, match=r"no output 'classes'. It has boxes, scores"):
+        of("noise@classes")
+
+
+def test_noise_of_silence_and_of_nothing_in_common_is_bounded():
+    wide = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 2.0]])
+    ours = np.array([[0.0, 0.0], [0.1, 0.0], [-50.0, 80.0]])
+    assert scored("noise", ours, {"out": wide}).tolist() == [0, 1, 1]
+
+
+def test_mse_without_labels_compares_with_the_reference():
+    torch = pytest.importorskip("torch")
+    ours, theirs = np.random.default_rng(0).random((2, 6, 4), np.float32)
+    mse = metrics.find("mse").suited(Batch({}, 6))
+    assert not mse.needs_labels
+    expected = torch.nn.functional.mse_loss(torch.from_numpy(ours), torch.from_numpy(theirs))
+    value = mse.value(mse.scores({"out": ours}, {"out": theirs}))
+    assert value == pytest.approx(float(expected), rel=1e-6)
+    assert metrics.find("mse").suited(Batch({}, 6, ours)).needs_labels
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels", "expected"),
+    [((4, 10), None, "agreement"), ((4, 22, 90), None, "noise"), ((4, 1), None, "noise"),
+     ((4, 10), np.arange(4), "top1"), ((4, 2, 3), np.zeros((4, 2, 3)), "mse"),
+     ((4, 2, 3), np.arange(4), None)],
+)  # fmt: skip
+def test_the_default_fits_labels_and_output(shape, labels, expected):
+    metric = metrics.default_metric(Batch({}, 4, labels), np.zeros(shape, np.float32))
+    assert (metric and metric.name) == expected
+
+
+def test_predictions_of_one_class_are_told():
+    of_class = lambda *classes: {"out": np.eye(3)[list(classes)]}  # noqa: E731
+    alike, varied = [of_class(2, 2, 2), of_class(2)], [of_class(2, 1), of_class(0, 2)]
+    agreement = metrics.find("agreement")
+    assert "100.0% of the 4 predictions of the reference are class 2" in one_class_note(
+        agreement, alike
+    )
+    assert one_class_note(agreement, varied) is None
+    assert one_class_note(metrics.find("noise"), alike) is None
+
+
 def test_labels_that_a_data_set_does_not_have_are_missed():
     with pytest.raises(InputError, match=r"top1 needs labels, which set.npz does not have"):
         metrics.find("top1").labels(Batch({}, 1), "set.npz")
@@ -174,5 +238,5 @@ def test_a_metric_of_ones_own_that_fails_is_told_with_file_and_line(own, tmp_pat
 
 
 def test_an_unknown_metric_is_answered_with_those_there_are():
-    with pytest.raises(UsageError, match=r"no metric 'f1'. There are top1, top5, mse, agreement; "):
+    with pytest.raises(UsageError, match=r"'f1'. There are top1, top5, mse, noise, agreement; "):
         metrics.find("f1")

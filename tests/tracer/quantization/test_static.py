@@ -225,12 +225,66 @@ def test_data_that_do_not_fit():
         quantize(loading.from_proto(net()), batches(1, (1, 2, 9, 9)))
 
 
-def test_an_opset_without_scales_for_each_channel():
-    proto = net(11)
-    model = loading.from_proto(proto)
-    with pytest.raises(ModelError, match=r"opset 11 .* Use --per-tensor"):
+OLD = """(float[N,2,8,8] x) => (float[N,4] y) {
+  [c] c = Conv <pads = [1,1,1,1]> (x, w)
+  [s] s = Softmax (c)
+  [u] u = Unsqueeze <axes = [1]> (s)
+  [v] v = Squeeze <axes = [1]> (u)
+  [d] d = ReduceSum <axes = [2, 3], keepdims = 0> (v)
+  [g] y = MatMul (d, m)
+}"""
+"""Operators whose axes are attributes, or flatten the shape, up to opset 12."""
+
+
+@pytest.mark.parametrize("opset", [8, 11, 12])
+def test_an_old_opset_is_raised_for_scales_of_each_channel(opset):
+    proto = onnx.parser.parse_model(f'<ir_version: 6, opset_import: ["": {opset}]> g {OLD}')
+    random = np.random.default_rng(3)
+    for name, shape in {"w": (3, 2, 3, 3), "m": (3, 4)}.items():
+        value = random.normal(0, 0.5, shape).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(value, name))
+    for node in proto.graph.node:
+        node.metadata_props.add(key="io.github.tracer-onnx.module", value=f"module.{node.name}")
+    quantized = quantize(loading.from_proto(proto), batches(2))
+    assert quantized.notes[0].startswith(f"the opset was raised from {opset} to 13")
+    nodes = {node.key: node for node in loading.from_proto(quantized.proto).nodes}
+    assert all(nodes[name].module == f"module.{name}" for name in ("c", "s", "d", "g"))
+    feeds = batches(1)[0]
+    expected = by_onnxruntime(proto, feeds)
+    error = np.abs(by_onnxruntime(quantized.proto, feeds) - expected).max()
+    assert error < 0.05 * np.abs(expected).max()
+
+
+def test_an_opset_that_onnx_cannot_raise_is_refused(monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("no adapter")
+
+    monkeypatch.setattr("tracer.quantization.lifting.version_converter.convert_version", refuse)
+    model = loading.from_proto(net(11))
+    with pytest.raises(ModelError, match=r"opset 11 .* no adapter. Use --per-tensor"):
         quantize(model, batches(1))
     assert quantize(model, batches(1), Options(per_channel=False)).layers
+
+
+def test_a_node_that_breaks_onnxruntime_s_quantizer_is_named():
+    proto = net()
+    (bias,) = (each for each in proto.graph.initializer if each.name == "b")
+    bias.CopyFrom(numpy_helper.from_array(np.ones((1, 4), np.float32), "b"))  # a row, not a vector
+    model = loading.from_proto(proto)
+    with pytest.raises(ModelError, match=r"at node 'y'\). Leave nodes out with --exclude 'y'"):
+        quantize(model, batches(1))
+    assert quantize(model, batches(1), Options(exclude=("y",))).layers
+
+
+def test_names_that_the_quantizer_makes_twice_are_told():
+    proto = net()
+    taken = proto.graph.node[0].input[0] + "_DequantizeLinear_Output"
+    for node in proto.graph.node:
+        for names in (node.input, node.output):
+            for index, name in enumerate(names):
+                names[index] = taken if name == "r" else name
+    with pytest.raises(ModelError, match=r"made a graph that onnxruntime refuses: .*Duplicate"):
+        quantize(loading.from_proto(proto), batches(1))
 
 
 def test_a_newer_opset_for_wide_types_is_told():
