@@ -271,8 +271,9 @@ def test_the_terminal_shows_one_table_with_time_and_overflow(
     heads = [line.split() for line in lines if line.startswith(" node ")]
     assert len(heads) == len(BATCHES)  # one table for each
     for head in heads:
-        for name in ("op", "time", "share", "MACs", "observed", "overflow", "energy"):
+        for name in ("time", "share", "MACs", "observed", "overflow", "energy"):
             assert name in head
+        assert "op" in head or width == 80  # where the names of the rows need the room
     assert any(line.startswith("sums  inputs are 8 samples of digits") for line in lines)
     assert any("suffice for this data" in line for line in lines)
 

@@ -147,7 +147,7 @@ def test_every_truncation_is_refused(file):
 def test_a_path_that_the_system_refuses_is_told(tmp_path):
     with pytest.raises(InputError, match="File name too long"):
         trace_file.load(tmp_path / ("x" * 300))
-    with pytest.raises(InputError, match="no such trace"):
+    with pytest.raises(InputError, match="not a file"):
         trace_file.load(tmp_path)
 
 

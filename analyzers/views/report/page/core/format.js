@@ -21,6 +21,7 @@ const Format = {
   count: (value) => Format.general(value, 6),
   nonzero: (value) => (value ? Format.count(value) : ""),
   difference: (value) => Format.general(value, 3),
+  cosine: (value) => Format.fixed(value, 6),
   width: (value) => (value > 64 ? ">64" : Format.count(value)),
   bar: (value) => Format.percent(value),
   percent: (value) => `${Format.fixed(value * 100, 1)}%`,
