@@ -18,7 +18,7 @@ from analyzers.options import (
     sort_column,
 )
 from tracer.cli._types import Amount, Argument, Count, ModelName, PathName, Size
-from tracer.containment import activity, memory, search, signals
+from tracer.containment import activity, search
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
 
@@ -26,10 +26,6 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 FORMATS = ".trace .html .json .csv .parquet .md .png .svg"
 """Extensions of the formats of a node table."""
-
-_MEBI = 1 << 20
-_LEAST_MEMORY = 512
-"""MiB. The libraries alone take 300; with less, some of them hang or end the process."""
 
 
 def bundle(
@@ -101,31 +97,6 @@ def shape(text: str) -> tuple[int, ...]:
         raise UsageError(
             f"--input-shape {text} is not a shape", "Give sizes with the batch first: 1,3,32,32."
         ) from error
-
-
-def _limit_seconds(
-    ctx: click.Context, param: click.Parameter, seconds: float | None
-) -> float | None:
-    if seconds is not None and not ctx.resilient_parsing:
-        signals.limit_seconds(seconds)
-    return seconds
-
-
-def _limit_memory(ctx: click.Context, param: click.Parameter, mebi: int | None) -> int | None:
-    """Limits the process, unless it is not a child: then it is not only this command's."""
-    if mebi is not None and not ctx.resilient_parsing and activity.page() is not None:
-        memory.limit(mebi * _MEBI)
-    return mebi
-
-
-def _limits(
-    max_seconds: float | None, max_tensor: int | None, max_live: int | None, max_trips: int
-) -> Any:
-    from tracer.limits import Limits
-
-    mebis = {"tensor_bytes": max_tensor, "live_bytes": max_live}
-    chosen = {name: mebi * _MEBI for name, mebi in mebis.items() if mebi is not None}
-    return Limits(**chosen, loop_trips=max_trips, seconds=max_seconds)
 
 
 def to_output(
@@ -225,38 +196,6 @@ ARGUMENTS = cloup.option(
 WEIGHTS = cloup.option(
     "--weights", type=PathName(),
     help="File of weights: safetensors or a state dict (torch), .npz (Chainer).",
-)  # fmt: skip
-
-_MEMORY = cloup.option(
-    "--max-memory", type=Count(_LEAST_MEMORY), metavar="MIB", expose_value=False,
-    callback=_limit_memory,
-    help="Memory that the command may allocate, in MiB, at least 512.  "
-    "[default: 75% of what is free]",
-)  # fmt: skip
-PROCESS_LIMITS = cloup.option_group(
-    "Limits",
-    cloup.option("--max-seconds", type=Amount("seconds"), expose_value=False,
-                 callback=_limit_seconds, help="Longest time for the command.  "
-                 "[default: 10 minutes for a step]"),
-    _MEMORY,
-)  # fmt: skip
-"""Limits of a command as a whole. The values are not passed to the command."""
-
-LIMITS = bundle(
-    "limits", _limits,
-    cloup.option_group(
-        "Limits",
-        cloup.option("--max-seconds", type=Amount("seconds"), callback=_limit_seconds,
-                     help="Longest time for the command.  [default: 10 minutes for a loop]"),
-        cloup.option("--max-tensor", type=Count(1), metavar="MIB",
-                     help="Largest tensor, in MiB.  [default: 4096, or half of the free memory]"),
-        cloup.option("--max-live", type=Count(1), metavar="MIB",
-                     help="Memory of all live tensors, in MiB.  [default: half of the free "
-                          "memory]"),
-        cloup.option("--max-trips", type=Count(1), default=1_000_000, show_default=True,
-                     help="Most iterations of a loop."),
-        _MEMORY,
-    ),
 )  # fmt: skip
 
 DEPTH = cloup.option(

@@ -13,7 +13,7 @@ import cloup
 
 from analyzers.options import refuse_depth
 from exporters.frameworks import frameworks
-from tracer.cli import _options
+from tracer.cli import _limits, _options
 from tracer.cli._framework import input_arguments, input_options
 from tracer.cli._messages import tell
 from tracer.cli._types import Count, Integers, Percent
@@ -123,7 +123,7 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
         help="Exit 1 if a side is significantly slower than A by more than this, e.g. 5%.",
     ),
 )
-@_options.PROCESS_LIMITS
+@_limits.OF_PROCESS
 @_options.TOLERANCE
 @_options.view(".html .json .csv .md .png .svg", _options.TOP, _options.NOTES)  # fmt: skip
 def command(

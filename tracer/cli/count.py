@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import cloup
 
-from tracer.cli import _accumulating, _energy, _options
+from tracer.cli import _accumulating, _energy, _limits, _options
 from tracer.cli._types import PathName
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @cloup.option_group("Work", _options.CONVENTION, _energy.energy("none"))
 @_accumulating.WIDTHS
-@_options.PROCESS_LIMITS
+@_limits.OF_PROCESS
 @_options.TRACE_VIEW
 def command(
     model: Subject,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloup
 
-from tracer.cli import _options
+from tracer.cli import _limits, _options
 from tracer.cli._framework import FRAMEWORK, TRUST, input_arguments, input_options
 from tracer.cli._messages import tell
 from tracer.cli._types import Count, PathName
@@ -51,7 +51,7 @@ def _export_options(static_batch: bool, **values: Any) -> ExportOptions:
     ),
     apart=("args", "weights", "trust", "shapes", "dtypes", "output"),
 )  # fmt: skip
-@_options.PROCESS_LIMITS
+@_limits.OF_PROCESS
 def command(
     source: str,
     output: Path,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import cloup
 
-from tracer.cli import _options
+from tracer.cli import _limits, _options
 from tracer.cli._types import PathName
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     _options.SEED,
 )  # fmt: skip
 @cloup.option_group("ONNX", _options.OPTIMIZATION, _options.THREADS)
-@_options.PROCESS_LIMITS
+@_limits.OF_PROCESS
 @_options.view(".html .csv .json .md", _options.NOTES)
 def command(
     model: Subject,

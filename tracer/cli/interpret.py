@@ -10,7 +10,7 @@ import click
 import cloup
 
 from analyzers.options import DEFAULT_ENERGY_MODEL, SAMPLE
-from tracer.cli import _accumulating, _data, _energy, _options, _values
+from tracer.cli import _accumulating, _data, _energy, _limits, _options, _values
 from tracer.cli._messages import tell
 from tracer.cli._types import Count, PathName
 from tracer.errors import UsageError
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     _energy.energy(f"{DEFAULT_ENERGY_MODEL} with --accumulator, else none"),
 )  # fmt: skip
 @_options.TOLERANCE
-@_options.LIMITS
+@_limits.OF_RUNS
 @_values.tensor_output
 @_accumulating.options
 @_options.SUMS_VIEW

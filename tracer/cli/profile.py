@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloup
 
-from tracer.cli import _accumulating, _data, _energy, _framework, _options
+from tracer.cli import _accumulating, _data, _energy, _framework, _limits, _options
 from tracer.cli._messages import tell
 from tracer.cli._types import Amount, Count, Integers, PathName, Words
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, is_cpu
@@ -94,7 +94,7 @@ def _peaks(threads: int) -> Peaks:
                      help="Compare with the peak rates of this machine, measured once (3 s)."),
     ),
 )  # fmt: skip
-@_options.PROCESS_LIMITS
+@_limits.OF_PROCESS
 @_accumulating.options
 @_framework.OPTIONS
 @_options.TRACE_VIEW

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
-from tracer.cli import _data, _options
+from tracer.cli import _data, _limits, _options
 from tracer.cli._messages import tell
 from tracer.cli._types import Count, PathName
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
                  help="Accuracy metric: top1, top5, mse; noise, agreement (with the float model); "
                       "or FILE.py:NAME.  [default: chosen by the data]"),
 )  # fmt: skip
-@_options.PROCESS_LIMITS
+@_limits.OF_PROCESS
 @_options.bundle("view", _options.to_output, cloup.option_group(
     "What is shown", _options.top("10", 10), _options.NOTES, _options.JSON
 ))  # fmt: skip

@@ -9,7 +9,7 @@ import click
 import cloup
 
 from analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
-from tracer.cli import _accumulating, _data, _energy, _options
+from tracer.cli import _accumulating, _data, _energy, _limits, _options
 from tracer.cli._messages import tell
 from tracer.cli._types import Amount, Count, Integers, Words
 from tracer.errors import UsageError
@@ -106,7 +106,7 @@ def _what_if_options(
     ),
     apart=("accumulator", "data", "data_dir", "threads"),
 )  # fmt: skip
-@_options.LIMITS
+@_limits.OF_RUNS
 @_options.view(
     _options.FORMATS, _options.TOP, _options.NOTES,
     more="A .trace keeps every evaluation, and the same command resumes from it. ",
