@@ -1,5 +1,7 @@
 """Raises the opset of a graph to the first whose DequantizeLinear has a scale for each channel."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 from onnx import version_converter
@@ -54,7 +56,8 @@ def _check(
     name: str, opset: int, proto: onnx.ModelProto, converted: onnx.ModelProto, feeds: Feeds
 ) -> None:
     expected, computed = (
-        Interpreter(loading.from_proto(each)).run(None, feeds) for each in (proto, converted)
+        Interpreter(replace(loading.from_proto(each), subject=name)).run(None, feeds)
+        for each in (proto, converted)
     )
     for value, mine, theirs in zip(proto.graph.output, computed, expected, strict=True):
         if not isinstance(theirs, np.ndarray) or theirs.dtype.kind != "f":
