@@ -66,7 +66,7 @@ const Format = {
     return (value < 0 || Object.is(value, -0)) && !text.startsWith("-") ? `-${text}` : text;
   },
 
-  /** A number with at most so many significant digits, as Python's %g writes it. */
+  /** At most so many significant digits, as Python's %g writes them. */
   general(value, digits) {
     if (!Number.isFinite(value)) return Format.infinite(value);
     if (value === 0) return Object.is(value, -0) ? "-0" : "0";
