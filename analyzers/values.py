@@ -10,10 +10,11 @@ _STATISTICS = {
     "value_min": "minimum", "value_max": "maximum", "value_mean": "mean",
     "nan_values": "nan", "inf_values": "inf",
 }  # fmt: skip
-_DIFFERENCES = {
+DIFFERENCES = {
     "difference_max": "max_share", "difference_rms": "rms_share", "difference_cosine": "cosine",
     "difference_max_abs": "max_abs",
 }  # fmt: skip
+"""Columns of the node table, and the fields of `Difference` that they hold."""
 
 
 def value_columns(values: Sequence[NodeValues]) -> pd.DataFrame:
@@ -21,12 +22,12 @@ def value_columns(values: Sequence[NodeValues]) -> pd.DataFrame:
     rows = {
         node.node: {
             **{name: getattr(node.statistics, field, None) for name, field in _STATISTICS.items()},
-            **{name: getattr(node.difference, field, None) for name, field in _DIFFERENCES.items()},
+            **{name: getattr(node.difference, field, None) for name, field in DIFFERENCES.items()},
             "difference_own": getattr(node.own, "max_share", None),
         }
         for node in values
     }
-    columns = [*_STATISTICS, "difference_own", *_DIFFERENCES]
+    columns = [*_STATISTICS, "difference_own", *DIFFERENCES]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).astype("float64")
 
 

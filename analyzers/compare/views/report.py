@@ -13,6 +13,7 @@ from analyzers.compare.sides import Side
 from analyzers.compare.sweep import Sweeps
 from analyzers.options import ViewOptions
 from analyzers.statistics import t_quantile
+from analyzers.values import DIFFERENCES
 from analyzers.views import environment
 from analyzers.views.page import Page
 from analyzers.views.report.content import Content, Pairs, RunContent
@@ -23,11 +24,6 @@ from analyzers.views.trace.run_content import run_content
 from analyzers.views.trace.sections import Section
 from analyzers.views.trace.tables import tables
 from tracer.records.columns import ColumnSpec
-
-_DIFFERENCES = {
-    "own": "own", "max": "max_share", "rms": "rms_share", "cosine": "cosine", "max_abs": "max_abs",
-}  # fmt: skip
-"""Columns of the node table by the columns of `Numbers.layers` they hold."""
 
 _OF_A_ROUND = ("time_us_p50", "time_us_p95", "time_us_min", "time_us_std")
 """Columns of a single round, which says little of all rounds."""
@@ -167,8 +163,8 @@ def _differences(result: Comparison, side: Side) -> Mapping[str, Any]:
                 return {}
             nodes = side.nodes["node"]
             return {
-                f"difference_{column}": nodes.map(by_node[name]).astype("float64").to_numpy()
-                for column, name in _DIFFERENCES.items()
+                column: nodes.map(by_node[name]).astype("float64").to_numpy()
+                for column, name in {"difference_own": "own", **DIFFERENCES}.items()
             }
     return {}
 

@@ -54,7 +54,7 @@ def verdict(run: Run, tolerance: Tolerance) -> tuple[str, bool]:
     if wrong:
         which = f"'{printable(wrong[0].node)}' ({op_types[wrong[0].node]})"
         fault = wrong[0].own.fault if wrong[0].own else ""
-        others = "" if len(wrong) == 1 else f"; {len(wrong) - 1:,} more nodes do so"
+        others = "" if len(wrong) == 1 else f" (and {len(wrong) - 1:,} more)"
         return f"{which} is out of tolerance on the values of the reference: {fault}{others}", False
     if beyond:
         first = beyond[0]
