@@ -56,6 +56,7 @@ def quantize(
         },
         accuracy=scores,
         layers=graph.layers,
+        outputs=graph.outputs,
         notes=(*graph.notes, *missing),
         proto=graph.proto,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from tracer.errors import InputError
 from tracer.metrics.metric import Outputs, only
 from tracer.support.types import Array, FloatArray
 
-_IMAGE_RANK = 4
+IMAGE_RANK = 4
 _HINT = "Labels are the numbers of the classes, from 0, one for each sample."
 
 
@@ -70,7 +70,7 @@ def class_axis(rank: int) -> int:
     Images and volumes have channels first in ONNX, [N, C, H, W]; language models return
     [N, tokens, classes].
     """
-    return 1 if rank >= _IMAGE_RANK else rank - 1
+    return 1 if rank >= IMAGE_RANK else rank - 1
 
 
 def lead(output: Array) -> FloatArray:
