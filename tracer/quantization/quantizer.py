@@ -76,9 +76,12 @@ def quantized_graphs(
 
 
 def _nothing(model: Model) -> ModelError:
+    inside = sum(bool(node.scope.path) for node in model.nodes)
+    bodies = f": {inside:,} of its {len(model.nodes):,} nodes are in bodies of If, Loop or Scan"
     return ModelError(
-        f"{model.name}: nothing in it was quantised",
-        "onnxruntime quantises convolutions, matrix products and what stands between them.",
+        f"{model.name}: nothing in it was quantised{bodies if inside else ''}",
+        "onnxruntime quantises convolutions, matrix products and what stands between them, in the "
+        "main graph alone.",
     )
 
 

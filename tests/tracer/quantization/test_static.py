@@ -298,6 +298,17 @@ def test_a_model_without_anything_to_quantise():
         quantize(loading.from_proto(onnx.parser.parse_model(text)), [{"x": np.ones(2, np.float32)}])
 
 
+def test_a_model_whose_work_is_in_bodies_is_told_so():
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[1,2] x, bool c) => (float[1,2] y) <float[2,2] w = {1, 2, 3, 4}> {
+      y = If (c) <then_branch = t () => (float[1,2] a) { a = MatMul (x, w) },
+                  else_branch = e () => (float[1,2] b) { b = Sin (x) }>
+    }"""
+    feeds = {"x": np.ones((1, 2), np.float32), "c": np.array(True)}
+    with pytest.raises(ModelError, match="2 of its 3 nodes are in bodies of If, Loop or Scan"):
+        quantize(loading.from_proto(onnx.parser.parse_model(text)), [feeds])
+
+
 def test_weights_in_a_file_of_their_own(tmp_path):
     model = net()
     samples = batches(2)
