@@ -181,6 +181,29 @@ def test_a_model_that_is_quantised_already(small, capfd, monkeypatch):
     assert not (small / "qq.onnx").exists()
 
 
+@pytest.mark.parametrize(
+    ("metric", "code", "message"),
+    [("agreement", 3, "does not tell which axis has the classes. Give agreement@1 for"),
+     ("channel-noise", 3, "does not tell which axis has the channels. Give channel-noise@1 for"),
+     ("agreement@1", 0, "agreement@1: 100.00 % before"),
+     ("channel-noise@1", 0, "channel-noise@1: 0.00 % before, 100.00 % after")],
+)  # fmt: skip
+def test_a_metric_that_needs_an_axis_is_refused_before_the_work(
+    tmp_path, capfd, metric, code, message
+):
+    onnx.save(detector(), tmp_path / "d.onnx")
+    values = np.random.default_rng(1).random((8, 4, 8, 8), np.float32)
+    np.savez(tmp_path / "x.npz", x=values)
+    target = tmp_path / "q.onnx"
+    exit_code, out, err = run(
+        capfd, tmp_path / "d.onnx", "--calibrate", tmp_path / "x.npz", "-o", target,
+        "--metric", metric,
+    )  # fmt: skip
+    assert exit_code == code
+    assert message in out + err
+    assert target.exists() == (code == 0)
+
+
 def test_outputs_show_their_worst_channel_in_table_json_and_csv(tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     onnx.save(detector(), tmp_path / "d.onnx")
