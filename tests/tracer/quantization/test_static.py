@@ -18,7 +18,7 @@ from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import loading
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.quantization.layers import layer_errors
+from tracer.quantization.layers import losses
 from tracer.quantization.options import QuantizationOptions as Options
 from tracer.quantization.quantizer import quantize
 
@@ -352,7 +352,7 @@ def test_nodes_without_names_and_bodies_that_read_from_around_them(format_):
 def test_infinite_values_have_no_error():
     text = "(float[N] x) => (float[N] y) { [z] z = Reciprocal (x)  [y] y = Neg (z) }"
     proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
-    layers = layer_errors(proto, proto, [{"x": np.array([0, 1, 2], np.float32)}])
+    layers = losses(proto, proto, [{"x": np.array([0, 1, 2], np.float32)}]).layers
     assert {layer.node: layer.sqnr_db for layer in layers} == {"z": np.inf, "y": np.inf}
 
 
