@@ -88,6 +88,12 @@ def _loss(numbers: Numbers) -> str:
     return f"; the first large loss is in '{brief(layer)}': from {before:.1f} dB to {after:.1f}"
 
 
+def _optimised(numbers: Numbers) -> str:
+    """Names the first output that an optimised graph computes in another way than its layers."""
+    names = numbers.differing_optimised if numbers.is_isolated else ()
+    return f"; output '{printable(names[0])}' differs and its layer does not" if names else ""
+
+
 def _verdict(numbers: Numbers) -> str:
     """Whether the layers agree; those that differ, and the first of them."""
     layers = plural(len(numbers.layers), "layer")
@@ -108,7 +114,7 @@ def _verdict(numbers: Numbers) -> str:
     outputs = plural(len(numbers.outputs), "output")
     amounts = f"{apart['layer']:,} of {layers} and {apart['output']:,} of {outputs}"
     if not numbers.is_isolated or numbers.differ:
-        return f"{amounts} differ{where}"
+        return f"{amounts} differ{where}{_optimised(numbers)}"
     return (
         f"every layer is within tolerance on the values of A; rounding adds up to more in {amounts}"
         f"{where}"

@@ -20,7 +20,8 @@ WRONG = Difference(1.0, 0.5, 0.5, 0.9, "too far")
 def values(label, arrays, ops=OPS, output=None):
     table = nodes([{"op_type": op, "module": op} for op in ops])
     by_node = dict(zip(table["node"], arrays, strict=True))
-    return Values(label, table, [("y", arrays[-1] if output is None else output)], by_node)
+    outputs = [("y", arrays[-1] if output is None else output)]
+    return Values(label, table, outputs, by_node, {"y": table["node"].iloc[-1]})
 
 
 @pytest.fixture
@@ -76,7 +77,25 @@ def test_an_output_that_its_own_layer_has_not_is_a_difference(sides):
     optimised = values("b", arrays, output=arrays[-1] * np.float32(1.01))
     result = numbers(first, optimised, Tolerance(), own=own())
     assert result.differ
-    assert "0 of 7 layers and 1 of 1 output differ" in lines(result)
+    assert "0 of 7 layers and 1 of 1 output differ; output 'y' differs and its layer does not" in (
+        lines(result)
+    )
+
+
+def test_rounding_elsewhere_does_not_excuse_an_output(sides):
+    """The second layer rounds to more than the tolerance, and the output is not made of it."""
+    first, _ = sides
+    arrays = list(first.by_node.values())
+    apart = [array * np.float32(1 + 1e-3 * (n == 1)) for n, array in enumerate(arrays)]
+    right = values("b", apart)
+    assert not numbers(first, right, Tolerance(), own=own()).differ
+    optimised = values("b", apart, output=arrays[-1] * np.float32(1.01))
+    result = numbers(first, optimised, Tolerance(), own=own())
+    assert (result.differ, result.differing_optimised) == (True, ("y",))
+    assert result.outputs["made_by"].tolist() == ["Gemm_6"]
+    strange = replace(optimised, makers={})  # no common layer computes it
+    assert numbers(first, strange, Tolerance(), own=own()).differing_optimised == ("y",)
+    assert not numbers(first, replace(right, makers={}), Tolerance(), own=own()).differ
 
 
 def test_the_tolerance_of_a_layer_grows_with_its_depth(sides):

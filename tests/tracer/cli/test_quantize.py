@@ -36,6 +36,26 @@ def small(tmp_path):
     return tmp_path
 
 
+def test_a_model_whose_output_is_a_scalar(tmp_path):
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[1,4] x) => (float y) <float[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
+      h = MatMul (x, w)
+      y = ReduceMean <keepdims = 0> (h)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    x = np.array([[0.31, -0.2, 0.77, 0.4]], np.float32)
+    np.savez(tmp_path / "x.npz", x=x)
+    quantized = tracer.quantize(tmp_path / "m.onnx", tmp_path / "x.npz")
+    before, after = (
+        ort.InferenceSession(each.SerializeToString()).run(None, {"x": x})[0].astype(np.float64)
+        for each in (onnx.load(tmp_path / "m.onnx"), quantized.proto)
+    )
+    noise = (after - before) ** 2 / before**2
+    assert noise > 0
+    assert quantized.accuracy.metric == "noise"
+    assert quantized.accuracy.after == pytest.approx(100 * noise, rel=1e-3)  # in %
+
+
 def test_accuracy_before_and_after_and_the_layers_that_lose_most(tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     target = tmp_path / "q.onnx"
