@@ -68,7 +68,7 @@ def test_an_executor_there_is_none_of_is_refused(model, suffix, error, message):
 def test_what_is_not_there_or_not_a_trace_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         parse(str(tmp_path / "none.onnx"))
-    with pytest.raises(UsageError, match="no framework is named"):
+    with pytest.raises(InputError, match=r"net\.py: no such file"):
         parse("net.py:Net")
     broken = tmp_path / "broken.trace"
     broken.write_text("not SQLite")

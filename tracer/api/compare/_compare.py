@@ -10,7 +10,7 @@ from analyzers.compare.sides import Side, measured, recorded
 from analyzers.compare.sweep import Sweeps
 from analyzers.compare.sweep import sweep as sweep_of
 from tracer.api.compare import inputs, values
-from tracer.api.compare.naming import parse, refuse_unused, with_short_labels
+from tracer.api.compare.naming import named_sides, refuse_unused
 from tracer.api.compare.rounds import quieter, take_turns
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import LiveSide, NamedSide, Recorded
@@ -93,7 +93,7 @@ def sweep(
 def _named(
     sides: Sequence[str], settings: SideSettings, rounds: int | None, runs: int | None
 ) -> list[NamedSide]:
-    named = with_short_labels([parse(side) for side in sides])
+    named = named_sides(sides, settings)
     refuse_unused(named, settings, rounds, runs)
     return named
 
