@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from analyzers.compare import Comparison
 from analyzers.compare import compare as compare_sides
+from analyzers.compare.gates import Equivalent, Gate, NotSlower, judged
 from analyzers.compare.sides import Side, measured, recorded
 from analyzers.compare.sweep import Sweeps
 from analyzers.compare.sweep import sweep as sweep_of
@@ -51,6 +52,18 @@ def compare(
         return comparison
     numbers, notes = values.compare_values(named, arrays, settings, tolerance)
     return replace(comparison, numbers=numbers, notes=(*comparison.notes, *notes))
+
+
+def gated(
+    comparison: Comparison, fail_above: float | None, fail_unless_within: float | None
+) -> Comparison:
+    """Returns the comparison with the verdicts of the gates; None stands for no gate."""
+    gates: list[Gate] = []
+    if fail_above is not None:
+        gates.append(NotSlower(fail_above))
+    if fail_unless_within is not None:
+        gates.append(Equivalent(fail_unless_within))
+    return replace(comparison, verdicts=judged(comparison.totals, gates))
 
 
 def sweep(
