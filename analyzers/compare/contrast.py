@@ -29,8 +29,9 @@ _MOST_DOF = 500
 class Sample:
     """A mean (µs), its standard error and degrees of freedom; 0 if unknown.
 
-    `rounds` are measurements that alternated with the other side's, if any. `systematic` is the
-    standard deviation of errors that more rounds do not reduce.
+    `rounds` are measurements that alternated with the other side's, if any, and `sessions` the
+    blocks of runs that did so within each of them. `systematic` is the standard deviation of errors
+    that more rounds do not reduce.
     """
 
     mean: float
@@ -38,6 +39,7 @@ class Sample:
     dof: int
     rounds: FloatArray | None = None
     systematic: float = 0.0
+    sessions: Sequence[FloatArray] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,13 @@ def of_rounds(rounds: FloatArray) -> Sample:
     return Sample(float(rounds.mean()), error, len(rounds) - 1, rounds)
 
 
+def of_blocks(sessions: Sequence[FloatArray]) -> Sample:
+    """Returns the sample of one side of sessions, each with the times of its blocks."""
+    return replace(
+        of_rounds(np.array([np.median(blocks) for blocks in sessions])), sessions=sessions
+    )
+
+
 def of_runs(runs: FloatArray) -> Sample:
     """Returns the sample of consecutive runs: medians of up to 30 consecutive batches.
 
@@ -71,7 +80,9 @@ def of_runs(runs: FloatArray) -> Sample:
 
 
 def contrast(first: Sample, second: Sample) -> Contrast:
-    """Compares two means: pairwise if their rounds alternated, else as independent samples."""
+    """Compares two means: pairwise if they alternated, else as independent samples."""
+    if first.sessions is not None and second.sessions is not None:
+        return of_sessions(first.sessions, second.sessions)
     ratio = second.mean / first.mean if first.mean > 0 else math.nan
     if min(first.dof, second.dof) < 1:
         return Contrast(ratio, math.nan, math.nan, math.nan)
@@ -81,6 +92,23 @@ def contrast(first: Sample, second: Sample) -> Contrast:
         return Contrast(ratio, math.nan, math.nan, math.nan)
     low, high = _fieller(first.mean, second.mean, (aa, ab, bb), t_quantile(LEVEL, dof))
     return Contrast(ratio, low, high, t_p_value(difference / math.sqrt(variance), dof))
+
+
+def of_sessions(first: Sequence[FloatArray], second: Sequence[FloatArray]) -> Contrast:
+    """Compares two sides whose blocks took turns within each session.
+
+    The ratio of a session is the median over its turns, which ignores turns that were disturbed.
+    Sessions differ by their memory layout as well, so they are the sample: the interval is
+    Student's, of the logarithms of their ratios.
+    """
+    logs = np.array([np.median(np.log(b / a)) for a, b in zip(first, second, strict=True)])
+    mean, count = float(logs.mean()), len(logs)
+    error = float(logs.std(ddof=1)) / math.sqrt(count) if count > 1 else 0.0
+    if error == 0:  # one session, or a clock that never moved
+        return Contrast(math.exp(mean), math.nan, math.nan, math.nan)
+    half = t_quantile(LEVEL, count - 1) * error
+    p = t_p_value(mean / error, count - 1)
+    return Contrast(math.exp(mean), math.exp(mean - half), math.exp(mean + half), p)
 
 
 def holm(p: Sequence[float]) -> list[float]:

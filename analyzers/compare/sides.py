@@ -143,8 +143,13 @@ def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:
     )
 
 
-def measured(label: str, rounds: Sequence[Trace]) -> Side:
-    """Returns the side of a model that alternated with others; each round is a trace of one run."""
+def measured(
+    label: str, rounds: Sequence[Trace], sessions: Sequence[FloatArray] | None = None
+) -> Side:
+    """Returns the side of a model that alternated with others; each round is a trace of one run.
+
+    `sessions` have the times of blocks of whole runs that alternated, if any did.
+    """
     run = joined(rounds)
     nodes = rounds[0].nodes.reset_index(drop=True)
     times = corrected(run, nodes)
@@ -157,7 +162,7 @@ def measured(label: str, rounds: Sequence[Trace]) -> Side:
         trace=rounds[0],
         run=run,
         nodes=nodes,
-        wall=contrast.of_rounds(run.wall_us),
+        wall=contrast.of_blocks(sessions) if sessions else contrast.of_rounds(run.wall_us),
         time_us=np.maximum(by_round.mean(axis=0), 0.0).round(_DIGITS),
         error_us=error,
         dof=count - 1,

@@ -2,7 +2,8 @@
 
 import hashlib
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
@@ -88,6 +89,29 @@ def profile_framework(
         nodes=pd.concat([operation_table(profile) for profile in profiles], ignore_index=True),
         notes=(*notes, *_notes(profiles)),
     )
+
+
+@contextmanager
+def ready(
+    target: str,
+    framework: str,
+    args: Mapping[str, object],
+    weights: Path | None,
+    batch: int | None,
+    settings: EagerSettings,
+    inputs: Sequence[NDArray[Any]] | None,
+) -> Iterator[Callable[[], float]]:
+    """Loads the model and runs it once; inside the block a call times one run, in µs.
+
+    It runs on `inputs`, or on random ones of its own `input_shape`.
+    """
+    model = load_source(
+        target, dict(args), weights=weights, framework=framework, seed=settings.seed
+    )
+    if inputs is None:
+        inputs = _drawn(_specs(model, target, None, "float32"), batch, settings.seed)
+    with registry.find_alternating(framework).ready(model, inputs, settings) as timed:
+        yield timed
 
 
 def _info(

@@ -1,6 +1,7 @@
 """Turns Ctrl-C, SIGTERM and the end of a time limit into exceptions in the main thread."""
 
 import contextlib
+import math
 import os
 import signal
 import threading
@@ -150,6 +151,13 @@ def limit_seconds(seconds: float) -> None:
     if hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGALRM, _raise)
         signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))  # 0 would be no limit
+
+
+def seconds_left() -> float:
+    """Returns the seconds until the time limit of this process; infinite without one."""
+    if not hasattr(signal, "ITIMER_REAL"):
+        return math.inf
+    return signal.getitimer(signal.ITIMER_REAL)[0] or math.inf
 
 
 def on_arrival(listener: Callable[[], None]) -> None:

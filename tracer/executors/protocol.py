@@ -6,6 +6,7 @@ the `Executor` protocol; `registry` finds it by the name of its package. The sub
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -82,6 +83,19 @@ class Executor(Protocol[SubjectT, FeedsT, SettingsT]):
         self, subject: SubjectT, feeds: FeedsT, settings: SettingsT, progress: Progress
     ) -> Profiled:
         """Returns the measured run. Raises the errors of `tracer.errors`."""
+
+
+@runtime_checkable
+class AlternatingExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
+    """An executor whose undisturbed runs can take turns with those of another subject."""
+
+    def ready(
+        self, subject: SubjectT, feeds: FeedsT, settings: SettingsT
+    ) -> AbstractContextManager[Callable[[], float]]:
+        """Opens the subject anew, and runs it once, which may raise the errors of `profile`.
+
+        Inside the block, each call makes a run and returns its time in µs.
+        """
 
 
 @runtime_checkable

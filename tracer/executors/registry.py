@@ -10,6 +10,7 @@ from typing import Any
 from tracer import executors
 from tracer.errors import UsageError
 from tracer.executors.protocol import (
+    AlternatingExecutor,
     Executor,
     FrameworkExecutor,
     OptimizingExecutor,
@@ -42,6 +43,14 @@ def find(name: str) -> Executor[Any, Any, Any]:
 def find_optimizing(name: str) -> OptimizingExecutor[Any, Any, Any]:
     """Returns the executor `name`. Raises UsageError where it does not optimise graphs."""
     executor: OptimizingExecutor[Any, Any, Any] = _able(name, OptimizingExecutor, "optimise graphs")
+    return executor
+
+
+def find_alternating(name: str) -> AlternatingExecutor[Any, Any, Any]:
+    """Returns the executor `name`. Raises UsageError where its runs cannot take turns."""
+    executor: AlternatingExecutor[Any, Any, Any] = _able(
+        name, AlternatingExecutor, "take turns with others"
+    )
     return executor
 
 

@@ -144,3 +144,42 @@ def test_a_clock_that_never_moved_is_tested_by_what_it_cuts_off():
     assert contrast.contrast(*coarse).p > contrast.LEVEL
     coarse[1] = replace(coarse[1], mean=9.0)
     assert contrast.contrast(*coarse).p < contrast.LEVEL
+
+
+def sessions(ratio, count=8, blocks=200, seed=0):
+    """Blocks of two sides: a machine whose speed wanders, disturbed turns, sessions that differ."""
+    random = np.random.default_rng(seed)
+    sides = [], []
+    for layout in random.normal(0, 0.004, (count, 2)):
+        speed = 100 * np.exp(np.cumsum(random.normal(0, 0.02, blocks)))
+        for side, factor, shift in zip(sides, (1, ratio), layout, strict=True):
+            noise = random.normal(0, 0.01, blocks) + (random.random(blocks) < 0.05) * 3
+            side.append(speed * factor * np.exp(shift + noise))
+    return sides
+
+
+def test_sessions_are_tested_as_scipy_tests_their_ratios():
+    first, second = sessions(1.02)
+    logs = [np.median(np.log(b / a)) for a, b in zip(first, second, strict=True)]
+    expected = stats.ttest_1samp(logs, 0)
+    low, high = np.exp(expected.confidence_interval(1 - contrast.LEVEL))
+    found = contrast.contrast(contrast.of_blocks(first), contrast.of_blocks(second))
+    assert found.p == pytest.approx(expected.pvalue)
+    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.02])
+def test_turns_find_the_ratio_while_the_machine_wanders(ratio):
+    found = [contrast.of_sessions(*sessions(ratio, seed=seed)) for seed in range(300)]
+    covered = np.mean([each.low <= ratio <= each.high for each in found])
+    assert covered >= 0.97
+    assert np.median([each.high - each.low for each in found]) < 0.02
+    if ratio > 1:
+        assert np.mean([each.low > 1 for each in found]) > 0.9
+
+
+def test_one_session_has_no_interval():
+    first, second = sessions(1.5, count=1)
+    found = contrast.of_sessions(first, second)
+    assert found.ratio == pytest.approx(1.5, 0.05)
+    assert math.isnan(found.low) and math.isnan(found.p)

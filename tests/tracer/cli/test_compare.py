@@ -15,7 +15,8 @@ import tracer.cli
 from tests.graphs import parse, residual
 from tracer.storage import trace_file
 
-QUICK = ("--rounds", "4", "--runs", "2", "--warmup", "0", "--threads", "1")
+QUICK = ("--rounds", "4", "--runs", "2", "--warmup", "0", "--threads", "1", "--sessions", "2",
+         "--precision", "100%")  # fmt: skip
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
 
@@ -20,9 +21,10 @@ from tracer.api.compare.sides import Recorded
 from tracer.errors import InputError, UsageError
 from tracer.graph.loading import open_model
 from tracer.storage import trace_file
+from tracer.support.progress import silent
 from tracer.support.tolerance import Tolerance
 
-QUICK = SideSettings(threads=1, warmup=0)
+QUICK = SideSettings(threads=1, warmup=0, sessions=2, precision=1.0)
 
 
 @pytest.fixture
@@ -111,10 +113,16 @@ class Fake:
         return self.run(runs, settings)
 
 
+def turns_of(sides, count, runs=None):
+    """The traces of so many rounds, after the first turn of each side."""
+    first, seconds = rounds.first_turns(sides, QUICK, runs)
+    return rounds.take_turns(sides, QUICK, first, seconds, count, runs, silent)
+
+
 def test_sides_take_turns_whose_order_turns_and_the_first_is_not_kept(trace):
     turns = []
     fakes = [Fake(name, trace, itertools.count(100.0), turns) for name in "ab"]
-    traces = rounds.take_turns(fakes, QUICK, rounds=3, runs=4)
+    traces = turns_of(fakes, 3, runs=4)
     assert "".join(turns) == "ab" + "ab" + "ba" + "ab"
     assert [[t.runs[0].wall_us[0] for t in side] for side in traces] == [[101, 102, 103]] * 2
 
@@ -129,7 +137,7 @@ def test_a_turn_lasts_as_long_as_it_should(trace):
 
     for wall, runs in ((1.0, 100), (1000.0, 20), (1e6, 5)):
         asked.clear()
-        rounds.take_turns([Timed("a", trace, itertools.repeat(wall), [])], QUICK, rounds=2)
+        turns_of([Timed("a", trace, itertools.repeat(wall), [])], 2)
         assert asked == [5, runs, runs]
 
 
@@ -137,7 +145,7 @@ def test_the_quieter_half_is_kept_and_favours_no_side(trace):
     walls = {"a": [10.0, 99.0, 10.0, 10.0, 10.0, 12.0, 10.0, 80.0, 50.0],
              "b": [20.0, 20.0, 20.0, 95.0, 21.0, 20.0, 20.0, 60.0, 90.0]}  # fmt: skip
     fakes = [Fake(name, trace, times, []) for name, times in walls.items()]
-    traces = rounds.quieter(rounds.take_turns(fakes, QUICK, rounds=8, runs=2))
+    traces = rounds.quieter(turns_of(fakes, 8, runs=2))
     kept = [[t.runs[0].wall_us[0] for t in side] for side in traces]
     assert kept == [[10, 10, 12, 10], [20, 21, 20, 20]]
 
@@ -214,13 +222,19 @@ def test_saved_traces_are_said_not_to_have_taken_turns(saved, model):
 
 
 def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monkeypatch):
-    asked = []
+    asked, timed = [], []
 
     def profile_framework(target, **options):
         asked.append((target, options))
         return trace
 
+    @contextmanager
+    def ready(target, framework, args, weights, batch, settings, inputs):
+        timed.append((target, framework, args, settings.backward))
+        yield lambda: 100.0
+
     monkeypatch.setattr("tracer.api.compare.sides.profile_framework", profile_framework)
+    monkeypatch.setattr("tracer.api.compare.sides.ready", ready)
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     settings = replace(QUICK, arguments={"depth": 20}, backward=True)
@@ -229,6 +243,7 @@ def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monk
     target, options = asked[-1]
     assert (target, options["framework"], options["args"]) == ("net.py:Net", "torch", {"depth": 20})
     assert options["backward"] and options["runs"] == 2
+    assert timed[-1] == ("net.py:Net", "torch", {"depth": 20}, True)
 
 
 def test_a_sweep_of_a_model_and_of_a_trace(model, tmp_path):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analyzers.compare import Comparison
+from analyzers.compare import MODEL, Comparison
 from analyzers.compare import compare as compare_sides
 from analyzers.compare.gates import Equivalent, Gate, NotSlower, judged
 from analyzers.compare.sides import Side, measured, recorded
@@ -11,12 +11,13 @@ from analyzers.compare.sweep import Sweeps
 from analyzers.compare.sweep import sweep as sweep_of
 from tracer.api.compare import inputs, values
 from tracer.api.compare.naming import named_sides, refuse_unused
-from tracer.api.compare.rounds import quieter, take_turns
+from tracer.api.compare.rounds import first_turns, quieter, take_turns
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import LiveSide, NamedSide, Recorded
+from tracer.api.compare.whole_runs import Blocks, whole_runs
 from tracer.containment import signals
 from tracer.records.trace import INCOMPLETE
-from tracer.support.progress import Progress
+from tracer.support.progress import Progress, silent
 from tracer.support.temporary import TemporaryFolder
 from tracer.support.tolerance import Tolerance
 
@@ -36,7 +37,8 @@ def compare(
     named, divisions = inputs.divided(_named(sides, settings, rounds, runs), settings, folder.path)
     arrays = inputs.shared(named, settings)
     live = inputs.live(named, arrays)
-    measurements = iter(_measure(live, settings, rounds, runs, progress))
+    run_now, pace = _measure(live, by, settings, rounds, runs, progress)
+    measurements = iter(run_now)
     comparison = compare_sides(
         [
             recorded(side.label, side.trace, settings.batch)
@@ -47,7 +49,7 @@ def compare(
         by,
         depth,
     )
-    comparison = replace(comparison, notes=(*comparison.notes, *divisions))
+    comparison = replace(comparison, notes=(*comparison.notes, *divisions, *pace))
     if tolerance is None or signals.ending():
         return comparison
     numbers, notes = values.compare_values(named, arrays, settings, tolerance)
@@ -78,7 +80,7 @@ def sweep(
     named = _named(sides, settings, rounds, runs)
     by_batch = [_at(named, settings, batch) for batch in batches]
     live = [side for group in zip(*by_batch, strict=True) for side in group]
-    measurements = iter(_measure(live, settings, rounds, runs, progress))
+    measurements = iter(_measure(live, "op", settings, rounds, runs, progress)[0])
     return Sweeps(
         sweep_of(
             side.label,
@@ -105,20 +107,32 @@ def _at(sides: Sequence[NamedSide], settings: SideSettings, batch: int) -> list[
 
 def _measure(
     live: Sequence[LiveSide],
+    by: str,
     settings: SideSettings,
     rounds: int | None,
     runs: int | None,
     progress: Progress | None,
-) -> list[Side]:
-    """Runs the sides alternately; what a signal left of the rounds is marked incomplete."""
+) -> tuple[list[Side], tuple[str, ...]]:
+    """Returns the sides, which ran alternately, and notes on that.
+
+    What a signal left of the rounds is marked incomplete.
+    """
     if not live:
-        return []
-    turns = take_turns(live, settings, rounds, runs, progress)
-    sides = [
-        measured(side.label, traces) for side, traces in zip(live, quieter(turns), strict=True)
-    ]
+        return [], ()
+    report = progress or silent
+    first, seconds = first_turns(live, settings, runs)
+    sessions: list[Blocks] = [[] for _ in live]
+    notes: tuple[str, ...] = ()
+    if len(live) > 1:
+        sessions, notes = whole_runs(live, settings, report)
+    turns = [[trace] for trace in first]
+    if by != MODEL and not signals.ending():
+        turns = quieter(take_turns(live, settings, first, seconds, rounds, runs, report))
+    parts = zip(live, turns, sessions, strict=True)
+    sides = [measured(side.label, traces, blocks) for side, traces, blocks in parts]
     if not signals.ending():
-        return sides
+        return sides, notes
     count = len(turns[0])
     note = f"{INCOMPLETE}{signals.ending()}; it has {count} round{'s' if count > 1 else ''}"
-    return [replace(side, run=replace(side.run, notes=(note, *side.run.notes))) for side in sides]
+    marked = [replace(each.run, notes=(note, *each.run.notes)) for each in sides]
+    return [replace(side, run=run) for side, run in zip(sides, marked, strict=True)], notes

@@ -41,7 +41,8 @@ _FLAGS = {
     "dims": "--dim", "feeds": "--inputs", "seed": "--seed", "warmup": "--warmup",
     "threads": "--threads", "optimization": "--optimization", "arguments": "--arg",
     "weights": "--weights", "train": "--train", "backward": "--backward", "device": "--device",
-    "input_shape": "--input-shape", "input_dtype": "--input-dtype",
+    "input_shape": "--input-shape", "input_dtype": "--input-dtype", "precision": "--precision",
+    "sessions": "--sessions",
 }  # fmt: skip
 """Options of the settings that some kinds of sides do not use."""
 

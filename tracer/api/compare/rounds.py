@@ -1,8 +1,9 @@
-"""Run the live sides alternately: A B, B A, A B …, each turn in a new session.
+"""Profiles the live sides alternately: A B, B A, A B …, each turn in a new session.
 
 Load of the machine then affects all sides alike, and the reversed order cancels a steady drift.
 Each turn has its own session because the memory layout makes one session slightly faster than the
-next on the same model; that is noise and no difference.
+next on the same model; that is noise and no difference. Layers are compared by these turns, and
+whole runs by `tracer.api.compare.whole_runs`.
 """
 
 import statistics
@@ -15,32 +16,39 @@ from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import LiveSide
 from tracer.containment import signals
 from tracer.records.trace import Trace
-from tracer.support.progress import Progress, silent
+from tracer.support.progress import Progress
 
 _TURN_SECONDS = 0.02
 _FIRST_RUNS, _LEAST_RUNS, _MOST_RUNS = 5, 5, 100
-_BUDGET_SECONDS = 20.0
+_BUDGET_SECONDS = 10.0
 _LEAST_ROUNDS_USED = 4
 _LEAST_ROUNDS, _MOST_ROUNDS = 8, 30
+
+
+def first_turns(
+    sides: Sequence[LiveSide], settings: SideSettings, runs: int | None
+) -> tuple[list[Trace], float]:
+    """Returns a trace of each side, and the seconds that they took."""
+    start = time.monotonic()
+    first = [side.run(runs or _FIRST_RUNS, settings) for side in sides]
+    return first, time.monotonic() - start
 
 
 def take_turns(
     sides: Sequence[LiveSide],
     settings: SideSettings,
-    rounds: int | None = None,
-    runs: int | None = None,
-    progress: Progress | None = None,
+    first: Sequence[Trace],
+    seconds: float,
+    rounds: int | None,
+    runs: int | None,
+    report: Progress,
 ) -> list[list[Trace]]:
-    """Returns for each side its traces, one for each round, after an untimed turn of each.
+    """Returns for each side its traces, one for each round, after its `first` in so many seconds.
 
     `runs` is the number of inferences of a turn [default: as many as take 0.02 s]. `rounds`
-    [default: as many as take 20 s, from 8 to 30]. A signal leaves the rounds that are complete by
+    [default: as many as take 10 s, from 8 to 30]. A signal leaves the rounds that are complete by
     then, and `signals.ending` tells it.
     """
-    report = progress or silent
-    start = time.monotonic()
-    first = [side.run(runs or _FIRST_RUNS, settings) for side in sides]
-    seconds = time.monotonic() - start
     counts = [runs or _runs(trace) for trace in first]
     total = rounds or max(_LEAST_ROUNDS, min(_MOST_ROUNDS, int(_BUDGET_SECONDS / seconds)))
     traces: list[list[Trace]] = [[] for _ in sides]
@@ -54,9 +62,7 @@ def take_turns(
             if not signals.ending():
                 raise
         if signals.ending():  # the turn that it met may be cut short
-            if not done:
-                signals.raise_again()
-            return [side[:done] for side in traces]
+            return [side[:done] or [trace] for side, trace in zip(traces, first, strict=True)]
     report(total, total, "taking turns")
     return traces
 

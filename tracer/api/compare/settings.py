@@ -15,7 +15,9 @@ class SideSettings:
     """How sides that are run now are run; the names are those of `tracer.profile`.
 
     `weights` is a file for all models of frameworks, or a file for each framework by name.
-    `input_shape` also sets the open dimensions of ONNX models.
+    `input_shape` also sets the open dimensions of ONNX models. Whole runs of several sides take
+    turns in `sessions`, and in as many more, until the interval of their ratio is no wider than
+    `precision`, a share, either way.
     """
 
     batch: int | None = None
@@ -32,6 +34,8 @@ class SideSettings:
     device: str = "cpu"
     input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None
     input_dtype: str | Sequence[str] = "float32"
+    precision: float = 0.01
+    sessions: int = 8
 
     def __post_init__(self) -> None:
         """Raises UsageError for a value that is not allowed."""

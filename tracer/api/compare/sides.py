@@ -1,7 +1,7 @@
 """The sides of a comparison: recorded traces, ONNX models, models of a framework; how each runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -9,11 +9,13 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from numpy.typing import NDArray
 
 from tracer.api._assembly import configured
+from tracer.api._framework import ready
 from tracer.api.compare.settings import SideSettings
 from tracer.api.framework import profile_framework
 from tracer.api.profile import profile
 from tracer.errors import InputError, TracerError
 from tracer.executors import registry
+from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.protocol import Tensors
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import symbol_sizes
@@ -27,9 +29,10 @@ DEFAULT, LEVEL = "ort", "optimization"
 
 
 _INPUT_SETTINGS = {"feeds", "input_shape", "input_dtype", "seed"}
-_ONNX_SETTINGS = frozenset({"dims", "warmup", "threads"} | _INPUT_SETTINGS)
+_PACE = {"precision", "sessions", "warmup", "threads"}
+_ONNX_SETTINGS = frozenset({"dims"} | _PACE | _INPUT_SETTINGS)
 _FRAMEWORK_SETTINGS = frozenset(
-    {"arguments", "weights", "warmup", "threads", "train", "backward", "device"} | _INPUT_SETTINGS
+    {"arguments", "weights", "train", "backward", "device"} | _PACE | _INPUT_SETTINGS
 )
 
 
@@ -47,6 +50,9 @@ class LiveSide(Protocol):
 
     def again(self, trace: Trace, runs: int, settings: SideSettings) -> Trace:
         """Returns a trace of a further run, after one that `run` returned."""
+
+    def ready(self, settings: SideSettings) -> AbstractContextManager[Callable[[], float]]:
+        """Opens the side anew; inside the block a call times an undisturbed run, in µs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,18 @@ class OnnxSide:
         )
         measured = {**trace.settings, "runs": runs}
         return replace(trace, runs=(configured(profiled.run, chosen),), settings=measured)
+
+    @contextmanager
+    def ready(self, settings: SideSettings) -> Iterator[Callable[[], float]]:
+        """Opens a session of its own."""
+        chosen = registry.settings_for(self.executor, self._running(settings))
+        executor = registry.find_alternating(self.executor)
+        with ExitStack() as stack:
+            _, timed = on_sizes_that_run(
+                self.request(settings).cut(),
+                lambda feeds: stack.enter_context(executor.ready(self.model, feeds, chosen)),
+            )
+            yield timed
 
     def request(self, settings: SideSettings) -> Request:
         """Returns the request for the inputs that it runs on."""
@@ -184,6 +202,21 @@ class FrameworkSide:
     def again(self, trace: Trace, runs: int, settings: SideSettings) -> Trace:
         """Profiles the model once more: its node table is what the framework ran."""
         return self.run(runs, settings)
+
+    @contextmanager
+    def ready(self, settings: SideSettings) -> Iterator[Callable[[], float]]:
+        """Loads the model again."""
+        eager = EagerSettings(
+            threads=settings.threads, seed=settings.seed, device=settings.device,
+            backward=settings.backward, train=settings.train,
+        )  # fmt: skip
+        weights, batch = settings.weights_of(self.framework), self.batch or settings.batch
+        with (
+            naming_errors(self.source),
+            ready(self.source, self.framework, settings.arguments, weights, batch, eager,
+                  self.arrays) as timed,
+        ):  # fmt: skip
+            yield timed
 
 
 @contextmanager

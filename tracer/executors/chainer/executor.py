@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +59,23 @@ class _Step:
         return (time.perf_counter_ns() - start) / 1e3
 
 
+def _step(model: chainer.Link, arrays: Arrays, settings: EagerSettings) -> _Step:
+    """Returns a step of `model`, after a first run that may fail."""
+    if settings.device != "cpu":
+        raise UsageError(
+            f"Chainer cannot use {settings.device} here",
+            "It needs a CuPy as old as itself, which no Python that tracer runs on can "
+            "install. Use --device cpu.",
+        )
+    with failing_clearly(model, arrays):
+        outputs = model(*(array.copy() for array in arrays))
+    loss = objective.loss_for(outputs, settings)
+    if loss is not None:
+        with failing_clearly(model, arrays):
+            loss(outputs).backward()
+    return _Step(model, arrays, loss, objective.optimizer_for(model, settings))
+
+
 @dataclass
 class _Recording:
     """The calls that the hooks have recorded so far."""
@@ -95,21 +112,8 @@ class _Chainer:
         Raises InputError where the model does not run on the arrays, UsageError for a loss that
         does not suit its outputs or a device other than the CPU, LimitError out of memory.
         """
-        if settings.device != "cpu":
-            raise UsageError(
-                f"Chainer cannot use {settings.device} here",
-                "It needs a CuPy as old as itself, which no Python that tracer runs on can "
-                "install. Use --device cpu.",
-            )
         with preserved(model, settings):
-            with failing_clearly(model, arrays):
-                outputs = model(*(array.copy() for array in arrays))
-            loss = objective.loss_for(outputs, settings)
-            if loss is not None:
-                with failing_clearly(model, arrays):
-                    loss(outputs).backward()
-            del outputs
-            step = _Step(model, arrays, loss, objective.optimizer_for(model, settings))
+            step = _step(model, arrays, settings)
             warm_up(step.timed, settings, progress)
             recording = _Recording(step, hooks.recorder_of(model))
             recording.observe()
@@ -120,6 +124,14 @@ class _Chainer:
         bias = calibration.measure()
         measured = Measured("chainer", "cpu", arrays, walls, recorded, bias, notes)
         return profile_of(recording.calls, measured)
+
+    @contextmanager
+    def ready(
+        self, model: chainer.Link, arrays: Arrays, settings: EagerSettings
+    ) -> Iterator[Callable[[], float]]:
+        """Runs `model` once; inside the block a call times one step, in µs."""
+        with preserved(model, settings):
+            yield _step(model, arrays, settings).timed
 
     def parameters(self, model: chainer.Link) -> Iterator[tuple[str, int, bytes]]:
         """Yields name, number of elements and content of each parameter that has a shape, once."""

@@ -1,7 +1,7 @@
 """Runs a model under onnxruntime's profiler, alternating with runs that are not profiled."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tracer.containment import memory, signals
@@ -25,6 +25,7 @@ from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Run
 from tracer.shapes import infer
 from tracer.support.progress import Progress, silent
+from tracer.support.timing import elapsed_us
 
 
 def _recorded(
@@ -82,6 +83,17 @@ class _Onnxruntime:
         with _in_proportion(model, feedset), sessions.running(model):
             run = _recorded(model, feedset, settings, folder, progress)
         return Profiled(run, SavedGraph(model, settings, run.kernels, folder))
+
+    @contextmanager
+    def ready(
+        self, model: Model, feedset: FeedSet, settings: OrtSettings
+    ) -> Iterator[Callable[[], float]]:
+        """Opens a session and runs it once; inside the block a call times one inference, in µs."""
+        with sessions.running(model):
+            session = sessions.Factory(model, node_names.serialize(model), settings).open()
+            run = feeding.runner(model, session, feedset.feeds)
+            run()
+            yield lambda: elapsed_us(run)
 
     def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> SavedGraph:
         """Returns the graph that onnxruntime runs, from one inference; raises as `profile`."""

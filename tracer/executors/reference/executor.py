@@ -1,6 +1,7 @@
 """Runs a model in the reference interpreter: times every node, and describes its values."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -125,6 +126,16 @@ class _Reference:
             ),
         )
         return Profiled(run)
+
+    @contextmanager
+    def ready(
+        self, model: Model, feedset: FeedSet, settings: ReferenceSettings
+    ) -> Iterator[Callable[[], float]]:
+        """Prepares the model and runs it once; a call then times one inference, in µs."""
+        interpreter = Interpreter(model, limits=settings.limits, threads=settings.threads or None)
+        once = partial(interpreter.run, None, dict(feedset.feeds))
+        once()
+        yield lambda: elapsed_us(once, clock_ns)
 
     def tensors(self, model: Model, feedset: FeedSet, settings: ReferenceSettings) -> Tensors:
         """Returns the outputs and the tensors of one inference."""

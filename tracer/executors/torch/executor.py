@@ -5,7 +5,7 @@ of each operator; autograd's sequence numbers join backward operators to forward
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,6 +140,14 @@ class _Torch:
         does not suit its outputs or an absent device, LimitError out of memory.
         """
         return _profile("torch", model, None, arrays, settings, progress)
+
+    @contextmanager
+    def ready(
+        self, model: torch.nn.Module, arrays: Arrays, settings: EagerSettings
+    ) -> Iterator[Callable[[], float]]:
+        """Runs `model` once; inside the block a call times one step, in µs."""
+        with preserved(model, settings):
+            yield _step(model, arrays, settings, None).timed
 
     def parameters(self, model: torch.nn.Module) -> Iterator[tuple[str, int, bytes]]:
         """Yields name, number of elements and content of each parameter, a shared one once."""
