@@ -6,15 +6,17 @@ use: as it is, channels last, channels in padded blocks (com.microsoft.nchwc), i
 and, if all of these fail, in any order.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from tracer.support.difference import rms
 from tracer.support.types import Array
+
+K = TypeVar("K", bound=Hashable)
 
 SAME_SHAPE, LAYOUT, ANY_ORDER = 0, 1, 2
 """How a tensor must be read to equal another one: the lower, the stronger the evidence."""
@@ -114,26 +116,26 @@ def match(candidate: NumericTensor, original: NumericTensor, rounded: bool = Fal
     return None
 
 
-class Candidates:
+class Candidates(Generic[K]):
     """Tensors of which a few match another one: most differ in their extremes, all at once."""
 
-    def __init__(self, tensors: Mapping[str, NumericTensor]) -> None:
-        self._names = np.array(list(tensors), object)
+    def __init__(self, tensors: Mapping[K, NumericTensor]) -> None:
+        self._keys = np.array(list(tensors), object)
         self._sizes = np.array([tensor.array.size for tensor in tensors.values()])
         extremes = [tensor.extremes for tensor in tensors.values()]
         self._extremes = np.array(extremes, np.float64).reshape(-1, 2)
         self._shares = np.array([_share(tensor.array.dtype) for tensor in tensors.values()])
 
-    def near(self, original: NumericTensor) -> list[str]:
-        """Returns the names of tensors of another size, or with nearly the extremes of `original`.
+    def near(self, original: NumericTensor) -> list[K]:
+        """Returns the keys of tensors of another size, or with nearly the extremes of `original`.
 
         `match` without `rounded` is None for all others.
         """
         theirs = np.array(original.extremes)
         shares = np.maximum(self._shares, _share(original.array.dtype))[:, None]
         close = _close(self._extremes, theirs[None], shares, original).all(axis=1)
-        names: list[str] = self._names[close | (self._sizes != original.array.size)].tolist()
-        return names
+        keys: list[K] = self._keys[close | (self._sizes != original.array.size)].tolist()
+        return keys
 
 
 def _equal(ours: Any, theirs: Any, candidate: NumericTensor, original: NumericTensor) -> bool:
