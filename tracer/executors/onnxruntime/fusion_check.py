@@ -100,7 +100,7 @@ class _Comparer:
                 mark = self.optimized_marks[name] = _mark(tensor)
                 kind = self.optimized_kinds[name] = _kind(before.get(name), tensor, mark)
                 self.tensors.setdefault(kind, tensor)
-        self._candidates = Candidates(self.tensors)
+        self._candidates = Candidates(self.tensors, rounded)
         self.readings: dict[_Kind, dict[_Kind, int]] = {kind: {} for kind in self.tensors}
 
     def before(self, node: Node, inputs: Sequence[Value]) -> None:
@@ -145,8 +145,7 @@ class _Comparer:
         )
 
     def _compare(self, original: NumericTensor, kind: _Kind) -> None:
-        near = self.tensors if self._rounded else self._candidates.near(original)
-        for other in near:
+        for other in self._candidates.near(original):
             previous = self._reading_before(other, kind)
             if previous is None:
                 continue
