@@ -2,6 +2,8 @@
 
 import os
 
+from tracer.graph import tensor_type
+from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
 
 _COPIES = 6
@@ -23,3 +25,9 @@ def allowance(types: TensorTypes) -> int:
     """
     known = [tensor.nbytes or 0 for graph in types.tensors.values() for tensor in graph.values()]
     return _LEAST + _A_CORE * (os.cpu_count() or 1) + _COPIES * sum(known)
+
+
+def stored_bytes(model: Model) -> int:
+    """Returns the bytes of all initializers, wherever they are stored; 0 for each of strings."""
+    stored = (tensor for scope in model.scopes for tensor in scope.graph.initializer)
+    return sum(tensor_type.from_initializer(tensor).nbytes or 0 for tensor in stored)

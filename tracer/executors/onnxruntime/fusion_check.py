@@ -1,10 +1,12 @@
 """Compares each tensor of the optimised graph with each tensor of the model, by its values.
 
 The reference interpreter computes the model, node by node and without rewriting. Each tensor is
-compared as soon as it is computed, so that only the tensors of the optimised graph are all held.
+compared as soon as it is computed, so that only the tensors of the optimised graph are all held,
+on all inputs: its session and the interpreter take turns in memory.
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,14 +49,14 @@ def evidence(
 
     Raises the errors of onnxruntime and of the interpreter.
     """
-    run = all_outputs.runner_of_saved(saved, {value.name for value in model.inputs}, threads)
+    optimized = _optimized(model, saved, inputs, threads, progress)
     interpreter = Interpreter(model, limits=limits, threads=threads or None, progress=progress)
     rounded = any(rounds_values(node.op_type) for node in model.nodes)
     comparers: list[_Comparer] = []
     for index, feeds in enumerate(inputs):
         progress(index, len(inputs), "comparing values")
         previous = comparers[-1].readings if comparers else None
-        comparer = _Comparer({**feeds, **run(feeds)}, previous, rounded)
+        comparer = _Comparer({**feeds, **optimized.popleft()}, previous, rounded)
         comparer.compare(feeds)
         interpreter.with_observers(comparer).run(None, feeds)
         comparer.optimized.clear()
@@ -70,6 +72,21 @@ def evidence(
         constant=frozenset(_uninformative([comparer.model_marks for comparer in comparers])),
         not_numeric=frozenset(comparers[-1].not_numeric),
     )
+
+
+def _optimized(
+    model: Model, saved: Path, inputs: Sequence[Feeds], threads: int, progress: Progress
+) -> deque[Mapping[str, Any]]:
+    """Returns the tensors of the graph at `saved` on each of `inputs`.
+
+    Its session, with weights of its own, is gone before the interpreter reads the model's.
+    """
+    run = all_outputs.runner_of_saved(saved, {value.name for value in model.inputs}, threads)
+    tensors: deque[Mapping[str, Any]] = deque()
+    for index, feeds in enumerate(inputs):
+        progress(index, len(inputs), "running the optimised graph")
+        tensors.append(run(feeds))
+    return tensors
 
 
 class _Comparer:

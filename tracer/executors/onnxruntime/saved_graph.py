@@ -17,7 +17,7 @@ from tracer.support.temporary import TemporaryFolder
 from tracer.support.types import FloatArray
 
 _ELEMENT_BYTES = 8
-"""All tensors are held at once and compared as float64."""
+"""All tensors, on all inputs, are held at once and compared as float64."""
 
 
 class Folder(TemporaryFolder):
@@ -52,7 +52,7 @@ class SavedGraph:
         memory again. Raises LimitError beyond that, and the errors of onnxruntime and interpreter.
         """
         types = [kind for kernel in self.kernels for kind in kernel.output_types]
-        need = sum(_ELEMENT_BYTES * (kind.size or 0) for kind in types)
+        need = len(feed_sets) * sum(_ELEMENT_BYTES * (kind.size or 0) for kind in types)
         if need > limits.live_bytes:
             raise LimitError(
                 f"all tensors of the optimised graph take {size_text(need)} at once, and at most "
