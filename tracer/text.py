@@ -8,6 +8,8 @@ import unicodedata
 
 NAME = 200
 """Most characters of a name."""
+BRIEF = 80
+"""Most characters of a name within a sentence."""
 LINE = 2_000
 """Most characters of a line that tracer composes, such as a heading or a note."""
 MESSAGE = 500
@@ -32,6 +34,11 @@ def printable(text: str, most: int = NAME) -> str:
     begin = (most - len(gap)) * 2 // 3
     end = most - len(gap) - begin
     return escaped(text[:most])[:begin] + gap + escaped(text[-most:])[-end:]
+
+
+def brief(name: str) -> str:
+    """Returns a name, safe to show within a sentence: some converters write names of 300."""
+    return printable(name, BRIEF)
 
 
 def line(text: str) -> str:

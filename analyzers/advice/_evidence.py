@@ -10,7 +10,7 @@ import pandas as pd
 from analyzers.grouping import by_node
 from tracer.records.environment import Peaks
 from tracer.records.trace import Kernel, Run, Trace
-from tracer.text import printable
+from tracer.text import brief
 
 _SURE = 0.5
 """A time is reliable if the lower end of its interval is at least this share of it, and it is at
@@ -86,7 +86,7 @@ def is_sure(rows: pd.DataFrame) -> pd.Series[bool]:
 
 def named(rows: pd.DataFrame) -> str:
     """`conv1, conv2 and 3 more`."""
-    names = [printable(str(name)) for name in rows["node"]]
+    names = [brief(str(name)) for name in rows["node"]]
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 

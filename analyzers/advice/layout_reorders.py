@@ -2,7 +2,7 @@
 
 from analyzers.advice._evidence import Advice, Evidence, keys
 from tracer.records.trace import Kernel
-from tracer.text import printable
+from tracer.text import brief
 
 _REORDERS = ("ReorderInput", "ReorderOutput")
 _SHARE = 0.02
@@ -37,4 +37,4 @@ def _between(evidence: Evidence, reorder: Kernel) -> str:
 
 
 def _described(kernel: Kernel) -> str:
-    return printable(f"{kernel.name} ({kernel.op_type})")
+    return f"{brief(kernel.name)} ({brief(kernel.op_type)})"

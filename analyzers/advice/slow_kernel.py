@@ -1,7 +1,7 @@
 """Advise on a long kernel that is far below the peaks of the machine."""
 
 from analyzers.advice._evidence import Advice, Evidence, keys
-from tracer.text import printable
+from tracer.text import brief
 
 _LONG_US, _FAR, _SHARE = 20.0, 0.25, 0.1
 
@@ -16,7 +16,7 @@ def rule(evidence: Evidence) -> Advice | None:
         return None
     row = rows.iloc[0]
     share, fraction, bound = float(row["time_share"]), float(row["roof_fraction"]), row["bound"]
-    name = printable(f"{row['node']} ({row['op_type']})")
+    name = f"{brief(row['node'])} ({brief(row['op_type'])})"
     text = (
         f"far from the roof: {name} takes {share:.0%} of the time at {fraction:.1%} of the {bound} "
         f"roof ({row['gflops_per_s']:.3g} GFLOP/s, {row['gbytes_per_s']:.3g} GB/s): the kernel is "

@@ -6,7 +6,7 @@ import pandas as pd
 
 from analyzers.advice._evidence import Advice, Evidence, keys, percentage, share
 from analyzers.views.text import plural
-from tracer.text import printable
+from tracer.text import brief
 
 _SHARE, _BITS = 0.1, 2
 """With less of the energy, or one bit, narrowing changes the total by about one percent at most:
@@ -33,7 +33,7 @@ def rule(evidence: Evidence) -> Advice | None:
 def _described(row: "pd.Series[Any]") -> str:
     bits, spare = int(row["bits"]), int(row["spare"])
     return (
-        f"{printable(str(row['node']))} takes {percentage(row['energy_share'])} of the energy and "
+        f"{brief(str(row['node']))} takes {percentage(row['energy_share'])} of the energy and "
         f"{percentage(share(row['time_share']))} of the time, and has {plural(spare, 'bit')} to "
         f"spare on this data ({bits - spare} of {bits} are needed), {_guaranteed(row)} for any "
         "input"

@@ -131,7 +131,7 @@ class _Unit:
     @classmethod
     def of(cls, graph: _Graph, parts: Sequence[Kernel], group: Group) -> _Unit:
         outputs = dict.fromkeys(name for kernel in parts for name in kernel.outputs if name)
-        read = Counter(name for kernel in parts for name in set(kernel.inputs))
+        read = Counter(name for kernel in parts for name in dict.fromkeys(kernel.inputs))
         nodes = [graph.nodes[key] for key in group]
         reads = tuple(n for n in read if n in graph.evidence.equal and n not in outputs)
         return cls(

@@ -1,6 +1,7 @@
 """The view of a Quantized: accuracy before and after, and the layers with the largest errors."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -9,24 +10,35 @@ from analyzers.options import ViewOptions
 from analyzers.views.file_formats.json import fields
 from analyzers.views.page import Column, Page, Table, name_column, number_column
 from analyzers.views.text import score
-from tracer.records.quantized import Accuracy, LayerError, Quantized
+from tracer.records.quantized import Accuracy, LayerError, OutputError, Quantized
 
 
 def page(result: Quantized, options: ViewOptions) -> Page:
     """The accuracy, and the layers by the noise that they add."""
     layers = table(result, options).sort_values("added_noise", ascending=False, kind="stable")
-    head = () if result.accuracy is None else (_accuracy(result.accuracy, result.settings["test"]),)
+    scores = (
+        [] if result.accuracy is None else [_accuracy(result.accuracy, result.settings["test"])]
+    )
+    head = (*scores, *_outputs(result.outputs))
     return Page((Table(_title(result), _COLUMNS, layers, head=head, is_long=True),), result.notes)
 
 
 def table(result: Quantized, options: ViewOptions) -> pd.DataFrame:
-    """A row for each layer, in the order of the graph."""
-    return pd.DataFrame(result.layers, columns=list(LayerError.__slots__))
+    """A row for each layer, in the order of the graph; its worst channel in three columns."""
+    names = [*LayerError.__slots__[:-1], *_CHANNEL]
+    rows = [
+        [getattr(layer, name) for name in LayerError.__slots__[:-1]]
+        + [getattr(layer.worst_channel, name, None) for name in _CHANNEL.values()]
+        for layer in result.layers
+    ]
+    numbers = {"sqnr_db": "float64", "added_noise": "float64", "worst_channel_db": "float64"}
+    counts = {"worst_channel": "Int64", "channel_axis": "Int64"}
+    return pd.DataFrame(rows, columns=names).astype({**numbers, **counts})
 
 
 def document(result: Quantized, options: ViewOptions) -> dict[str, Any]:
     """Everything but the model itself; layers are in the order of the graph."""
-    return fields(result, "model", "settings", "accuracy", "layers", "notes")
+    return fields(result, "model", "settings", "accuracy", "outputs", "layers", "notes")
 
 
 def model(result: Quantized, options: ViewOptions) -> bytes:
@@ -53,18 +65,46 @@ def _accuracy(accuracy: Accuracy, data: str) -> str:
     return f"{accuracy.metric}: {before} before, {after} after ({samples})"
 
 
+def _outputs(outputs: Sequence[OutputError]) -> tuple[str, ...]:
+    """Returns a line for each of the outputs with the worst channels, and one for the others."""
+    worst_first = sorted(outputs, key=lambda each: (each.worst_channel or each).sqnr_db)
+    lines = [_output(each) for each in worst_first[:_MOST_OUTPUTS]]
+    more = len(outputs) - len(lines)
+    return (*lines, *((f"{more} more outputs: --json",) if more > 0 else ()))
+
+
+def _output(output: OutputError) -> str:
+    line = f"output {output.output}: SQNR {_unit(output.sqnr_db)}"
+    worst = output.worst_channel
+    if worst is None:
+        return line
+    channel = f"channel {worst.index} of axis {worst.axis}"
+    return f"{line}, {_unit(worst.sqnr_db)} in its worst channel ({channel})"
+
+
+def _unit(decibels: float) -> str:
+    return f"{_decibels(decibels)} dB" if math.isfinite(decibels) else _decibels(decibels)
+
+
 def _decibels(value: float) -> str:
-    return "exact" if math.isinf(value) else f"{value:.1f}"
+    if math.isinf(value):
+        return "exact" if value > 0 else "nothing left"
+    return f"{value:.1f}"
 
 
 def _noise(value: float) -> str:
     return f"{100 * value:.2g} %"
 
 
+_MOST_OUTPUTS = 3
+_CHANNEL = {"worst_channel_db": "sqnr_db", "worst_channel": "index", "channel_axis": "axis"}
+"""Columns of the worst channel of a layer, and the fields of its record."""
+
 _COLUMNS: tuple[Column, ...] = (
     name_column("node", "node", 0),
     name_column("op", "op_type", 3),
     name_column("module", "module", 4),
     number_column("SQNR dB", "sqnr_db", _decibels, 2),
+    number_column("worst channel dB", "worst_channel_db", _decibels, 5),
     number_column("added noise", "added_noise", _noise, 1),
 )

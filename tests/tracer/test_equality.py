@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracer.records.tensor_match import ANY_ORDER, LAYOUT, SAME_SHAPE, match, numeric_tensor
+from tracer.records.tensor_match import (
+    ANY_ORDER,
+    LAYOUT,
+    SAME_SHAPE,
+    Candidates,
+    match,
+    numeric_tensor,
+)
 
 sizes = st.integers(1, 5)
 blocks = st.sampled_from([4, 8, 16])
@@ -96,3 +103,29 @@ def test_integers_have_to_be_the_same_and_are_no_floats():
     assert read(x, x) == SAME_SHAPE
     assert read(x + np.array([0, 0, 1]), x) is None
     assert read(x.astype(np.float32), x) is None
+
+
+@given(st.lists(sizes, min_size=1, max_size=4), seeds, st.floats(1e-3, 0.2), st.floats(-1e4, 1e4))
+def test_candidates_behind_a_quantiser_leave_out_nothing_that_matches(shape, seed, step, shift):
+    """Any rounding, in any order, on any offset: the mean and the spread bound the difference."""
+    x = tensor(shape, seed) + np.float32(shift)
+    rounded = np.round(x / step) * step
+    order = np.random.default_rng(seed + 1).permutation(x.size)
+    tensors = {
+        "rounded": rounded,
+        "moved": rounded.reshape(-1)[order],
+        "opposite": 2 * x.mean() - x,
+        "unlike": tensor(shape, seed + 2),
+    }
+    numeric = {name: numeric_tensor(each) for name, each in tensors.items()}
+    original = numeric_tensor(x)
+    matching = {n for n, each in numeric.items() if match(each, original, rounded=True) is not None}
+    assert matching <= set(Candidates(numeric, rounded=True).near(original))
+
+
+def test_candidates_behind_a_quantiser_are_few():
+    layers = {str(i): numeric_tensor(tensor((8, 64), i) * 1.5**i) for i in range(20)}
+    shifted = {f"{i} shifted": numeric_tensor(layers[str(i)].array + 1.5**i) for i in range(20)}
+    candidates = Candidates({**layers, **shifted}, rounded=True)
+    for name, original in layers.items():
+        assert candidates.near(original) == [name]

@@ -161,34 +161,56 @@ CELLS = {  # table and row that the line names, and the change
     "a time of bytes": ("nodes, row 1", "UPDATE nodes SET time_us = x'00'"),
 }  # fmt: skip
 
-RECORDS = {  # records of a trace
-    "settings that are a list": "UPDATE meta SET value = '[]' WHERE key = 'settings'",
-    "settings nested deeply": "UPDATE meta SET value = '{\"a\":' || "
-                              "replace(hex(zeroblob(400)), '0', '[') || "
-                              "replace(hex(zeroblob(400)), '0', ']') || '}' "
-                              "WHERE key = 'settings'",
-    "settings that end nowhere": "UPDATE meta SET value = replace(hex(zeroblob(9999)), '0', '[') "
-                                 "WHERE key = 'settings'",
-    "long settings": "UPDATE meta SET value = json_object('a', hex(zeroblob(600000))) "
-                     "WHERE key = 'settings'",
-    "an energy model without a unit": "UPDATE meta SET value = json_set(value, '$.energy', "
-                                      "json('{\"model\":1}')) WHERE key = 'settings'",
-    "merged settings that are text": "UPDATE meta SET value = json_set(value, '$.merged', 'x') "
-                                     "WHERE key = 'settings'",
-    "dtypes of other columns": "UPDATE meta SET value = '{}' WHERE key = 'dtypes'",
-    "no model": "DELETE FROM meta WHERE key = 'model'",
-    "a model of null": "UPDATE meta SET value = 'null' WHERE key = 'model'",
-    "opsets that are text": "UPDATE meta SET value = json_set(value, '$.opsets', 'x') "
-                            "WHERE key = 'model'",
-    "an environment without a processor": "UPDATE meta SET value = json_remove(value, '$.cpu') "
-                                          "WHERE key = 'environment'",
-    "no format": "DELETE FROM meta WHERE key = 'format'",
-    "a format that is no number": "UPDATE meta SET value = 'x' WHERE key = 'format'",
-    "a format of 5,000 digits": "UPDATE meta SET value = replace(hex(zeroblob(2500)), '0', '9') "
-                                "WHERE key = 'format'",
-    "counts that are null": "UPDATE meta SET value = 'null' WHERE key = 'counts'",
-    "a kind with escape sequences": "INSERT INTO meta VALUES ('kind', char(27) || '[2J')",
-    "kernels of no run": "UPDATE kernels SET run = 9 WHERE run = 1",
+RECORDS = {  # what the line says of the place, and the change
+    "settings that are a list": ("table meta, row 4 (settings): Expected `object`, got `array`",
+                                 "UPDATE meta SET value = '[]' WHERE key = 'settings'"),
+    "settings nested deeply": ("table meta, row 4 (settings): settings nested more than 8 deep",
+                               "UPDATE meta SET value = '{\"a\":' || "
+                               "replace(hex(zeroblob(400)), '0', '[') || "
+                               "replace(hex(zeroblob(400)), '0', ']') || '}' "
+                               "WHERE key = 'settings'"),
+    "settings that end nowhere": ("table meta, row 4 (settings): nested too deeply",
+                                  "UPDATE meta SET value = '{\"a\":' || "
+                                  "replace(hex(zeroblob(9999)), '0', '[') WHERE key = 'settings'"),
+    "long settings": ("table meta, row 4 (settings): settings of 1,200,008 bytes",
+                      "UPDATE meta SET value = json_object('a', hex(zeroblob(600000))) "
+                      "WHERE key = 'settings'"),
+    "an energy model without a unit": ("table meta, row 4 (settings): energy: Object missing "
+                                       "required field `unit`",
+                                       "UPDATE meta SET value = json_set(value, '$.energy', "
+                                       "json('{\"model\":\"x\"}')) WHERE key = 'settings'"),
+    "merged settings that are text": ("table meta, row 4 (settings): merged: Expected `array`",
+                                      "UPDATE meta SET value = json_set(value, '$.merged', 'x') "
+                                      "WHERE key = 'settings'"),
+    "dtypes of other columns": ("table nodes: it has other columns than were written",
+                                "UPDATE meta SET value = '{}' WHERE key = 'dtypes'"),
+    "dtypes that are null": ("table meta, row 7 (dtypes): Expected `object`, got `null`",
+                             "UPDATE meta SET value = 'null' WHERE key = 'dtypes'"),
+    "no model": ("table meta: 'model' is missing", "DELETE FROM meta WHERE key = 'model'"),
+    "a model of null": ("table meta, row 2 (model): Expected `object`, got `null`",
+                        "UPDATE meta SET value = 'null' WHERE key = 'model'"),
+    "opsets that are text": ("table meta, row 2 (model): Expected `object`, got `str` - at "
+                             "`$.opsets`",
+                             "UPDATE meta SET value = json_set(value, '$.opsets', 'x') "
+                             "WHERE key = 'model'"),
+    "an environment without a processor": ("table meta, row 3 (environment): Object missing "
+                                           "required field `cpu`",
+                                           "UPDATE meta SET value = json_remove(value, '$.cpu') "
+                                           "WHERE key = 'environment'"),
+    "notes that are an object": ("table meta, row 5 (notes): Expected `array`, got `object`",
+                                 "UPDATE meta SET value = '{}' WHERE key = 'notes'"),
+    "no format": ("table meta: 'format' is missing", "DELETE FROM meta WHERE key = 'format'"),
+    "a format that is no number": ("table meta, row 1 (format): invalid literal for int()",
+                                   "UPDATE meta SET value = 'x' WHERE key = 'format'"),
+    "a format of 5,000 digits": ("table meta, row 1 (format): Exceeds the limit",
+                                 "UPDATE meta SET value = replace(hex(zeroblob(2500)), '0', '9') "
+                                 "WHERE key = 'format'"),
+    "counts that are null": ("table meta, row 6 (counts): Expected `object`, got `null`",
+                             "UPDATE meta SET value = 'null' WHERE key = 'counts'"),
+    "a kind with escape sequences": ("holds a what-if, not a trace",
+                                     "INSERT INTO meta VALUES ('kind', char(27) || '[2J')"),
+    "kernels of no run": ("table kernels: rows are missing",
+                          "UPDATE kernels SET run = 9 WHERE run = 1"),
 }  # fmt: skip
 
 TOPOLOGY = {
@@ -316,9 +338,9 @@ def test_a_damaged_row_is_named(place, statement, altered, capfd, monkeypatch):
     assert f"table {place}" in refusal(altered("profile", statement), capfd)
 
 
-@pytest.mark.parametrize("statement", RECORDS.values(), ids=RECORDS)
-def test_a_record_of_another_form_is_refused(statement, altered, capfd):
-    refusal(altered("profile", statement), capfd)
+@pytest.mark.parametrize(("place", "statement"), RECORDS.values(), ids=RECORDS)
+def test_a_record_of_another_form_is_named(place, statement, altered, capfd):
+    assert place in refusal(altered("profile", statement), capfd)
 
 
 @pytest.mark.parametrize("wrong", CONNECTIONS.values(), ids=CONNECTIONS)
@@ -341,7 +363,7 @@ def test_partial_sums_that_are_none_are_refused(statement, altered, capfd, monke
 
 @pytest.mark.parametrize("value", WHAT_IF.values(), ids=WHAT_IF)
 def test_a_what_if_that_does_not_fit_together_is_refused(value, altered, capfd):
-    refusal(altered("whatif", RESULT.format(value)), capfd)
+    assert "table meta, row 4 (result): " in refusal(altered("whatif", RESULT.format(value)), capfd)
 
 
 def test_statements_that_would_not_end_are_stopped(altered, monkeypatch):

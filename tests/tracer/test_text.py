@@ -16,7 +16,7 @@ import tracer
 import tracer.cli
 from analyzers.views import as_html, render
 from tracer.errors import InputError
-from tracer.text import MESSAGE, NAME, message, printable
+from tracer.text import BRIEF, MESSAGE, NAME, message, printable
 
 EVIL = "\x1b[31m\x1b[2J\x1b]0;owned\x07\nnote: all is well \u202e\x9b$a_{ [/nope] <b> | `"
 """Colours, a title, a line of its own, a change of direction, a formula, and three markups."""
@@ -24,7 +24,7 @@ EVIL = "\x1b[31m\x1b[2J\x1b]0;owned\x07\nnote: all is well \u202e\x9b$a_{ [/nope
 anything = st.text(st.characters(exclude_categories=()), max_size=600)
 
 
-@given(anything, st.sampled_from([60, NAME, MESSAGE]))
+@given(anything, st.sampled_from([60, BRIEF, NAME, MESSAGE]))
 @example(EVIL * 100, NAME)
 @example("\x1b" * 199, NAME)
 @example("\r\n", NAME)

@@ -9,7 +9,7 @@ from tracer import metrics
 from tracer.graph import loading
 from tracer.inputs.datasets.opening import open_dataset, without_split
 from tracer.quantization import quantizer
-from tracer.quantization.accuracy import accuracy
+from tracer.quantization.accuracy import accuracy, check
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.options import QuantizationOptions
 from tracer.records.quantized import Quantized
@@ -41,6 +41,8 @@ def quantize(
     calibration = open_dataset(calibrate, loaded, limit=limit, split=split, folder=folder)
     tested = test or without_split(calibrate)
     test_data = open_dataset(tested, loaded, limit=test_limit, folder=folder)
+    if chosen_metric is not None:
+        check(loaded, test_data, chosen_metric)
     samples = CalibrationSamples(calibration, batch)
     graph = quantizer.quantize(loaded, samples, options, progress)
     if target is not None:
@@ -56,6 +58,7 @@ def quantize(
         },
         accuracy=scores,
         layers=graph.layers,
+        outputs=graph.outputs,
         notes=(*graph.notes, *missing),
         proto=graph.proto,
     )  # fmt: skip

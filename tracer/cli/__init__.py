@@ -105,6 +105,7 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
             raise
         line, code = _line_and_code(error, [name, *args])
         tell(f"{name}: {line}")
+        activity.end(code)  # before memory is freed, which may run a user's code
     return code if isinstance(code, int) else 0
 
 

@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     cloup.option("--test-limit", type=Count.of("test_limit"),
                  help="Samples for measuring accuracy.  [default: all]"),
     cloup.option("--metric", metavar="NAME",
-                 help="Accuracy metric: top1, top5, mse; noise, agreement (with the float model); "
-                      "or FILE.py:NAME.  [default: chosen by the data]"),
+                 help="Accuracy metric: top1, top5, mse; noise, channel-noise, agreement (with the "
+                      "float model); or FILE.py:NAME.  [default: chosen by the data]"),
 )  # fmt: skip
 @_limits.OF_PROCESS
 @_options.bundle("view", _options.to_output, cloup.option_group(

@@ -84,8 +84,8 @@ def _what_if_options(
     cloup.option_group(
         "Search",
         cloup.option("--metric", metavar="NAME",
-                     help="Accuracy metric: top1, top5, mse; noise, agreement (with wide "
-                          "accumulators); or FILE.py:NAME.  [default: chosen by the data]"),
+                     help="Accuracy metric: top1, top5, mse; noise, channel-noise, agreement (with "
+                          "wide accumulators); or FILE.py:NAME.  [default: chosen by the data]"),
         cloup.option("--budget", "accuracy_budget", type=Amount("points"), default=1.0,
                      show_default=True,
                      help="Accuracy that may be lost, in percentage points or the metric's unit."),

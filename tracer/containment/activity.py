@@ -20,8 +20,8 @@ PATIENCE_S = 600.0
 """Seconds that native code may take for a step, where the time of the process is not limited."""
 
 _HEAD = struct.Struct("<dddqqqq")
-"""Three times (seconds of the monotonic clock, 0 for none), steps done, steps in total, and two
-truths: Python code has returned, a model runs."""
+"""Three times (seconds of the monotonic clock, 0 for none), steps done, steps in total, one more
+than the exit code (0 while Python code runs), and whether a model runs."""
 _BEAT, _STEPS, _ENDED, _RUNS = 16, 24, 40, 48
 _SIZE = 4096
 _FIELD = 400
@@ -84,18 +84,19 @@ class Page:
         return beat + PATIENCE_S if beat and not deadline and not tidying else None
 
     @property
-    def has_ended(self) -> bool:
-        """Whether the Python code of the process has returned, or raised an exception."""
-        return bool(_HEAD.unpack_from(self._memory)[-2])
+    def code(self) -> int | None:
+        """The exit code with which the Python code of the process ended; None while it runs."""
+        code = _HEAD.unpack_from(self._memory)[-2] - 1
+        return None if code < 0 else int(code)
 
     @property
     def runs_model(self) -> bool:
         """Whether the process does what a `search` can do again in parts."""
         return bool(_HEAD.unpack_from(self._memory)[-1])
 
-    def end(self) -> None:
-        """Tells that the Python code of the process has returned or raised an exception."""
-        struct.pack_into("<q", self._memory, _ENDED, 1)
+    def end(self, code: int) -> None:
+        """Tells that the Python code of the process has ended, and with which exit code."""
+        struct.pack_into("<q", self._memory, _ENDED, 1 + code)
 
     def set_times(self, deadline: float, tidying: float) -> None:
         """Stores the times and wakes the supervisor."""
@@ -172,6 +173,12 @@ def doing(
         raise out_of_memory(f"{where}: not enough memory while {action}") from error
     finally:
         _tell(before)
+
+
+def end(code: int) -> None:
+    """Says that this process has told its error and ends with `code`, whatever befalls its end."""
+    if _page is not None:
+        _page.end(code)
 
 
 def step() -> None:

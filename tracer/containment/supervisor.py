@@ -71,14 +71,16 @@ def supervised(command: Callable[[], int], name: str) -> int:
             sweep()
             ended = watch.wait(child, page, reading, frames)
             last = page.read()
-            if _has_crashed(ended) and page.runs_model:
+            if _has_crashed(ended) and page.runs_model and not page.code:
                 last = _searched(command, writing, reading) or last
             sweep()
             return _told(ended, page, last, name)
+    code = 1  # Python's for an exception
     try:
-        return _as_child(command, name)
+        code = _as_child(command, name)
+        return code
     finally:
-        page.end()
+        page.end(code)
         gc.freeze()  # what is left goes with the process, which need not look through it first
 
 
@@ -159,8 +161,10 @@ def _told(ended: watch.Ended, page: activity.Page, last: activity.Activity, name
 
     `last` is what it did.
     """
-    if not ended.signal and page.has_ended:
+    if not ended.signal and page.code is not None:
         return ended.code
+    if page.code:  # it had told an error, and only what it left was in the way
+        return page.code
     _clear_progress_bar()
     if ended.asked:
         return _asked_to_end(ended.asked, name)

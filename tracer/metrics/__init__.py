@@ -10,7 +10,7 @@ from tracer.inputs.datasets.batch import Batch
 from tracer.metrics import user_metric
 from tracer.metrics.metric import Metric, Outputs
 from tracer.metrics.ranking import agreement, predictions, top1, top5
-from tracer.metrics.reference import noise, one_of, reference_mse
+from tracer.metrics.reference import channel_noise, noise, one_of, reference_mse
 from tracer.metrics.regression import mse
 from tracer.support.types import Array
 
@@ -19,28 +19,30 @@ METRICS = {
     for metric in (
         Metric("top1", top1, predictions=predictions),
         Metric("top5", top5, predictions=predictions),
-        Metric("mse", mse, higher_is_better=False, unit="", unlabelled=reference_mse),
-        Metric("noise", noise, needs_labels=False, higher_is_better=False),
+        Metric("mse", mse, higher_is_better=False, unit="", unlabelled=reference_mse,
+               sums_channels=True),
+        Metric("noise", noise, needs_labels=False, higher_is_better=False, sums_channels=True),
+        Metric("channel-noise", channel_noise, needs_labels=False, higher_is_better=False),
         Metric("agreement", agreement, needs_labels=False, predictions=predictions),
     )
-}
+}  # fmt: skip
 
-_AXIS = re.compile(r"agreement@(-?[1-9])")
+_AXIS = re.compile(r"(agreement|channel-noise)@(-?[1-9])")
 _OUTPUT = re.compile(r"(noise|mse)@(.+)")
 
 
 def find(spec: str) -> Metric:
     """Returns the metric called `spec`, or the user's function FILE.py:NAME.
 
-    `agreement@1` has the classes in axis 1; `noise@boxes` and `mse@boxes` compare the output
-    `boxes` with the reference's. Raises UsageError for an unknown name, InputError for a file
-    without such a function.
+    `agreement@1` has the classes in axis 1, and `channel-noise@1` the channels; `noise@boxes` and
+    `mse@boxes` compare the output `boxes` with the reference's. Raises UsageError for an unknown
+    name, InputError for a file without such a function.
     """
     if spec in METRICS:
         return METRICS[spec]
     axis, output = _AXIS.fullmatch(spec), _OUTPUT.fullmatch(spec)
     if axis is not None:
-        return _along(int(axis[1]), spec)
+        return _along(axis[1], int(axis[2]), spec)
     if output is not None:
         return _of_output(output[1], output[2], spec)
     file, colon, _ = spec.rpartition(":")
@@ -53,9 +55,14 @@ def find(spec: str) -> Metric:
     )
 
 
-def _along(axis: int, spec: str) -> Metric:
-    function, classes = partial(agreement, axis=axis), partial(predictions, axis=axis)
-    return replace(METRICS["agreement"], name=spec, function=function, predictions=classes)
+def _along(name: str, axis: int, spec: str) -> Metric:
+    metric, score = METRICS[name], {"agreement": agreement, "channel-noise": channel_noise}[name]
+
+    def along_axis(outputs: Outputs, reference: Any) -> Array:
+        return score(outputs, reference, axis)
+
+    classes = None if metric.predictions is None else partial(predictions, axis=axis)
+    return replace(metric, name=spec, function=along_axis, predictions=classes)
 
 
 def _of_output(name: str, output: str, spec: str) -> Metric:

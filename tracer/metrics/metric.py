@@ -29,7 +29,8 @@ class Metric:
     `function` scores samples against labels; without `needs_labels`, against the outputs of a
     reference. Scores of a metric in % lie between 0 and 1. `where` names the user's code in errors.
     `unlabelled` scores data without labels against a reference. `predictions` are the classes that
-    outputs stand for, where the metric is about classes.
+    outputs stand for, where the metric is about classes. With `sums_channels` the channels with the
+    largest values decide.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Metric:
     where: str = ""
     unlabelled: Score | None = field(default=None, repr=False)
     predictions: Predictions | None = field(default=None, repr=False)
+    sums_channels: bool = False
 
     def suited(self, batch: Batch) -> "Metric":
         """Returns the metric for data like `batch`: by `unlabelled` where it has no labels."""

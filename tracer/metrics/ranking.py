@@ -8,7 +8,7 @@ from tracer.errors import InputError
 from tracer.metrics.metric import Outputs, only
 from tracer.support.types import Array, FloatArray
 
-_IMAGE_RANK = 4
+IMAGE_RANK = 4
 _HINT = "Labels are the numbers of the classes, from 0, one for each sample."
 
 
@@ -32,10 +32,10 @@ def top5(outputs: Outputs, labels: Any) -> FloatArray:
 def agreement(outputs: Outputs, reference: Any, axis: int | None = None) -> FloatArray:
     """Returns, for each sample, the share of predictions that equal those of a reference.
 
-    A prediction is the class with the highest score. [N, classes] has one per sample, [N, tokens,
-    classes] one per token, [N, classes, H, W] one per pixel. `axis` is the axis of the classes
-    [default: as in these examples]. Raises InputError for fewer than two classes, and for outputs
-    and a reference of different shapes.
+    A prediction is the class with the highest score. [N, classes] has one per sample, [N, classes,
+    H, W] one per pixel. `axis` is the axis of the classes [default: as in these examples]. Raises
+    InputError for fewer than two classes, for three axes without `axis`, and for outputs and a
+    reference of different shapes.
     """
     ours, theirs = only(outputs), only(reference)
     if ours.shape != theirs.shape:
@@ -43,7 +43,7 @@ def agreement(outputs: Outputs, reference: Any, axis: int | None = None) -> Floa
             f"the outputs are {list(ours.shape)}, the reference's are {list(theirs.shape)}",
             "Compare the same model on the same data.",
         )
-    axis = class_axis(ours.ndim) if axis is None else axis
+    axis = _axis_of(ours) if axis is None else axis
     index = axis + ours.ndim if axis < 0 else axis
     if not 0 < index < ours.ndim or ours.shape[index] < 2:
         raise InputError(
@@ -61,16 +61,26 @@ def agreement(outputs: Outputs, reference: Any, axis: int | None = None) -> Floa
 def predictions(outputs: Outputs, axis: int | None = None) -> Array:
     """Returns the number of the class with the highest score, int64, without the axis `axis`."""
     output = only(outputs)
-    return np.asarray(output.argmax(class_axis(output.ndim) if axis is None else axis))
+    return np.asarray(output.argmax(_axis_of(output) if axis is None else axis))
+
+
+def _axis_of(output: Array) -> int:
+    """Returns the axis of the classes. Raises InputError where the rank does not tell it."""
+    if output.ndim == IMAGE_RANK - 1:
+        raise InputError(
+            f"agreement: the output {list(output.shape)} does not tell which axis has the classes",
+            "Give agreement@1 for [N, classes, length], or agreement@2 for [N, tokens, classes].",
+        )
+    return class_axis(output.ndim)
 
 
 def class_axis(rank: int) -> int:
-    """Returns the axis of the classes in outputs of a rank.
+    """Returns the axis that the classes most often have in outputs of a rank.
 
-    Images and volumes have channels first in ONNX, [N, C, H, W]; language models return
-    [N, tokens, classes].
+    Images and volumes have channels first in ONNX, [N, C, H, W]. Of three axes it is the last, as
+    in [N, tokens, classes], though signals and detectors have [N, classes, length].
     """
-    return 1 if rank >= _IMAGE_RANK else rank - 1
+    return 1 if rank >= IMAGE_RANK else rank - 1
 
 
 def lead(output: Array) -> FloatArray:

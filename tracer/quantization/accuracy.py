@@ -46,6 +46,13 @@ def accuracy(
     return Accuracy(metric.name, metric.unit, before_value, after_value, done)
 
 
+def check(model: Model, dataset: Dataset, metric: Metric) -> None:
+    """Raises the errors of `metric` that one sample of `dataset` shows, before all the others."""
+    sample = next(dataset.batches(1))
+    outputs, metric = _outputs(Interpreter(model), sample), metric.suited(sample)
+    metric.scores(outputs, metric.labels(sample, dataset.name) if metric.needs_labels else outputs)
+
+
 def _outputs(interpreter: Interpreter, batch: Batch) -> dict[str, Array]:
     """The outputs of the samples of the data set: a fixed batch may be padded."""
     names = [value.name for value in interpreter.get_outputs()]

@@ -1,9 +1,9 @@
-"""Measures the error of each layer of a quantised graph, in the reference interpreter."""
+"""Measures what a quantised graph loses, layer by layer, in the reference interpreter."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -15,19 +15,29 @@ from tracer.interpreter.observers import Observer
 from tracer.interpreter.recording import TensorRecorder, named_tensors
 from tracer.interpreter.values import Value
 from tracer.quantization.calibration import CalibrationBatches
+from tracer.quantization.joins import JoinedRanges
+from tracer.quantization.noise import Noise, decibels
 from tracer.quantization.twins import Twin, measured, twins
-from tracer.records.quantized import LayerError
+from tracer.records.quantized import LayerError, OutputError
 from tracer.support.progress import Progress, silent
-from tracer.support.types import Array
 
 
-def layer_errors(
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """The errors of the layers, in the order of the graph, and of the outputs; and notes."""
+
+    layers: tuple[LayerError, ...]
+    outputs: tuple[OutputError, ...]
+    notes: tuple[str, ...]
+
+
+def losses(
     prepared: onnx.ModelProto,
     quantized: onnx.ModelProto,
     batches: CalibrationBatches,
     progress: Progress | None = None,
-) -> tuple[LayerError, ...]:
-    """Runs `quantized` and `prepared` on `batches`, and returns the error of each layer.
+) -> Losses:
+    """Runs `quantized` and `prepared` on `batches`, and returns the errors of the first.
 
     The interpreter makes the results independent of the processor. Memory does not grow with the
     data: both graphs run one batch at a time.
@@ -35,24 +45,26 @@ def layer_errors(
     report = progress or silent
     twins_by_name = twins(prepared, quantized)
     recorder = TensorRecorder({twin.original for twin in twins_by_name.values()})
-    noise = _NoiseMeter(twins_by_name, recorder)
-    plain = Interpreter(loading.from_proto(prepared), observers=[recorder])
+    noise, joined = _NoiseMeter(twins_by_name, recorder), JoinedRanges(quantized)
+    plain = Interpreter(loading.from_proto(prepared), observers=[recorder, joined])
     narrow = Interpreter(loading.from_proto(quantized), observers=[noise])
     for done, feeds in enumerate(batches, 1):
         recorder.tensors = dict(feeds)
         plain.run(None, feeds)
         narrow.run(None, feeds)
         report(done, len(batches), "comparing layers")
-    return _rows(narrow.model.nodes, {node.name for node in prepared.graph.node}, noise)
+    layers = _layers(narrow.model.nodes, {node.name for node in prepared.graph.node}, noise)
+    outputs = _outputs([value.name for value in prepared.graph.output], noise)
+    return Losses(layers, outputs, (*joined.notes(), *filter(None, map(_lost_note, outputs))))
 
 
 class _NoiseMeter(Observer):
-    """Sums the squares of finite values of float tensors, and of the errors of their twins."""
+    """Sums the signal and the noise of float tensors, over their finite values, by their twins."""
 
     def __init__(self, twins_by_name: Mapping[str, Twin], recorder: TensorRecorder) -> None:
         self._twins = twins_by_name
         self._recorder = recorder
-        self._sums: dict[str, Array] = {}
+        self._noise: dict[str, Noise] = {}
 
     def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         """Compares tensors that have a twin."""
@@ -63,33 +75,46 @@ class _NoiseMeter(Observer):
                 finite = np.isfinite(real)
                 wide = np.where(finite, real, 0).astype(np.float64)
                 lost = np.where(finite, wide - twin.real(value), 0)
-                squares = np.array([np.vdot(wide, wide), np.vdot(lost, lost)])
-                self._sums[name] = self._sums.get(name, 0) + squares
+                self._noise.setdefault(name, Noise()).add(wide, lost)
 
-    def share(self, name: str) -> float | None:
-        """Returns noise / signal of a tensor of the quantised graph; None without a twin."""
-        twin = measured(name, self._twins)
-        if twin is None or twin not in self._sums:
-            return None
-        signal, noise = self._sums[twin].tolist()
-        if not noise:
-            return 0.0
-        if math.isnan(noise):  # the quantised graph has no number where the other one has one
-            return math.inf
-        return noise / signal if signal else math.inf
+    def of(self, name: str) -> Noise | None:
+        """Returns the noise of a tensor of the quantised graph; None without a twin."""
+        return self._noise.get(measured(name, self._twins) or "")
 
 
-def _rows(nodes: Sequence[Node], prepared: set[str], noise: _NoiseMeter) -> tuple[LayerError, ...]:
+def _layers(
+    nodes: Sequence[Node], prepared: set[str], meter: _NoiseMeter
+) -> tuple[LayerError, ...]:
     rows = []
     for node in nodes:
-        share = noise.share(node.outputs[0]) if node.key in prepared else None
-        if share is None:
+        noise = meter.of(node.outputs[0]) if node.key in prepared else None
+        if noise is None:
             continue
-        before = max((noise.share(name) or 0.0 for name in node.inputs), default=0.0)
-        added = 0.0 if share == before else share - before
-        rows.append(LayerError(node.key, node.op_type, node.module, _decibels(share), added))
+        read = filter(None, map(meter.of, node.inputs))
+        before = max((each.share for each in read), default=0.0)
+        added = 0.0 if noise.share == before else noise.share - before
+        row = (node.key, node.op_type, node.module, decibels(noise.share), added)
+        rows.append(LayerError(*row, noise.worst_channel))
     return tuple(rows)
 
 
-def _decibels(share: float) -> float:
-    return -10 * math.log10(share) if 0 < share < math.inf else math.copysign(math.inf, 0.5 - share)
+def _outputs(names: Sequence[str], meter: _NoiseMeter) -> tuple[OutputError, ...]:
+    measured_outputs = [(name, meter.of(name)) for name in names]
+    return tuple(
+        OutputError(name, decibels(noise.share), noise.worst_channel)
+        for name, noise in measured_outputs
+        if noise is not None
+    )
+
+
+def _lost_note(output: OutputError) -> str | None:
+    """Returns a note on channels of an output that are lost; None without any."""
+    worst = output.worst_channel
+    if worst is None or not worst.lost:
+        return None
+    return (
+        f"output '{output.output}' loses {worst.lost:,} of its {worst.count:,} channels (axis "
+        f"{worst.axis}): an SQNR below 6 dB leaves less than one bit, and channel {worst.index} "
+        f"has {worst.sqnr_db:.1f} dB. The {output.sqnr_db:.1f} dB of the whole output are those of "
+        "its largest values"
+    )

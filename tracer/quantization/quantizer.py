@@ -9,7 +9,7 @@ from tracer.graph import loading
 from tracer.graph.model import Model
 from tracer.quantization import ordering
 from tracer.quantization.calibration import CalibrationBatches, CalibrationReader
-from tracer.quantization.layers import layer_errors
+from tracer.quantization.layers import losses
 from tracer.quantization.lifting import lifted
 from tracer.quantization.metadata import restore
 from tracer.quantization.options import QuantizationOptions
@@ -18,16 +18,17 @@ from tracer.quantization.saturation import saturation_note
 from tracer.quantization.selection import select
 from tracer.quantization.static import quantize_static
 from tracer.records import environment
-from tracer.records.quantized import LayerError
+from tracer.records.quantized import LayerError, OutputError
 from tracer.support.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizedGraph:
-    """The quantised graph, the errors of its layers in graph order, and notes."""
+    """The quantised graph, the errors of its layers, in graph order, and outputs, and notes."""
 
     proto: onnx.ModelProto = field(repr=False)
     layers: tuple[LayerError, ...]
+    outputs: tuple[OutputError, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -43,8 +44,9 @@ def quantize(
     """
     options = options or QuantizationOptions()
     prepared, proto = quantized_graphs(model, batches, options, progress)
-    layers = layer_errors(prepared, proto, batches, progress)
-    return QuantizedGraph(proto, layers, _notes(model, loading.from_proto(proto), options))
+    lost = losses(prepared, proto, batches, progress)
+    notes = (*_notes(model, loading.from_proto(proto), options), *lost.notes)
+    return QuantizedGraph(proto, lost.layers, lost.outputs, notes)
 
 
 def quantized_graphs(
@@ -74,9 +76,12 @@ def quantized_graphs(
 
 
 def _nothing(model: Model) -> ModelError:
+    inside = sum(bool(node.scope.path) for node in model.nodes)
+    bodies = f": {inside:,} of its {len(model.nodes):,} nodes are in bodies of If, Loop or Scan"
     return ModelError(
-        f"{model.name}: nothing in it was quantised",
-        "onnxruntime quantises convolutions, matrix products and what stands between them.",
+        f"{model.name}: nothing in it was quantised{bodies if inside else ''}",
+        "onnxruntime quantises convolutions, matrix products and what stands between them, in the "
+        "main graph alone.",
     )
 
 

@@ -59,7 +59,8 @@ def twins(prepared: onnx.ModelProto, quantized: onnx.ModelProto) -> dict[str, Tw
 def measured(name: str, twins_by_name: Mapping[str, Twin]) -> str | None:
     """Returns the name of the twin that has the values of the tensor `name`."""
     base = name.removesuffix(_BEFORE)
-    return next((n for n in (base + _DEQUANTIZED, name, base) if n in twins_by_name), None)
+    forms = (base + _DEQUANTIZED, name, base, base + _QUANTIZED)
+    return next((each for each in forms if each in twins_by_name), None)
 
 
 def _parameters(

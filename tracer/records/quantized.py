@@ -22,13 +22,27 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True)
+class WorstChannel:
+    """The noisiest slice of a tensor along `axis`: its number `index`, and its SQNR in dB.
+
+    `lost` of the `count` slices have an SQNR below 6 dB: less than one bit of them is left.
+    """
+
+    axis: int
+    index: int
+    sqnr_db: float
+    lost: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class LayerError:
     """The error of a node's output in the quantised graph against the float graph.
 
     `sqnr_db` is the signal-to-quantisation-noise ratio 10 log10(sum x^2 / sum (x - q)^2) over all
     samples, infinite without an error; it includes the noise of all layers before. `added_noise` is
     the noise share sum (x - q)^2 / sum x^2 of the output less that of the noisiest input; below 0
-    for a layer that averages noise out.
+    for a layer that averages noise out. `worst_channel` is None where there are no channels.
     """
 
     node: str
@@ -36,6 +50,16 @@ class LayerError:
     module: str | None
     sqnr_db: float
     added_noise: float
+    worst_channel: WorstChannel | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputError:
+    """The error of an output of the model, as in LayerError."""
+
+    output: str
+    sqnr_db: float
+    worst_channel: WorstChannel | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -43,7 +67,7 @@ class Quantized(Result):
     """A quantised model (`proto`), its accuracy, and the errors of its layers.
 
     `model` describes the float model. `accuracy` is None where no metric fits the data. `layers`
-    are in the order of the graph.
+    are in the order of the graph; `outputs` are those that are floats.
     """
 
     view: ClassVar[str] = "analyzers.views.quantized"
@@ -54,6 +78,7 @@ class Quantized(Result):
     layers: tuple[LayerError, ...]
     notes: tuple[str, ...]
     proto: onnx.ModelProto = field(repr=False)
+    outputs: tuple[OutputError, ...] = ()
 
     def headline(self) -> str:
         """The model, its layers and its accuracy."""

@@ -29,6 +29,8 @@ _ROUNDED = 0.06
 It applies behind a quantiser. Differences of one step accumulate from layer to layer; unrelated
 tensors differ far more.
 """
+_SUMMED = 1e-9
+"""Share by which the order of a sum may change a mean or a spread in float64, with room."""
 _TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-7}
 """Tolerance by bytes of a float: far above rounding, far below the effect of an operator."""
 
@@ -69,6 +71,11 @@ class NumericTensor:
         sizes = np.abs(self.array[np.isfinite(self.array)].astype(np.float64))
         sizes = sizes[sizes > 0]
         return float(np.median(sizes)) if sizes.size else 0.0
+
+    @cached_property
+    def mean(self) -> float:
+        """The mean."""
+        return float(self.array.mean(dtype=np.float64))
 
     @cached_property
     def spread(self) -> float:
@@ -115,25 +122,36 @@ def match(candidate: NumericTensor, original: NumericTensor, rounded: bool = Fal
 
 
 class Candidates:
-    """Tensors of which a few match another one: most differ in their extremes, all at once."""
+    """Tensors of which a few match another one: most differ in two statistics, all at once."""
 
-    def __init__(self, tensors: Mapping[str, NumericTensor]) -> None:
+    def __init__(self, tensors: Mapping[str, NumericTensor], rounded: bool = False) -> None:
+        self._rounded = rounded
         self._names = np.array(list(tensors), object)
         self._sizes = np.array([tensor.array.size for tensor in tensors.values()])
-        extremes = [tensor.extremes for tensor in tensors.values()]
-        self._extremes = np.array(extremes, np.float64).reshape(-1, 2)
+        told = [_statistics(tensor, rounded) for tensor in tensors.values()]
+        self._statistics = np.array(told, np.float64).reshape(-1, 2)
         self._shares = np.array([_share(tensor.array.dtype) for tensor in tensors.values()])
 
     def near(self, original: NumericTensor) -> list[str]:
-        """Returns the names of tensors of another size, or with nearly the extremes of `original`.
+        """Returns the names of tensors of another size, or with nearly the values of `original`.
 
-        `match` without `rounded` is None for all others.
+        `match` is None for all others.
         """
-        theirs = np.array(original.extremes)
-        shares = np.maximum(self._shares, _share(original.array.dtype))[:, None]
-        close = _close(self._extremes, theirs[None], shares, original).all(axis=1)
-        names: list[str] = self._names[close | (self._sizes != original.array.size)].tolist()
+        theirs = np.array(_statistics(original, self._rounded))
+        if self._rounded:
+            allowed = _ROUNDED * original.spread
+            near = np.isclose(self._statistics, theirs, _SUMMED, allowed, equal_nan=True)
+        else:
+            shares = np.maximum(self._shares, _share(original.array.dtype))[:, None]
+            near = _close(self._statistics, theirs[None], shares, original)
+        named = near.all(axis=1) | (self._sizes != original.array.size)
+        names: list[str] = self._names[named].tolist()
         return names
+
+
+def _statistics(tensor: NumericTensor, rounded: bool) -> tuple[float, float]:
+    """Returns what tells tensors apart: a difference of RMS r changes mean and spread by r."""
+    return (tensor.mean, tensor.spread) if rounded else tensor.extremes
 
 
 def _equal(ours: Any, theirs: Any, candidate: NumericTensor, original: NumericTensor) -> bool:

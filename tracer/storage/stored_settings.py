@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from tracer.storage.stored_file import decoded
+from tracer.storage.stored_file import decoded, naming
 
 _MOST_BYTES = 1 << 20
 _MOST_DEPTH = 8
@@ -26,8 +26,10 @@ def read(text: str | msgspec.Raw) -> dict[str, Any]:
     settings = decoded(text, dict[str, Any])
     if not _is_shallow(settings, _MOST_DEPTH):
         raise ValueError(f"settings nested more than {_MOST_DEPTH} deep")
-    msgspec.convert(settings.get("energy"), _Energy | str | None)
-    msgspec.convert(settings.get("merged", []), list[dict[str, Any]])
+    with naming("energy"):
+        msgspec.convert(settings.get("energy"), _Energy | str | None)
+    with naming("merged"):
+        msgspec.convert(settings.get("merged", []), list[dict[str, Any]])
     return settings
 
 

@@ -1,10 +1,11 @@
 """The SQLite database in a .trace file: what it holds, its version, and its partial sums."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -12,7 +13,9 @@ from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError
 from tracer.storage import opening, partial_sums, schema
 from tracer.storage.schema import FORMAT
-from tracer.storage.stored_file import StoredFile, typed_row
+from tracer.storage.stored_file import StoredFile, naming, typed_row
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +102,27 @@ def reading(path: Path, content: Content) -> Iterator[tuple[StoredFile, dict[str
 
 
 def meta_of(file: StoredFile) -> dict[str, str]:
-    """The table `meta`. Raises ValueError for malformed rows."""
+    """The table `meta`, in the order of its rows. Raises ValueError for malformed rows."""
     rows = file.rows("meta", typed_row(_MetaRow), "SELECT key, value FROM meta LIMIT 32")
     return {row.key: row.value for row in rows}
+
+
+def record(meta: Mapping[str, str], key: str, decode: Callable[[str], T]) -> T:
+    """What `decode` makes of an entry of the table `meta`.
+
+    Raises ValueError that names table and row, where it cannot or there is no such entry.
+    """
+    with naming("table meta"):
+        text = meta[key]
+    with naming(f"table meta, row {[*meta].index(key) + 1} ({key})"):
+        return decode(text)
 
 
 def _check(path: Path, meta: Mapping[str, str], content: Content) -> None:
     if meta.get("kind") != content.kind:
         actual = WHAT_IF.noun if "kind" in meta else TRACE.noun
         raise InputError(f"{path}: holds {actual}, not {content.noun}", "tracer report renders it.")
-    version = int(meta["format"])
+    version = record(meta, "format", int)
     if version > FORMAT:
         raise InputError(
             f"{path}: written by a newer tracer", "Upgrade: pip install -U tracer-onnx."

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -17,6 +17,8 @@ from tracer.storage import sample_sums, stored_nodes, stored_settings, trace_dat
 from tracer.storage.stored_file import LONGEST_US, StoredFile, decoded, typed_row
 from tracer.storage.trace_database import TRACE, as_text
 from tracer.support.types import FloatArray
+
+T = TypeVar("T")
 
 _LEAST_US = 1e-6
 """Least mean time of a run, µs: shorter ones are no times, and ratios to them are not finite."""
@@ -112,8 +114,9 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
 def _read(file: StoredFile, meta: dict[str, str]) -> Trace:
     sums = trace_database.sums_by_run(file)
     samples = sample_sums.by_run(file)
-    settings = stored_settings.read(meta["settings"])
-    lacking = _lacking(settings) if int(meta["format"]) < _CONFIGURED else {}
+    settings = trace_database.record(meta, "settings", stored_settings.read)
+    older = trace_database.record(meta, "format", int) < _CONFIGURED
+    lacking = _lacking(settings) if older else {}
 
     def build(cells: tuple[object, ...]) -> Run:
         row = typed_row(_RunRow)((*cells, *lacking.values()))
@@ -122,18 +125,24 @@ def _read(file: StoredFile, meta: dict[str, str]) -> Trace:
         return replace(run, sums=sums.get(position, ()), sums_by_sample=samples.get(position))
 
     runs = file.rows("runs", build, "SELECT * FROM runs ORDER BY position")
-    dtypes = decoded(meta["dtypes"], dict[str, str])
+    dtypes = _record(meta, "dtypes", dict[str, str])
     trace = Trace(
-        model=decoded(meta["model"], ModelInfo),
-        environment=decoded(meta["environment"], Environment),
+        model=_record(meta, "model", ModelInfo),
+        environment=_record(meta, "environment", Environment),
         settings=settings,
         runs=tuple(runs),
         nodes=stored_nodes.read(file, dtypes, lacking if runs else {}),
-        notes=decoded(meta["notes"], tuple[str, ...]),
+        notes=_record(meta, "notes", tuple[str, ...]),
     )
-    if _counts(trace) != msgspec.json.decode(meta["counts"]):
-        raise ValueError("rows are missing")
+    counts = _record(meta, "counts", dict[str, Any])
+    for table, count in _counts(trace).items():
+        if counts.get(table) != count:
+            raise ValueError(f"table {table}: rows are missing")
     return trace
+
+
+def _record(meta: Mapping[str, str], key: str, kind: type[T]) -> T:
+    return trace_database.record(meta, key, lambda text: decoded(text, kind))
 
 
 def _lacking(settings: Mapping[str, Any]) -> dict[str, Any]:

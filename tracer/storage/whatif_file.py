@@ -125,7 +125,8 @@ def load(path: Path) -> WhatIf:
                 f"{path}: this what-if was interrupted",
                 "Run the command that wrote it again to continue it.",
             )
-        return _result(decoded(meta["result"], _Fields), trace_database.sums_by_run(file))
+        sums = trace_database.sums_by_run(file)
+        return trace_database.record(meta, "result", lambda text: _result(text, sums))
 
 
 def dumps(result: WhatIf) -> bytes:
@@ -170,7 +171,8 @@ def _record(result: WhatIf | Variant | Answer, **converted: Any) -> dict[str, An
     return {each.name: getattr(result, each.name) for each in fields(result)} | converted
 
 
-def _result(record: _Fields, sums: Mapping[int, tuple[PartialSums, ...]]) -> WhatIf:
+def _result(text: str, sums: Mapping[int, tuple[PartialSums, ...]]) -> WhatIf:
+    record = decoded(text, _Fields)
     variants = []
     for index, values in enumerate(decoded(record["variants"], list[_Fields])):
         with naming(f"variant {index + 1} of the result"):

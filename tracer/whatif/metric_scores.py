@@ -10,7 +10,7 @@ from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.metrics import Metric, default_metric, variety
+from tracer.metrics import Metric, channels, default_metric, variety
 from tracer.metrics.ranking import lead
 from tracer.support.types import Array
 
@@ -66,21 +66,22 @@ def scorer(
     return score
 
 
-def one_class_note(
+def metric_notes(
     model: Model, metric: Metric, runs: Iterable[tuple[Array, Sequence[Array]]]
-) -> str | None:
-    """Returns a note where the wide accumulators predict nearly one class, else None.
+) -> tuple[str, ...]:
+    """Returns notes on what the metric does not show of the outputs in wide accumulators.
 
-    `runs` has the scores and outputs of each batch.
+    `runs` has the scores and outputs of each batch, and can be iterated several times.
     """
     names = [value.name for value in model.graph.output]
-    return variety.one_class_note(
-        metric,
-        (
+    notes = []
+    for note in (variety.one_class_note, channels.unlike_channels_note):
+        outputs_of_runs = (
             {name: v[: len(scores)] for name, v in zip(names, outputs, strict=True)}
             for scores, outputs in runs
-        ),
-    )
+        )
+        notes.append(note(metric, outputs_of_runs))
+    return tuple(filter(None, notes))
 
 
 def hardest(metric: Metric, runs: Iterable[tuple[Array, Sequence[Array]]], count: int) -> Array:

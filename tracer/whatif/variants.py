@@ -149,10 +149,10 @@ class VariantRunner:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on predictions of one class, nodes that are not narrowed or have no energy."""
+        """Notes on what the metric does not show, nodes that are not narrowed or have no energy."""
         runs = self._evaluator.wide_runs
-        alike = metric_scores.one_class_note(self._graph.model, self._task.metric, runs)
-        return (*((alike,) if alike else ()), *self._evaluator.notes, *self._energy.notes)
+        hidden = metric_scores.metric_notes(self._graph.model, self._task.metric, runs)
+        return (*hidden, *self._evaluator.notes, *self._energy.notes)
 
     def variant(self, pins: Pins) -> Variant:
         """Sweeps and searches with some nodes pinned. Raises UsageError where all are pinned."""

@@ -12,7 +12,7 @@ from analyzers.views.text import full, micros, plural, quantity, si
 from analyzers.views.trace.sections import Section, joined_runs
 from tracer.records.environment import Peaks
 from tracer.records.trace import Run, Trace
-from tracer.text import printable
+from tracer.text import brief
 
 Text: TypeAlias = Callable[[float], str]
 """Writes a number."""
@@ -115,7 +115,7 @@ def memory(section: Section, text: Text) -> tuple[str, ...]:
     if live.empty:
         return ()
     at_least = "at least " if len(live) < len(own) else ""
-    node = printable(str(own["node"].iloc[int(own["peak_bytes"].argmax())]))
+    node = brief(str(own["node"].iloc[int(own["peak_bytes"].argmax())]))
     lines = [
         f"memory: {at_least}{quantity(float(live.max()), 'B', text)} of tensors alive at {node}"
     ]

@@ -156,6 +156,18 @@ def test_a_long_kernel_far_from_the_roof_is_told(chain):
     assert "slow_kernel" not in told(chain, 500, roof_fraction=0.02, **rates)  # a twentieth each
 
 
+def test_a_name_of_hundreds_of_characters_is_cut_where_it_stands_in_a_sentence():
+    proto = parse(CHAIN)
+    proto.graph.node[3].name = name = "model/batch_normalization/FusedBatchNormV3;" * 8
+    trace = tracer.profile(proto, runs=2, warmup=0, threads=1)
+    times = dict.fromkeys(trace.nodes["node"], 5.0) | {name: 500.0}
+    found = told(trace, times, roof_fraction=0.02, gflops_per_s=2.0, bound="compute")["slow_kernel"]
+    assert found.nodes == (name,)
+    assert "model/batch_norm" in found.text
+    assert f"({len(name)} characters)" in found.text
+    assert name not in found.text
+
+
 def test_conversions_are_told_where_they_take_time():
     trace = tracer.profile(parse(CASTS), runs=2, warmup=0, threads=1, optimization="none")
     found = told(trace, 10)["conversions"]

@@ -14,6 +14,7 @@ import pytest
 import tracer
 import tracer.cli
 from models import families
+from tests.tracer.quantization.test_channels import detector
 from tests.tracer.quantization.test_static import batches, net
 from tracer.graph import loading
 from tracer.inputs.datasets.opening import open_dataset
@@ -178,3 +179,46 @@ def test_a_model_that_is_quantised_already(small, capfd, monkeypatch):
     assert code == 3
     assert "q.onnx: it is quantised already" in err
     assert not (small / "qq.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("metric", "code", "message"),
+    [("agreement", 3, "does not tell which axis has the classes. Give agreement@1 for"),
+     ("channel-noise", 3, "does not tell which axis has the channels. Give channel-noise@1 for"),
+     ("agreement@1", 0, "agreement@1: 100.00 % before"),
+     ("channel-noise@1", 0, "channel-noise@1: 0.00 % before, 100.00 % after")],
+)  # fmt: skip
+def test_a_metric_that_needs_an_axis_is_refused_before_the_work(
+    tmp_path, capfd, metric, code, message
+):
+    onnx.save(detector(), tmp_path / "d.onnx")
+    values = np.random.default_rng(1).random((8, 4, 8, 8), np.float32)
+    np.savez(tmp_path / "x.npz", x=values)
+    target = tmp_path / "q.onnx"
+    exit_code, out, err = run(
+        capfd, tmp_path / "d.onnx", "--calibrate", tmp_path / "x.npz", "-o", target,
+        "--metric", metric,
+    )  # fmt: skip
+    assert exit_code == code
+    assert message in out + err
+    assert target.exists() == (code == 0)
+
+
+def test_outputs_show_their_worst_channel_in_table_json_and_csv(tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    onnx.save(detector(), tmp_path / "d.onnx")
+    values = np.random.default_rng(1).random((24, 4, 8, 8), np.float32)
+    np.savez(tmp_path / "x.npz", x=values)
+    arguments = (tmp_path / "d.onnx", "--calibrate", tmp_path / "x.npz", "-o", tmp_path / "q.onnx")
+    code, out, err = run(capfd, *arguments)
+    assert code == 0, err
+    assert re.search(r"output y: SQNR 4\d\.\d dB, 0\.0 dB in its worst channel \(channel [45]", out)
+    assert "note: Concat 'join' joins values of unlike ranges" in out
+    assert "note: output 'y' loses 2 of its 6 channels" in out
+    (output,) = json.loads(run(capfd, *arguments, "--force", "--json")[1])["outputs"]
+    assert output["worst_channel"]["lost"] == 2
+    quantized = tracer.quantize(tmp_path / "d.onnx", tmp_path / "x.npz")
+    rows = pd.read_csv(quantized.save(tmp_path / "layers.csv")).set_index("node")
+    assert rows.loc["join", "worst_channel"] == output["worst_channel"]["index"]
+    assert rows.loc["join", "worst_channel_db"] == output["worst_channel"]["sqnr_db"]
+    assert rows.loc["join", "channel_axis"] == 1

@@ -95,6 +95,42 @@ sys.exit(supervised(command, "tracer"))
 """
 """`tracer`, which is asked to end while it calls a function, named by its first two arguments."""
 
+LEAVING_NET = """
+import atexit, sys, time, torch
+from tracer.containment import activity
+
+class Lingering:
+    def __del__(self):
+        time.sleep(60)
+
+class Net(torch.nn.Module):
+    def __init__(self, lingers):
+        super().__init__()
+        self.lingers = lingers
+
+    def forward(self, x):
+        held = self.lingers()
+        activity.page().set_times(time.monotonic() + 2.0, 0.0)
+        sys.exit(5)
+
+def freed():
+    return Net(Lingering)
+
+def exit():
+    return Net(lambda: atexit.register(time.sleep, 60))
+"""
+"""Nets that end the program two seconds before the deadline, and then do not let it end."""
+
+LINGERING = """
+import sys
+from tracer.__main__ import main
+from tracer.containment import watch
+
+watch.GRACE_S = 0.5
+sys.exit(main())
+"""
+"""`tracer`, whose supervisor waits for half a second after the deadline."""
+
 LEAVING = """
 import os
 from tracer.containment.supervisor import supervised
@@ -303,6 +339,17 @@ def test_a_command_that_no_signal_reaches_is_ended_by_its_supervisor(start):
     code, err = ended(late)
     assert (code, err.count("\n")) == (4, 1)
     assert "the time limit was reached" in err
+
+
+@pytest.mark.parametrize("lingering", ["freed", "exit"])
+def test_an_error_near_the_deadline_is_one_line_whatever_lingers(lingering, start, folder):
+    (folder / "net.py").write_text(LEAVING_NET)
+    arguments = ["export", f"net.py:{lingering}", "--input-shape", "1,2", "-o", "net_of_ours.onnx"]
+    code, err = ended(start("-c", LINGERING, *arguments, "--max-seconds", "300"))
+    assert (code, err) == (
+        3, "tracer: error: Net ends the program (sys.exit) when it is run. Take that out of its "
+        "code.\n",
+    )  # fmt: skip
 
 
 def _lives(process):

@@ -16,7 +16,7 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (3, 3), (1,), (0, 3)])
+@pytest.mark.parametrize("shape", [(2, 3), (3, 3), (1,), (0, 3), ()])
 @pytest.mark.parametrize("dtype", FOREIGN)
 def test_values_of_element_types_that_numpy_lacks_arrive_as_they_are(dtype, shape):
     rank = ",".join("ABC"[: len(shape)])
@@ -38,7 +38,24 @@ def test_more_inputs_than_onnxruntime_checks_in_time_arrive():
     session = ort.InferenceSession(
         model.proto.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    feeds = dict.fromkeys(names, np.ones(1, np.float32))
-    assert feeding.runner(model, session, feeds)() == [len(names)]
-    with pytest.raises(InputError):
-        feeding.runner(model, session, {**feeds, "y": feeds["x0"]})()
+    feeds = {name: np.full(1, i, np.float32) for i, name in enumerate(names)}
+    run = feeding.runner(model, session, feeds)
+    assert run() == run() == session.run(None, feeds)
+    for wrong in ({"x0": np.ones(2, np.float32)}, {"x0": np.ones(1, np.int64)}, {"y": feeds["x0"]}):
+        with pytest.raises(InputError):
+            feeding.runner(model, session, feeds | wrong)()
+
+
+def test_more_texts_than_onnxruntime_checks_in_time_arrive():
+    names = [f"x{i}" for i in range(feeding._MANY + 1)]
+    text = f"g ({', '.join(f'string[1] {name}' for name in names)}) => (string[n] y)"
+    head = '<ir_version: 10, opset_import: ["": 21]> '
+    model = loading.from_proto(
+        parse(f"{head}{text} {{ y = Concat <axis = 0> ({', '.join(names)}) }}")
+    )
+    session = ort.InferenceSession(
+        model.proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    feeds = {name: np.array([name], object) for name in names}
+    (y,) = feeding.runner(model, session, feeds)()
+    assert y.tolist() == names

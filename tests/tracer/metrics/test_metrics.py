@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tracer import metrics
 from tracer.errors import InputError, UsageError
 from tracer.inputs.datasets.batch import Batch
+from tracer.metrics.channels import unlike_channels_note
 from tracer.metrics.variety import one_class_note
 
 quick = settings(max_examples=60, deadline=None)
@@ -54,8 +55,9 @@ def test_mse_is_that_of_torch():
 def test_agreement_is_the_share_of_equal_choices():
     rng = np.random.default_rng(0)
     ours, theirs = rng.random((2, 50, 6, 9))
-    agreement = scored("agreement", ours, {"out": theirs})
-    np.testing.assert_allclose(agreement, (ours.argmax(2) == theirs.argmax(2)).mean(1))
+    for axis in (1, 2):
+        agreement = scored(f"agreement@{axis}", ours, {"out": theirs})
+        np.testing.assert_allclose(agreement, (ours.argmax(axis) == theirs.argmax(axis)).mean(1))
     assert scored("agreement", ours[:, 0], {"out": ours[:, 0]}).tolist() == [1] * 50
     assert not metrics.find("agreement").needs_labels
 
@@ -71,6 +73,16 @@ def test_pixels_agree_where_torch_s_argmax_over_channels_does():
     for axis, (mine, others) in {"1": (ours, theirs), "-1": last, "3": last}.items():
         agreement = scored(f"agreement@{axis}", mine, {"out": others})
         np.testing.assert_allclose(agreement, expected)
+
+
+def test_three_axes_do_not_tell_which_has_the_classes():
+    output = {"out": np.zeros((4, 22, 90), np.float32)}
+    metric = metrics.find("agreement")
+    for use in (lambda: metric.scores(output, output), lambda: metric.predictions(output)):
+        with pytest.raises(
+            InputError, match=r"\[4, 22, 90\] does not tell .* Give agreement@1 for"
+        ):
+            use()
 
 
 @pytest.mark.parametrize(
@@ -138,6 +150,48 @@ def test_the_noisiest_output_counts_and_one_output_can_be_chosen():
     np.testing.assert_allclose(of("mse@scores"), 0.02**2)
     with pytest.raises(InputError, match=r"no output 'classes'. It has boxes, scores"):
         of("noise@classes")
+
+
+def test_channel_noise_is_the_sqnr_of_the_worst_channel_of_each_sample():
+    sqnr = pytest.importorskip("onnxruntime.quantization.qdq_loss_debug")
+    each = sqnr.compute_signal_to_quantization_noice_ratio
+    random = np.random.default_rng(5)
+    wide = random.normal(0, 1, (4, 3, 50)) * [[[300.0], [300.0], [0.02]]]
+    ours = wide + random.normal(0, 0.01, wide.shape)
+    pairs = zip(wide, ours, strict=True)
+    expected = [min(each(x, y) for x, y in zip(*pair, strict=True)) for pair in pairs]
+    for spec, axis in (("channel-noise@1", 1), ("channel-noise@-2", 1), ("channel-noise@2", 2)):
+        moved = [np.moveaxis(value, 1, axis) for value in (wide, ours)]
+        decibels = -10 * np.log10(scored(spec, moved[1], {"out": moved[0]}))
+        np.testing.assert_allclose(decibels, expected, rtol=1e-6)
+    images = [value.reshape(4, 3, 5, 10) for value in (wide, ours)]
+    decibels = -10 * np.log10(scored("channel-noise", images[1], {"out": images[0]}))
+    np.testing.assert_allclose(decibels, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape", "message"),
+    [("channel-noise", (4, 22, 90), r"\[4, 22, 90\] does not tell .* Give channel-noise@1 for"),
+     ("channel-noise", (4, 22), "needs channels of several values.* Give noise, or"),
+     ("channel-noise@3", (4, 22, 90), r"in axis 3 of the output, which is \[4, 22, 90\]")],
+)  # fmt: skip
+def test_without_channels_there_is_no_channel_noise(spec, shape, message):
+    output = np.zeros(shape, np.float32)
+    with pytest.raises(InputError, match=message):
+        scored(spec, output, {"out": output})
+
+
+def test_channels_that_a_metric_hides_are_told():
+    boxes_and_scores = np.ones((2, 6, 90)) * np.array([320.0] * 4 + [0.02] * 2)[:, None]
+    note = unlike_channels_note(metrics.find("noise"), [{"out": boxes_and_scores}] * 2)
+    assert "output 'out' (axis 1) are 16,000 times those of others, whose loss noise does" in note
+    assert note.endswith("Give --metric channel-noise@1")
+    last = np.moveaxis(boxes_and_scores, 1, 2)
+    assert "channel-noise@2" in unlike_channels_note(metrics.find("mse"), [{"out": last}])
+    alike = {"out": np.random.default_rng(0).random((2, 6, 90)), "label": np.ones((2, 3))}
+    assert unlike_channels_note(metrics.find("noise"), [alike]) is None
+    assert unlike_channels_note(metrics.find("agreement@1"), [{"out": boxes_and_scores}]) is None
+    assert unlike_channels_note(metrics.find("noise"), [{"out": np.zeros((2, 6, 90))}]) is None
 
 
 def test_noise_of_silence_and_of_nothing_in_common_is_bounded():
@@ -238,5 +292,7 @@ def test_a_metric_of_ones_own_that_fails_is_told_with_file_and_line(own, tmp_pat
 
 
 def test_an_unknown_metric_is_answered_with_those_there_are():
-    with pytest.raises(UsageError, match=r"'f1'. There are top1, top5, mse, noise, agreement; "):
+    with pytest.raises(
+        UsageError, match=r"'f1'. There are top1, top5, mse, noise, channel-noise, agreement; "
+    ):
         metrics.find("f1")

@@ -18,7 +18,7 @@ from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import loading
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.quantization.layers import layer_errors
+from tracer.quantization.layers import losses
 from tracer.quantization.options import QuantizationOptions as Options
 from tracer.quantization.quantizer import quantize
 
@@ -298,6 +298,17 @@ def test_a_model_without_anything_to_quantise():
         quantize(loading.from_proto(onnx.parser.parse_model(text)), [{"x": np.ones(2, np.float32)}])
 
 
+def test_a_model_whose_work_is_in_bodies_is_told_so():
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[1,2] x, bool c) => (float[1,2] y) <float[2,2] w = {1, 2, 3, 4}> {
+      y = If (c) <then_branch = t () => (float[1,2] a) { a = MatMul (x, w) },
+                  else_branch = e () => (float[1,2] b) { b = Sin (x) }>
+    }"""
+    feeds = {"x": np.ones((1, 2), np.float32), "c": np.array(True)}
+    with pytest.raises(ModelError, match="2 of its 3 nodes are in bodies of If, Loop or Scan"):
+        quantize(loading.from_proto(onnx.parser.parse_model(text)), [feeds])
+
+
 def test_weights_in_a_file_of_their_own(tmp_path):
     model = net()
     samples = batches(2)
@@ -341,7 +352,7 @@ def test_nodes_without_names_and_bodies_that_read_from_around_them(format_):
 def test_infinite_values_have_no_error():
     text = "(float[N] x) => (float[N] y) { [z] z = Reciprocal (x)  [y] y = Neg (z) }"
     proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
-    layers = layer_errors(proto, proto, [{"x": np.array([0, 1, 2], np.float32)}])
+    layers = losses(proto, proto, [{"x": np.array([0, 1, 2], np.float32)}]).layers
     assert {layer.node: layer.sqnr_db for layer in layers} == {"z": np.inf, "y": np.inf}
 
 

@@ -11,12 +11,14 @@ import pytest
 
 import tracer
 from models import families
+from tests.tracer.quantization.test_channels import detector
 from tests.tracer.whatif import networks
 from tracer.api.whatif import what_if
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.loading import load
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.interpreter.interpreter import Interpreter
+from tracer.quantization.options import QuantizationOptions
 from tracer.whatif import width_plan
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.stored_batches import StoredBatches
@@ -308,3 +310,31 @@ def test_a_model_without_sums_of_products_is_told(tmp_path):
     np.savez(tmp_path / "d.npz", x=np.zeros((3, 4), np.float32))
     with pytest.raises(ModelError, match="nothing in it was quantised"):
         what_if(tmp_path / "m.onnx", "12", tmp_path / "d.npz")
+
+
+def test_noise_hides_the_scores_of_a_detector_and_channel_noise_does_not(tmp_path):
+    random = np.random.default_rng(1)
+    data = tmp_path / "d.npz"
+    np.savez(data, x=random.random((32, 4, 8, 8), np.float32))
+    onnx.save(detector(), tmp_path / "d.onnx")
+    keeping = QuantizationOptions(exclude=("join",))
+    model = tracer.quantize(tmp_path / "d.onnx", data, options=keeping).save(tmp_path / "q.onnx")
+    widths = {}
+    for metric in ("noise", "channel-noise@1"):
+        options = WhatIfOptions(search=False, metric=metric, accuracy_budget=2)
+        result = what_if(model, "boxes=30,8:24", data, options)
+        (one,) = result.variants
+        widths[metric] = one.answer.uniform.widths
+        hint = [note for note in result.notes if "Give --metric channel-noise@1" in note]
+        assert len(hint) == (metric == "noise")
+    place = [work.node for work in one.work].index("classes")
+    assert widths["noise"][place] == 2  # any width will do: boxes decide
+    outputs = {}
+    for bits in (widths["channel-noise@1"][place], widths["noise"][place], 30):
+        tracer.interpret(
+            model, accumulator=f"boxes=30,classes={bits}", feeds=data,
+            receive=lambda _, values, bits=bits: outputs.update({bits: values[0]}),
+        )  # fmt: skip
+    wide, narrow = outputs.pop(30)[:, 4:], [each[:, 4:] for each in outputs.values()]
+    shares = [((wide - each) ** 2).sum() / (wide**2).sum() for each in narrow]
+    assert shares[0] < 0.03 < 0.1 < shares[1]

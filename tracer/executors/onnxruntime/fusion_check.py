@@ -101,7 +101,7 @@ class _Comparer:
         self.optimized = {
             n: tensor for n, value in optimized.items() if (tensor := numeric_tensor(value))
         }
-        self._candidates = Candidates(self.optimized)
+        self._candidates = Candidates(self.optimized, rounded)
         self.optimized_marks = {name: _mark(tensor) for name, tensor in self.optimized.items()}
         self.model_marks: dict[str, _Mark] = {}
         self.not_numeric: set[str] = set()
@@ -125,8 +125,7 @@ class _Comparer:
                 self.not_numeric.add(name)
                 continue
             self.model_marks[name] = _mark(original)
-            near = self.optimized if self._rounded else self._candidates.near(original)
-            for other in near:
+            for other in self._candidates.near(original):
                 previous = 0 if self._previous is None else self._previous.get(other, {}).get(name)
                 if previous is None:
                     continue

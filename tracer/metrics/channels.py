@@ -1,0 +1,64 @@
+"""The channels of a tensor: slices whose values may have a scale of their own."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+
+from tracer.metrics.metric import Metric, Outputs
+from tracer.metrics.ranking import IMAGE_RANK
+from tracer.support.types import Array, FloatArray
+
+_UNLIKE = 16
+"""Ratio of the values of two channels from which the noise of one hides the other's: 24 dB."""
+
+
+def channel_axes(rank: int) -> tuple[int, ...]:
+    """Returns the axes that may be those of the channels in tensors of a rank; axis 0 has samples.
+
+    Images have channels first in ONNX, [N, C, H, W], and rows have them last, [N, C]. A rank of 3
+    does not tell: signals and detectors are [N, C, length], texts [N, tokens, C]. Axis 1 and axis 2
+    are then both looked at.
+    """
+    if rank < 2:
+        return ()
+    return (1, 2) if rank == IMAGE_RANK - 1 else (1,)
+
+
+def unlike_channels_note(metric: Metric, runs: Iterable[Outputs]) -> str | None:
+    """Returns a note where small channels of an output do not count in `metric`, else None.
+
+    `runs` has the outputs of the reference for each batch. Outputs of three or more axes have
+    several values in each channel of a sample.
+    """
+    if not metric.sums_channels:
+        return None
+    squares: dict[tuple[str, int], list[FloatArray]] = defaultdict(list)
+    for outputs in runs:
+        for name, value in outputs.items():
+            for axis in channel_axes(value.ndim) if value.ndim >= IMAGE_RANK - 1 else ():
+                squares[name, axis].append(_squares(value, axis))
+    unlike = [(_ratio(sums), name, axis) for (name, axis), sums in squares.items()]
+    ratio, name, axis = max(unlike, default=(0.0, "", 0))
+    if ratio < _UNLIKE:
+        return None
+    return (
+        f"the values of some channels of output '{name}' (axis {axis}) are {ratio:,.0f} times "
+        f"those of others, whose loss {metric.name} does not show. "
+        f"Give --metric channel-noise@{axis}"
+    )
+
+
+def _squares(value: Array, axis: int) -> FloatArray:
+    """Returns the sum of the squares of each channel, float64."""
+    others = tuple(each for each in range(value.ndim) if each != axis)
+    return np.asarray(np.square(value, dtype=np.float64).sum(axis=others))
+
+
+def _ratio(sums: list[FloatArray]) -> float:
+    """Returns the greatest RMS of a channel ÷ the least above 0; 0 where it is not known."""
+    if len({each.shape for each in sums}) > 1:  # a length, then
+        return 0.0
+    total = np.sum(sums, axis=0)
+    total = total[(total > 0) & np.isfinite(total)]
+    return float(np.sqrt(total.max() / total.min())) if total.size else 0.0
