@@ -5,7 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx.external_data_helper import load_external_data_for_tensor
+from onnx.external_data_helper import (
+    _get_all_tensors,
+    load_external_data_for_tensor,
+    uses_external_data,
+)
 
 from tracer.graph import tensor_type
 from tracer.support.types import Array
@@ -13,6 +17,11 @@ from tracer.support.types import Array
 _LEAST_MAPPED = 1 << 16
 """Bytes from which a tensor is mapped: a process has some 65,000 mappings at most."""
 _BYTE = 8
+
+
+def has_external_data(proto: onnx.ModelProto) -> bool:
+    """Returns whether data of any tensor lie in other files."""
+    return any(map(uses_external_data, _get_all_tensors(proto)))
 
 
 def probe(tensor: onnx.TensorProto, folder: Path) -> None:
