@@ -14,9 +14,6 @@ from tracer.graph.model import Model, canonical_domain, node_protos
 from tracer.graph.quantized import quantized_node
 from tracer.quantization import metadata
 
-LARGE = 1 << 30
-"""Bytes of weights from which they stay in a file: a protobuf holds 2 GB at most."""
-
 
 def prepare(model: Model, folder: Path) -> onnx.ModelProto:
     """Returns a copy of `model` for onnxruntime's quantizer, with its weights.
@@ -36,7 +33,7 @@ def prepare(model: Model, folder: Path) -> onnx.ModelProto:
     _rename(proto, model)
     proto.metadata_props.extend(model.proto.metadata_props)  # what sessions run has none
     keep_imports(proto, model)
-    if footprint.stored_bytes(model) < LARGE:
+    if not footprint.is_large(model):
         load_external_data_for_model(proto, str(folder))
         return onnx.shape_inference.infer_shapes(encoded(proto, model.name))
     path.write_bytes(encoded(proto, model.name))

@@ -1,18 +1,17 @@
 """Compares each tensor of the optimised graph with each tensor of the model, by its values.
 
 The reference interpreter computes the model, node by node and without rewriting. Each tensor is
-compared as soon as it is computed, so that only the tensors of the optimised graph are all held,
-on all inputs: its session and the interpreter take turns in memory.
+compared as soon as it is computed, so that only the tensors of the optimised graph are all held.
 """
 
 import hashlib
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tracer.executors.onnxruntime import all_outputs
+from tracer.graph import footprint
 from tracer.graph.model import Model, Node
 from tracer.graph.quantized import rounds_values
 from tracer.inputs.feedset import Feeds
@@ -49,14 +48,14 @@ def evidence(
 
     Raises the errors of onnxruntime and of the interpreter.
     """
-    optimized = _optimized(model, saved, inputs, threads, progress)
+    optimized = _optimized(model, saved, inputs, threads)
     interpreter = Interpreter(model, limits=limits, threads=threads or None, progress=progress)
     rounded = any(rounds_values(node.op_type) for node in model.nodes)
     comparers: list[_Comparer] = []
     for index, feeds in enumerate(inputs):
         progress(index, len(inputs), "comparing values")
         previous = comparers[-1].readings if comparers else None
-        comparer = _Comparer({**feeds, **optimized.popleft()}, previous, rounded)
+        comparer = _Comparer({**feeds, **next(optimized)}, previous, rounded)
         comparer.compare(feeds)
         interpreter.with_observers(comparer).run(None, feeds)
         comparer.optimized.clear()
@@ -75,18 +74,14 @@ def evidence(
 
 
 def _optimized(
-    model: Model, saved: Path, inputs: Sequence[Feeds], threads: int, progress: Progress
-) -> deque[Mapping[str, Any]]:
-    """Returns the tensors of the graph at `saved` on each of `inputs`.
+    model: Model, saved: Path, inputs: Sequence[Feeds], threads: int
+) -> Iterator[Mapping[str, Any]]:
+    """Yields the tensors of the graph at `saved` on each of `inputs`.
 
-    Its session, with weights of its own, is gone before the interpreter reads the model's.
+    Of a large model, all are computed first, so that its session is gone when the interpreter runs.
     """
     run = all_outputs.runner_of_saved(saved, {value.name for value in model.inputs}, threads)
-    tensors: deque[Mapping[str, Any]] = deque()
-    for index, feeds in enumerate(inputs):
-        progress(index, len(inputs), "running the optimised graph")
-        tensors.append(run(feeds))
-    return tensors
+    return iter([*map(run, inputs)]) if footprint.is_large(model) else map(run, inputs)
 
 
 class _Comparer:

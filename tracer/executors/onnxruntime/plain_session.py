@@ -11,9 +11,6 @@ from tracer.executors.onnxruntime import feeding, sessions
 from tracer.graph import footprint
 from tracer.inputs.feedset import FeedSet
 
-LARGE = 1 << 30
-"""Bytes of weights from which one session is open at a time."""
-
 
 @dataclass
 class PlainSession:
@@ -26,7 +23,7 @@ class PlainSession:
     @property
     def gives_way(self) -> bool:
         """Whether it must be closed while another session on the model is open."""
-        return footprint.stored_bytes(self.factory.model) >= LARGE
+        return footprint.is_large(self.factory.model)
 
     def run(self) -> list[object]:
         """Runs one inference and returns the outputs."""
