@@ -1,5 +1,6 @@
 """Compare the values of two models on the same input, and find the first layer that differs."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,18 +16,24 @@ from tracer.support.tolerance import Precision, Tolerance, rounding
 
 _ERRORS = ("max_abs", "max_share", "rms_share", "cosine")
 
+_LOSS_DB = 10.0
+"""A layer of a quantised model loses some dB to every layer before it; one that loses more than
+this at once is where to look."""
+
 
 @dataclass(frozen=True, slots=True)
 class Values:
     """The values of a model: its outputs in order, and the first output of each node by key.
 
-    `nodes` is its node table, with or without times.
+    `nodes` is its node table, with or without times. `makers` are the keys of the nodes that
+    compute the outputs, by the names of the outputs.
     """
 
     label: str
     nodes: pd.DataFrame = field(repr=False)
     outputs: Sequence[tuple[str, Any]] = field(repr=False)
     by_node: Mapping[str, Any] = field(repr=False)
+    makers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +44,8 @@ class Numbers:
     `output`, `max_abs`, `max_share`, `rms_share`, `cosine`, `nan_a`, `nan_b`, `inf_a`, `inf_b`, and
     `fault` in words, '' within tolerance. A layer has besides `own`, the `max_share` where the
     second model computes it from the values of the first, and `own_fault`; both are missing where
-    it `is_isolated` not. With `no_verdict`, which says why, differences are no fault.
+    it `is_isolated` not. An output has besides `made_by`, the layer that computes it; it is missing
+    where no common layer does. With `no_verdict`, which says why, differences are no fault.
     """
 
     first: str
@@ -62,7 +70,7 @@ class Numbers:
         exceeded = any((table["fault"] != "").any() for table in (self.layers, self.outputs))
         if not self.is_isolated or self.tolerance.relative is not None:
             return exceeded
-        return bool((self.layers["own_fault"] != "").any()) or self._differs_optimised
+        return bool((self.layers["own_fault"] != "").any()) or bool(self.differing_optimised)
 
     @property
     def first_divergence(self) -> str | None:
@@ -74,9 +82,35 @@ class Numbers:
         return None
 
     @property
-    def _differs_optimised(self) -> bool:
-        rounded = bool((self.layers["fault"] != "").any())
-        return bool((self.outputs["fault"] != "").any()) and not rounded
+    def first_loss(self) -> tuple[str, float, float] | None:
+        """The first layer with a signal-to-noise ratio over 10 dB below that of all before it.
+
+        Returns the layer, the least ratio (dB) before it and its own; None if there is none.
+        """
+        least = math.inf
+        for layer, ratio in zip(self.layers["layer"], sqnr(self.layers["rms_share"]), strict=True):
+            if ratio < least - _LOSS_DB and math.isfinite(least):
+                return str(layer), least, ratio
+            if not math.isnan(ratio):
+                least = min(least, ratio)
+        return None
+
+    @property
+    def differing_optimised(self) -> tuple[str, ...]:
+        """The outputs out of tolerance whose own layer, which ran without optimisation, is not."""
+        rounded = self.layers.loc[self.layers["fault"] != "", "layer"]
+        faulty = self.outputs[self.outputs["fault"] != ""]
+        return tuple(faulty.loc[~faulty["made_by"].isin(rounded), "output"])
+
+
+def sqnr(rms_share: "pd.Series[float]") -> list[float]:
+    """Returns signal-to-noise ratios in dB of errors (RMS ÷ RMS of the signal); NaN without noise.
+
+    A layer whose error is infinite or unknown has none either.
+    """
+    return [
+        -20 * math.log10(each) if 0 < each < math.inf else math.nan for each in rms_share.tolist()
+    ]
 
 
 Pair = tuple[str, str]
@@ -85,8 +119,13 @@ Pair = tuple[str, str]
 
 def pairs(first: Values, second: Values) -> Sequence[Pair]:
     """Returns the last nodes with values of one shape and kind of each layer of both models."""
+    return [pair for pair, _ in _layers(first, second)]
+
+
+def _layers(first: Values, second: Values) -> list[tuple[Pair, Sequence[str]]]:
+    """Returns the pair of each layer, and the keys of all nodes that it has in the second model."""
     tables = (first.nodes, second.nodes)
-    found = []
+    found = list[tuple[Pair, Sequence[str]]]()
     for layer in align([rows_of(nodes) for nodes in tables]):
         keys = [
             [str(nodes["node"].iloc[index]) for index in reversed(indices)]
@@ -94,7 +133,7 @@ def pairs(first: Values, second: Values) -> Sequence[Pair]:
         ]
         pair = _last_alike(first, second, *keys)
         if pair is not None:
-            found.append(pair)
+            found.append((pair, keys[1]))
     return found
 
 
@@ -110,16 +149,18 @@ def numbers(
     `precisions` are those of the nodes of the second model, and `own` their differences where they
     read the values of the first; both by key.
     """
-    exact = precisions or {}
+    exact, common = precisions or {}, _layers(first, second)
     layers = [
         {"layer": key, "layer_b": other}
         | _difference(first.by_node[key], second.by_node[other], tolerance, exact.get(other))
         | _own(None if own is None else own.get(other))
-        for key, other in pairs(first, second)
+        for (key, other), _ in common
     ]
+    layer_of = {node: key for (key, _), nodes in common for node in nodes}
     deepest = max(exact.values(), key=lambda each: each.depth, default=None)
     outputs = [
-        {"output": name, "output_b": other} | _difference(ours, theirs, tolerance, deepest)
+        {"output": name, "output_b": other, "made_by": layer_of.get(second.makers.get(other, ""))}
+        | _difference(ours, theirs, tolerance, deepest)
         for (name, ours), (other, theirs) in zip(first.outputs, second.outputs, strict=False)
     ]
     return Numbers(
@@ -127,7 +168,7 @@ def numbers(
         second=second.label,
         tolerance=tolerance,
         layers=_frame(layers, ("layer", "layer_b"), ("own_fault",), ("own",)),
-        outputs=_frame(outputs, ("output", "output_b")),
+        outputs=_frame(outputs, ("output", "output_b", "made_by")),
         is_isolated=own is not None,
         notes=_notes(first, second),
     )

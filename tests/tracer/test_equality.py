@@ -129,3 +129,26 @@ def test_candidates_behind_a_quantiser_are_few():
     candidates = Candidates({**layers, **shifted}, rounded=True)
     for name, original in layers.items():
         assert candidates.near(original) == [name]
+
+
+@given(st.tuples(sizes, st.integers(1, 20), sizes, sizes), blocks, seeds, st.booleans())
+def test_candidates_hold_every_layout(shape, block, seed, rounded):
+    x = tensor(shape, seed)
+    tensors = {
+        "as it is": x,
+        "blocked": blocked(x, block),
+        "channels last": np.ascontiguousarray(np.moveaxis(x, 1, -1)),
+        "flat": x.reshape(-1),
+        "in order": np.sort(x, axis=None),
+    }
+    numeric = {name: numeric_tensor(each) for name, each in tensors.items()}
+    original = numeric_tensor(x)
+    assert all(match(each, original, rounded) is not None for each in numeric.values())
+    assert set(Candidates(numeric, rounded).near(original)) == set(tensors)
+
+
+def test_candidates_of_another_size_have_padded_channels():
+    x = tensor((1, 6, 3, 3), 0)
+    shapes = [(1, 8, 3, 3), (1, 16, 3, 3), (1, 12, 3, 3), (1, 8, 3, 4), (2, 8, 3, 3), (8, 9), (72,)]
+    others = {str(shape): numeric_tensor(tensor(shape, 1)) for shape in shapes}
+    assert set(Candidates(others).near(numeric_tensor(x))) == {"(1, 8, 3, 3)", "(1, 16, 3, 3)"}

@@ -54,7 +54,10 @@ def check(model: Model, dataset: Dataset, metric: Metric) -> None:
 
 
 def _outputs(interpreter: Interpreter, batch: Batch) -> dict[str, Array]:
-    """The outputs of the samples of the data set: a fixed batch may be padded."""
+    """The outputs of the samples of the data set, in rows: a fixed batch may be padded.
+
+    A scalar is the row of one sample.
+    """
     names = [value.name for value in interpreter.get_outputs()]
-    outputs = interpreter.run(None, batch.inputs)
-    return {name: value[: batch.size] for name, value in zip(names, outputs, strict=True)}
+    rows = [np.atleast_1d(value) for value in interpreter.run(None, batch.inputs)]
+    return {name: value[: batch.size] for name, value in zip(names, rows, strict=True)}

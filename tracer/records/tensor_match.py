@@ -128,12 +128,15 @@ class Candidates:
         self._rounded = rounded
         self._names = np.array(list(tensors), object)
         self._sizes = np.array([tensor.array.size for tensor in tensors.values()])
+        self._by_shape: dict[tuple[int, ...], list[str]] = {}
+        for name, tensor in tensors.items():
+            self._by_shape.setdefault(tensor.array.shape, []).append(name)
         told = [_statistics(tensor, rounded) for tensor in tensors.values()]
         self._statistics = np.array(told, np.float64).reshape(-1, 2)
         self._shares = np.array([_share(tensor.array.dtype) for tensor in tensors.values()])
 
     def near(self, original: NumericTensor) -> list[str]:
-        """Returns the names of tensors of another size, or with nearly the values of `original`.
+        """Returns the names of tensors with nearly the values of `original`, or padded in blocks.
 
         `match` is None for all others.
         """
@@ -144,9 +147,18 @@ class Candidates:
         else:
             shares = np.maximum(self._shares, _share(original.array.dtype))[:, None]
             near = _close(self._statistics, theirs[None], shares, original)
-        named = near.all(axis=1) | (self._sizes != original.array.size)
-        names: list[str] = self._names[named].tolist()
-        return names
+        same_size = self._sizes == original.array.size
+        alike: list[str] = self._names[near.all(axis=1) & same_size].tolist()
+        padded = _padded(original.array.shape)
+        return alike + [name for shape in padded for name in self._by_shape.get(shape, ())]
+
+
+def _padded(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
+    """Returns the shapes of another size that blocks of channels may give a tensor of `shape`."""
+    if len(shape) != _BLOCKED_RANK:
+        return set()
+    batch, channels, *plane = shape
+    return {(batch, -(-channels // block) * block, *plane) for block in _BLOCKS} - {shape}
 
 
 def _statistics(tensor: NumericTensor, rounded: bool) -> tuple[float, float]:

@@ -46,7 +46,7 @@ CHARTS = {f"{chart}.{picture}" for chart in ("roofline", "sums") for picture in 
         (WhatIf, BASIC | PICTURES | {"trace", "html"}),
         (Fusions, BASIC | {"html"}),
         (Environment, BASIC),
-        (Quantized, BASIC | {"onnx"}),
+        (Quantized, BASIC | {"html", "onnx"}),
         (Exported, BASIC | {"onnx"}),
     ],
 )

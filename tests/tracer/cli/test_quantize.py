@@ -36,6 +36,26 @@ def small(tmp_path):
     return tmp_path
 
 
+def test_a_model_whose_output_is_a_scalar(tmp_path):
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[1,4] x) => (float y) <float[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
+      h = MatMul (x, w)
+      y = ReduceMean <keepdims = 0> (h)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    x = np.array([[0.31, -0.2, 0.77, 0.4]], np.float32)
+    np.savez(tmp_path / "x.npz", x=x)
+    quantized = tracer.quantize(tmp_path / "m.onnx", tmp_path / "x.npz")
+    before, after = (
+        ort.InferenceSession(each.SerializeToString()).run(None, {"x": x})[0].astype(np.float64)
+        for each in (onnx.load(tmp_path / "m.onnx"), quantized.proto)
+    )
+    noise = (after - before) ** 2 / before**2
+    assert noise > 0
+    assert quantized.accuracy.metric == "noise"
+    assert quantized.accuracy.after == pytest.approx(100 * noise, rel=1e-3)  # in %
+
+
 def test_accuracy_before_and_after_and_the_layers_that_lose_most(tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     target = tmp_path / "q.onnx"
@@ -145,11 +165,11 @@ def test_what_a_file_holds_is_kept_unless_forced(small, capfd):
 
 BAD = [
     (["m.onnx", "-o", "q.onnx"], 2, "Missing option '--calibrate'"),
-    (["m.onnx", "--calibrate", "x.npz"], 2, "Missing option '-o'"),
+    (["m.onnx", "--calibrate", "x.npz"], 2, "Name it: -o FILE.onnx."),
     (["m.onnx", "--calibrate", "nothing", "-o", "q.onnx"], 2, "no data set 'nothing'"),
     (["m.onnx", "--calibrate", "gone.npz", "-o", "q.onnx"], 3, "gone.npz: no such file"),
     (["m.onnx", "--calibrate", "wide.npz", "-o", "q.onnx"], 3, "dimension 2 is fixed at 8, not 9"),
-    (["m.onnx", "--calibrate", "x.npz", "-o", "q.bin"], 2, "Give one that ends in .onnx"),
+    (["m.onnx", "--calibrate", "x.npz", "-o", "q.bin"], 2, "The formats are csv, html, json"),
     (["m.onnx", "--calibrate", "x.npz", "-o", "no/q.onnx"], 3, "does not exist. Make it first"),
     (["gone.onnx", "--calibrate", "x.npz", "-o", "q.onnx"], 3, "gone.onnx: no such file"),
     (["m.onnx", "--calibrate", "x.npz", "-o", "q.onnx", "--metric", "bleu"], 2, "no metric 'bleu'"),
@@ -217,8 +237,11 @@ def test_outputs_show_their_worst_channel_in_table_json_and_csv(tmp_path, capfd,
     assert "note: output 'y' loses 2 of its 6 channels" in out
     (output,) = json.loads(run(capfd, *arguments, "--force", "--json")[1])["outputs"]
     assert output["worst_channel"]["lost"] == 2
-    quantized = tracer.quantize(tmp_path / "d.onnx", tmp_path / "x.npz")
-    rows = pd.read_csv(quantized.save(tmp_path / "layers.csv")).set_index("node")
+    files = ("-o", tmp_path / "layers.csv", "-o", tmp_path / "q.html")
+    code, out, err = run(capfd, *arguments, *files, "--force")
+    assert code == 0, err
+    assert "in its worst channel" in (tmp_path / "q.html").read_text()
+    rows = pd.read_csv(tmp_path / "layers.csv").set_index("node")
     assert rows.loc["join", "worst_channel"] == output["worst_channel"]["index"]
     assert rows.loc["join", "worst_channel_db"] == output["worst_channel"]["sqnr_db"]
     assert rows.loc["join", "channel_axis"] == 1

@@ -212,4 +212,12 @@ def _by_node(
     types = infer(model, FeedSet(feeds, None).shapes)
     names = [value.name for value in model.graph.output]
     named_outputs = list(zip(names, outputs, strict=True))
-    return Values(label, node_table(model, types, []), named_outputs, by_node)
+    makers = {
+        name: node.key
+        for node in model.nodes
+        if not node.scope.path
+        for name in node.outputs
+        if name
+    }
+    made = {name: makers[name] for name in names if name in makers}
+    return Values(label, node_table(model, types, []), named_outputs, by_node, made)
