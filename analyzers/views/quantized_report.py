@@ -12,11 +12,11 @@ from tracer.records.quantized import Quantized
 
 _SPECS = (
     ColumnSpec("added_noise", "added noise", 1, "noise share of the output less that of the input",
-               dtype="float64", unit="", format="percent"),
+               "max", dtype="float64", unit="", format="difference"),
     ColumnSpec("sqnr_db", "SQNR dB", 2, "signal-to-quantisation-noise ratio of the output",
-               dtype="float64", unit="dB", format="difference"),
+               "min", dtype="float64", unit="dB", format="difference"),
     ColumnSpec("worst_channel_db", "worst channel dB", 3, "SQNR of the noisiest channel",
-               dtype="float64", unit="dB", format="difference"),
+               "min", dtype="float64", unit="dB", format="difference"),
     ColumnSpec("worst_channel", "worst channel", 4, "number of the noisiest channel",
                dtype="Int64", unit="", format="count"),
     ColumnSpec("channel_axis", "axis", 5, "axis of the channels",

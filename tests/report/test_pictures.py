@@ -230,3 +230,7 @@ def test_a_quantisation_shows_the_error_of_each_node(browser, tmp_path):
     text = browser.ask("document.body.textContent")
     assert "output linear_2: SQNR" in text
     assert len(labels(browser, "graph")) > len(result.layers)
+    colours = browser.ask(
+        "[...document.querySelectorAll('.tools option')].map((o) => o.textContent)"
+    )
+    assert {"added noise", "SQNR dB", "worst channel dB"} <= set(colours)
