@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tracer.executors.onnxruntime import all_outputs
+from tracer.graph import footprint
 from tracer.graph.model import Model, Node
 from tracer.graph.quantized import rounds_values
 from tracer.inputs.feedset import Feeds
@@ -50,14 +51,14 @@ def evidence(
 
     Raises the errors of onnxruntime and of the interpreter.
     """
-    run = all_outputs.runner_of_saved(saved, {value.name for value in model.inputs}, threads)
+    optimized = _optimized(model, saved, inputs, threads)
     interpreter = Interpreter(model, limits=limits, threads=threads or None, progress=progress)
     rounded = any(rounds_values(node.op_type) for node in model.nodes)
     comparers: list[_Comparer] = []
     for index, feeds in enumerate(inputs):
         progress(index, len(inputs), "comparing values")
         previous = comparers[-1] if comparers else None
-        comparer = _Comparer({**feeds, **run(feeds)}, previous, rounded)
+        comparer = _Comparer({**feeds, **next(optimized)}, previous, rounded)
         comparer.compare(feeds)
         interpreter.with_observers(comparer).run(None, feeds)
         comparer.tensors.clear()
@@ -71,6 +72,17 @@ def evidence(
         constant=frozenset(_uninformative([comparer.model_marks for comparer in comparers])),
         not_numeric=frozenset(comparers[-1].not_numeric),
     )
+
+
+def _optimized(
+    model: Model, saved: Path, inputs: Sequence[Feeds], threads: int
+) -> Iterator[Mapping[str, Any]]:
+    """Yields the tensors of the graph at `saved` on each of `inputs`.
+
+    Of a large model, all are computed first, so that its session is gone when the interpreter runs.
+    """
+    run = all_outputs.runner_of_saved(saved, {value.name for value in model.inputs}, threads)
+    return iter([*map(run, inputs)]) if footprint.is_large(model) else map(run, inputs)
 
 
 class _Comparer:
