@@ -99,6 +99,8 @@ def test_sides_are_called_by_their_files_where_those_differ():
 class Fake:
     """A side whose runs take the time it is told, and which remembers its turns."""
 
+    is_large = False
+
     def __init__(self, label, trace, walls, turns):
         self.label, self._trace, self._walls, self._turns = label, trace, iter(walls), turns
 
@@ -219,6 +221,14 @@ def test_an_array_that_one_side_takes_is_left_out_of_the_other_and_said(model, t
 def test_saved_traces_are_said_not_to_have_taken_turns(saved, model):
     comparison = compare.compare([saved, model], settings=QUICK, rounds=3, runs=2)
     assert any("recorded earlier, not alternating: m.trace" in note for note in comparison.notes)
+
+
+def test_models_too_large_to_be_open_together_are_compared_by_rounds(model, monkeypatch):
+    monkeypatch.setattr("tracer.graph.footprint.is_large", lambda model: True)
+    comparison = compare.compare([model, model], by="model", settings=QUICK, rounds=4, runs=2)
+    assert [side.wall.sessions for side in comparison.sides] == [None, None]
+    assert [len(side.wall.rounds) for side in comparison.sides] == [4, 4]
+    assert any("too large for all sides at once" in note for note in comparison.notes)
 
 
 def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monkeypatch):

@@ -123,10 +123,12 @@ def _measure(
     first, seconds = first_turns(live, settings, runs)
     sessions: list[Blocks] = [[] for _ in live]
     notes: tuple[str, ...] = ()
-    if len(live) > 1:
+    if any(side.is_large for side in live):
+        notes = ("weights are too large for all sides at once, so whole runs do not alternate",)
+    elif len(live) > 1:
         sessions, notes = whole_runs(live, settings, report)
     turns = [[trace] for trace in first]
-    if by != MODEL and not signals.ending():
+    if (by != MODEL or not any(sessions)) and not signals.ending():
         turns = quieter(take_turns(live, settings, first, seconds, rounds, runs, report))
     parts = zip(live, turns, sessions, strict=True)
     sides = [measured(side.label, traces, blocks) for side, traces, blocks in parts]

@@ -17,6 +17,7 @@ from tracer.errors import InputError, TracerError
 from tracer.executors import registry
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.protocol import Tensors
+from tracer.graph import footprint
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import symbol_sizes
 from tracer.inputs.dims import sizes_of
@@ -42,6 +43,10 @@ class LiveSide(Protocol):
     @property
     def label(self) -> str:
         """Its name in the results."""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether its weights take so much memory that no other side should be open beside it."""
 
     def run(
         self, runs: int | None, settings: SideSettings, progress: Progress | None = None
@@ -86,6 +91,11 @@ class OnnxSide:
         """Names of the settings that change its result, besides the batch size."""
         optimized = self.optimization is None and registry.has_setting(self.executor, LEVEL)
         return _ONNX_SETTINGS | {LEVEL} if optimized else _ONNX_SETTINGS
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the file has so many weights."""
+        return footprint.is_large(self.model)
 
     def level(self, settings: SideSettings) -> str | None:
         """Returns the optimisation level; None in an executor without levels."""
@@ -180,6 +190,7 @@ class FrameworkSide:
     arrays: Sequence[NDArray[Any]] | None = field(default=None, repr=False)
     uses: ClassVar[frozenset[str]] = _FRAMEWORK_SETTINGS
     kind: ClassVar[str] = "models of a framework"
+    is_large: ClassVar[bool] = False  # the weights are known only after the code has run
 
     def run(
         self, runs: int | None, settings: SideSettings, progress: Progress | None = None
